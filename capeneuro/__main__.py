@@ -1,0 +1,7 @@
+"""``python -m capeneuro``."""
+
+import sys
+
+from capeneuro.cli import main
+
+sys.exit(main())

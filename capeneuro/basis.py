@@ -1,0 +1,114 @@
+"""The public feature basis: voxels become D features, and maps go back to voxels.
+
+A second moment over raw voxels is neither storable nor privately estimable, so each
+study names a public linear map: features ``F X`` of voxels ``X``, maps ``B A`` from
+mixing over features ``A``. Both depend on public files only.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True)
+class Basis:
+    """A public linear map between voxels and features.
+
+    Parameters
+    ----------
+    analysis
+        Features of voxels, (n_features, n_voxels).
+    synthesis
+        Voxels of features, (n_voxels, n_features); ``analysis @ synthesis`` is the
+        identity.
+    """
+
+    analysis: sp.csr_array
+    synthesis: sp.csr_array
+
+    @property
+    def n_features(self) -> int:
+        """Number D of features."""
+        return self.analysis.shape[0]
+
+
+def voxels(n_voxels: int) -> Basis:
+    """Every in-mask voxel is a feature."""
+    identity = sp.eye_array(n_voxels, dtype=np.float32, format="csr")
+    return Basis(identity, identity)
+
+
+def grid(mask: np.ndarray, size: int) -> Basis:
+    """Means over cubes of ``size`` voxels a side, those that meet the mask.
+
+    Parameters
+    ----------
+    mask
+        Boolean volume.
+    size
+        Edge of a cube [voxels].
+    """
+    cubes = np.stack(np.nonzero(mask)) // size
+    _, labels = np.unique(cubes, axis=1, return_inverse=True)
+    return _means(labels.ravel())
+
+
+def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:
+    """Means over the parcels of an atlas; label 0 is outside.
+
+    Parameters
+    ----------
+    mask
+        Boolean volume.
+    labels
+        Integer volume on the same grid.
+
+    Raises
+    ------
+    ValueError
+        If a parcel has no voxel inside the mask.
+    """
+    inside = labels[mask].astype(int)
+    parcels = np.unique(labels[labels > 0]).astype(int)
+    missing = np.setdiff1d(parcels, inside)
+    if missing.size:
+        raise ValueError(
+            f"{missing.size} of {parcels.size} parcels have no voxel in the mask, first "
+            f"label {missing[0]}; use a larger mask or a finer grid"
+        )
+    return _means(np.searchsorted(parcels, inside), inside > 0)
+
+
+def template(maps: np.ndarray) -> Basis:
+    """Least-squares weights of given component maps.
+
+    Parameters
+    ----------
+    maps
+        Shape (n_voxels, n_maps), of full column rank.
+
+    Raises
+    ------
+    ValueError
+        If the maps are linearly dependent inside the mask.
+    """
+    if np.linalg.matrix_rank(maps) < maps.shape[1]:
+        raise ValueError("template maps are linearly dependent inside the mask")
+    return Basis(
+        sp.csr_array(np.linalg.pinv(maps).astype(np.float32)),
+        sp.csr_array(maps.astype(np.float32)),
+    )
+
+
+def _means(labels: np.ndarray, inside: np.ndarray | None = None) -> Basis:
+    """Means over groups of voxels; voxels not ``inside`` any group are left out."""
+    voxel = np.arange(labels.size) if inside is None else np.flatnonzero(inside)
+    group = labels[voxel]
+    shape = (int(group.max()) + 1, labels.size)
+    ones = np.ones(voxel.size, dtype=np.float32)
+    member = sp.csr_array((ones, (group, voxel)), shape=shape)
+    size = np.asarray(member.sum(axis=1)).ravel()
+    return Basis(
+        (sp.diags_array(1 / size) @ member).tocsr().astype("f4"), member.T.tocsr()
+    )

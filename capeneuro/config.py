@@ -1,0 +1,390 @@
+"""The study file and the site files: read, checked, nothing optional left open.
+
+Unknown or misspelled keys are errors that name the nearest known key, and all errors of
+a file are shown at once. Paths are relative to the working directory, as in Snakemake.
+"""
+
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from capeneuro import privacy
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Range = Annotated[
+    tuple[float, float],
+    AfterValidator(lambda r: r if r[0] <= r[1] else _fail("must be [low, high]")),
+]
+Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
+
+
+class ConfigError(Exception):
+    """Something in a study file, a site file or the data is wrong; the text says it."""
+
+
+def _fail(rule: str) -> Any:
+    raise ValueError(rule)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Space(_Model):
+    """Where maps live: a public mask, and the features that voxels become."""
+
+    mask: str
+    """Public mask image (NIfTI), or `computed`: from the data, intersected over sites
+    (simulated or public data only)."""
+    basis: Literal["voxels", "grid", "atlas", "template"]
+    """Public feature basis: every in-mask voxel, cubes of a coarser grid, parcels of an
+    atlas image, or the maps of a component template."""
+    basis_file: Path | None = None
+    """Atlas or template image; only with `atlas` and `template`."""
+    grid_size: Annotated[int, Field(ge=2)] = 2
+    """Edge of a cube in voxels; only with `grid`."""
+    resample: bool = False
+    """Resample images whose grid differs from the mask's; otherwise that is an error."""
+
+    @model_validator(mode="after")
+    def _file_with_basis(self) -> "Space":
+        if (self.basis in ("atlas", "template")) != (self.basis_file is not None):
+            _fail(f"basis {self.basis!r} and basis_file do not go together")
+        return self
+
+
+class Cleaning(_Model):
+    """What is done to each run before features are formed; all within one person."""
+
+    standardize: Literal["none", "psc", "zscore"]
+    """`psc`: percent of each voxel's mean. `zscore`: each feature to variance 1."""
+    detrend: bool = True
+    """Remove mean and linear trend of each feature."""
+    confounds: list[str] = []
+    """Columns of the BIDS confounds table to regress out."""
+    low_pass: Positive | None = None
+    """Upper edge of the pass band [Hz]; needs a repetition time."""
+    high_pass: Positive | None = None
+    """Lower edge of the pass band [Hz]; needs a repetition time."""
+    smoothing_fwhm: Positive | None = None
+    """Width of a Gaussian kernel [mm], applied before masking."""
+    max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of in-mask voxels that may be constant over a run."""
+
+
+class BudgetOptions(_Model):
+    """The promise, fixed before the first release."""
+
+    epsilon: Positive
+    """Total epsilon of all releases of the study."""
+    delta: Fraction
+    """Total delta; well below one over the number of people."""
+    unit: privacy.Unit
+    """Whose data are protected: one `sample` (volume) or one `subject`. No default."""
+    relation: privacy.Relation = "replace-one"
+    """Neighboring data sets; `zero-out` only reproduces published figures."""
+    n_colluding: Annotated[int, Field(ge=0)] | None = None
+    """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
+    pca_share: Fraction = 0.5
+    """Share of mu^2 that PCA may spend; ICA has the rest."""
+
+
+class PcaOptions(_Model):
+    """Options of the subspace."""
+
+    norm_bound: Positive
+    """Public constant in the unit of the features that samples are divided by; typical
+    norm of a volume, never the data's largest."""
+    noise_ratio_per_site: Positive = 100.0
+    """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
+
+
+class IcaOptions(_Model):
+    """Options of the unmixing."""
+
+    update: Literal["orthogonal", "gradient", "gradient-as-printed"] = "orthogonal"
+    """Step rule; see the docs of `capeneuro.ica`."""
+    n_rounds: Annotated[int, Field(ge=1)] = 20
+    """Rounds that the budget pays for."""
+    clip: Positive = 2.5
+    """Largest norm of one unit's gradient; a public constant."""
+    tol: Positive = 1e-6
+    """Stop when the norm of the released gradient falls below it."""
+    max_rounds_exact: Annotated[int, Field(ge=1)] = 500
+    """Rounds of the non-private arm, which stops at `tol`."""
+
+
+class Score(_Model):
+    """What the maps are compared with."""
+
+    truth: Path | None = None
+    """True maps of simulated data (4-D NIfTI); null where there is no truth."""
+    reference: bool = False
+    """Also run without privacy and compare (simulated or public data only)."""
+
+
+class Simulation(_Model):
+    """Simulated fMRI, written as one BIDS folder per site before the study starts."""
+
+    kind: Literal["simtb"] = "simtb"
+    seed: int
+    """Fixes the bytes of all files."""
+    n_subjects: Annotated[int, Field(ge=1)]
+    """People per site."""
+    n_volumes: Annotated[int, Field(ge=2)]
+    """Volumes per person."""
+    sources: Literal["garch", "blocks", "events"] = "garch"
+    """Time courses: GARCH(1,1) as in the papers, or task designs with an HRF."""
+    repetition_time: Positive = 2.0
+    """[s]."""
+    voxel_size: Positive = 8.0
+    """[mm]."""
+    alpha: Range = (0.2, 0.5)
+    """Range of the GARCH coefficient of the squared innovation."""
+    beta: Range = (0.2, 0.45)
+    """Range of the GARCH coefficient of the variance."""
+    ar: Range = (0.0, 0.3)
+    """Range of the AR(1) coefficient."""
+    percent_signal_change: Positive = 1.0
+    """Percent of the baseline at a map's peak for one standard deviation."""
+    cnr: Positive = 1.0
+    """Temporal deviation of the signal over that of the noise."""
+    translation: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map position [mm]."""
+    rotation: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map orientation [degrees]."""
+    spread: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map spread."""
+    motion: Annotated[float, Field(ge=0)] = 0.0
+    """Largest head translation [mm] and rotation [degrees]."""
+
+
+class Painting(_Model):
+    """Parcel series painted into an atlas as 4-D images, one folder per site."""
+
+    kind: Literal["painted"]
+    series: Path
+    """Folder with `<SITE>.npz` (one array of volumes x parcels per person) and
+    `participants.csv`."""
+    atlas: Path
+    """Atlas whose labels are the columns of the series."""
+    voxel_size: Positive = 8.0
+    """[mm]."""
+
+
+class SiteConfig(_Model):
+    """One site's own file: its data and its own rules. Never leaves the site."""
+
+    name: Label
+    """Name of the site in the study."""
+    images: str
+    """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`."""
+    data: Literal["private", "simulated", "public"]
+    """What the data are. Only `simulated` and `public` allow runs without privacy and
+    fixed seeds; every output that used them is stamped."""
+    epsilon: Positive
+    """Ceiling on the largest total epsilon of any of its people, over all studies."""
+    delta: Fraction
+    """Delta of the ceiling."""
+    unit: privacy.Unit
+    """Unit of the ceiling; a `subject` ceiling refuses `sample` studies."""
+    ledger: Path
+    """Folder of its ledger and keys; keep it, and back it up."""
+    task: Label | None = None
+    """BIDS task to use; null: all."""
+    mask: Path | None = None
+    """Public mask of what its scans cover; voxels outside count as 0. Null: all."""
+    repetition_time: Positive | None = None
+    """[s]; null: from the JSON sidecar."""
+    min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
+    """Refuse any single release with less noise."""
+    min_colluding: Annotated[int, Field(ge=0)] = 0
+    """Refuse studies that guard against fewer colluding sites."""
+    seed: int | None = None
+    """Fixes the noise; simulated or public data only."""
+
+    @model_validator(mode="after")
+    def _seed_needs_open_data(self) -> "SiteConfig":
+        if self.seed is not None and self.data == "private":
+            _fail("a fixed seed would make the noise of private data predictable")
+        return self
+
+
+class Config(_Model):
+    """The whole of a study."""
+
+    study: Label
+    """Name; results go to results/<study>/, private files to private/<site>/<study>/."""
+    sites: list[Path]
+    """The site files, at least two."""
+    space: Space
+    cleaning: Cleaning
+    n_components: Annotated[int, Field(ge=1)]
+    """Number R of components."""
+    arm: Arm
+    """How queries are answered: `cape`, or one of the baselines."""
+    budget: BudgetOptions
+    pca: PcaOptions
+    ica: IcaOptions
+    score: Score = Score()
+    data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
+    """Data to make before the study starts; null: they exist."""
+
+    @model_validator(mode="after")
+    def _colluders_leave_an_honest_site(self) -> "Config":
+        if len(self.sites) < 2:
+            _fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
+        if self.n_colluding >= len(self.sites):
+            _fail(
+                f"budget.n_colluding: must be below the number of sites "
+                f"{len(self.sites)}, got {self.n_colluding}"
+            )
+        return self
+
+    @property
+    def n_colluding(self) -> int:
+        """Colluding sites, with the default filled in."""
+        given = self.budget.n_colluding
+        return privacy.default_n_colluding(len(self.sites)) if given is None else given
+
+    @property
+    def promise(self) -> privacy.Budget:
+        """The promise of the study."""
+        b = self.budget
+        return privacy.Budget(b.epsilon, b.delta, b.unit, b.relation, self.n_colluding)
+
+    @property
+    def identity(self) -> str:
+        """Name and digest of all that fixes the releases; two studies never share it."""
+        kept = self.model_dump_json(exclude={"score", "sites", "data"})
+        return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
+
+    @property
+    def results(self) -> Path:
+        """Released files."""
+        return Path("results") / self.study
+
+    def private(self, site: str) -> Path:
+        """Files of one site that never leave it."""
+        return Path("private") / site / self.study
+
+
+def load(path: Path | str) -> Config:
+    """Read and check a study file; raise :class:`ConfigError` with all its errors."""
+    return _load(Path(path), Config)
+
+
+def load_site(path: Path | str) -> SiteConfig:
+    """Read and check one site file."""
+    return _load(Path(path), SiteConfig)
+
+
+def load_sites(config: Config) -> dict[str, SiteConfig]:
+    """Read and check the site files of a study, by site name.
+
+    Raises
+    ------
+    ConfigError
+        If a file is wrong, or two of them carry one name.
+    """
+    sites: dict[str, SiteConfig] = {}
+    for path in config.sites:
+        site = load_site(path)
+        if site.name in sites:
+            raise ConfigError(
+                f"{path}: name: must be unique in the study, got {site.name!r} again"
+            )
+        if site.data == "private" and (
+            config.score.reference or config.arm in ("non-private", "pooled")
+        ):
+            raise ConfigError(
+                f"{path}: data: runs without privacy need simulated or public data, got "
+                "'private'; choose a private arm and set score.reference: false"
+            )
+        if site.data == "private" and config.space.mask == "computed":
+            raise ConfigError(
+                f"{path}: data: a mask computed from private data is not allowed; give "
+                "a public mask in space.mask"
+            )
+        sites[site.name] = site
+    return sites
+
+
+def section(model: BaseModel, *names: str) -> str:
+    """Chosen keys as one line of JSON: what a workflow step depends on."""
+    return json.dumps(model.model_dump(mode="json", include=set(names)), sort_keys=True)
+
+
+def _load(path: Path, model: type[BaseModel]) -> Any:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: file not found; check the path") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file: {_one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        lines = [_explain(e, model) for e in error.errors(include_url=False)]
+        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+
+
+def _explain(error: Any, model: type[BaseModel]) -> str:
+    """One line: where, rule, value, remedy."""
+    where = ".".join(str(part) for part in error["loc"]) or "study"
+    if error["type"] == "extra_forbidden":
+        known = sorted(_keys(model, error["loc"][:-1]))
+        near = difflib.get_close_matches(str(error["loc"][-1]), known, 1, 0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        return f"{where}: unknown key; {hint}"
+    if error["type"] == "missing":
+        return f"{where}: required key is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if isinstance(error["input"], (dict, list)) or error["loc"] == ():
+        return message if error["loc"] == () else f"{where}: {message}"
+    return f"{where}: {message}, got {error['input']!r}"
+
+
+def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
+    """Known keys at a path of nested models."""
+    models: list[Any] = [model]
+    for part in path:
+        found = [m.model_fields[part].annotation for m in models if part in _names(m)]
+        models = [m for a in found for m in _models(a)] or [
+            m for m in models if part in str(m.model_fields.get("kind", ""))
+        ]
+    return {name for m in models for name in _names(m)}
+
+
+def _names(model: Any) -> set[str]:
+    return set(getattr(model, "model_fields", ()))
+
+
+def _models(annotation: Any) -> list[Any]:
+    """Models inside an annotation, through unions and Annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for a in getattr(annotation, "__args__", ()) for m in _models(a)]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,184 @@
+"""The sites seen from the aggregator, and the messages that travel between them.
+
+The aggregator drives: it asks, a site answers, nothing else. A message is a dict of
+numbers, strings, bytes and arrays, packed as a JSON header and raw buffers: no pickle,
+an allow-list of array types, a size cap. The in-process federation packs every message
+too, so ordinary tests see what a network would carry.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+Message = dict[str, Any]
+DTYPES = ("<f4", "<f8", "<i8", "<u8")
+LARGEST_MESSAGE = 2**32
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Answers by site, and for each lost site a code and the name of a rule."""
+
+    ok: dict[str, Message] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+class Answers(Protocol):
+    """Anything that answers like a site."""
+
+    def answer(self, what: str, message: Message) -> Message: ...
+
+
+class Federation(Protocol):
+    """Sites that can be asked, in this process or over a network."""
+
+    names: tuple[str, ...]
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites; never raises for a lost site.
+
+        Parameters
+        ----------
+        what
+            Name of a public method of ``Site``.
+        messages
+            One message per site to ask.
+        timeout
+            Seconds to wait for each site; None waits for ever.
+        fold
+            Called once per arriving answer, which is then not kept: large answers of
+            many sites need not be held at once. Calls do not overlap.
+        """
+        ...
+
+
+class InProcess:
+    """Sites in this process, one thread each, every message packed as on a network.
+
+    Parameters
+    ----------
+    sites
+        Sites by name.
+    n_workers
+        Sites that work at the same time.
+    """
+
+    def __init__(self, sites: Mapping[str, Answers], n_workers: int = 1) -> None:
+        self._sites = dict(sites)
+        self.names = tuple(self._sites)
+        self._n_workers = n_workers
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
+        replies = Replies()
+
+        def one(name: str) -> bytes:
+            request = unpack(pack(messages[name]))
+            return pack(self._sites[name].answer(what, request))
+
+        with ThreadPoolExecutor(self._n_workers) as pool:
+            for name, raw in zip(messages, pool.map(one, messages), strict=True):
+                sort_reply(replies, name, unpack(raw), fold)
+        return replies
+
+
+def sort_reply(
+    replies: Replies,
+    name: str,
+    reply: Message,
+    fold: Callable[[str, Message], None] | None = None,
+) -> None:
+    """Book one reply as an answer or, if it carries an error code, as a lost site."""
+    if "error" in reply:
+        replies.lost[name] = f"{reply['error']}: {reply['rule']}"
+    elif fold is None:
+        replies.ok[name] = reply
+    else:
+        fold(name, reply)
+        replies.ok[name] = {}
+
+
+def pack(message: Message) -> bytes:
+    """Write a message as bytes: header length, JSON header, raw little-endian buffers.
+
+    Raises
+    ------
+    TypeError
+        If a value is not of a kind that may travel.
+    """
+    buffers: list[bytes] = []
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.dtype.str not in DTYPES:
+                raise TypeError(f"arrays of type {value.dtype} may not travel")
+            buffers.append(np.ascontiguousarray(value).tobytes())
+            kind = {"dtype": value.dtype.str, "shape": value.shape}
+            return {"~array": len(buffers) - 1, **kind}
+        if isinstance(value, bytes):
+            buffers.append(value)
+            return {"~bytes": len(buffers) - 1}
+        if isinstance(value, dict):
+            return {str(k): encode(v) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [encode(v) for v in value]
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise TypeError(f"a {type(value).__name__} may not travel")
+
+    content = encode(message)
+    header = {"message": content, "sizes": [len(b) for b in buffers]}
+    text = json.dumps(header, sort_keys=True).encode()
+    return b"".join([struct.pack("<Q", len(text)), text, *buffers])
+
+
+def unpack(raw: bytes) -> Message:
+    """Read what :func:`pack` wrote; arrays are read-only views.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not a message within the size cap.
+    """
+    if not 8 <= len(raw) <= LARGEST_MESSAGE:
+        raise ValueError("message size out of range")
+    (length,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + length])
+    ends = 8 + length + np.cumsum([0, *header["sizes"]], dtype=np.int64)
+    if ends[-1] != len(raw) or min(header["sizes"], default=0) < 0:
+        raise ValueError("message is cut short or too long")
+    view = memoryview(raw)
+    buffers = [view[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def decode(value: Any) -> Any:
+        if isinstance(value, list):
+            return [decode(v) for v in value]
+        if not isinstance(value, dict):
+            return value
+        if "~array" in value:
+            if value["dtype"] not in DTYPES:
+                raise ValueError("array type not allowed")
+            array = np.frombuffer(buffers[value["~array"]], dtype=value["dtype"])
+            return array.reshape(value["shape"])
+        if "~bytes" in value:
+            return bytes(buffers[value["~bytes"]])
+        return {k: decode(v) for k, v in value.items()}
+
+    return decode(header["message"])

@@ -1,0 +1,80 @@
+"""Packing of symmetric and skew matrices, eigenpairs and whitening.
+
+Packing is isometric: the Euclidean norm of the packed vector is the Frobenius norm
+of the matrix, so iid noise in packed coordinates is what the sensitivities of
+``queries`` assume, and every entry travels once [privacy.md 4, svec].
+"""
+
+import numpy as np
+import scipy.linalg
+
+SQRT2 = np.sqrt(2.0)
+
+
+def pack_symmetric(C: np.ndarray) -> np.ndarray:
+    """Write a symmetric matrix as svec: the diagonal, then sqrt(2) times the rest.
+
+    Parameters
+    ----------
+    C
+        Symmetric matrix, shape (D, D).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D (D + 1) / 2,), float64, with ``norm(out) == norm(C, 'fro')``.
+    """
+    C = np.asarray(C, dtype=np.float64)
+    upper = np.triu_indices(C.shape[0], 1)
+    return np.concatenate([np.diag(C), SQRT2 * C[upper]])
+
+
+def unpack_symmetric(packed: np.ndarray) -> np.ndarray:
+    """Invert :func:`pack_symmetric`; returns shape (D, D)."""
+    D = int((np.sqrt(8 * packed.size + 1) - 1) / 2)
+    C = np.zeros((D, D))
+    C[np.triu_indices(D, 1)] = packed[D:] / SQRT2
+    C += C.T
+    C[np.diag_indices(D)] = packed[:D]
+    return C
+
+
+def pack_skew(K: np.ndarray) -> np.ndarray:
+    """Write a skew matrix, shape (R, R), as its R (R - 1) / 2 entries times sqrt(2)."""
+    return SQRT2 * np.asarray(K, dtype=np.float64)[np.triu_indices(K.shape[0], 1)]
+
+
+def unpack_skew(packed: np.ndarray) -> np.ndarray:
+    """Invert :func:`pack_skew`; returns shape (R, R)."""
+    R = int((np.sqrt(8 * packed.size + 1) + 1) / 2)
+    K = np.zeros((R, R))
+    K[np.triu_indices(R, 1)] = packed / SQRT2
+    return K - K.T
+
+
+def top_eigenpairs(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
+    """Find the largest eigenvalues of a symmetric matrix and their eigenvectors.
+
+    Parameters
+    ----------
+    C
+        Symmetric matrix, shape (D, D); it may be indefinite (noise).
+    n_components
+        Number K of pairs, in [1, D].
+
+    Returns
+    -------
+    eigenvalues : numpy.ndarray
+        Shape (K,), descending.
+    eigenvectors : numpy.ndarray
+        Shape (D, K); the entry of largest magnitude of each column is positive.
+    """
+    D = C.shape[0]
+    values, vectors = scipy.linalg.eigh(C, subset_by_index=[D - n_components, D - 1])
+    return values[::-1], fix_signs(vectors[:, ::-1])
+
+
+def fix_signs(A: np.ndarray) -> np.ndarray:
+    """Flip columns so that the entry of largest magnitude of each is positive."""
+    peak = np.take_along_axis(A, np.abs(A).argmax(axis=0)[None], axis=0)
+    return A * np.where(peak < 0, -1.0, 1.0)

@@ -1,0 +1,224 @@
+"""How a query is answered: one weighted noisy mean over the sites, in one of six arms.
+
+===============  ============================================  =======================
+arm              what the aggregator sees                       noise variance of the sum
+===============  ============================================  =======================
+``non-private``  exact site means (simulated or public data)   0
+``pooled``       the same; a trusted curator adds noise once   t^2 / mu^2
+``local``        one site's mean with its own noise            (S t)^2 / mu^2, one site
+``conventional`` each site's mean with its own noise           S t^2 / mu^2
+``cape``         noisy means and the total of zero-sum noise   (S / S_H) t^2 / mu^2
+``secure_sum``   only the sum of means with partial noise      (S / S_H) t^2 / mu^2
+===============  ============================================  =======================
+
+t is the sensitivity of a weighted site mean, c / N with w_s = N_s / N, the same for
+every site. An algorithm never knows which arm it runs in.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from capeneuro import cape, noise, privacy, secagg
+from capeneuro.federation import Federation, Message
+from capeneuro.queries import QUERIES
+from capeneuro.site import EXACT_ARMS, digest
+
+
+class RoundFailed(Exception):
+    """A site refused or was lost; ``lost`` gives a code and a rule per site."""
+
+    def __init__(self, lost: dict[str, str]) -> None:
+        self.lost = lost
+        super().__init__("; ".join(f"{name}: {why}" for name, why in lost.items()))
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """How the queries of one stage of a study are answered.
+
+    Parameters
+    ----------
+    study
+        Name and digest of the study; part of the identity of each request.
+    arm
+        One of :data:`capeneuro.site.ARMS`.
+    noise_multiplier
+        1 / mu of one release, against the aggregator and the colluding sites.
+    budget
+        The study's promise; its unit and relation fix the sensitivities.
+    noise_ratio
+        ``sigma2 / gamma`` of CAPE.
+    releases
+        What was released so far, appended by :meth:`answer`.
+    """
+
+    study: str
+    arm: str
+    noise_multiplier: float
+    budget: privacy.Budget
+    noise_ratio: float
+    releases: list[dict[str, Any]] = field(default_factory=list)
+
+    def describe(self, federation: Federation) -> dict[str, Message]:
+        """Ask every site of this arm for its public description."""
+        names = federation.names[:1] if self.arm == "local" else federation.names
+        request = {"unit": self.budget.unit}
+        return ask_all(federation, "describe", dict.fromkeys(names, request))
+
+    def answer(
+        self,
+        federation: Federation,
+        name: str,
+        parameters: dict[str, Any],
+        round_number: int = 0,
+        reduction: str = "",
+    ) -> np.ndarray:
+        """Release one query: the weighted mean over sites with this arm's noise.
+
+        Parameters
+        ----------
+        federation
+            The sites.
+        name, parameters
+            Query and its public parameters.
+        round_number
+            Which release of this query it is; part of its identity.
+        reduction
+            Digest of the projection that the sites must have applied.
+
+        Returns
+        -------
+        numpy.ndarray
+            The packed statistic, float64.
+
+        Raises
+        ------
+        RoundFailed
+            If a site refuses or is lost.
+
+        Guarantee
+        ---------
+        mu-GDP with mu = 1 / noise_multiplier for the views that :func:`views` lists.
+        """
+        roster = self.describe(federation)
+        message = {
+            "study": self.study,
+            "query": name,
+            "parameters": parameters,
+            "round": round_number,
+            "reduction": reduction,
+            "arm": self.arm,
+            "unit": self.budget.unit,
+            "relation": self.budget.relation,
+            "noise_multiplier": self.noise_multiplier,
+            "n_colluding": self.budget.n_colluding,
+            "noise_ratio": self.noise_ratio,
+            "roster": roster,
+        }
+        n_units = sum(site["n_units"] for site in roster.values())
+        t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
+        total: dict[str, np.ndarray] = {}
+
+        def add(_: str, reply: Message) -> None:
+            for part, x in reply.items():
+                total[part] = total[part] + x if part in total else x
+
+        ask_all(federation, "release", dict.fromkeys(roster, message), add)
+        gamma = self._gamma(t, len(roster))
+        deviation = self._record(message, gamma)
+        if self.arm == "pooled":
+            z = noise.standard_normal(total["noisy"].size)
+            return total["noisy"] + deviation * z
+        if self.arm == "secure_sum":
+            return secagg.from_ring(total["masked"], secagg.grid(gamma))
+        if self.arm == "cape":
+            # Masks cancel in sum(masked) = T = sum e; sum(noisy) - T = sum (u + g).
+            total["noisy"] -= total["masked"]
+            return secagg.from_ring(total["noisy"], secagg.grid(gamma))
+        return total["noisy"]
+
+    def project(
+        self, federation: Federation, matrix: np.ndarray, norm_bound: float, clip: float
+    ) -> str:
+        """Have every site keep ``matrix @ clip(x / norm_bound)``; return its digest."""
+        message = {"matrix": matrix, "norm_bound": norm_bound, "clip": clip}
+        names = self.describe(federation)
+        ask_all(federation, "project", dict.fromkeys(names, message))
+        return digest(message)
+
+    def _gamma(self, t: float, n_sites: int) -> float:
+        """Variance of the noise that one site leaves in the sum."""
+        if self.arm == "non-private":
+            return 0.0
+        mu, n_honest = 1.0 / self.noise_multiplier, n_sites - self.budget.n_colluding
+        if self.arm == "cape":
+            return cape.variances(t, mu, n_honest, self.noise_ratio)[1]
+        return (t / mu) ** 2 / (n_honest if self.arm == "secure_sum" else 1)
+
+    def _record(self, message: Message, gamma: float) -> float:
+        """Append to ``releases``; return the noise deviation of the average."""
+        roster, parameters = message["roster"], message["parameters"]
+        query, n_sites = QUERIES[message["query"]], len(roster)
+        mu, n_honest = 1.0 / self.noise_multiplier, n_sites - self.budget.n_colluding
+        deviation = float(np.sqrt(gamma * (1 if self.arm == "pooled" else n_sites)))
+        bounded = np.isfinite(parameters["clip"])
+        sensitivities = {
+            name: float(
+                query.sensitivity(s["n_units"], message["relation"], parameters)
+            )
+            if bounded
+            else None
+            for name, s in roster.items()
+        }
+        self.releases.append(
+            {
+                "query": query.name,
+                "round": message["round"],
+                "arm": self.arm,
+                "clip": float(parameters["clip"]) if bounded else None,
+                "sensitivity": sensitivities,
+                "noise_multiplier": self.noise_multiplier,
+                "noise_deviation": deviation,
+                "mu": views(self.arm, mu, n_sites, n_honest, self.noise_ratio),
+            }
+        )
+        return deviation
+
+
+def views(
+    arm: str, mu: float, n_sites: int, n_honest: int, noise_ratio: float
+) -> dict[str, float] | None:
+    """Privacy loss of one release for what different parties see; None if exact.
+
+    ``output`` is the released average alone, ``aggregator`` adds every message it got,
+    ``aggregator_and_colluders`` adds all that the colluding sites know. The last is
+    what ``mu`` was calibrated for.
+    """
+    if arm == "non-private":
+        return None
+    if arm in ("pooled", "local"):
+        return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"), mu)
+    if arm == "conventional":
+        output = mu / np.sqrt(n_sites)
+        return {"output": output, "aggregator": mu, "aggregator_and_colluders": mu}
+    if arm == "secure_sum":
+        total = mu * np.sqrt(n_honest / n_sites)
+        return {"output": total, "aggregator": total, "aggregator_and_colluders": mu}
+    sigma2, gamma = cape.variances(1.0, mu, n_honest, noise_ratio)
+    return {
+        "output": 1.0 / np.sqrt(n_sites * gamma),
+        "aggregator": cape.mu_of_round(1.0, sigma2, gamma, n_sites),
+        "aggregator_and_colluders": cape.mu_of_round(1.0, sigma2, gamma, n_honest),
+    }
+
+
+def ask_all(
+    federation: Federation, what: str, messages: dict[str, Message], fold=None
+) -> dict[str, Message]:
+    """Ask sites that must all answer."""
+    replies = federation.ask(what, messages, fold=fold)
+    if replies.lost:
+        raise RoundFailed(replies.lost)
+    return replies.ok

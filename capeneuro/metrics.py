@@ -1,0 +1,82 @@
+"""Scores: how close an estimate is to the truth, with the level that chance reaches."""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+
+def normalized_gain_index(G: np.ndarray) -> float:
+    """Normalized gain index (Moreau-Amari) of a gain matrix.
+
+    ``[sum_i (sum_j |G_ij| / max_k |G_ik| - 1) + sum_j (sum_i |G_ij| / max_k |G_kj| - 1)]
+    / (2 R (R - 1))``: 0 for a scaled permutation, 1 when all entries are equal. It
+    depends on the scales of rows and columns: use :func:`gain`.
+
+    Parameters
+    ----------
+    G
+        ``W_hat A`` for sources of equal variance, shape (R, R).
+    """
+    G = np.abs(G)
+    R = len(G)
+    if R == 1:
+        return 0.0
+    rows = (G.sum(axis=1) / G.max(axis=1) - 1).sum()
+    columns = (G.sum(axis=0) / G.max(axis=0) - 1).sum()
+    return float((rows + columns) / (2 * R * (R - 1)))
+
+
+def gain(unmixing: np.ndarray, W: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Gain matrix with estimated and true sources of unit variance.
+
+    Parameters
+    ----------
+    unmixing
+        Sources from features, shape (R, n_features).
+    W
+        The same from whitened data, shape (R, R): its rows' norms are the sources'
+        standard deviations.
+    A
+        True maps over features for sources of unit variance, shape (n_features, R).
+    """
+    return unmixing @ A / np.linalg.norm(W, axis=1)[:, None]
+
+
+def chance_gain_index(R: int, n_draws: int = 200) -> float:
+    """Mean index of random Gaussian gain matrices: what no information scores."""
+    rng = np.random.default_rng(0)
+    draws = rng.standard_normal((n_draws, R, R))
+    return float(np.mean([normalized_gain_index(G) for G in draws]))
+
+
+def captured_energy(V: np.ndarray, C: np.ndarray) -> float:
+    """Energy ``tr(V' C V)`` of a second moment C that a subspace V keeps."""
+    return float(np.einsum("dk,de,ek->", V, C, V))
+
+
+def match(estimate: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pair estimated with true maps one to one by absolute correlation (Hungarian).
+
+    Parameters
+    ----------
+    estimate, truth
+        Maps as columns, shapes (n_features, R) and (n_features, R').
+
+    Returns
+    -------
+    order : numpy.ndarray
+        Column of ``estimate`` for each column of ``truth`` that found one.
+    correlation : numpy.ndarray
+        Signed correlation of each pair.
+    """
+    R = estimate.shape[1]
+    r = np.corrcoef(estimate.T, truth.T)[:R, R:]
+    rows, columns = linear_sum_assignment(-np.abs(r))
+    order = rows[np.argsort(columns)]
+    return order, r[order, np.sort(columns)]
+
+
+def matched_correlation(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Correlation of matched estimated maps (rows) with true maps (columns)."""
+    order, _ = match(estimate, truth)
+    r = np.corrcoef(estimate[:, order].T, truth.T)
+    return r[: len(order), len(order) :]

@@ -1,0 +1,99 @@
+"""One function per picture; each takes arrays or files and returns a figure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+INK, ACCENT = "#20303c", "#c4512d"
+plt.rcParams.update(
+    {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": INK,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "figure.constrained_layout.use": True,
+    }
+)
+
+
+def component_map(path: Path, index: int, title: str) -> Figure:
+    """Draw one map of a 4-D image on the MNI template, three cuts at its peak.
+
+    The threshold is the 95th percentile of the absolute values inside the mask: it
+    only decides what is drawn.
+    """
+    from nilearn.image import index_img
+    from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
+
+    image = index_img(str(path), index)
+    values = np.abs(image.get_fdata())
+    threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
+    figure = plt.figure(figsize=(6.4, 2.3), layout="none")
+    plot_stat_map(
+        image,
+        figure=figure,
+        cut_coords=find_xyz_cut_coords(image, activation_threshold=threshold),
+        threshold=threshold,
+        title=title,
+        annotate=True,
+        black_bg=False,
+        cmap="RdBu_r",
+    )
+    return figure
+
+
+def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
+    """Draw the norm of the released gradient by round beside the expected noise."""
+    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    rounds = np.arange(1, len(trace) + 1)
+    axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="released gradient")
+    if np.max(noise) > 0:
+        axis.semilogy(rounds, noise, "--", color=ACCENT, label="expected noise alone")
+    axis.set_xlabel("round")
+    axis.set_ylabel("norm")
+    axis.legend(frameon=False)
+    return figure
+
+
+def matching(correlation: np.ndarray) -> Figure:
+    """Draw the correlation of matched maps, rows estimated, columns true."""
+    R = len(correlation)
+    figure, axis = plt.subplots(figsize=(3.6, 3.2))
+    image = axis.imshow(correlation, cmap="RdBu_r", vmin=-1, vmax=1)
+    ticks = np.arange(R) if R <= 12 else np.arange(0, R, 5)
+    axis.set_xticks(ticks, [str(t + 1) for t in ticks])
+    axis.set_yticks(ticks, [str(t + 1) for t in ticks])
+    axis.set_xlabel("reference component")
+    axis.set_ylabel("matched component")
+    figure.colorbar(image, ax=axis, label="correlation", shrink=0.8)
+    return figure
+
+
+def spectrum(eigenvalues: np.ndarray) -> Figure:
+    """Draw the eigenvalues that the subspace keeps."""
+    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    axis.plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, "o-", color=INK, ms=3)
+    axis.set_ylim(0, None)
+    axis.set_xlabel("component")
+    axis.set_ylabel("eigenvalue of the second moment")
+    return figure
+
+
+def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
+    """Draw the norms of one site's samples against the public bound (private)."""
+    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    axis.hist(np.concatenate(values), bins=60, color=INK)
+    axis.axvline(bound, color=ACCENT, label="norm bound")
+    axis.set_xlabel("norm of a volume's features")
+    axis.set_ylabel("volumes")
+    axis.legend(frameon=False)
+    return figure

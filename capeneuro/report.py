@@ -1,0 +1,199 @@
+"""What a study tells: its privacy record, its scores, and one page that opens offline."""
+
+import base64
+import importlib.metadata
+import io as bytes_io
+import json
+import platform
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import yaml
+
+from capeneuro import io, metrics, privacy
+from capeneuro.config import Config, SiteConfig
+
+VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what made the numbers."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found}
+
+
+def write_beside(config: Config, sites: dict[str, SiteConfig], folder: Path) -> None:
+    """Write what must stand beside every released file: privacy, configuration, BIDS.
+
+    Reads the releases that each result file carries, so it may run after any step.
+    """
+    releases = []
+    for name in ("group_desc-pca_subspace.npz", "group_desc-ica_unmixing.npz"):
+        if (folder / name).exists():
+            releases += json.loads(str(io.read_arrays(folder / name)["releases"]))
+    io.write_json(folder / "privacy.json", privacy_record(config, sites, releases))
+    # Privacy: site files stay out of it; they hold paths and limits.
+    content = {"versions": versions(), **config.model_dump(mode="json")}
+    content["sites"] = sorted(sites)
+    io.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
+    description = {
+        "Name": f"capeneuro results of {config.study}",
+        "BIDSVersion": "1.11.2",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "capeneuro", "Version": versions()["capeneuro"]}],
+    }
+    io.write_json(folder / "dataset_description.json", description)
+    ignored = (
+        "group_*\nprivacy.json\nscores.tsv\nreport.html\nconfig.yaml\nreference/\n"
+    )
+    io.write_text(folder / ".bidsignore", ignored)
+
+
+def stamp(sites: dict[str, SiteConfig]) -> str | None:
+    """Stamp for outputs of simulated or public data; None for private data."""
+    kinds = sorted({site.data for site in sites.values()} - {"private"})
+    return f"NOT PRIVATE: {' and '.join(kinds)} data" if kinds else None
+
+
+def privacy_record(
+    config: Config, sites: dict[str, SiteConfig], releases: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Promise and spend of a study: the content of ``privacy.json``.
+
+    Per site, epsilon at the promise's delta under each view and accountant. Sites are
+    assumed to hold different people: releases about one site do not add to another's.
+    """
+    promise = config.promise
+    exact = any(r["mu"] is None for r in releases)
+    spent = {}
+    for site in sites:
+        mine = [r for r in releases if site in r["sensitivity"]]
+        mus = {
+            view: [r["mu"][view] for r in mine if r["mu"] is not None] for view in VIEWS
+        }
+        spent[site] = {
+            view: None if exact else privacy.epsilons(mus[view], promise.delta)
+            for view in VIEWS
+        }
+    return {
+        "study": config.study,
+        "stamp": stamp(sites) or ("NOT PRIVATE: exact releases" if exact else None),
+        "promise": {
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "mu": promise.mu,
+            "unit": promise.unit,
+            "relation": promise.relation,
+            "n_colluding": promise.n_colluding,
+            "n_sites": len(sites),
+            "holds": not exact,
+        },
+        "unit": promise.unit,
+        "relation": promise.relation,
+        "n_colluding": promise.n_colluding,
+        "delta": promise.delta,
+        "assumptions": [
+            "No person takes part at two sites; someone who does gets the sum of mu.",
+            "Numbers of units per site, masks, bases, bounds and clips are public.",
+            "All parties follow the protocol; the aggregator and up to n_colluding "
+            "sites pool all that they see.",
+        ],
+        "sites": spent,
+        "releases": releases,
+    }
+
+
+def scores(
+    unmixing: dict[str, np.ndarray], A: np.ndarray, prefix: str, norm_bound: float
+) -> list[tuple[str, float, str, str]]:
+    """Compare an unmixing with true or reference maps over features.
+
+    Parameters
+    ----------
+    unmixing
+        Arrays of a ``group_desc-ica_unmixing.npz``.
+    A
+        Maps over features for sources of unit variance, (n_features, R').
+    prefix
+        What A is, for the names of the scores.
+    norm_bound
+        Constant that the samples were divided by.
+
+    Returns
+    -------
+    list of tuple
+        Name, value, reference, note.
+    """
+    rows: list[tuple[str, float, str, str]] = []
+    R, n_true = len(unmixing["W"]), A.shape[1]
+    if R == n_true:
+        G = metrics.gain(unmixing["unmixing"] / norm_bound, unmixing["W"], A)
+        chance = f"chance {metrics.chance_gain_index(R):.3f}"
+        value = metrics.normalized_gain_index(G)
+        rows.append((f"{prefix}_ngi", value, chance, "0 is perfect"))
+    _, r = metrics.match(unmixing["mixing"], A)
+    note = "maps matched one to one"
+    rows.append((f"{prefix}_mean_abs_r", float(np.abs(r).mean()), "1", note))
+    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "1", note))
+    return rows
+
+
+def render(
+    config: Config,
+    record: dict[str, Any],
+    score_rows: list[list[str]],
+    pictures: dict[str, list[tuple[str, Any]]],
+) -> str:
+    """Render the page; pictures are figures by section, embedded as PNG."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("report.html.jinja").render(
+        config=config,
+        config_text=yaml.safe_dump(
+            config.model_dump(mode="json", exclude={"sites"}), sort_keys=False
+        ),
+        record=record,
+        scores=score_rows,
+        pictures={k: [(t, png(f)) for t, f in v] for k, v in pictures.items()},
+        releases=_summary(record["releases"]),
+        versions=versions(),
+        today=date.today().isoformat(),
+    )
+
+
+def render_quality(
+    site: str, rows: list[dict[str, Any]], figure: Any, norm_bound: float
+) -> str:
+    """Render a site's private quality page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
+    )
+    return environment.get_template("qc.html.jinja").render(
+        site=site, rows=rows, picture=png(figure), norm_bound=norm_bound
+    )
+
+
+def png(figure: Any) -> str:
+    """Encode a figure as base64 PNG and close it."""
+    import matplotlib.pyplot as plt
+
+    buffer = bytes_io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    plt.close(figure)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Releases of one query as one row."""
+    rows: dict[str, dict[str, Any]] = {}
+    for r in releases:
+        row = rows.setdefault(r["query"], {**r, "rounds": 0})
+        row["rounds"] += 1
+    return list(rows.values())

@@ -1,0 +1,82 @@
+"""Files of a new study, written from the models: one text explains each key."""
+
+import importlib.util
+import textwrap
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from capeneuro.config import Config, SiteConfig
+
+FILL_IN = {
+    "study": "my-study",
+    "mask": "data/mask.nii.gz",
+    "basis": "grid",
+    "standardize": "zscore",
+    "n_components": 20,
+    "arm": "cape",
+    "epsilon": 2.0,
+    "delta": "1.0e-5",
+    "unit": "subject",
+    "norm_bound": 30.0,
+}
+
+
+def study_file(sites: list[str]) -> str:
+    """Text of a study file with every key explained beside it."""
+    given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
+    return _describe(Config, given)
+
+
+def site_file(name: str) -> str:
+    """Text of a site file with every key explained beside it."""
+    given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
+    return _describe(
+        SiteConfig, {**given, "data": "private", "ledger": f"private/{name}/ledger"}
+    )
+
+
+def snakefile() -> str:
+    """Text of the Snakefile of a new study: the installed workflow, unchanged."""
+    package = Path(importlib.util.find_spec("capeneuro").origin).parent
+    installed = package / "_workflow" / "Snakefile"
+    path = (
+        installed if installed.exists() else package.parent / "workflow" / "Snakefile"
+    )
+    return f'include: "{path}"\n'
+
+
+def _describe(model: type[BaseModel], given: dict[str, Any], indent: str = "") -> str:
+    lines: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = _inner(field.annotation)
+        text = field.description or (inner.__doc__ if inner else "") or ""
+        wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
+        lines += [f"{indent}# {line}" for line in wrapped]
+        default = field.get_default(call_default_factory=True)
+        if inner is not None and (default is not None):
+            lines += [f"{indent}{name}:", _describe(inner, given, indent + "  ")]
+            continue
+        value = given[name] if default is PydanticUndefined else default
+        lines.append(f"{indent}{name}: {_scalar(value)}")
+    return "\n".join(lines) + ("\n" if not indent else "")
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """Return the model an annotation stands for, if it is a single one."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return None
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model else None
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and value == FILL_IN["delta"]:
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True)
+    return text.removesuffix("\n").removesuffix("...").strip()

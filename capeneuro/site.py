@@ -1,0 +1,322 @@
+"""One data holder. Its public methods are the wire protocol: read this file to audit.
+
+What ``describe``, ``project`` and ``release`` return may leave the site; nothing else
+may, and a test pins the list. An error leaves as a code and the name of a rule, never
+as text. Sites enforce, the aggregator only asks: a site refuses queries it does not
+know, noise below its floor, a charge beyond its ceiling, a unit weaker than its own, a
+smaller number of colluding sites than its own, and arms without privacy on real data.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from capeneuro import cape, noise, secagg
+from capeneuro.federation import Message, pack, unpack
+from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
+from capeneuro.queries import QUERIES, Query, bounded
+
+Kind = Literal["private", "simulated", "public"]
+# Arms that send exact statistics; they run on simulated or public data only.
+EXACT_ARMS = ("non-private", "pooled")
+ARMS = (*EXACT_ARMS, "local", "conventional", "cape", "secure_sum")
+
+
+class Refused(Exception):
+    """The site's own rule forbids the request; the argument names the rule."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A site's own rules, from its own file.
+
+    Parameters
+    ----------
+    kind
+        ``"simulated"`` and ``"public"`` allow exact arms and fixed seeds, and stamp
+        every output that used them.
+    min_noise_multiplier
+        Smallest noise multiplier of a single release.
+    min_colluding
+        Smallest number of colluding sites that a study must guard against.
+    """
+
+    kind: Kind = "private"
+    min_noise_multiplier: float = 0.0
+    min_colluding: int = 0
+
+
+class Site:
+    """One data holder in a federation.
+
+    Parameters
+    ----------
+    name
+        Its name in the study.
+    subjects
+        Features of each person, (n_features, n_samples) float32, by id; read lazily.
+    n_samples
+        Number of samples of each person, by id.
+    ledger
+        Its record of spending, with its ceiling and keys.
+    limits
+        Its own rules.
+    digest
+        Identity of the data, so that a stored answer is not reused for other data.
+    seed
+        Fixes the noise; simulated or public data only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subjects: Mapping[str, np.ndarray],
+        n_samples: Mapping[str, int],
+        ledger: Ledger,
+        limits: Limits,
+        digest: str = "",
+        seed: int | None = None,
+    ) -> None:
+        if limits.kind == "private" and (seed is not None or ledger.folder is None):
+            raise ValueError(
+                f"{name}: private data need a ledger on disk and noise from the "
+                "operating system; remove `seed`, give `ledger`"
+            )
+        self.name = name
+        self._subjects = subjects
+        self._n_samples = dict(n_samples)
+        self._ledger = ledger
+        self._limits = limits
+        self._digest = digest
+        self._seed = seed
+        self._reduced: np.ndarray | None = None
+        self._reduction = ""
+
+    def answer(self, what: str, message: Message) -> Message:
+        """Answer one request; errors become a code and the name of a rule."""
+        try:
+            if what not in ("describe", "project", "release"):
+                raise Refused("unknown request")
+            return getattr(self, what)(message)
+        except Refused as error:
+            return {"error": "refused", "rule": str(error)}
+        except BudgetExceeded as error:
+            logging.getLogger(f"capeneuro.{self.name}").error("%s", error)
+            return {"error": "budget", "rule": "ceiling"}
+        except (LedgerDamaged, OSError) as error:
+            logging.getLogger(f"capeneuro.{self.name}").error("%s", error)
+            return {"error": "failed", "rule": "ledger"}
+        except Exception as error:  # Privacy: the text may carry data; it stays here.
+            logging.getLogger(f"capeneuro.{self.name}").exception("%s", error)
+            return {"error": "failed", "rule": "internal"}
+
+    def describe(self, message: Message) -> Message:
+        """Tell what is public: sizes in the study's unit, public key, kind of data.
+
+        ``version`` changes when the data do, so that a request about other data is
+        another request: stored answers and masks belong to one version.
+
+        Guarantee
+        ---------
+        Under the subject unit only the number of subjects leaves. The version is a
+        keyed digest: it tells that data changed, nothing about them.
+        """
+        return {
+            "n_units": self._n_units(message["unit"]),
+            "key": self._ledger.key.public_key().public_bytes(
+                Encoding.Raw, PublicFormat.Raw
+            ),
+            "kind": self._limits.kind,
+            "version": self._ledger.pseudonym(self._digest),
+        }
+
+    def project(self, message: Message) -> Message:
+        """Keep ``V' clip(x / norm_bound)`` of every sample for the queries to come.
+
+        Parameters
+        ----------
+        message
+            ``matrix`` (n_components, n_features), ``norm_bound``, ``clip``: public.
+
+        Guarantee
+        ---------
+        Nothing leaves but the acknowledgment.
+        """
+        V = message["matrix"].astype("f4")
+        if V.shape[1] != self._n_features():
+            raise Refused("matrix does not fit the features")
+        parts = [
+            V @ bounded(X, message["norm_bound"], message["clip"])
+            for X in self._subjects.values()
+        ]
+        self._reduced = np.concatenate(parts, axis=1)
+        self._reduction = digest(message)
+        return {}
+
+    def release(self, message: Message) -> Message:
+        """Answer a query in the asked arm, charged before it leaves.
+
+        Parameters
+        ----------
+        message
+            ``study``, ``query``, ``parameters``, ``round``, ``reduction``, ``arm``,
+            ``unit``, ``relation``, ``noise_multiplier``, ``n_colluding``,
+            ``noise_ratio`` and the ``roster`` (what every site described).
+
+        Returns
+        -------
+        Message
+            ``noisy``: weighted statistic with noise; ``masked``: the site's share of a
+            secure sum. Which of them depends on the arm.
+
+        Guarantee
+        ---------
+        mu-GDP with mu = 1 / noise_multiplier, for the whole view of the aggregator and
+        ``n_colluding`` sites; exact arms have none.
+        """
+        query, sensitivity = self._admit(message)
+        request = digest(message)
+        weight = self._n_units(message["unit"]) / _total(message["roster"])
+        if message["arm"] in EXACT_ARMS:
+            return {"noisy": weight * self._mean(query, message)}
+        stored = self._ledger.stored(request)
+        if stored is None:
+            u = weight * self._mean(query, message)
+            reply = pack(self._noisy(u, weight * sensitivity, message))
+            # Privacy: the charge is on disk before the reply exists for anyone else.
+            stored = self._ledger.charge(
+                request, self._subjects, _entry(message, sensitivity), reply
+            )
+        return unpack(stored)
+
+    def _admit(self, message: Message) -> tuple[Query, float]:
+        """Check a request against the site's own rules."""
+        query = QUERIES.get(message["query"])
+        roster, limits = message["roster"], self._limits
+        mine = roster.get(self.name, {})
+        rules = {
+            "unknown query": query is not None,
+            "unknown arm": message["arm"] in ARMS,
+            "arm without privacy on private data": (
+                message["arm"] not in EXACT_ARMS or limits.kind != "private"
+            ),
+            "unit": message["unit"] in ("sample", "subject"),
+            "unit weaker than the ceiling's": (
+                message["unit"] == "subject"
+                or self._ledger.ceiling.unit == "sample"
+                or message["arm"] in EXACT_ARMS
+            ),
+            "relation": (
+                message["relation"] == "replace-one"
+                or (message["relation"] == "zero-out" and limits.kind != "private")
+            ),
+            "noise multiplier below the floor": (
+                message["arm"] in EXACT_ARMS
+                or message["noise_multiplier"] >= max(limits.min_noise_multiplier, 1e-9)
+            ),
+            "number of colluding sites": (
+                message["arm"] not in ("cape", "secure_sum")
+                or limits.min_colluding <= message["n_colluding"] < len(roster)
+            ),
+            "own entry in the roster": mine == self.describe(message),
+        }
+        for rule, holds in rules.items():
+            # Privacy: each of these rules is part of the promise to the participants.
+            if not holds:
+                raise Refused(rule)
+        if query.stage == "components" and message["reduction"] != self._reduction:
+            raise Refused("query before its projection")
+        sensitivity = query.sensitivity(
+            self._n_units(message["unit"]), message["relation"], message["parameters"]
+        )
+        if message["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
+            raise Refused("unbounded sensitivity")
+        return query, sensitivity
+
+    def _mean(self, query: Query, message: Message) -> np.ndarray:
+        """Exact site mean of a query; must not leave this object without noise."""
+        unit, total = message["unit"], 0.0
+        for X, starts in self._data(query.stage):
+            total = total + query.total(X, starts, unit, **message["parameters"])
+        return total / self._n_units(unit)
+
+    def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of data with the first column of each subject."""
+        if stage == "features":
+            for X in self._subjects.values():
+                yield X, np.zeros(1, dtype=int)
+        else:
+            lengths = np.array([self._n_samples[s] for s in self._subjects])
+            yield self._reduced, np.cumsum(lengths) - lengths
+
+    def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
+        """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
+        arm, mu = message["arm"], 1.0 / message["noise_multiplier"]
+        n_sites = len(message["roster"])
+        n_honest = n_sites - message["n_colluding"]
+        if arm in ("local", "conventional"):
+            gamma = (sensitivity / mu) ** 2
+            h, g = secagg.grid(gamma), self._normal(u.size, gamma, message, "g")
+            return {"noisy": secagg.from_ring(secagg.to_ring(u + g, h, 1), h)}
+        if arm == "secure_sum":  # only the sum is seen: the limit sigma2 -> infinity
+            sigma2, gamma = 0.0, (sensitivity / mu) ** 2 / n_honest
+        else:
+            ratio = message["noise_ratio"]
+            sigma2, gamma = cape.variances(sensitivity, mu, n_honest, ratio)
+        h = secagg.grid(gamma)
+        g = self._normal(u.size, gamma, message, "g")
+        # Privacy: add, then round once, so that rounding is post-processing.
+        k_f = secagg.to_ring(u + g, h, n_sites)
+        masks = self._masks(message, u.size)
+        if arm == "secure_sum":
+            return {"masked": k_f + masks}
+        e = self._normal(u.size, sigma2, message, "e")
+        k_e = secagg.to_ring(e, h, n_sites)
+        return {"noisy": k_f + k_e, "masked": k_e + masks}
+
+    def _masks(self, message: Message, size: int) -> np.ndarray:
+        keys = {name: site["key"] for name, site in message["roster"].items()}
+        # Privacy: the whole request is the context, so no mask serves two vectors.
+        context = bytes.fromhex(digest(message))
+        return secagg.pairwise_masks(self._ledger.key, self.name, keys, context, size)
+
+    def _normal(
+        self, size: int, variance: float, message: Message, which: str
+    ) -> np.ndarray:
+        """Normal noise; from a seed only where the constructor allowed one."""
+        if self._seed is None:
+            return np.sqrt(variance) * noise.standard_normal(size)
+        label = [self._seed, self.name, which]
+        label += [message[key] for key in ("study", "query", "round")]
+        seed = hashlib.sha256(repr(label).encode()).digest()
+        rng = np.random.default_rng(np.frombuffer(seed, dtype="<u4"))
+        return np.sqrt(variance) * rng.standard_normal(size)
+
+    def _n_units(self, unit: str) -> int:
+        counts = self._n_samples
+        return len(counts) if unit == "subject" else sum(counts.values())
+
+    def _n_features(self) -> int:
+        return next(iter(self._subjects.values())).shape[0]
+
+
+def digest(message: Message) -> str:
+    """Identity of a message: the same for every site that is asked the same."""
+    return hashlib.sha256(pack(message)).hexdigest()
+
+
+def _total(roster: Mapping[str, dict[str, Any]]) -> int:
+    return sum(site["n_units"] for site in roster.values())
+
+
+def _entry(message: Message, sensitivity: float) -> dict[str, Any]:
+    """What the ledger keeps of a release."""
+    kept = ("study", "query", "round", "arm", "unit", "relation", "noise_multiplier")
+    entry = {key: message[key] for key in (*kept, "n_colluding")}
+    mu = 1.0 / message["noise_multiplier"]
+    return {**entry, "sensitivity": float(sensitivity), "mu": mu}

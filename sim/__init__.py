@@ -1,0 +1,1 @@
+"""Makers of simulated studies with known truth: nothing here holds private data."""

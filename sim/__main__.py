@@ -1,0 +1,138 @@
+"""Make the data of a study: ``python -m sim STUDY.yaml``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+
+from capeneuro import config
+from capeneuro.config import ConfigError, Painting, Simulation
+from sim import fmri, garch, grid, hemodynamics, painting, sources
+
+DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
+
+
+def simulate(study: config.Config, made: Simulation, folders: dict[str, Path]) -> None:
+    """Write simulated runs of every site, the true maps and the mask.
+
+    Site ``k`` has a generator of its own, so adding a site leaves the others as they
+    were. Source coefficients and task designs are common to all.
+    """
+    indices = DEFAULT_SOURCES.get(
+        study.n_components, tuple(range(1, study.n_components + 1))
+    )
+    common, *own = np.random.SeedSequence(made.seed).spawn(1 + len(folders))
+    draw_courses = _time_courses(made, len(indices), np.random.default_rng(common))
+    mask, affine = grid.head_mask_3d(made.voxel_size)
+    labels = fmri.subject_labels([made.n_subjects] * len(folders))
+    all_courses, maps = {}, []
+    for folder, names, seed in zip(folders.values(), labels, own, strict=True):
+        rng = np.random.default_rng(seed)
+        courses = draw_courses(rng)
+        all_courses |= dict(zip(names, courses, strict=True))
+        maps.append(
+            fmri.write_site(
+                folder,
+                names,
+                courses,
+                rng,
+                indices=indices,
+                mask=mask,
+                affine=affine,
+                repetition_time=made.repetition_time,
+                percent_signal_change=made.percent_signal_change,
+                cnr=made.cnr,
+                translation_deviation=made.translation,
+                rotation_deviation=made.rotation,
+                spread_deviation=made.spread,
+                max_translation=made.motion,
+                max_rotation=made.motion,
+            )
+        )
+    fmri.write_truth(
+        Path(study.space.mask).parent,
+        np.mean(maps, axis=0),
+        all_courses,
+        indices=indices,
+        mask=mask,
+        affine=affine,
+        percent_signal_change=made.percent_signal_change,
+        parameters=made.model_dump(mode="json"),
+    )
+
+
+def _time_courses(made: Simulation, n_sources: int, rng: np.random.Generator):
+    """Draw what is common to all sites; return the draw of one site's subjects."""
+    if made.sources == "garch":
+        ranges = {"alpha": made.alpha, "beta": made.beta, "ar": made.ar}
+        parameters = garch.garch_parameters(n_sources, rng, **ranges)
+        return lambda own: garch.garch(parameters, made.n_subjects, made.n_volumes, own)
+    n_types = 4
+    if made.sources == "blocks":
+        design = hemodynamics.block_design(n_types, made.n_volumes, rng)
+    else:
+        chances = np.full(n_types, 0.1)
+        design = hemodynamics.event_design(chances, made.n_volumes, rng)
+    amplitudes = rng.standard_normal((n_sources, n_types))
+    return lambda own: np.stack(
+        [
+            hemodynamics.task_time_courses(
+                design, amplitudes, own, repetition_time=made.repetition_time
+            )
+            for _ in range(made.n_subjects)
+        ]
+    )
+
+
+def paint(study: config.Config, made: Painting, folders: dict[str, Path]) -> None:
+    """Write painted runs of every site; a site's folder is named as its series file."""
+    for needed in (made.atlas, made.series / "participants.csv"):
+        if not needed.is_file():
+            raise ConfigError(
+                f"{needed}: file not found; put the data there, or change `data.series` "
+                "and `data.atlas` in the study file"
+            )
+    atlas = nib.load(made.atlas)
+    labels, affine = painting.resample_atlas(
+        np.asarray(atlas.dataobj).astype(int), atlas.affine, made.voxel_size
+    )
+    for folder in folders.values():
+        series = made.series / f"{folder.name}.npz"
+        if not series.is_file():
+            raise ConfigError(f"{series}: file not found; put the series there")
+        painting.paint_site(
+            series, made.series / "participants.csv", labels, affine, folder
+        )
+    painting.write_atlas(Path(study.space.mask).parent, labels, affine)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
+    parser.add_argument("study", help="study file with a `data` block")
+    parser.add_argument("--log", type=Path, help="also write messages here")
+    options = parser.parse_args(argv)
+    try:
+        study = config.load(options.study)
+        folders = {
+            name: Path(site.images) for name, site in config.load_sites(study).items()
+        }
+        if isinstance(study.data, Simulation):
+            simulate(study, study.data, folders)
+        elif isinstance(study.data, Painting):
+            paint(study, study.data, folders)
+        else:
+            raise ConfigError(
+                f"{options.study}: data: nothing to make, the block is null"
+            )
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+# The study, checked before any job is planned. Rules depend on sections of it through
+# `params`, so a changed key reruns exactly what depends on it.
+from snakemake.exceptions import WorkflowError
+
+from capeneuro import __version__
+from capeneuro.workflow import load_study, made_data, score_inputs, section
+
+try:
+    STUDY, study, sites = load_study(workflow.configfiles, config)
+except Exception as error:
+    raise WorkflowError(str(error))
+
+RESULTS = str(study.results)
+PRIVATE = f"private/{{site}}/{study.study}"
+
+
+wildcard_constraints:
+    site="|".join(sites),
