@@ -306,7 +306,7 @@ def report(options: argparse.Namespace) -> None:
         quality.append((f"Matched maps, {name}", plots.matching(r)))
     indices = tqdm(range(study.n_components), desc="report", disable=None)
     drawn = [
-        (
+        page.picture(
             f"component {i + 1}",
             plots.component_map(folder / COMPONENTS, i, f"component {i + 1}"),
         )
@@ -316,7 +316,7 @@ def report(options: argparse.Namespace) -> None:
         study,
         record,
         [line.split("\t") for line in lines[1:]],
-        {"quality": quality, "maps": drawn},
+        {"quality": [page.picture(*q) for q in quality], "maps": drawn},
     )
     io.write_text(folder / "report.html", text)
     print(folder / "report.html")

@@ -75,6 +75,17 @@ def match(estimate: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return order, r[order, np.sort(columns)]
 
 
+def chance_match(truth: np.ndarray, n_draws: int = 20) -> float:
+    """Mean absolute correlation of matched maps for random rotations of the truth.
+
+    The right subspace with no knowledge of the components in it scores this.
+    """
+    rng = np.random.default_rng(0)
+    R = truth.shape[1]
+    rotations = np.linalg.qr(rng.standard_normal((n_draws, R, R)))[0]
+    return float(np.mean([np.abs(match(truth @ Q, truth)[1]).mean() for Q in rotations]))
+
+
 def matched_correlation(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Correlation of matched estimated maps (rows) with true maps (columns)."""
     order, _ = match(estimate, truth)

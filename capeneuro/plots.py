@@ -9,7 +9,9 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 INK, ACCENT = "#20303c", "#c4512d"
 plt.rcParams.update(
@@ -23,6 +25,11 @@ plt.rcParams.update(
         "figure.constrained_layout.use": True,
     }
 )
+
+
+def _axes(height: float = 2.6) -> tuple[Figure, Axes]:
+    """Make one pair of axes of half a page's width [inches]."""
+    return plt.subplots(figsize=(4.2, height))
 
 
 def component_map(path: Path, index: int, title: str) -> Figure:
@@ -53,12 +60,13 @@ def component_map(path: Path, index: int, title: str) -> Figure:
 
 def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     """Draw the norm of the released gradient by round beside the expected noise."""
-    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    figure, axis = _axes()
     rounds = np.arange(1, len(trace) + 1)
     axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="released gradient")
     if np.max(noise) > 0:
         axis.semilogy(rounds, noise, "--", color=ACCENT, label="expected noise alone")
     axis.set_xlabel("round")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("norm")
     axis.legend(frameon=False)
     return figure
@@ -67,7 +75,7 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
 def matching(correlation: np.ndarray) -> Figure:
     """Draw the correlation of matched maps, rows estimated, columns true."""
     R = len(correlation)
-    figure, axis = plt.subplots(figsize=(3.6, 3.2))
+    figure, axis = _axes(height=3.4)
     image = axis.imshow(correlation, cmap="RdBu_r", vmin=-1, vmax=1)
     ticks = np.arange(R) if R <= 12 else np.arange(0, R, 5)
     axis.set_xticks(ticks, [str(t + 1) for t in ticks])
@@ -80,17 +88,18 @@ def matching(correlation: np.ndarray) -> Figure:
 
 def spectrum(eigenvalues: np.ndarray) -> Figure:
     """Draw the eigenvalues that the subspace keeps."""
-    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    figure, axis = _axes()
     axis.plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, "o-", color=INK, ms=3)
     axis.set_ylim(0, None)
     axis.set_xlabel("component")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue of the second moment")
     return figure
 
 
 def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     """Draw the norms of one site's samples against the public bound (private)."""
-    figure, axis = plt.subplots(figsize=(4.6, 2.8))
+    figure, axis = _axes()
     axis.hist(np.concatenate(values), bins=60, color=INK)
     axis.axvline(bound, color=ACCENT, label="norm bound")
     axis.set_xlabel("norm of a volume's features")

@@ -136,9 +136,10 @@ def scores(
         value = metrics.normalized_gain_index(G)
         rows.append((f"{prefix}_ngi", value, chance, "0 is perfect"))
     _, r = metrics.match(unmixing["mixing"], A)
-    note = "maps matched one to one"
-    rows.append((f"{prefix}_mean_abs_r", float(np.abs(r).mean()), "1", note))
-    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "1", note))
+    chance = f"chance {metrics.chance_match(A):.3f}"
+    note = "matched maps, 1 is perfect"
+    rows.append((f"{prefix}_mean_abs_r", float(np.abs(r).mean()), chance, note))
+    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "", note))
     return rows
 
 
@@ -146,9 +147,9 @@ def render(
     config: Config,
     record: dict[str, Any],
     score_rows: list[list[str]],
-    pictures: dict[str, list[tuple[str, Any]]],
+    pictures: dict[str, list[tuple[str, str]]],
 ) -> str:
-    """Render the page; pictures are figures by section, embedded as PNG."""
+    """Render the page; pictures are titles and base64 PNG by section."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -161,7 +162,7 @@ def render(
         ),
         record=record,
         scores=score_rows,
-        pictures={k: [(t, png(f)) for t, f in v] for k, v in pictures.items()},
+        pictures=pictures,
         releases=_summary(record["releases"]),
         versions=versions(),
         today=date.today().isoformat(),
@@ -176,18 +177,18 @@ def render_quality(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
     )
     return environment.get_template("qc.html.jinja").render(
-        site=site, rows=rows, picture=png(figure), norm_bound=norm_bound
+        site=site, rows=rows, picture=picture("", figure)[1], norm_bound=norm_bound
     )
 
 
-def png(figure: Any) -> str:
-    """Encode a figure as base64 PNG and close it."""
+def picture(title: str, figure: Any) -> tuple[str, str]:
+    """Encode a figure as base64 PNG and close it; returns it with its title."""
     import matplotlib.pyplot as plt
 
     buffer = bytes_io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     plt.close(figure)
-    return base64.b64encode(buffer.getvalue()).decode()
+    return title, base64.b64encode(buffer.getvalue()).decode()
 
 
 def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:

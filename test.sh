@@ -1,0 +1,10 @@
+#!/bin/sh
+# Make the environment and run the tests: ./test.sh [pytest options]
+set -eu
+cd "$(dirname "$0")"
+"${PYTHON:-python3}" -m venv .venv
+.venv/bin/python -m pip install --quiet --editable ".[workflow,dev]"
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/snakefmt --check workflow
+.venv/bin/python -m pytest --numprocesses 2 "$@"
