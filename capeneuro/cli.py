@@ -53,7 +53,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def validate(options: argparse.Namespace) -> None:
-    """Check the sites' images and budgets against the study; write the study's mask."""
+    """Check the sites' images against the study; write the study's mask."""
     study, sites = _study(options)
     from capeneuro import io
 
@@ -71,9 +71,6 @@ def validate(options: argparse.Namespace) -> None:
             f"{options.study}: n_components: must be at most the {n_features} features "
             f"of the basis, got {study.n_components}"
         )
-    for name, site in sites.items():
-        if study.arm != "non-private":
-            _check_ceiling(study, name, site)
     io.write_mask(study.results / MASK, mask)
     n_people = sum(len(site) for site in runs.values())
     print(f"{len(sites)} sites, {n_people} people, {n_features} features: valid")
@@ -185,6 +182,9 @@ def pca(options: argparse.Namespace) -> None:
     from capeneuro.pca import principal_subspace
 
     folder, mechanism, exact = _arm(study, options.reference, "pca")
+    if not exact:  # Before anything is spent that the study could not finish.
+        for name, site in sites.items():
+            _check_ceiling(study, name, site)
     with _federation(study, sites, options.threads) as federation:
         subspace = principal_subspace(
             federation,

@@ -83,7 +83,9 @@ def chance_match(truth: np.ndarray, n_draws: int = 20) -> float:
     rng = np.random.default_rng(0)
     R = truth.shape[1]
     rotations = np.linalg.qr(rng.standard_normal((n_draws, R, R)))[0]
-    return float(np.mean([np.abs(match(truth @ Q, truth)[1]).mean() for Q in rotations]))
+    return float(
+        np.mean([np.abs(match(truth @ Q, truth)[1]).mean() for Q in rotations])
+    )
 
 
 def matched_correlation(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -7,7 +7,15 @@ from typing import Any
 
 import yaml
 
-from capeneuro.config import Config, ConfigError, SiteConfig, load, load_sites, section
+from capeneuro.config import (
+    Config,
+    ConfigError,
+    Simulation,
+    SiteConfig,
+    load,
+    load_sites,
+    section,
+)
 
 __all__ = ["load_study", "made_data", "score_inputs", "section"]
 
@@ -42,14 +50,16 @@ def made_data(study: Config, sites: dict[str, SiteConfig]) -> list[str]:
     if study.data is None:
         return []
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
-    return [*made, study.space.mask, *_truth(study)]
+    made.append(study.space.mask)
+    if isinstance(study.data, Simulation):
+        truth = "truth/desc-truth_components.nii.gz"
+        made.append(str(Path(study.space.mask).parent / truth))
+    return made
 
 
 def score_inputs(study: Config) -> list[str]:
     """Files that the components are compared with."""
-    unmixing = f"{study.results}/reference/group_desc-ica_unmixing.npz"
-    return [*_truth(study), *([unmixing] if study.score.reference else [])]
-
-
-def _truth(study: Config) -> list[str]:
-    return [] if study.score.truth is None else [str(study.score.truth)]
+    files = [] if study.score.truth is None else [str(study.score.truth)]
+    if study.score.reference:
+        files.append(f"{study.results}/reference/group_desc-ica_unmixing.npz")
+    return files

@@ -4,12 +4,15 @@
 rule make_data:
     output:
         made_data(study, sites),
-    params:
-        section(study, "data", "n_components"),
-        __version__,
     log:
         f"logs/{study.study}/make_data.log",
     benchmark:
         f"benchmarks/{study.study}/make_data.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "data", "n_components"),
+        version=__version__,
     shell:
-        "python -m sim {STUDY} --log {log}"
+        "python -m sim {params.study} --log {log}"

@@ -6,16 +6,19 @@ rule reference_pca:
         expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
     output:
         f"{RESULTS}/reference/group_desc-pca_subspace.npz",
-    params:
-        section(study, "pca", "n_components"),
-        __version__,
     log:
         f"logs/{study.study}/reference_pca.log",
     benchmark:
         f"benchmarks/{study.study}/reference_pca.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
     threads: workflow.cores
+    params:
+        study=STUDY,
+        options=section(study, "pca", "n_components"),
+        version=__version__,
     shell:
-        "capeneuro pca {STUDY} --reference --threads {threads} --log {log}"
+        "capeneuro pca {params.study} --reference --threads {threads} --log {log}"
 
 
 rule reference_ica:
@@ -23,13 +26,16 @@ rule reference_ica:
         f"{RESULTS}/reference/group_desc-pca_subspace.npz",
     output:
         f"{RESULTS}/reference/group_desc-ica_unmixing.npz",
-    params:
-        section(study, "ica"),
-        __version__,
     log:
         f"logs/{study.study}/reference_ica.log",
     benchmark:
         f"benchmarks/{study.study}/reference_ica.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
     threads: workflow.cores
+    params:
+        study=STUDY,
+        options=section(study, "ica"),
+        version=__version__,
     shell:
-        "capeneuro ica {STUDY} --reference --threads {threads} --log {log}"
+        "capeneuro ica {params.study} --reference --threads {threads} --log {log}"

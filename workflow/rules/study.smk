@@ -6,16 +6,19 @@ rule validate:
         made_data(study, sites),
     output:
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
-    params:
-        section(study, "space", "n_components", "arm", "budget"),
-        {name: section(site, "images", "task") for name, site in sites.items()},
-        __version__,
     log:
         f"logs/{study.study}/validate.log",
     benchmark:
         f"benchmarks/{study.study}/validate.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "space", "n_components"),
+        sites={name: section(site, "images", "task") for name, site in sites.items()},
+        version=__version__,
     shell:
-        "capeneuro validate {STUDY} --log {log}"
+        "capeneuro validate {params.study} --log {log}"
 
 
 rule prepare:
@@ -24,17 +27,22 @@ rule prepare:
     output:
         f"{PRIVATE}/projected.npz",
         f"{PRIVATE}/qc.html",
-    params:
-        section(study, "space", "cleaning", "n_components"),
-        study.pca.norm_bound,
-        lambda w: section(sites[w.site], "images", "task", "mask", "repetition_time"),
-        __version__,
     log:
         f"private/{{site}}/{study.study}/logs/prepare.log",
     benchmark:
         f"benchmarks/{study.study}/prepare-{{site}}.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "space", "cleaning", "n_components"),
+        norm_bound=study.pca.norm_bound,
+        site=lambda w: section(
+            sites[w.site], "images", "task", "mask", "repetition_time"
+        ),
+        version=__version__,
     shell:
-        "capeneuro prepare {STUDY} --site {wildcards.site} --log {log}"
+        "capeneuro prepare {params.study} --site {wildcards.site} --log {log}"
 
 
 # A rerun of a private step is a new release unless the request is identical; the sites'
@@ -44,16 +52,19 @@ rule pca:
         expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
     output:
         f"{RESULTS}/group_desc-pca_subspace.npz",
-    params:
-        section(study, "arm", "budget", "pca", "n_components"),
-        __version__,
     log:
         f"logs/{study.study}/pca.log",
     benchmark:
         f"benchmarks/{study.study}/pca.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
     threads: workflow.cores
+    params:
+        study=STUDY,
+        options=section(study, "arm", "budget", "pca", "n_components"),
+        version=__version__,
     shell:
-        "capeneuro pca {STUDY} --threads {threads} --log {log}"
+        "capeneuro pca {params.study} --threads {threads} --log {log}"
 
 
 rule ica:
@@ -62,16 +73,19 @@ rule ica:
         expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
     output:
         f"{RESULTS}/group_desc-ica_unmixing.npz",
-    params:
-        section(study, "arm", "budget", "ica"),
-        __version__,
     log:
         f"logs/{study.study}/ica.log",
     benchmark:
         f"benchmarks/{study.study}/ica.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
     threads: workflow.cores
+    params:
+        study=STUDY,
+        options=section(study, "arm", "budget", "ica"),
+        version=__version__,
     shell:
-        "capeneuro ica {STUDY} --threads {threads} --log {log}"
+        "capeneuro ica {params.study} --threads {threads} --log {log}"
 
 
 rule maps:
@@ -81,15 +95,18 @@ rule maps:
     output:
         f"{RESULTS}/group_desc-ica_components.nii.gz",
         f"{RESULTS}/group_desc-ica_components.json",
-    params:
-        section(study, "space"),
-        __version__,
     log:
         f"logs/{study.study}/maps.log",
     benchmark:
         f"benchmarks/{study.study}/maps.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "space"),
+        version=__version__,
     shell:
-        "capeneuro maps {STUDY} --log {log}"
+        "capeneuro maps {params.study} --log {log}"
 
 
 rule reconstruct:
@@ -98,14 +115,17 @@ rule reconstruct:
         f"{RESULTS}/group_desc-ica_unmixing.npz",
     output:
         f"{PRIVATE}/timecourses.tsv",
-    params:
-        __version__,
     log:
         f"private/{{site}}/{study.study}/logs/reconstruct.log",
     benchmark:
         f"benchmarks/{study.study}/reconstruct-{{site}}.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        version=__version__,
     shell:
-        "capeneuro reconstruct {STUDY} --site {wildcards.site} --log {log}"
+        "capeneuro reconstruct {params.study} --site {wildcards.site} --log {log}"
 
 
 rule score:
@@ -115,15 +135,18 @@ rule score:
         score_inputs(study),
     output:
         f"{RESULTS}/scores.tsv",
-    params:
-        section(study, "score"),
-        __version__,
     log:
         f"logs/{study.study}/score.log",
     benchmark:
         f"benchmarks/{study.study}/score.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "score"),
+        version=__version__,
     shell:
-        "capeneuro score {STUDY} --log {log}"
+        "capeneuro score {params.study} --log {log}"
 
 
 rule report:
@@ -134,12 +157,15 @@ rule report:
         f"{RESULTS}/scores.tsv",
     output:
         f"{RESULTS}/report.html",
-    params:
-        section(study),
-        __version__,
     log:
         f"logs/{study.study}/report.log",
     benchmark:
         f"benchmarks/{study.study}/report.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study),
+        version=__version__,
     shell:
-        "capeneuro report {STUDY} --log {log}"
+        "capeneuro report {params.study} --log {log}"

@@ -1,0 +1,97 @@
+"""The house's own rules: who imports whom, how large a file may be, what is written."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "capeneuro"
+# A module may import from its own floor downwards only, never from a later line.
+FLOORS = [
+    {"cli", "workflow", "scaffold", "__main__"},
+    {"report", "plots"},
+    {"ica"},
+    {"pca"},
+    {"mechanism"},
+    {"site"},
+    {"ledger"},
+    {"federation"},
+    {"secagg", "cape", "queries", "noise"},
+    {"privacy"},
+    {"linalg"},
+]
+# Leaves: files in and out, settings and scores; used by the upper two floors.
+LEAVES = {"io": {"config", "basis"}, "config": {"privacy"}, "basis": set()}
+LEAVES["metrics"] = set()
+MODULES = sorted(p for p in PACKAGE.glob("*.py") if p.name != "__init__.py")
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at any depth of its code."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            if node.module == "capeneuro":
+                found |= {f"capeneuro.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module or "")
+    return found
+
+
+def inner(path: Path) -> set[str]:
+    names = {n.split(".")[1] for n in imports(path) if n.startswith("capeneuro.")}
+    return {n for n in names if (PACKAGE / f"{n}.py").exists()}
+
+
+def floor(name: str) -> int:
+    return next(i for i, names in enumerate(FLOORS) if name in names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_imports_point_down(path):
+    name = path.stem
+    if name in LEAVES:
+        assert inner(path) <= LEAVES[name]
+        return
+    lower = set().union(*FLOORS[floor(name) + 1 :])
+    same = FLOORS[floor(name)] if floor(name) == 0 else set()
+    leaves = set(LEAVES) if floor(name) <= 1 else set()
+    assert inner(path) <= lower | same | leaves
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_image_libraries_stay_in_io_and_plots(path):
+    libraries = {n.split(".")[0] for n in imports(path)} & {"nibabel", "nilearn", "mne"}
+    assert not libraries or path.stem in ("io", "plots")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_package_never_imports_the_data_makers(path):
+    assert not {n for n in imports(path) if n.split(".")[0] == "sim"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_files_stay_readable(path):
+    limit = 560 if path.stem in ("cli", "io") else 420
+    assert len(path.read_text().splitlines()) <= limit
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+def test_every_module_begins_with_a_preface(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_rules_hold_no_logic():
+    for path in (ROOT / "workflow").rglob("*.smk"):
+        text = path.read_text()
+        assert not re.search(r"^\s+(run|script):", text, re.MULTILINE), path
+        assert "retries:" not in text, path
+
+
+def test_privacy_lines_are_marked():
+    marked = [p.stem for p in MODULES if "# Privacy:" in p.read_text()]
+    assert {"site", "ledger", "queries"} <= set(marked)

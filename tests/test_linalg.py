@@ -1,0 +1,69 @@
+"""Packings are isometries with an inverse; eigenpairs have one order and one sign."""
+
+import numpy as np
+import pytest
+
+from capeneuro import linalg
+
+SIZES = [1, 2, 3, 7, 40]
+
+
+@pytest.fixture(params=SIZES)
+def square(request, rng) -> np.ndarray:
+    return rng.standard_normal((request.param,) * 2)
+
+
+def test_svec_is_an_isometry_with_an_inverse(square):
+    C = square + square.T
+    packed = linalg.pack_symmetric(C)
+    assert packed.shape == (len(C) * (len(C) + 1) // 2,)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(C), rel=1e-14)
+    np.testing.assert_allclose(linalg.unpack_symmetric(packed), C, rtol=1e-15)
+
+
+def test_svec_keeps_inner_products(square, rng):
+    B = rng.standard_normal(square.shape)
+    C, B = square + square.T, B + B.T
+    inner = linalg.pack_symmetric(C) @ linalg.pack_symmetric(B)
+    assert inner == pytest.approx(np.sum(C * B), rel=1e-12, abs=1e-12)
+
+
+def test_skew_packing_is_an_isometry_with_an_inverse(square):
+    K = square - square.T
+    packed = linalg.pack_skew(K)
+    assert packed.shape == (len(K) * (len(K) - 1) // 2,)
+    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(K), rel=1e-14)
+    np.testing.assert_allclose(linalg.unpack_skew(packed), K, rtol=1e-15)
+
+
+@pytest.mark.parametrize("D", SIZES)
+def test_unpacked_noise_has_half_the_variance_off_the_diagonal(D, rng):
+    z = rng.standard_normal(D * (D + 1) // 2)
+    C = linalg.unpack_symmetric(z)
+    np.testing.assert_array_equal(C, C.T)
+    np.testing.assert_array_equal(np.diag(C), z[:D])
+    np.testing.assert_allclose(C[np.triu_indices(D, 1)], z[D:] / np.sqrt(2))
+
+
+@pytest.mark.parametrize("K", [1, 3, 6])
+def test_top_eigenpairs_are_the_largest_in_descending_order(K, rng):
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    C = Q @ np.diag([3.0, -5.0, 1.0, 0.5, 2.0, -1.0]) @ Q.T
+    values, vectors = linalg.top_eigenpairs(C, K)
+    np.testing.assert_allclose(values, [3, 2, 1, 0.5, -1, -5][:K], atol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(K), atol=1e-12)
+    np.testing.assert_allclose(C @ vectors, vectors * values, atol=1e-12)
+
+
+def test_top_eigenpairs_have_a_sign(rng):
+    C = rng.standard_normal((9, 9))
+    _, vectors = linalg.top_eigenpairs(C + C.T, 9)
+    peak = np.abs(vectors).argmax(axis=0)
+    assert (vectors[peak, np.arange(9)] > 0).all()
+
+
+def test_fix_signs_ignores_the_sign_it_got(rng):
+    A = rng.standard_normal((8, 5))
+    flips = np.array([1, -1, -1, 1, -1])
+    np.testing.assert_array_equal(linalg.fix_signs(A * flips), linalg.fix_signs(A))
+    np.testing.assert_array_equal(np.abs(linalg.fix_signs(A)), np.abs(A))

@@ -1,0 +1,49 @@
+"""The sampler has the normal law, and its bytes come from the operating system."""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from capeneuro import noise
+from helpers import assert_same_law
+
+
+def _from_words(monkeypatch: pytest.MonkeyPatch, words: list[int]) -> np.ndarray:
+    raw = np.array(words, dtype="<u8").tobytes()
+    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=lambda n: raw[:n]))
+    return noise.standard_normal(len(words))
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_law_is_standard_normal():
+    assert_same_law(noise.standard_normal(200_000), 1.0)
+
+
+@pytest.mark.usefixtures("fixed_noise")
+def test_values_are_independent():
+    z = noise.standard_normal(200_000)
+    for x in (z, np.abs(z) - np.sqrt(2 / np.pi)):
+        r = np.correlate(x, x[:-20], mode="valid")[1:] / (x @ x)
+        assert np.abs(r).max() < 5 / np.sqrt(z.size)
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**64 - 1, 2**64 - 2, 1 << 11, (1 << 63) + 5])
+def test_no_bytes_give_an_infinite_value(monkeypatch, word):
+    (z,) = _from_words(monkeypatch, [word])
+    assert np.isfinite(z)
+    assert abs(z) <= 8.3
+
+
+def test_magnitude_is_inversion_and_sign_is_one_bit(monkeypatch):
+    words = [(2**52) << 11, ((2**52) << 11) + 1]  # a tail of a quarter
+    z = _from_words(monkeypatch, words)
+    np.testing.assert_allclose(ndtr(-np.abs(z)), 0.25, rtol=1e-14)
+    np.testing.assert_array_equal(np.sign(z), [-1, 1])
+
+
+def test_noise_comes_from_the_operating_system():
+    assert noise.os is os
+    assert not (noise.standard_normal(500) == noise.standard_normal(500)).any()

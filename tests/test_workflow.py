@@ -1,0 +1,206 @@
+"""The whole workflow as a user runs it: one small study, from nothing to its report."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import yaml
+from dp_accounting import dp_event, pld
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+def run(folder: Path, *command: str, **options) -> subprocess.CompletedProcess:
+    """Run a command of the environment that is deliberately not on PATH."""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def edit(path: Path, **changes) -> None:
+    """Change keys of a YAML file; dots in a name stand as double underscores."""
+    content = yaml.safe_load(path.read_text())
+    for name, value in changes.items():
+        *parents, key = name.split("__")
+        inner = content
+        for parent in parents:
+            inner = inner[parent]
+        inner[key] = value
+    path.write_text(yaml.safe_dump(content))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """A folder in which the small demo study has run to its report."""
+    folder = tmp_path_factory.mktemp("study")
+    shutil.copytree(ROOT / "config", folder / "config")
+    for name in ("workflow", "sim"):
+        (folder / name).symlink_to(ROOT / name)
+    edit(
+        folder / "config/config.yaml",
+        sites=["config/sites/demo-1.yaml", "config/sites/demo-2.yaml"],
+        budget__epsilon=3.0,
+        n_components=4,
+        ica__n_rounds=6,
+        data__n_subjects=3,
+        data__n_volumes=60,
+        data__voxel_size=12.0,
+    )
+    done = run(folder, "snakemake", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def jobs(folder: Path) -> set[str]:
+    """Rules that a dry run would execute."""
+    done = run(folder, "snakemake", "--cores", "2", "-n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = done.stdout + done.stderr
+    return set(re.findall(r"^(?:local)?rule (\w+):", text, re.MULTILINE)) - {"all"}
+
+
+@pytest.fixture
+def changed(study):
+    """The study file, restored afterwards."""
+    path = study / "config/config.yaml"
+    before = path.read_bytes()
+    yield path
+    path.write_bytes(before)
+
+
+def test_privacy_record_against_an_independent_accountant(study):
+    record = json.loads((study / "results/demo/privacy.json").read_text())
+    releases = record["releases"]
+    assert [r["query"] for r in releases] == ["second_moment"] + ["infomax_skew"] * 6
+    n_samples = 3 * 60
+    assert releases[0]["sensitivity"]["demo-1"] == pytest.approx(2**0.5 / n_samples)
+    assert releases[1]["sensitivity"]["demo-1"] == pytest.approx(2 * 2.5 / n_samples)
+    event = dp_event.ComposedDpEvent(
+        [dp_event.GaussianDpEvent(r["noise_multiplier"]) for r in releases]
+    )
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3).compose(event)
+    epsilon = accountant.get_epsilon(1e-5)
+    for site in ("demo-1", "demo-2"):
+        views = record["sites"][site]
+        spent = views["aggregator_and_colluders"]["gdp"]
+        assert spent == pytest.approx(epsilon, rel=5e-3)
+        assert spent == pytest.approx(record["promise"]["epsilon"], rel=1e-6)
+        assert spent <= record["promise"]["epsilon"] * (1 + 1e-9)
+        assert views["output"]["gdp"] <= views["aggregator"]["gdp"] <= spent
+
+
+def test_each_sites_ledger_holds_exactly_what_the_record_says(study):
+    record = json.loads((study / "results/demo/privacy.json").read_text())
+    for site in ("demo-1", "demo-2"):
+        lines = (study / f"private/{site}/ledger/ledger.jsonl").read_text().splitlines()
+        entries = [json.loads(json.loads(line)["entry"]) for line in lines]
+        charged = [e["mu"] for e in entries if e["kind"] == "release"]
+        recorded = [r["mu"]["aggregator_and_colluders"] for r in record["releases"]]
+        np.testing.assert_allclose(charged, recorded, rtol=1e-12)
+
+
+def test_outputs_are_those_of_the_contract(study):
+    folder = study / "results/demo"
+    names = {p.name for p in folder.iterdir()}
+    assert names == {
+        "group_desc-pca_subspace.npz",
+        "group_desc-ica_unmixing.npz",
+        "group_desc-ica_components.nii.gz",
+        "group_desc-ica_components.json",
+        "group_desc-brain_mask.nii.gz",
+        "privacy.json",
+        "scores.tsv",
+        "report.html",
+        "config.yaml",
+        "dataset_description.json",
+        ".bidsignore",
+        "reference",
+    }
+    maps = nib.load(folder / "group_desc-ica_components.nii.gz")
+    assert maps.shape[3] == 4
+    assert maps.get_data_dtype() == np.float32
+    text = (folder / "report.html").read_text()
+    assert "NOT PRIVATE: simulated data" in text
+    assert "(3, 1e-05)-differentially private" in text
+
+
+def test_nothing_reruns_when_nothing_changed(study):
+    assert jobs(study) == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("ica__clip", 3.0, {"ica", "reference_ica"}),
+        ("budget__epsilon", 2.5, {"pca", "ica"}),
+        ("cleaning__detrend", False, {"prepare", "pca", "ica", "reference_pca"}),
+        ("score__truth", None, {"score"}),
+    ],
+)
+def test_a_changed_key_reruns_what_depends_on_it(study, changed, key, value, expected):
+    edit(changed, **{key: value})
+    found = jobs(study)
+    assert expected <= found
+    upstream = {"make_data", "validate", "prepare", "pca", "ica"}
+    assert not (upstream & found) - expected
+
+
+def test_overrides_on_the_command_line_are_refused(study):
+    done = run(study, "snakemake", "--cores", "1", "-n", "--config", "study=other")
+    assert done.returncode != 0
+    assert "a study is one file" in done.stdout + done.stderr
+
+
+def test_a_misspelled_key_stops_before_the_plan(study, changed):
+    edit(changed, ica__n_round=3)
+    done = run(study, "snakemake", "--cores", "1", "-n")
+    assert done.returncode != 0
+    assert "did you mean 'n_rounds'" in done.stdout + done.stderr
+
+
+def test_lint_is_clean(study):
+    done = run(study, "snakemake", "--lint")
+    assert done.returncode == 0
+    assert "good condition" in done.stdout + done.stderr
+
+
+def test_a_killed_run_resumes_without_a_second_charge(study, changed):
+    edit(changed, ica__n_rounds=120, study="killed")
+    assert run(study, "capeneuro", "plan", "config/config.yaml").returncode == 0
+    shutil.copytree(study / "results/demo", study / "results/killed")
+    for site in ("demo-1", "demo-2"):
+        shutil.copytree(study / f"private/{site}/demo", study / f"private/{site}/killed")
+    assert run(study, "capeneuro", "pca", "config/config.yaml").returncode == 0
+    ledger = study / "private/demo-2/ledger/ledger.jsonl"
+    before = len(ledger.read_bytes().splitlines())
+    command = [str(BIN / "capeneuro"), "ica", "config/config.yaml"]
+    with subprocess.Popen(command, cwd=study, stderr=subprocess.DEVNULL) as process:
+        while len(ledger.read_bytes().splitlines()) < before + 15:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    killed_at = len(ledger.read_bytes().splitlines()) - before
+    assert 15 <= killed_at < 120
+    assert run(study, "capeneuro", "ica", "config/config.yaml").returncode == 0
+    assert len(ledger.read_bytes().splitlines()) - before == 120
+    first = (study / "results/killed/group_desc-ica_unmixing.npz").read_bytes()
+    assert run(study, "capeneuro", "ica", "config/config.yaml").returncode == 0
+    assert (study / "results/killed/group_desc-ica_unmixing.npz").read_bytes() == first
+    assert len(ledger.read_bytes().splitlines()) - before == 120
