@@ -74,8 +74,8 @@ def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:
     missing = np.setdiff1d(parcels, inside)
     if missing.size:
         raise ValueError(
-            f"{missing.size} of {parcels.size} parcels have no voxel in the mask, first "
-            f"label {missing[0]}; use a larger mask or a finer grid"
+            f"{missing.size} of {parcels.size} parcels have no voxel in the mask, "
+            f"first label {missing[0]}; use a larger mask or a finer grid"
         )
     return _means(np.searchsorted(parcels, inside), inside > 0)
 

@@ -344,7 +344,7 @@ def ledger(options: argparse.Namespace) -> None:
 
 
 def _comparisons(study: Config):
-    """Maps over features to compare with, and the unmixings of study and reference."""
+    """Maps to compare with, and the unmixings of study and reference."""
     from capeneuro import io
 
     against, reference = {}, None
@@ -373,9 +373,7 @@ def _site(sites: dict[str, SiteConfig], name: str) -> SiteConfig:
 
 
 def _ceiling(site: SiteConfig) -> privacy.Budget:
-    return privacy.Budget(
-        site.epsilon, site.delta, site.unit, "replace-one", site.min_colluding
-    )
+    return privacy.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
 
 
 def _ledger(site: SiteConfig) -> Ledger:
@@ -383,7 +381,7 @@ def _ledger(site: SiteConfig) -> Ledger:
 
 
 def _check_ceiling(study: Config, name: str, site: SiteConfig) -> float:
-    """Raise if a study cannot fit under a site's ceiling; return epsilon spent so far."""
+    """Raise if a study does not fit under a site's ceiling; return epsilon spent."""
     book = _ledger(site)
     entries = [e for e in book.entries() if e.get("study") != study.identity]
     cohorts = [e for e in book.entries() if e["kind"] == "cohort"]
@@ -392,9 +390,10 @@ def _check_ceiling(study: Config, name: str, site: SiteConfig) -> float:
     ceiling = _ceiling(site)
     if privacy.compose([spent, study.promise.mu]) > ceiling.mu * (1 + privacy.SAFETY):
         raise BudgetExceeded(
-            f"site {name}: ceiling: this study's epsilon {study.promise.epsilon:g} with "
-            f"the {privacy.epsilon_from_mu(spent, site.delta):.4g} spent before exceeds "
-            f"{site.epsilon:g} at delta {site.delta:g}; lower budget.epsilon"
+            f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
+            f"{site.delta:g}; this study's {study.promise.epsilon:g} with the "
+            f"{privacy.epsilon_from_mu(spent, site.delta):.4g} spent before exceeds "
+            "it; lower budget.epsilon"
         )
     return privacy.epsilon_from_mu(spent, site.delta)
 
@@ -440,7 +439,10 @@ def _federation(study: Config, sites: dict[str, SiteConfig], n_workers: int):
         members = {}
         for name, site in sites.items():
             people = Features(study.private(name) / "projected.npz")
-            limits = Limits(site.data, site.min_noise_multiplier, site.min_colluding)
+            min_colluding = site.min_colluding
+            if min_colluding is None:
+                min_colluding = privacy.default_n_colluding(len(sites))
+            limits = Limits(site.data, site.min_noise_multiplier, min_colluding)
             members[name] = Site(
                 name,
                 people,

@@ -29,7 +29,6 @@ Range = Annotated[
     tuple[float, float],
     AfterValidator(lambda r: r if r[0] <= r[1] else _fail("must be [low, high]")),
 ]
-Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
 
 
 class ConfigError(Exception):
@@ -60,7 +59,7 @@ class Space(_Model):
     grid_size: Annotated[int, Field(ge=2)] = 2
     """Edge of a cube in voxels; only with `grid`."""
     resample: bool = False
-    """Resample images whose grid differs from the mask's; otherwise that is an error."""
+    """Resample images whose grid differs from the mask's; false: an error."""
 
     @model_validator(mode="after")
     def _file_with_basis(self) -> "Space":
@@ -214,8 +213,8 @@ class SiteConfig(_Model):
     """[s]; null: from the JSON sidecar."""
     min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     """Refuse any single release with less noise."""
-    min_colluding: Annotated[int, Field(ge=0)] = 0
-    """Refuse studies that guard against fewer colluding sites."""
+    min_colluding: Annotated[int, Field(ge=0)] | None = None
+    """Refuse studies that guard against fewer colluding sites; null: ceil(S/3) - 1."""
     seed: int | None = None
     """Fixes the noise; simulated or public data only."""
 
@@ -230,14 +229,14 @@ class Config(_Model):
     """The whole of a study."""
 
     study: Label
-    """Name; results go to results/<study>/, private files to private/<site>/<study>/."""
+    """Name; results go to results/<study>/, features to private/<site>/<study>/."""
     sites: list[Path]
     """The site files, at least two."""
     space: Space
     cleaning: Cleaning
     n_components: Annotated[int, Field(ge=1)]
     """Number R of components."""
-    arm: Arm
+    arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
     """How queries are answered: `cape`, or one of the baselines."""
     budget: BudgetOptions
     pca: PcaOptions
@@ -271,7 +270,7 @@ class Config(_Model):
 
     @property
     def identity(self) -> str:
-        """Name and digest of all that fixes the releases; two studies never share it."""
+        """Name and digest of all that fixes the releases."""
         kept = self.model_dump_json(exclude={"score", "sites", "data"})
         return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
 
@@ -314,8 +313,8 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
             config.score.reference or config.arm in ("non-private", "pooled")
         ):
             raise ConfigError(
-                f"{path}: data: runs without privacy need simulated or public data, got "
-                "'private'; choose a private arm and set score.reference: false"
+                f"{path}: data: runs without privacy need simulated or public data, "
+                "got 'private'; choose a private arm and set score.reference: false"
             )
         if site.data == "private" and config.space.mask == "computed":
             raise ConfigError(

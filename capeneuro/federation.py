@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,9 @@ class Replies:
 class Answers(Protocol):
     """Anything that answers like a site."""
 
-    def answer(self, what: str, message: Message) -> Message: ...
+    def answer(self, what: str, message: Message) -> Message:
+        """Answer one request."""
+        ...
 
 
 class Federation(Protocol):
@@ -91,7 +94,10 @@ class InProcess:
 
         def one(name: str) -> bytes:
             request = unpack(pack(messages[name]))
-            return pack(self._sites[name].answer(what, request))
+            try:
+                return pack(self._sites[name].answer(what, request))
+            except Exception:  # Privacy: the text may carry data; it stays at the site.
+                return pack({"error": "failed", "rule": "no answer"})
 
         with ThreadPoolExecutor(self._n_workers) as pool:
             for name, raw in zip(messages, pool.map(one, messages), strict=True):
@@ -136,7 +142,7 @@ def pack(message: Message) -> bytes:
             buffers.append(value)
             return {"~bytes": len(buffers) - 1}
         if isinstance(value, dict):
-            return {str(k): encode(v) for k, v in value.items()}
+            return {str(k): encode(v) for k, v in sorted(value.items())}
         if isinstance(value, (list, tuple)):
             return [encode(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -157,6 +163,13 @@ def unpack(raw: bytes) -> Message:
     ValueError
         If the bytes are not a message within the size cap.
     """
+    try:
+        return _unpack(raw)
+    except (KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError("not a message") from error
+
+
+def _unpack(raw: bytes) -> Message:
     if not 8 <= len(raw) <= LARGEST_MESSAGE:
         raise ValueError("message size out of range")
     (length,) = struct.unpack_from("<Q", raw)
@@ -165,7 +178,7 @@ def unpack(raw: bytes) -> Message:
     if ends[-1] != len(raw) or min(header["sizes"], default=0) < 0:
         raise ValueError("message is cut short or too long")
     view = memoryview(raw)
-    buffers = [view[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    buffers = [view[a:b] for a, b in pairwise(ends)]
 
     def decode(value: Any) -> Any:
         if isinstance(value, list):

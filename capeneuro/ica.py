@@ -1,4 +1,4 @@
-"""Joint ICA over all sites: djICA, and with the ``cape`` arm capeDJICA [thesis, Alg. 6.1].
+"""Joint ICA over all sites: djICA; with the ``cape`` arm capeDJICA [thesis, Alg. 6.1].
 
 Temporal ICA: samples are volumes, all subjects share the spatial maps. On whitened
 data ``x~`` the sources are ``z = W x~ + b``, and the sites' mean of

@@ -162,8 +162,8 @@ def on_grid(
     if not resample:
         raise ConfigError(
             f"{image.get_filename()}: grid must equal the mask's: shape "
-            f"{image.shape[:3]} against {mask.shape}, affines differ by {distance:.3g}; "
-            "set space.resample: true, or resample the data yourself"
+            f"{image.shape[:3]} against {mask.shape}, affines differ by "
+            f"{distance:.3g}; set space.resample: true, or resample the data yourself"
         )
     from nilearn.image import resample_to_img
 
@@ -255,8 +255,8 @@ def _check_voxels(X: np.ndarray, run: Path, cleaning: Cleaning) -> None:
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
         raise ConfigError(
-            f"{run}: voxels must be finite, {int((~finite).sum())} in the mask hold NaN "
-            "or Inf; exclude the run or mend it"
+            f"{run}: voxels must be finite, {int((~finite).sum())} in the mask hold "
+            "NaN or Inf; exclude the run or mend it"
         )
     constant = int((np.ptp(X, axis=1) == 0).sum())
     if constant > cleaning.max_constant_voxels * len(X):
@@ -292,10 +292,11 @@ def _clean(
     ).T
     if cleaning.standardize == "zscore":
         deviation = cleaned.std(axis=1, ddof=1, keepdims=True)
-        if (deviation < 1e-6 * np.abs(features).max()).any():
+        constant = int((deviation < 1e-6 * np.abs(features).max()).sum())
+        if constant:
             raise ConfigError(
-                f"{run}: features must vary, {int((deviation == 0).sum())} are constant; "
-                "use a tighter mask or exclude the run"
+                f"{run}: features must vary, {constant} are constant; use a tighter "
+                "mask or exclude the run"
             )
         cleaned = (cleaned - cleaned.mean(axis=1, keepdims=True)) / deviation
     return np.ascontiguousarray(cleaned, dtype=np.float32)

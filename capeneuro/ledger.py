@@ -115,17 +115,18 @@ class Ledger:
         ids = sorted(self.pseudonym(subject) for subject in subjects)
         cohort = hashlib.sha256("".join(ids).encode()).hexdigest()[:16]
         entry = {"kind": "release", "request": request, "cohort": cohort, **entry}
+        json.dumps(entry)  # what is no line must not become a file
         with self._locked():
             entries = self._read()
             # Privacy: one request has one answer; two would share their masks.
             if any(e.get("request") == request for e in entries):
                 return self._reply(request)
-            if not any(e.get("cohort") == cohort for e in entries):
-                new = {"kind": "cohort", "cohort": cohort, "subjects": ids}
-                entries.append(new)
-                self._append(new)
+            new = {"kind": "cohort", "cohort": cohort, "subjects": ids}
+            is_new = not any(e.get("cohort") == cohort for e in entries)
             # Privacy: the ceiling is checked before anything of the release exists.
-            self._check(entries + [entry])
+            self._check([*entries, *([new] if is_new else []), entry])
+            if is_new:
+                self._append(new)
             if self.folder is None:
                 self._replies[request] = reply
             else:
@@ -226,7 +227,9 @@ def _secret(path: Path) -> bytes:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_bytes()
+        if len(secret := path.read_bytes()) != 32:
+            raise LedgerDamaged(f"{path.name} is not 32 bytes long") from None
+        return secret
     with os.fdopen(fd, "wb") as f:
         f.write(secret := secrets.token_bytes(32))
         f.flush()

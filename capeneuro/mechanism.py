@@ -1,7 +1,7 @@
 """How a query is answered: one weighted noisy mean over the sites, in one of six arms.
 
 ===============  ============================================  =======================
-arm              what the aggregator sees                       noise variance of the sum
+arm              what the aggregator sees                       noise variance of sum
 ===============  ============================================  =======================
 ``non-private``  exact site means (simulated or public data)   0
 ``pooled``       the same; a trusted curator adds noise once   t^2 / mu^2
@@ -23,7 +23,7 @@ import numpy as np
 from capeneuro import cape, noise, privacy, secagg
 from capeneuro.federation import Federation, Message
 from capeneuro.queries import QUERIES
-from capeneuro.site import EXACT_ARMS, digest
+from capeneuro.site import digest
 
 
 class RoundFailed(Exception):
@@ -135,8 +135,9 @@ class Mechanism:
             return secagg.from_ring(total["masked"], secagg.grid(gamma))
         if self.arm == "cape":
             # Masks cancel in sum(masked) = T = sum e; sum(noisy) - T = sum (u + g).
-            total["noisy"] -= total["masked"]
-            return secagg.from_ring(total["noisy"], secagg.grid(gamma))
+            return secagg.from_ring(
+                total["noisy"] - total["masked"], secagg.grid(gamma)
+            )
         return total["noisy"]
 
     def project(

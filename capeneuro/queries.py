@@ -19,6 +19,7 @@ any other              ``2 B / n``      ``B / n``
 =====================  ===============  ===========
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +34,18 @@ from capeneuro.privacy import Relation, Unit
 # a bound smaller by this factor keeps the bound true; it costs 0.1% of noise.
 CLIP_SAFETY = 1 - 2.0**-10
 # Where a norm is a difference of large terms, this share of them is added to it.
-ROUNDING = 2.0**-17
+ROUNDING = 2.0**-36
+TINY = np.float32(1e-30)
+# Samples with a larger entry (or NaN) count as zero: nothing overflows float32 later,
+# so the size of the data can never turn an answer into an error.
+LARGEST = np.float32(1e9)
+# Public numbers outside this range are refused: float32 factors would be denormal.
+RANGE = (1e-12, 1e12)
+LARGEST_WEIGHT = 1e6
 # Columns of one pass: a block of this size and its scores stay in the cache.
-BLOCK = 4096
+BLOCK = 8192
+# Columns that are summed in float32 before float64 takes over.
+CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,23 @@ class Query:
     total: Callable[..., np.ndarray]
     positive: bool = False
 
+    def admits(self, parameters: dict[str, Any], n_rows: int) -> bool:
+        """Whether parameters are those that the sensitivity was derived for.
+
+        Parameters
+        ----------
+        parameters
+            As they came over the wire.
+        n_rows
+            Rows of the site's data at this stage.
+        """
+        takes = inspect.signature(self.total).parameters.values()
+        known = {p.name for p in takes if p.kind is p.KEYWORD_ONLY}
+        needed = {p.name for p in takes if p.name in known and p.default is p.empty}
+        return needed <= set(parameters) <= known and all(
+            _fits(name, value, n_rows) for name, value in parameters.items()
+        )
+
     def sensitivity(
         self, n_units: int, relation: Relation, parameters: dict[str, Any]
     ) -> float:
@@ -72,12 +99,32 @@ class Query:
 def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
     """Factors, at most 1, that bring each norm to at most ``bound``."""
     # Privacy: without this factor one unit's contribution is unbounded.
-    return np.minimum(1.0, CLIP_SAFETY * bound / np.maximum(norms, 1e-30))
+    return np.minimum(1.0, CLIP_SAFETY * bound / np.maximum(norms, TINY))
+
+
+def without_outliers(X: np.ndarray) -> np.ndarray:
+    """Set samples that are not finite or absurdly large to zero, in place."""
+    # Privacy: otherwise one sample makes the sum NaN, an answer that is not charged.
+    X[:, ~(np.abs(X).max(axis=0) <= LARGEST)] = 0
+    return X
+
+
+def _fits(name: str, value: Any, n_rows: int) -> bool:
+    """Whether a parameter has the kind, shape and range that sensitivities assume."""
+    if name in ("clip", "norm_bound"):
+        in_range = type(value) in (int, float) and RANGE[0] <= value <= RANGE[1]
+        return in_range or (name == "clip" and value == np.inf)
+    if name == "as_printed":
+        return isinstance(value, bool)
+    shape = {"W": (n_rows, n_rows), "b": (n_rows,)}[name]
+    is_array = isinstance(value, np.ndarray) and value.shape == shape
+    return is_array and bool((np.abs(value) <= LARGEST_WEIGHT).all())
 
 
 def bounded(X: np.ndarray, norm_bound: float, clip: float) -> np.ndarray:
     """Scale samples by a public bound, then clip each to squared norm ``clip``."""
-    X = X / np.float32(norm_bound)
+    with np.errstate(over="ignore", invalid="ignore"):
+        X = without_outliers(X / np.float32(norm_bound))
     if np.isfinite(clip):
         X *= clip_factors(np.linalg.norm(X, axis=0), np.sqrt(clip)).astype("f4")
     return X
@@ -100,7 +147,7 @@ def _second_moment(
     Sample: ``|x / norm_bound|^2 <= clip``, so ``|x x'|_F <= clip``. Subject: the mean
     of x x' over the subject's volumes, Frobenius norm at most ``clip``.
 
-    # Differs from thesis 4: the bound is a public constant, not the data's largest norm.
+    # Differs from thesis 4: a public constant bounds, not the data's largest norm.
     """
     X = bounded(X, norm_bound, clip if unit == "sample" else np.inf)
     if unit == "sample":
@@ -121,25 +168,36 @@ def _gram(X: np.ndarray) -> np.ndarray:
 # --- infomax [thesis, Alg. 6.1] ------------------------------------------------------
 
 
-def _scores(X: np.ndarray, W: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Sources ``z = W x + b`` and their scores ``psi = tanh(z / 2) = 2 g(z) - 1``."""
-    Z = W @ X
-    Z += b[:, None]
+def _scores(Z: np.ndarray) -> np.ndarray:
+    """Scores ``psi(z) = tanh(z / 2) = 2 g(z) - 1`` of sources."""
     psi = Z * np.float32(0.5)
-    return Z, np.tanh(psi, out=psi)
+    return np.tanh(psi, out=psi)
 
 
 def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.einsum("rn,rn->n", A, B)
 
 
-def _blocks(
-    n: int, starts: np.ndarray, unit: Unit
-) -> list[tuple[int, int, np.ndarray | None]]:
-    """Columns to take in one pass, and for subjects the starts within the pass."""
-    if unit == "sample":
-        return [(a, min(a + BLOCK, n), None) for a in range(0, n, BLOCK)]
-    return [(a, b, np.zeros(1, int)) for a, b in _segments(starts, n)]
+def _outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """A B' in float64, from float32 products of short chunks.
+
+    Privacy: one sample changes the rounding of its own chunk only, which CLIP_SAFETY
+    covers.
+    """
+    whole = A.shape[1] - A.shape[1] % CHUNK
+
+    def chunks(M: np.ndarray) -> np.ndarray:
+        return M[:, :whole].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
+
+    products = chunks(A) @ chunks(B).transpose(0, 2, 1)
+    return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T
+
+
+def _passes(n: int, starts: np.ndarray, unit: Unit) -> list[tuple[int, int]]:
+    """Columns of each pass: a block of samples, or one subject."""
+    if unit == "subject":
+        return _segments(starts, n)
+    return [(a, min(a + BLOCK, n)) for a in range(0, n, BLOCK)]
 
 
 def _infomax_gradient(
@@ -155,42 +213,42 @@ def _infomax_gradient(
     """Sum over units of ``(I - psi z', -psi)``, jointly clipped; (R R + R,).
 
     Multiply by the public W afterwards for the thesis' direction. ``as_printed`` clips
-    ``(I - psi z') W`` instead, as (6.4) does. Norms come in closed form:
-    ``|I - psi z'|_F^2 = R - 2 psi'z + |psi|^2 |z|^2``.
+    ``(I - psi z') W`` instead, as (6.4) does.
 
     # Differs from thesis Alg. 6.1: weight and bias gradients are clipped together and
     # charged once; clipping before W is centered at the optimum.
     """
-    R = W.shape[0]
-    W32, b32 = W.astype("f4"), b.astype("f4")
+    R = len(W)
     right = W if as_printed else np.eye(R)
-    G, h = np.zeros((R, R)), np.zeros(R)
-    for first, last, subject in _blocks(X.shape[1], starts, unit):
-        Z, psi = _scores(X[:, first:last], W32, b32)
-        if subject is not None:
-            n = last - first
-            g = (np.eye(R) - psi @ Z.T / n) @ right
-            s = -psi.mean(axis=1, dtype=np.float64)
-            c = clip_factors(np.sqrt((g**2).sum() + (s**2).sum()), clip)
-            G, h = G + c * g, h + c * s
-            continue
-        n = Z.shape[1]
-        c_sum = float(n)
-        weighted = psi
-        if np.isfinite(clip):
-            V = right.T.astype("f4") @ Z if as_printed else Z
-            cross = (
-                _column_dots(psi, right.astype("f4") @ V)
-                if as_printed
-                else (_column_dots(psi, Z))
-            )
-            pp = _column_dots(psi, psi)
-            square = (right**2).sum() - 2 * cross + pp * _column_dots(V, V) + pp
-            c = clip_factors(np.sqrt(np.maximum(square, 0)), clip).astype("f4")
-            c_sum, weighted = c.sum(dtype=np.float64), psi * c
-        G += (c_sum * np.eye(R) - weighted @ Z.T) @ right
-        h -= weighted.sum(axis=1, dtype=np.float64)
-    return np.concatenate([G.ravel(), h])
+    total = np.zeros(R * R + R)
+    for first, last in _passes(X.shape[1], starts, unit):
+        Z = W.astype("f4") @ X[:, first:last] + b.astype("f4")[:, None]
+        psi = _scores(Z)
+        if unit == "subject":
+            c = np.full(last - first, 1 / (last - first), dtype="f4")
+        else:
+            c = clip_factors(_gradient_norms(Z, psi, right), clip).astype("f4")
+        psi *= c
+        G = (c.sum(dtype=np.float64) * np.eye(R) - _outer_sum(psi, Z)) @ right
+        part = np.concatenate([G.ravel(), -psi.sum(axis=1, dtype=np.float64)])
+        if unit == "subject":
+            part *= clip_factors(np.linalg.norm(part), clip)
+        total += part
+    return total
+
+
+def _gradient_norms(Z: np.ndarray, psi: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Norms of ``((I - psi z') M, -psi)`` of each sample, in closed form.
+
+    ``|M|^2 - 2 psi' M M' z + |psi|^2 |M'z|^2 + |psi|^2``; in float64 with a share of
+    the terms on top, because for a general M they may cancel.
+    """
+    psi, Z = psi.astype(np.float64), Z.astype(np.float64)
+    V = M.T @ Z
+    pp, constant = _column_dots(psi, psi), (M**2).sum()
+    product = pp * _column_dots(V, V)
+    square = constant - 2 * _column_dots(psi, M @ V) + product + pp
+    return np.sqrt(np.maximum(square, 0) + ROUNDING * (constant + product))
 
 
 def _infomax_skew(
@@ -202,17 +260,20 @@ def _infomax_skew(
     is small where the full gradient is large:
     ``|K|_F^2 = (|psi|^2 |z|^2 - (psi'z)^2) / 2``.
     """
-    W32 = W.astype("f4")
     total = np.zeros(W.shape)
-    for first, last, subject in _blocks(X.shape[1], starts, unit):
-        Z, psi = _scores(X[:, first:last], W32, np.zeros(len(W), "f4"))
-        if subject is None and np.isfinite(clip):
-            product = _column_dots(psi, psi) * _column_dots(Z, Z)
-            square = (1 + ROUNDING) * product - _column_dots(psi, Z) ** 2
-            psi *= clip_factors(np.sqrt(square / 2), clip).astype("f4")
-        P = (psi @ Z.T).astype(np.float64)
+    for first, last in _passes(X.shape[1], starts, unit):
+        Z = W.astype("f4") @ X[:, first:last]
+        psi = _scores(Z)
+        if unit == "sample":
+            # K stays the same when z loses its part along psi, and then nothing
+            # cancels: |K|_F = |psi| |z| / sqrt(2), and sums are as small as K.
+            pp = _column_dots(psi, psi)
+            Z -= psi * (_column_dots(psi, Z) / np.maximum(pp, TINY))
+            norms = np.sqrt(pp * _column_dots(Z, Z) / 2)
+            psi *= clip_factors(norms, clip).astype("f4")
+        P = _outer_sum(psi, Z)
         K = (P - P.T) / 2
-        if subject is not None:
+        if unit == "subject":
             K /= last - first
             K *= clip_factors(np.linalg.norm(K), clip)
         total += K

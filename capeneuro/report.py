@@ -1,4 +1,4 @@
-"""What a study tells: its privacy record, its scores, and one page that opens offline."""
+"""What a study tells: its privacy record, its scores, one page that opens offline."""
 
 import base64
 import importlib.metadata
@@ -130,7 +130,7 @@ def scores(
     """
     rows: list[tuple[str, float, str, str]] = []
     R, n_true = len(unmixing["W"]), A.shape[1]
-    if R == n_true:
+    if n_true == R:
         G = metrics.gain(unmixing["unmixing"] / norm_bound, unmixing["W"], A)
         chance = f"chance {metrics.chance_gain_index(R):.3f}"
         value = metrics.normalized_gain_index(G)

@@ -36,7 +36,7 @@ class OutOfRange(ValueError):
 
 def grid(gamma: float) -> float:
     """Grid step for noise of variance ``gamma``: a power of two, exact in binary."""
-    return 2.0 ** (math.floor(math.log2(math.sqrt(gamma))) - GRID_BITS)
+    return 2.0 ** (math.frexp(math.sqrt(gamma))[1] - 1 - GRID_BITS)
 
 
 def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:

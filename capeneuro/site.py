@@ -15,16 +15,48 @@ from typing import Any, Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capeneuro import cape, noise, secagg
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
-from capeneuro.queries import QUERIES, Query, bounded
+from capeneuro.privacy import Relation, Unit
+from capeneuro.queries import QUERIES, Query, bounded, without_outliers
 
 Kind = Literal["private", "simulated", "public"]
 # Arms that send exact statistics; they run on simulated or public data only.
 EXACT_ARMS = ("non-private", "pooled")
-ARMS = (*EXACT_ARMS, "local", "conventional", "cape", "secure_sum")
+Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Described(_Form):
+    """What a site says of itself, see :meth:`Site.describe`."""
+
+    n_units: int = Field(gt=0, lt=2**40)
+    key: bytes
+    kind: Kind
+    version: str
+
+
+class _Request(_Form):
+    """Form of a request for a release; parameters are checked by their query."""
+
+    study: str
+    query: str
+    parameters: dict[str, Any]
+    round: int = Field(ge=0)
+    reduction: str
+    arm: Arm
+    unit: Unit
+    relation: Relation
+    noise_multiplier: float = Field(gt=0)
+    n_colluding: int = Field(ge=0)
+    noise_ratio: float = Field(ge=0)
+    roster: dict[str, _Described]
 
 
 class Refused(Exception):
@@ -126,6 +158,9 @@ class Site:
         Under the subject unit only the number of subjects leaves. The version is a
         keyed digest: it tells that data changed, nothing about them.
         """
+        # Privacy: numbers of samples are public only where the unit is the sample.
+        if self._guards_subjects() and message["unit"] != "subject":
+            raise Refused("unit weaker than the ceiling's")
         return {
             "n_units": self._n_units(message["unit"]),
             "key": self._ledger.key.public_key().public_bytes(
@@ -150,11 +185,16 @@ class Site:
         V = message["matrix"].astype("f4")
         if V.shape[1] != self._n_features():
             raise Refused("matrix does not fit the features")
-        parts = [
-            V @ bounded(X, message["norm_bound"], message["clip"])
-            for X in self._subjects.values()
-        ]
-        self._reduced = np.concatenate(parts, axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [
+                V @ bounded(X, message["norm_bound"], message["clip"])
+                for X in self._subjects.values()
+            ]
+            reduced = without_outliers(np.concatenate(parts, axis=1))
+        lengths = [self._n_samples[s] for s in self._subjects]
+        if [part.shape[1] for part in parts] != lengths:
+            raise Refused("lengths of the data")
+        self._reduced = reduced
         self._reduction = digest(message)
         return {}
 
@@ -180,14 +220,18 @@ class Site:
         ``n_colluding`` sites; exact arms have none.
         """
         query, sensitivity = self._admit(message)
-        request = digest(message)
-        weight = self._n_units(message["unit"]) / _total(message["roster"])
+        # The name, for sites that share a ledger: each has an answer of its own.
+        request = digest({**message, "site": self.name})
+        n_units = _total(message["roster"])
+        weight = self._n_units(message["unit"]) / n_units
         if message["arm"] in EXACT_ARMS:
             return {"noisy": weight * self._mean(query, message)}
         stored = self._ledger.stored(request)
         if stored is None:
             u = weight * self._mean(query, message)
-            reply = pack(self._noisy(u, weight * sensitivity, message))
+            # The same expression as the aggregator's: its grid must be bit-equal.
+            t = query.sensitivity(n_units, message["relation"], message["parameters"])
+            reply = pack(self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             stored = self._ledger.charge(
                 request, self._subjects, _entry(message, sensitivity), reply
@@ -196,16 +240,21 @@ class Site:
 
     def _admit(self, message: Message) -> tuple[Query, float]:
         """Check a request against the site's own rules."""
+        try:
+            _Request.model_validate(message)
+        except ValidationError as error:
+            field = str(error.errors(include_input=False)[0]["loc"][0])
+            raise Refused(f"form of the request, {field}") from None
         query = QUERIES.get(message["query"])
         roster, limits = message["roster"], self._limits
         mine = roster.get(self.name, {})
+        cooperative = message["arm"] in ("cape", "secure_sum")
         rules = {
+            "own entry in the roster": mine == self.describe(message),
             "unknown query": query is not None,
-            "unknown arm": message["arm"] in ARMS,
             "arm without privacy on private data": (
                 message["arm"] not in EXACT_ARMS or limits.kind != "private"
             ),
-            "unit": message["unit"] in ("sample", "subject"),
             "unit weaker than the ceiling's": (
                 message["unit"] == "subject"
                 or self._ledger.ceiling.unit == "sample"
@@ -217,20 +266,32 @@ class Site:
             ),
             "noise multiplier below the floor": (
                 message["arm"] in EXACT_ARMS
-                or message["noise_multiplier"] >= max(limits.min_noise_multiplier, 1e-9)
+                # Also before anything is computed: a release beyond the ceiling by
+                # itself could overflow the ring, and that is an answer.
+                or message["noise_multiplier"]
+                >= max(limits.min_noise_multiplier, 1 / self._ledger.ceiling.mu)
             ),
             "number of colluding sites": (
-                message["arm"] not in ("cape", "secure_sum")
+                not cooperative
                 or limits.min_colluding <= message["n_colluding"] < len(roster)
             ),
-            "own entry in the roster": mine == self.describe(message),
+            "private data among open data": (
+                not cooperative
+                or limits.kind != "private"
+                or all(site["kind"] == "private" for site in roster.values())
+            ),
         }
         for rule, holds in rules.items():
             # Privacy: each of these rules is part of the promise to the participants.
             if not holds:
                 raise Refused(rule)
-        if query.stage == "components" and message["reduction"] != self._reduction:
-            raise Refused("query before its projection")
+        n_rows = self._n_features()
+        if query.stage == "components":
+            if self._reduced is None or message["reduction"] != self._reduction:
+                raise Refused("query before its projection")
+            n_rows = len(self._reduced)
+        if not query.admits(message["parameters"], n_rows):
+            raise Refused("parameters of the query")
         sensitivity = query.sensitivity(
             self._n_units(message["unit"]), message["relation"], message["parameters"]
         )
@@ -300,6 +361,10 @@ class Site:
     def _n_units(self, unit: str) -> int:
         counts = self._n_samples
         return len(counts) if unit == "subject" else sum(counts.values())
+
+    def _guards_subjects(self) -> bool:
+        private = self._limits.kind == "private"
+        return private and self._ledger.ceiling.unit == "subject"
 
     def _n_features(self) -> int:
         return next(iter(self._subjects.values())).shape[0]

@@ -91,8 +91,8 @@ def paint(study: config.Config, made: Painting, folders: dict[str, Path]) -> Non
     for needed in (made.atlas, made.series / "participants.csv"):
         if not needed.is_file():
             raise ConfigError(
-                f"{needed}: file not found; put the data there, or change `data.series` "
-                "and `data.atlas` in the study file"
+                f"{needed}: file not found; put the data there, or change "
+                "`data.series` and `data.atlas` in the study file"
             )
     atlas = nib.load(made.atlas)
     labels, affine = painting.resample_atlas(

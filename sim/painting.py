@@ -10,7 +10,6 @@ import csv
 import re
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 from tqdm import tqdm
 

@@ -54,13 +54,11 @@ def test_orthogonal_update_converges_and_separates(study, solution):
 def test_the_iterate_is_a_scaled_rotation(solution):
     _, result = solution
     R = len(result.W)
-    np.testing.assert_allclose(
-        result.W @ result.W.T, SCALE**2 * np.eye(R), atol=1e-10
-    )
+    np.testing.assert_allclose(result.W @ result.W.T, SCALE**2 * np.eye(R), atol=1e-10)
 
 
 def test_at_the_solution_scores_and_sources_are_symmetric(study, solution):
-    subspace, result = solution
+    _, result = solution
     X = np.concatenate([x for s in study[2].values() for x in s._subjects.values()], 1)
     Z = result.unmixing @ X.astype(float) / BOUND
     P = np.tanh(Z / 2) @ Z.T / X.shape[1]
@@ -104,7 +102,7 @@ def test_gradient_update_reaches_the_same_solution(study, solution, update):
 def test_gradient_starts_at_the_thesis_rate(study):
     _, result = decompose(study, update="gradient", n_rounds=1)
     moved = np.linalg.norm(np.abs(result.W) - np.abs(result.W).max(0) * (result.W != 0))
-    assert 0 < moved
+    assert moved > 0
     assert np.abs(np.sort(np.abs(result.W).max(axis=1)) - SCALE).max() < 0.02
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import assert_same_law, in_process, make_mechanism, make_sites, request
 
 from capeneuro import cape, linalg, secagg
 from capeneuro import site as site_module
-from helpers import assert_same_law, in_process, make_mechanism, make_sites, request
 
 D = 64  # 2080 packed coordinates: enough to see a scale that is off by 15%
 ZERO = {"norm_bound": 1.0, "clip": 1.0}

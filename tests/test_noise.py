@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import assert_same_law
 from scipy.special import ndtr
 
 from capeneuro import noise
-from helpers import assert_same_law
 
 
 def _from_words(monkeypatch: pytest.MonkeyPatch, words: list[int]) -> np.ndarray:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from helpers import uniform_bytes_p
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capeneuro import secagg
-from helpers import uniform_bytes_p
 
 H = 2.0**-20
 

@@ -186,7 +186,9 @@ def test_a_killed_run_resumes_without_a_second_charge(study, changed):
     assert run(study, "capeneuro", "plan", "config/config.yaml").returncode == 0
     shutil.copytree(study / "results/demo", study / "results/killed")
     for site in ("demo-1", "demo-2"):
-        shutil.copytree(study / f"private/{site}/demo", study / f"private/{site}/killed")
+        shutil.copytree(
+            study / f"private/{site}/demo", study / f"private/{site}/killed"
+        )
     assert run(study, "capeneuro", "pca", "config/config.yaml").returncode == 0
     ledger = study / "private/demo-2/ledger/ledger.jsonl"
     before = len(ledger.read_bytes().splitlines())

@@ -7,7 +7,7 @@ rule validate:
     output:
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
     log:
-        f"logs/{study.study}/validate.log",
+        f"private/logs/{study.study}/validate.log",
     benchmark:
         f"benchmarks/{study.study}/validate.tsv"
     conda:
@@ -53,7 +53,7 @@ rule pca:
     output:
         f"{RESULTS}/group_desc-pca_subspace.npz",
     log:
-        f"logs/{study.study}/pca.log",
+        f"private/logs/{study.study}/pca.log",
     benchmark:
         f"benchmarks/{study.study}/pca.tsv"
     conda:
@@ -74,7 +74,7 @@ rule ica:
     output:
         f"{RESULTS}/group_desc-ica_unmixing.npz",
     log:
-        f"logs/{study.study}/ica.log",
+        f"private/logs/{study.study}/ica.log",
     benchmark:
         f"benchmarks/{study.study}/ica.tsv"
     conda:
@@ -96,7 +96,7 @@ rule maps:
         f"{RESULTS}/group_desc-ica_components.nii.gz",
         f"{RESULTS}/group_desc-ica_components.json",
     log:
-        f"logs/{study.study}/maps.log",
+        f"private/logs/{study.study}/maps.log",
     benchmark:
         f"benchmarks/{study.study}/maps.tsv"
     conda:
@@ -136,7 +136,7 @@ rule score:
     output:
         f"{RESULTS}/scores.tsv",
     log:
-        f"logs/{study.study}/score.log",
+        f"private/logs/{study.study}/score.log",
     benchmark:
         f"benchmarks/{study.study}/score.tsv"
     conda:
@@ -158,7 +158,7 @@ rule report:
     output:
         f"{RESULTS}/report.html",
     log:
-        f"logs/{study.study}/report.log",
+        f"private/logs/{study.study}/report.log",
     benchmark:
         f"benchmarks/{study.study}/report.tsv"
     conda:

@@ -1,0 +1,266 @@
+"""What a finished study tells: its record, its page, and what it must not tell."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+from test_cli import (
+    N_COMPONENTS,
+    N_VOLUMES,
+    SIDE,
+    STUDY,
+    edit,
+    run_steps,
+    tree,
+    write_study,
+)
+
+from capeneuro import config, report
+
+STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
+VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+
+
+@pytest.fixture(scope="module", params=["subject", "sample"])
+def finished(request, tmp_path_factory) -> SimpleNamespace:
+    """The tiny study, run to its report under one unit."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_study(folder)
+        edit(STUDY, "budget.unit", request.param)
+        run_steps(*STEPS)
+    return SimpleNamespace(folder=folder, unit=request.param)
+
+
+@pytest.fixture
+def results(finished, monkeypatch) -> Path:
+    monkeypatch.chdir(finished.folder)
+    return Path("results/tiny")
+
+
+@pytest.fixture
+def record(results) -> dict:
+    return json.loads((results / "privacy.json").read_text())
+
+
+def test_the_whole_chain_leaves_every_file_of_the_contract(results):
+    assert {p.name for p in results.iterdir()} == {
+        "group_desc-brain_mask.nii.gz",
+        "group_desc-pca_subspace.npz",
+        "group_desc-ica_unmixing.npz",
+        "group_desc-ica_components.nii.gz",
+        "group_desc-ica_components.json",
+        "privacy.json",
+        "scores.tsv",
+        "report.html",
+        "config.yaml",
+        "dataset_description.json",
+        ".bidsignore",
+        "reference",
+    }
+    assert not [p for p in tree() if "part" in Path(p).name]
+    maps = nib.load(results / "group_desc-ica_components.nii.gz")
+    assert maps.shape == (SIDE, SIDE, SIDE, N_COMPONENTS)
+    courses = Path("private/site-1/tiny/timecourses.tsv").read_text().splitlines()
+    names = [f"component-{i + 1}" for i in range(N_COMPONENTS)]
+    assert courses[0].split("\t") == ["subject", "volume", *names]
+    assert len(courses) == 1 + 2 * N_VOLUMES
+
+
+def test_scores_compare_with_truth_and_reference(results):
+    table = [x.split("\t") for x in (results / "scores.tsv").read_text().splitlines()]
+    assert table[0] == ["name", "value", "reference", "note"]
+    values = {name: float(value) for name, value, *_ in table[1:]}
+    assert set(values) == {
+        f"{against}_{kind}"
+        for against in ("truth", "reference", "nonprivate_truth")
+        for kind in ("ngi", "mean_abs_r", "min_abs_r")
+    }
+    assert values["nonprivate_truth_mean_abs_r"] > 0.8
+    assert all(0 <= v <= 1 for name, v in values.items() if "_abs_r" in name)
+
+
+def own_epsilon(mus: list[float], delta: float) -> float:
+    """Balle & Wang 2018, Theorem 8, in plain arithmetic and bisection."""
+    mu = math.sqrt(sum(m * m for m in mus))
+
+    def excess(epsilon: float) -> float:
+        first = norm.cdf(mu / 2 - epsilon / mu)
+        return first - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(excess, 0, 50, xtol=1e-14, rtol=1e-13)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_epsilons_follow_from_the_records_own_releases(record, view):
+    delta, releases = record["delta"], record["releases"]
+    assert [r["query"] for r in releases] == ["second_moment", *3 * ["infomax_skew"]]
+    mus = [r["mu"][view] for r in releases]
+    total = sum(m * m for m in mus)
+    expected = {
+        "gdp": own_epsilon(mus, delta),
+        "rdp": total / 2 + math.sqrt(2 * total * math.log(1 / delta)),
+        "basic": sum(own_epsilon([m], delta / len(mus)) for m in mus),
+    }
+    assert set(record["sites"]) == {"site-0", "site-1", "site-2"}
+    for spent in record["sites"].values():
+        assert spent[view] == pytest.approx(expected, rel=1e-9)
+
+
+def test_mu_of_each_release_follows_from_its_noise(record, finished):
+    """Views from sensitivities and noise deviation, by design.md 5.1 alone."""
+    n_sites, n_honest = 3, 2
+    n_units = 6 if finished.unit == "subject" else 6 * N_VOLUMES
+    bounds = {"second_moment": math.sqrt(2), "infomax_skew": 2 * 2.5}
+    for r in record["releases"]:
+        t = bounds[r["query"]] / n_units
+        for own in r["sensitivity"].values():
+            assert own == pytest.approx(n_sites * t, rel=1e-12)
+        gamma = r["noise_deviation"] ** 2 / n_sites
+        sigma2 = 100 * n_sites * gamma
+        square = t**2 / (sigma2 + gamma) * (1 + sigma2 / (gamma * n_honest))
+        assert r["mu"]["aggregator_and_colluders"] == pytest.approx(square**0.5)
+        assert r["mu"]["output"] == pytest.approx(t / r["noise_deviation"])
+        assert 1 / r["noise_multiplier"] == pytest.approx(square**0.5)
+
+
+def test_the_promise_is_kept_and_used_up(record, finished):
+    promise = record["promise"]
+    assert promise["holds"] is True
+    assert promise["epsilon"] == 5.0
+    assert promise["delta"] == record["delta"] == 1e-5
+    assert promise["unit"] == record["unit"] == finished.unit
+    assert promise["n_colluding"] == record["n_colluding"] == 1
+    for spent in record["sites"].values():
+        total = spent["aggregator_and_colluders"]["gdp"]
+        assert total <= 5.0 * (1 + 1e-9)
+        assert total == pytest.approx(5.0, rel=1e-6)
+        assert spent["output"]["gdp"] < spent["aggregator"]["gdp"] < total
+
+
+class _Links(HTMLParser):
+    """Everything a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.scripts += tag in ("script", "link", "iframe")
+        fetched = ("src", "href", "srcset", "data", "poster", "action")
+        self.found += [v for k, v in attrs if k in fetched]
+
+
+PAGES = ["results/tiny/report.html", "private/site-1/tiny/qc.html"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_open_offline(results, page):
+    text = Path(page).read_text()
+    links = _Links()
+    links.feed(text)
+    assert links.found
+    assert all(link.startswith("data:image/png;base64,") for link in links.found)
+    assert links.scripts == 0
+    assert "url(" not in text and "@import" not in text and "http" not in text
+
+
+def test_the_page_states_the_promise(results, finished):
+    text = (results / "report.html").read_text()
+    words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+    unit = {
+        "subject": "for everything of one person",
+        "sample": "for one volume of one person",
+    }[finished.unit]
+    assert "(5, 1e-05)-differentially private" in words
+    assert unit in words
+    assert "any 1 colluding site of 3" in words
+    assert ("weaker than it sounds" in words) == (finished.unit == "sample")
+    assert text.count("<img") == 2 + 2 + N_COMPONENTS
+    assert "infomax_skew" in words
+
+
+def test_every_output_of_simulated_data_is_stamped(results, record):
+    stamp = "NOT PRIVATE: simulated data"
+    assert record["stamp"] == stamp
+    assert stamp in (results / "report.html").read_text()
+    for folder in (results, results / "reference"):
+        sidecar = json.loads((folder / "group_desc-ica_components.json").read_text())
+        assert sidecar["Stamp"] == stamp
+    reference = json.loads((results / "reference/privacy.json").read_text())
+    assert reference["promise"]["holds"] is False
+    assert set(reference["sites"]["site-0"].values()) == {None}
+
+
+def test_no_path_and_no_person_is_told(results):
+    released = [p for p in results.rglob("*") if p.is_file()]
+    assert len(released) > 12
+    secret = [f"sub-{site}{person}".encode() for site in range(3) for person in (0, 1)]
+    secret += [b"data/site-", b"private/", b"ledger\x00", b"site-0.yaml"]
+    secret += [str(Path.cwd()).encode()]
+    for path in released:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = nib.load(path).to_bytes()
+        assert not [s for s in secret if s in content], path
+
+
+def test_the_quality_page_is_private_and_names_people(results):
+    text = Path("private/site-1/tiny/qc.html").read_text()
+    assert "Private: this page describes single participants" in text
+    assert "sub-10" in text and "sub-11" in text
+
+
+# Parts of the page
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["private", "private"], None),
+        (["private", "public"], "NOT PRIVATE: public data"),
+        (["simulated", "public"], "NOT PRIVATE: public and simulated data"),
+    ],
+)
+def test_stamp(kinds, expected):
+    sites = {str(i): SimpleNamespace(data=kind) for i, kind in enumerate(kinds)}
+    assert report.stamp(sites) == expected
+
+
+def test_exact_releases_of_private_data_would_be_stamped_too(results):
+    study = config.load(STUDY)
+    sites = {"a": SimpleNamespace(data="private")}
+    exact = {"query": "second_moment", "sensitivity": {"a": None}, "mu": None}
+    record = report.privacy_record(study, sites, [exact])
+    assert record["stamp"] == "NOT PRIVATE: exact releases"
+    assert record["promise"]["holds"] is False
+    assert record["sites"]["a"]["output"] is None
+
+
+def test_a_page_escapes_what_it_is_given(results, record):
+    study = config.load(STUDY)
+    text = report.render(
+        study, record, [["<b>x", "1", "", ""]], {"quality": [], "maps": []}
+    )
+    assert "<b>x" not in text
+    assert "&lt;b&gt;x" in text
+
+
+def test_scores_of_a_perfect_unmixing(rng):
+    A = rng.standard_normal((9, 3))
+    perfect = {"W": np.eye(3), "unmixing": 2 * np.linalg.pinv(A), "mixing": A}
+    rows = {name: value for name, value, *_ in report.scores(perfect, A, "x", 2.0)}
+    assert rows["x_ngi"] == pytest.approx(0, abs=1e-12)
+    assert rows["x_mean_abs_r"] == pytest.approx(1)
+    fewer = report.scores(perfect, A[:, :2], "x", 2.0)
+    assert [row[0] for row in fewer] == ["x_mean_abs_r", "x_min_abs_r"]

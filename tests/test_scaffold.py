@@ -1,0 +1,75 @@
+"""The files of a new study: valid as they stand, every key with its explanation."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from capeneuro import config, scaffold
+
+STUDY = scaffold.study_file(["a", "b", "c"])
+SITE = scaffold.site_file("a")
+
+
+def keys(model: type[BaseModel], content: dict) -> None:
+    """Every key of a model stands in a file, the nested ones too."""
+    assert list(content) == list(model.model_fields)
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            keys(inner, content[name])
+
+
+def test_the_study_file_holds_every_key_and_is_valid():
+    content = yaml.safe_load(STUDY)
+    keys(config.Config, content)
+    study = config.Config.model_validate(content)
+    assert study.sites == [Path(f"config/sites/{s}.yaml") for s in "abc"]
+    assert study.arm == "cape"
+
+
+def test_the_site_file_holds_every_key_and_is_valid():
+    content = yaml.safe_load(SITE)
+    keys(config.SiteConfig, content)
+    site = config.SiteConfig.model_validate(content)
+    assert site.name == "a"
+    assert site.data == "private"
+    assert site.seed is None
+
+
+@pytest.mark.parametrize("text", [STUDY, SITE], ids=["study", "site"])
+def test_every_key_is_explained_above_it(text):
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if re.match(r"\s*\w+:", line):
+            assert lines[i - 1].lstrip().startswith("#"), line
+        assert len(line) <= 100
+
+
+def test_what_is_left_out_is_what_is_shown():
+    """Defaults written into the file equal those of the models."""
+    content = yaml.safe_load(STUDY)
+    shown = config.Config.model_validate(content)
+    del content["score"], content["data"]
+    for section in ("space", "cleaning", "budget", "pca", "ica"):
+        model = config.Config.model_fields[section].annotation
+        required = {k for k, f in model.model_fields.items() if f.is_required()}
+        content[section] = {k: content[section][k] for k in required}
+        assert not required or content[section]
+    assert config.Config.model_validate(content) == shown
+
+
+def test_numbers_survive_the_writing():
+    assert "delta: 1.0e-5" in STUDY
+    content = yaml.safe_load(STUDY)
+    assert content["ica"]["tol"] == 1e-6
+    assert content["space"]["resample"] is False
+    assert content["data"] is None
+
+
+def test_the_snakefile_includes_the_workflow():
+    path = Path(re.search(r'"(.+)"', scaffold.snakefile())[1])
+    assert path.is_absolute()
+    assert (path.parent / "rules/study.smk").is_file()
