@@ -8,8 +8,9 @@ def normalized_gain_index(G: np.ndarray) -> float:
     """Normalized gain index (Moreau-Amari) of a gain matrix.
 
     ``[sum_i (sum_j |G_ij| / max_k |G_ik| - 1)
-    + sum_j (sum_i |G_ij| / max_k |G_kj| - 1)] / (2 R (R - 1))``: 0 for a scaled permutation, 1 when all entries are equal. It
-    depends on the scales of rows and columns: use :func:`gain`.
+    + sum_j (sum_i |G_ij| / max_k |G_kj| - 1)] / (2 R (R - 1))``: 0 for a scaled
+    permutation, 1 when all entries are equal. It depends on the scales of rows and
+    columns: use :func:`gain`.
 
     Parameters
     ----------
