@@ -17,6 +17,11 @@ from capeneuro import io, metrics, privacy
 from capeneuro.config import Config, SiteConfig
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+AGAINST = {
+    "truth": "truth",
+    "reference": "run without privacy",
+    "nonprivate_truth": "truth, of the run without privacy",
+}
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
@@ -129,17 +134,21 @@ def scores(
         Name, value, reference, note.
     """
     rows: list[tuple[str, float, str, str]] = []
+    against = AGAINST[prefix]
     R, n_true = len(unmixing["W"]), A.shape[1]
     if n_true == R:
         G = metrics.gain(unmixing["unmixing"] / norm_bound, unmixing["W"], A)
         chance = f"chance {metrics.chance_gain_index(R):.3f}"
         value = metrics.normalized_gain_index(G)
-        rows.append((f"{prefix}_ngi", value, chance, "0 is perfect"))
+        note = f"normalized gain index against the {against}, 0 is perfect"
+        rows.append((f"{prefix}_ngi", value, chance, note))
     _, r = metrics.match(unmixing["mixing"], A)
     chance = f"chance {metrics.chance_match(A):.3f}"
-    note = "matched maps, 1 is perfect"
-    rows.append((f"{prefix}_mean_abs_r", float(np.abs(r).mean()), chance, note))
-    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "", note))
+    note = f"|correlation| of maps matched one to one with the {against}, 1 is perfect"
+    rows.append(
+        (f"{prefix}_mean_abs_r", float(np.abs(r).mean()), chance, f"mean {note}")
+    )
+    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "", f"least {note}"))
     return rows
 
 

@@ -468,7 +468,9 @@ def test_a_study_beyond_the_ceiling_is_refused(tiny, capsys, step):
     run_steps("validate", "prepare")
     edit("site-1.yaml", "epsilon", 4.0)
     capsys.readouterr()
-    assert_refused(capsys, (step, STUDY), ["site-1", "ceiling", "epsilon 5", "4"], 3)
+    assert_refused(
+        capsys, (step, STUDY), ["site-1: epsilon: the ceiling is 4", "study's 5"], 3
+    )
     assert not list(Path().glob("private/*/ledger/releases/*"))
 
 
@@ -498,7 +500,14 @@ def test_a_site_refuses_a_weaker_unit_with_status_2(tiny, capsys):
     edit(STUDY, "budget.unit", "sample")
     run_steps("validate", "prepare")
     capsys.readouterr()
-    assert_refused(capsys, ("pca", STUDY), ["site-0", "unit weaker"])
+    assert_refused(capsys, ("pca", STUDY), ["site-0", "unit"])
+
+
+@pytest.mark.xfail(reason="only `pca` finds it, after `prepare`")
+def test_plan_says_that_a_site_will_refuse_the_unit(tiny, capsys):
+    edit(SITE, "unit", "subject")
+    edit(STUDY, "budget.unit", "sample")
+    assert_refused(capsys, ("plan", STUDY), ["site-1", "unit"])
 
 
 # What works

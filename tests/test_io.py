@@ -229,7 +229,7 @@ def test_a_missing_column_of_confounds_is_named(tmp_path, mask, data):
     run = save(tmp_path / RUN, data)
     _confounds(run, pd.DataFrame({"x": np.zeros(T)}))
     with pytest.raises(ConfigError, match=r"timeseries.tsv: no column 'trans_q'"):
-        features(run, mask, confounds=["trans_q"])
+        features(run, mask, detrend=True, confounds=["trans_q"])
 
 
 @pytest.mark.xfail(reason="nilearn.signal.clean warns without standardize_confounds")

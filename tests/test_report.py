@@ -172,7 +172,8 @@ def test_pages_open_offline(results, page):
     assert links.found
     assert all(link.startswith("data:image/png;base64,") for link in links.found)
     assert links.scripts == 0
-    assert "url(" not in text and "@import" not in text and "http" not in text
+    text = re.sub(r"base64,[^\"]+", "", text)  # any four letters may stand in it
+    assert not re.search(r"url\(|@import|https?:", text)
 
 
 def test_the_page_states_the_promise(results, finished):
