@@ -4,5 +4,5 @@ set -eu
 cd "$(dirname "$0")"
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --editable ".[workflow]"
-.venv/bin/snakemake --cores "${1:-2}" --quiet rules
+.venv/bin/snakemake --cores "${1:-2}"
 echo "The report: results/demo/report.html"

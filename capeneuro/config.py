@@ -86,6 +86,17 @@ class Cleaning(_Model):
     max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of in-mask voxels that may be constant over a run."""
 
+    @model_validator(mode="after")
+    def _possible(self) -> "Cleaning":
+        if self.low_pass and self.high_pass and self.high_pass >= self.low_pass:
+            _fail(
+                f"high_pass must be below low_pass {self.low_pass:g}, "
+                f"got {self.high_pass:g}"
+            )
+        if self.confounds and not self.detrend:
+            _fail("confounds need detrend: true")
+        return self
+
 
 class BudgetOptions(_Model):
     """The promise, fixed before the first release."""
@@ -193,7 +204,8 @@ class SiteConfig(_Model):
     name: Label
     """Name of the site in the study."""
     images: str
-    """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`."""
+    """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files
+    named sub-<label>... belong to that person, any other file is one person."""
     data: Literal["private", "simulated", "public"]
     """What the data are. Only `simulated` and `public` allow runs without privacy and
     fixed seeds; every output that used them is stamped."""
@@ -243,7 +255,8 @@ class Config(_Model):
     ica: IcaOptions
     score: Score = Score()
     data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
-    """Data to make before the study starts; null: they exist."""
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Config":
@@ -321,6 +334,10 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
                 f"{path}: data: a mask computed from private data is not allowed; give "
                 "a public mask in space.mask"
             )
+        if any(site.images == other.images for other in sites.values()):
+            raise ConfigError(
+                f"{path}: images: must differ between sites, got {site.images!r} again"
+            )
         sites[site.name] = site
     return sites
 
@@ -335,10 +352,16 @@ def _load(path: Path, model: type[BaseModel]) -> Any:
         content = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path}: file not found; check the path") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a YAML file: {_one_line(error)}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
+    other = {Config: "ledger", SiteConfig: "sites"}[model]
+    if other in content:
+        kinds = ("a study", "a site") if model is Config else ("a site", "a study")
+        raise ConfigError(f"{path}: must be {kinds[0]} file, this is {kinds[1]} file")
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -348,7 +371,11 @@ def _load(path: Path, model: type[BaseModel]) -> Any:
 
 def _explain(error: Any, model: type[BaseModel]) -> str:
     """One line: where, rule, value, remedy."""
-    where = ".".join(str(part) for part in error["loc"]) or "study"
+    # The kind of a `data` block is no key of the file.
+    steps = [str(part) for part in error["loc"] if part not in ("simtb", "painted")]
+    where = ".".join(steps) or "study"
+    if error["type"] == "union_tag_not_found":
+        return f"{where}.kind: required key is missing"
     if error["type"] == "extra_forbidden":
         known = sorted(_keys(model, error["loc"][:-1]))
         near = difflib.get_close_matches(str(error["loc"][-1]), known, 1, 0.4)

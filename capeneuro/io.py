@@ -1,17 +1,14 @@
-"""Files in and out: images, features between steps, released arrays, maps.
+"""Images in and out: from a site's runs to features, from components to maps.
 
 The only module that knows nibabel and nilearn, besides the pictures. Every error about
-a file is one line: where, which rule, the value, the remedy. Every file is written
-under a temporary name and renamed, so none is ever half there.
+a file is one line: where, which rule, the value, the remedy.
 """
 
-import hashlib
+import glob
 import json
 import re
-import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +17,10 @@ import numpy as np
 
 from capeneuro import basis
 from capeneuro.config import Cleaning, ConfigError, SiteConfig, Space
+from capeneuro.files import atomic, write_json
 
 # Affines that differ by less [mm] are one grid.
 AFFINE_TOLERANCE = 1e-3
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that becomes ``path`` when the block succeeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays: image writers choose the format by it.
-    temporary = path.with_name(f".part-{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # --- images --------------------------------------------------------------------------
@@ -57,26 +42,32 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     Raises
     ------
     ConfigError
-        If there are none.
+        If there are none, or if two files look like one scan.
     """
     root = Path(site.images)
     if root.is_dir():
         task = f"_task-{site.task}_*" if site.task else "_*"
         files = sorted(root.glob(f"sub-*/**/func/sub-*{task}bold.nii*"))
     else:
-        files = (
-            sorted(Path().glob(site.images))
-            if not root.is_absolute()
-            else (sorted(root.parent.glob(root.name)))
-        )
+        files = sorted(map(Path, glob.glob(site.images, recursive=True)))
     if not files:
         raise ConfigError(
             f"site {site.name}: images: nothing found at {site.images!r}; put the data "
             "there or change `images` in its site file"
         )
     runs: dict[str, list[Path]] = {}
+    seen: dict[str, Path] = {}
     for file in files:
         match = re.match(r"sub-[A-Za-z0-9]+", file.name)
+        # One scan in two spaces would count a person's volumes twice.
+        scan = re.sub(r"_(space|res|desc)-[A-Za-z0-9]+", "", str(file))
+        scan = scan if match else file.name
+        if scan in seen:
+            raise ConfigError(
+                f"site {site.name}: images: {file} and {seen[scan]} look like one "
+                "scan; give a pattern that takes one of them"
+            )
+        seen[scan] = file
         subject = match[0] if match else file.name.split(".")[0]
         runs.setdefault(subject, []).append(file)
     return runs
@@ -202,7 +193,10 @@ def repetition_time(run: Path, site: SiteConfig) -> float | None:
         sidecars.append(Path(site.images) / f"{task[0]}_bold.json")
     for sidecar in sidecars:
         if sidecar.is_file():
-            return json.loads(sidecar.read_text()).get("RepetitionTime")
+            try:
+                return json.loads(sidecar.read_text()).get("RepetitionTime")
+            except ValueError:
+                raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
     return None
 
 
@@ -235,19 +229,22 @@ def run_features(
 
         image = smooth_img(image, cleaning.smoothing_fwhm)
     inside = np.asarray(mask.dataobj) > 0
-    X = read_data(image)[inside]
-    _check_voxels(X, run, cleaning)
+    covered = np.ones(int(inside.sum()), dtype=bool)
+    if site.mask is not None:
+        own = on_grid(read_mask(site.mask), mask, space.resample, nearest=True)
+        covered = (np.asarray(own.dataobj) > 0)[inside]
+    V = read_data(image)[inside][covered]
+    _check_voxels(V, run, cleaning)
     if cleaning.standardize == "psc":
-        mean = X.mean(axis=1, dtype=np.float64)[:, None]
+        mean = V.mean(axis=1, dtype=np.float64)[:, None]
         if (mean <= 0).any():
             raise ConfigError(
                 f"{run}: percent signal change needs positive voxel means, "
                 f"{int((mean <= 0).sum())} voxels have not; use standardize: zscore"
             )
-        X = (100.0 * (X / mean - 1.0)).astype(np.float32)
-    if site.mask is not None:
-        own = on_grid(read_mask(site.mask), mask, space.resample, nearest=True)
-        X[~(np.asarray(own.dataobj) > 0)[inside]] = 0.0
+        V = (100.0 * (V / mean - 1.0)).astype(np.float32)
+    X = np.zeros((covered.size, V.shape[1]), dtype=np.float32)
+    X[covered] = V
     return _clean(study_basis.analysis @ X, run, site, cleaning)
 
 
@@ -274,6 +271,12 @@ def _clean(
     from nilearn.signal import clean
 
     t_r = repetition_time(run, site)
+    edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
+    if t_r is not None and edges and max(edges) >= 0.5 / t_r:
+        raise ConfigError(
+            f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
+            f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
+        )
     filtered = cleaning.low_pass is not None or cleaning.high_pass is not None
     if filtered and t_r is None:
         raise ConfigError(
@@ -284,7 +287,8 @@ def _clean(
         features.T,
         detrend=cleaning.detrend,
         standardize=None,
-        confounds=_confounds(run, cleaning.confounds),
+        confounds=_confounds(run, cleaning.confounds, len(features.T)),
+        standardize_confounds=False,  # least squares needs no scale
         filter="butterworth" if filtered else False,
         low_pass=cleaning.low_pass,
         high_pass=cleaning.high_pass,
@@ -302,7 +306,7 @@ def _clean(
     return np.ascontiguousarray(cleaned, dtype=np.float32)
 
 
-def _confounds(run: Path, columns: list[str]) -> np.ndarray | None:
+def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | None:
     """Chosen columns of the run's confounds table; missing first values become 0."""
     if not columns:
         return None
@@ -318,97 +322,14 @@ def _confounds(run: Path, columns: list[str]) -> np.ndarray | None:
     missing = [c for c in columns if c not in table]
     if missing:
         raise ConfigError(f"{path}: no column {missing[0]!r}; check cleaning.confounds")
+    if len(table) != n_volumes:
+        raise ConfigError(
+            f"{path}: must have a row per volume, got {len(table)} for {n_volumes}"
+        )
     return table[columns].fillna(0.0).to_numpy()
 
 
-# --- features between steps ----------------------------------------------------------
-
-
-class Features(Mapping[str, np.ndarray]):
-    """Features of each person in a file, read one at a time.
-
-    Parameters
-    ----------
-    path
-        File written by :func:`write_features`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._arrays = np.load(path)
-        except (OSError, ValueError, zipfile.BadZipFile):
-            raise ConfigError(f"{path}: not readable; run `prepare` again") from None
-        meta = json.loads(str(self._arrays["meta"]))
-        self.n_samples: dict[str, int] = meta["n_samples"]
-        self.digest: str = meta["digest"]
-
-    def __getitem__(self, subject: str) -> np.ndarray:
-        return self._arrays[subject]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.n_samples)
-
-    def __len__(self) -> int:
-        return len(self.n_samples)
-
-
-def write_features(path: Path, subjects: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write features person by person; one is held in memory at a time."""
-    digest = hashlib.sha256()
-    n_samples: dict[str, int] = {}
-    with atomic(path) as part, zipfile.ZipFile(part, "w") as archive:
-
-        def add(name: str, array: np.ndarray) -> None:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as f:
-                np.lib.format.write_array(f, array)
-
-        for subject, X in subjects:
-            add(subject, X)
-            n_samples[subject] = X.shape[1]
-            digest.update(subject.encode() + X.tobytes())
-        meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
-        add("meta", np.array(json.dumps(meta)))
-
-
-# --- released and private results ----------------------------------------------------
-
-
-def write_arrays(path: Path, **arrays: Any) -> None:
-    """Write named arrays and numbers (npz)."""
-    with atomic(path) as part, open(part, "wb") as f:
-        np.savez(f, **arrays)
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read named arrays (npz).
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or damaged.
-    """
-    try:
-        with np.load(path) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, zipfile.BadZipFile):
-        raise ConfigError(f"{path}: not readable; run the step before again") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
-    with atomic(path) as part:
-        part.write_text(text)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def write_table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a tab-separated table."""
-    lines = ["\t".join(map(str, row)) for row in [header, *rows]]
-    write_text(path, "\n".join(lines) + "\n")
+# --- images out ----------------------------------------------------------------------
 
 
 def write_mask(path: Path, mask: nib.Nifti1Image) -> None:

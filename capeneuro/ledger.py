@@ -64,7 +64,8 @@ class Ledger:
             self.key = X25519PrivateKey.generate()
             self._salt = secrets.token_bytes(32)
             return
-        (folder / "releases").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / "releases").mkdir(exist_ok=True, mode=0o700)
         self._salt = _secret(folder / "salt")
         self.key = X25519PrivateKey.from_private_bytes(_secret(folder / "key"))
 

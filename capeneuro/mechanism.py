@@ -127,7 +127,8 @@ class Mechanism:
 
         ask_all(federation, "release", dict.fromkeys(roster, message), add)
         gamma = self._gamma(t, len(roster))
-        deviation = self._record(message, gamma)
+        size = next(iter(total.values())).size
+        deviation = self._record(message, gamma, size)
         if self.arm == "pooled":
             z = noise.standard_normal(total["noisy"].size)
             return total["noisy"] + deviation * z
@@ -158,7 +159,7 @@ class Mechanism:
             return cape.variances(t, mu, n_honest, self.noise_ratio)[1]
         return (t / mu) ** 2 / (n_honest if self.arm == "secure_sum" else 1)
 
-    def _record(self, message: Message, gamma: float) -> float:
+    def _record(self, message: Message, gamma: float, size: int) -> float:
         """Append to ``releases``; return the noise deviation of the average."""
         roster, parameters = message["roster"], message["parameters"]
         query, n_sites = QUERIES[message["query"]], len(roster)
@@ -177,6 +178,7 @@ class Mechanism:
             {
                 "query": query.name,
                 "round": message["round"],
+                "size": size,
                 "arm": self.arm,
                 "clip": float(parameters["clip"]) if bounded else None,
                 "sensitivity": sensitivities,

@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import io, metrics, privacy
+from capeneuro import files, metrics, privacy
 from capeneuro.config import Config, SiteConfig
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
@@ -39,23 +39,35 @@ def write_beside(config: Config, sites: dict[str, SiteConfig], folder: Path) -> 
     releases = []
     for name in ("group_desc-pca_subspace.npz", "group_desc-ica_unmixing.npz"):
         if (folder / name).exists():
-            releases += json.loads(str(io.read_arrays(folder / name)["releases"]))
-    io.write_json(folder / "privacy.json", privacy_record(config, sites, releases))
+            releases += json.loads(str(files.read_arrays(folder / name)["releases"]))
+    files.write_json(folder / "privacy.json", privacy_record(config, sites, releases))
     # Privacy: site files stay out of it; they hold paths and limits.
-    content = {"versions": versions(), **config.model_dump(mode="json")}
-    content["sites"] = sorted(sites)
-    io.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
+    content = {"versions": versions(), **shareable(config), "sites": sorted(sites)}
+    files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
     description = {
         "Name": f"capeneuro results of {config.study}",
         "BIDSVersion": "1.11.2",
         "DatasetType": "derivative",
         "GeneratedBy": [{"Name": "capeneuro", "Version": versions()["capeneuro"]}],
     }
-    io.write_json(folder / "dataset_description.json", description)
+    files.write_json(folder / "dataset_description.json", description)
     ignored = (
         "group_*\nprivacy.json\nscores.tsv\nreport.html\nconfig.yaml\nreference/\n"
     )
-    io.write_text(folder / ".bidsignore", ignored)
+    files.write_text(folder / ".bidsignore", ignored)
+
+
+def shareable(config: Config) -> dict[str, Any]:
+    """The study's keys with file names instead of paths."""
+
+    def name(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: name(v) for k, v in value.items()}
+        return value.name if isinstance(value, Path) else value
+
+    content = name(config.model_dump(exclude={"sites"}))
+    content["space"]["mask"] = Path(content["space"]["mask"]).name
+    return json.loads(json.dumps(content))  # tuples become lists
 
 
 def stamp(sites: dict[str, SiteConfig]) -> str | None:
@@ -166,9 +178,7 @@ def render(
     )
     return environment.get_template("report.html.jinja").render(
         config=config,
-        config_text=yaml.safe_dump(
-            config.model_dump(mode="json", exclude={"sites"}), sort_keys=False
-        ),
+        config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,
         scores=score_rows,
         pictures=pictures,
@@ -176,6 +186,17 @@ def render(
         versions=versions(),
         today=date.today().isoformat(),
     )
+
+
+def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:
+    """One row of a site's private quality page."""
+    return {
+        "subject": person,
+        "n_samples": norms.size,
+        "median": np.median(norms),
+        "high": np.percentile(norms, 95),
+        "clipped": np.mean(norms > norm_bound),
+    }
 
 
 def render_quality(

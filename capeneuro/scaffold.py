@@ -48,7 +48,11 @@ def snakefile() -> str:
     path = (
         installed if installed.exists() else package.parent / "workflow" / "Snakefile"
     )
-    return f'include: "{path}"\n'
+    # Snakemake ignores the default target of an included file.
+    return (
+        f'include: "{path}"\n\n\nrule study:\n    default_target: True\n'
+        "    input:\n        rules.all.input,\n"
+    )
 
 
 def _describe(model: type[BaseModel], given: dict[str, Any], indent: str = "") -> str:

@@ -234,7 +234,7 @@ class Site:
             reply = pack(self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             stored = self._ledger.charge(
-                request, self._subjects, _entry(message, sensitivity), reply
+                request, self._subjects, self._entry(message, sensitivity), reply
             )
         return unpack(stored)
 
@@ -362,6 +362,18 @@ class Site:
         counts = self._n_samples
         return len(counts) if unit == "subject" else sum(counts.values())
 
+    def _entry(self, message: Message, sensitivity: float) -> dict[str, Any]:
+        """What the ledger keeps of a release."""
+        kept = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
+        multiplier = message["noise_multiplier"]
+        return {
+            **{key: message[key] for key in kept},
+            "version": message["roster"][self.name]["version"],
+            "sensitivity": float(sensitivity),
+            "noise_multiplier": multiplier,
+            "mu": 1.0 / multiplier,
+        }
+
     def _guards_subjects(self) -> bool:
         private = self._limits.kind == "private"
         return private and self._ledger.ceiling.unit == "subject"
@@ -377,11 +389,3 @@ def digest(message: Message) -> str:
 
 def _total(roster: Mapping[str, dict[str, Any]]) -> int:
     return sum(site["n_units"] for site in roster.values())
-
-
-def _entry(message: Message, sensitivity: float) -> dict[str, Any]:
-    """What the ledger keeps of a release."""
-    kept = ("study", "query", "round", "arm", "unit", "relation", "noise_multiplier")
-    entry = {key: message[key] for key in (*kept, "n_colluding")}
-    mu = 1.0 / message["noise_multiplier"]
-    return {**entry, "sensitivity": float(sensitivity), "mu": mu}

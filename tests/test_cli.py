@@ -15,14 +15,7 @@ AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
 STUDY = "config.yaml"
 # What is known to be wrong still; a mended one must leave this list.
-BROKEN = {
-    "band above Nyquist",
-    "confounds table of another length",
-    "sidecar is not JSON",
-    "study is a folder",
-    "two sites with the same images",
-    "a pass band upside down",
-}
+BROKEN = set()
 
 
 def write_image(path: Path, data: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
@@ -120,7 +113,7 @@ def run_steps(*steps: str, n_sites: int = 3) -> None:
                 assert command(step, STUDY, "--site", f"site-{i}") == 0, (step, i)
             continue
         assert command(step, STUDY) == 0, step
-        if step in ("pca", "ica", "maps"):
+        if step in ("pca", "ica"):
             assert command(step, STUDY, "--reference") == 0, step
 
 
@@ -479,12 +472,11 @@ def test_an_earlier_study_counts_against_the_ceiling(tiny, capsys):
         edit(f"site-{i}.yaml", "epsilon", 6.0)
     run_steps("validate", "prepare", "pca", "ica")
     edit(STUDY, "study", "second")
-    run_steps("validate", "prepare")
     capsys.readouterr()
-    assert_refused(capsys, ("pca", STUDY), ["site-0", "ceiling", "spent before"], 3)
+    expected = ["site-0", "ceiling", "spent before"]
+    assert_refused(capsys, ("validate", STUDY), expected, 3)
 
 
-@pytest.mark.xfail(reason="ica does not look at the ceiling before it spends")
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
     for i in range(3):
         edit(f"site-{i}.yaml", "epsilon", 6.0)
@@ -498,12 +490,9 @@ def test_a_site_refuses_a_weaker_unit_with_status_2(tiny, capsys):
     for i in range(3):
         edit(f"site-{i}.yaml", "unit", "subject")
     edit(STUDY, "budget.unit", "sample")
-    run_steps("validate", "prepare")
-    capsys.readouterr()
-    assert_refused(capsys, ("pca", STUDY), ["site-0", "unit"])
+    assert_refused(capsys, ("validate", STUDY), ["site-0", "unit"])
 
 
-@pytest.mark.xfail(reason="only `pca` finds it, after `prepare`")
 def test_plan_says_that_a_site_will_refuse_the_unit(tiny, capsys):
     edit(SITE, "unit", "subject")
     edit(STUDY, "budget.unit", "sample")
@@ -529,7 +518,7 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert "epsilon 5, delta 1e-05, unit subject" in text
     assert "1 of 3 sites colluding" in text
     assert "ica: 3 rounds" in text
-    assert len(re.findall(r"site-\d: ceiling epsilon 50, spent so far 0", text)) == 3
+    assert len(re.findall(r"site-\d: ceiling 50, spent before 0", text)) == 3
 
 
 def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):
@@ -537,8 +526,8 @@ def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):
     capsys.readouterr()
     assert command("ledger", "show", SITE) == 0
     shown = capsys.readouterr().out.splitlines()
-    queries = [line.split("\t")[1] for line in shown[:-1]]
-    assert queries == ["second_moment"] + ["infomax_skew"] * 3
+    queries = [line.split("\t")[1::2] for line in shown[:-1]]
+    assert queries == [["second_moment", "rounds 1"], ["infomax_skew", "rounds 3"]]
     spent = float(re.search(r"epsilon (\S+) of 50", shown[-1])[1])
     assert spent == pytest.approx(5.0, abs=1e-4)
     assert command("ledger", "verify", SITE) == 0
@@ -548,7 +537,7 @@ def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):
 def test_init_then_check(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("init", "mine", "--sites", "3") == 0
-    assert "mine/config" in capsys.readouterr().out
+    assert "cd mine;" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "mine")
     assert command("check", "config/config.yaml") == 0
     assert "3 sites" in capsys.readouterr().out
@@ -556,7 +545,6 @@ def test_init_then_check(tmp_path, monkeypatch, capsys):
     assert_refused(capsys, ("init", "mine"), ["mine/config", "exists already"])
 
 
-@pytest.mark.xfail(reason="a study that `check` refuses")
 def test_init_refuses_one_site(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ("init", "mine", "--sites", "1"), ["--sites", "2", "1"])
@@ -570,7 +558,7 @@ def test_log_keeps_a_copy_of_the_error(tiny, capsys):
     assert text.startswith("error: config.yaml: budget.epsilon")
 
 
-COMMANDS = ["init", *(f.__name__ for f in cli.COMMANDS), "ledger"]
+COMMANDS = ["init", *(f.__name__ for f in cli.STEPS), "ledger"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

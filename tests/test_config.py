@@ -91,9 +91,8 @@ def errors(load, folder: Path, changes: dict) -> list[str]:
     ],
 )
 def test_an_unknown_key_names_the_nearest(tmp_path, key, near):
-    where = key.replace("data.", "data.simtb.")
     (line,) = errors(study, tmp_path, {"data": dict(DATA), key: 1})
-    assert line == f"{where}: unknown key; did you mean {near!r}?"
+    assert line == f"{key}: unknown key; did you mean {near!r}?"
 
 
 def test_an_unknown_key_of_painted_data_knows_its_own_keys(tmp_path):
@@ -156,8 +155,8 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
         ({"space.basis_file": "a.nii"}, "space: basis 'grid' and basis_file do not"),
         ({"cleaning.max_constant_voxels": 1}, "max_constant_voxels: .*got 1"),
         ({"data": {"kind": "simtv"}}, "data: .*'simtb', 'painted'"),
-        ({"data": {**DATA, "alpha": [0.5, 0.2]}}, r"data.simtb.alpha: must be \[low"),
-        ({"data": {**DATA, "n_volumes": 1}}, "data.simtb.n_volumes: .*got 1"),
+        ({"data": {**DATA, "alpha": [0.5, 0.2]}}, r"data.alpha: must be \[low"),
+        ({"data": {**DATA, "n_volumes": 1}}, "data.n_volumes: .*got 1"),
     ],
 )
 def test_a_wrong_value_of_a_study_is_one_line(tmp_path, changes, line):
@@ -192,7 +191,7 @@ def test_all_errors_of_a_file_are_shown_at_once(tmp_path):
     assert sorted(line.split(":")[0] for line in lines) == [
         "arm",
         "budget.epsilon",
-        "data.simtb.seeds",
+        "data.seeds",
         "ica.n_round",
         "space.mask",
     ]

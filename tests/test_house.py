@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "capeneuro"
 # A module may import from its own floor downwards only, never from a later line.
 FLOORS = [
-    {"cli", "workflow", "scaffold", "__main__"},
+    {"cli", "__main__"},
+    {"steps", "workflow", "scaffold"},
     {"report", "plots"},
     {"ica"},
     {"pca"},
@@ -22,9 +23,14 @@ FLOORS = [
     {"privacy"},
     {"linalg"},
 ]
-# Leaves: files in and out, settings and scores; used by the upper two floors.
-LEAVES = {"io": {"config", "basis"}, "config": {"privacy"}, "basis": set()}
-LEAVES["metrics"] = set()
+# Leaves: files in and out, settings and scores; used by the upper three floors.
+LEAVES = {
+    "io": {"config", "basis", "files"},
+    "files": {"config"},
+    "config": {"privacy"},
+    "basis": set(),
+    "metrics": set(),
+}
 MODULES = sorted(p for p in PACKAGE.glob("*.py") if p.name != "__init__.py")
 
 
@@ -59,7 +65,7 @@ def test_imports_point_down(path):
         return
     lower = set().union(*FLOORS[floor(name) + 1 :])
     same = FLOORS[floor(name)] if floor(name) == 0 else set()
-    leaves = set(LEAVES) if floor(name) <= 1 else set()
+    leaves = set(LEAVES) if floor(name) <= 2 else set()
     assert inner(path) <= lower | same | leaves
 
 
@@ -76,7 +82,7 @@ def test_package_never_imports_the_data_makers(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
 def test_files_stay_readable(path):
-    limit = 560 if path.stem in ("cli", "io") else 420
+    limit = 420
     assert len(path.read_text().splitlines()) <= limit
 
 

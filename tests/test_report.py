@@ -260,8 +260,8 @@ def test_a_page_escapes_what_it_is_given(results, record):
 def test_scores_of_a_perfect_unmixing(rng):
     A = rng.standard_normal((9, 3))
     perfect = {"W": np.eye(3), "unmixing": 2 * np.linalg.pinv(A), "mixing": A}
-    rows = {name: value for name, value, *_ in report.scores(perfect, A, "x", 2.0)}
-    assert rows["x_ngi"] == pytest.approx(0, abs=1e-12)
-    assert rows["x_mean_abs_r"] == pytest.approx(1)
-    fewer = report.scores(perfect, A[:, :2], "x", 2.0)
-    assert [row[0] for row in fewer] == ["x_mean_abs_r", "x_min_abs_r"]
+    rows = {name: value for name, value, *_ in report.scores(perfect, A, "truth", 2.0)}
+    assert rows["truth_ngi"] == pytest.approx(0, abs=1e-12)
+    assert rows["truth_mean_abs_r"] == pytest.approx(1)
+    fewer = report.scores(perfect, A[:, :2], "truth", 2.0)
+    assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]

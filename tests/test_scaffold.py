@@ -71,7 +71,6 @@ def test_numbers_survive_the_writing():
     assert content["data"] is None
 
 
-@pytest.mark.xfail(reason="an included default_target is not the default target")
 def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
     """As the README has it: `init`, then `snakemake` without a target."""
     monkeypatch.chdir(tmp_path)

@@ -157,6 +157,7 @@ rule report:
         f"{RESULTS}/scores.tsv",
     output:
         f"{RESULTS}/report.html",
+        f"{RESULTS}/privacy.json",
     log:
         f"private/logs/{study.study}/report.log",
     benchmark:
