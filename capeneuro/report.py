@@ -42,7 +42,8 @@ def write_beside(config: Config, sites: dict[str, SiteConfig], folder: Path) -> 
             releases += json.loads(str(files.read_arrays(folder / name)["releases"]))
     files.write_json(folder / "privacy.json", privacy_record(config, sites, releases))
     # Privacy: site files stay out of it; they hold paths and limits.
-    content = {"versions": versions(), **shareable(config), "sites": sorted(sites)}
+    content = {"stamp": stamp(sites), "versions": versions(), **shareable(config)}
+    content["sites"] = sorted(sites)
     files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
     description = {
         "Name": f"capeneuro results of {config.study}",
@@ -70,10 +71,10 @@ def shareable(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(content))  # tuples become lists
 
 
-def stamp(sites: dict[str, SiteConfig]) -> str | None:
-    """Stamp for outputs of simulated or public data; None for private data."""
+def stamp(sites: dict[str, SiteConfig]) -> str:
+    """Stamp for outputs of simulated or public data; empty for private data."""
     kinds = sorted({site.data for site in sites.values()} - {"private"})
-    return f"NOT PRIVATE: {' and '.join(kinds)} data" if kinds else None
+    return f"NOT PRIVATE: {' and '.join(kinds)} data" if kinds else ""
 
 
 def privacy_record(
@@ -98,7 +99,7 @@ def privacy_record(
         }
     return {
         "study": config.study,
-        "stamp": stamp(sites) or ("NOT PRIVATE: exact releases" if exact else None),
+        "stamp": stamp(sites) or ("NOT PRIVATE: exact releases" if exact else ""),
         "promise": {
             "epsilon": promise.epsilon,
             "delta": promise.delta,

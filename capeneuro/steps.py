@@ -354,8 +354,8 @@ def _write_released(
 ) -> None:
     """Write a result with its releases inside, and the privacy record beside it."""
     folder = _folder(study, reference)
-    releases = json.dumps(mechanism.releases)
-    files.write_arrays(folder / name, **vars(result), releases=releases)
+    about = {"releases": json.dumps(mechanism.releases), "stamp": page.stamp(sites)}
+    files.write_arrays(folder / name, **vars(result), **about)
     page.write_beside(study, sites, folder)
 
 
