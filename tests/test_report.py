@@ -232,7 +232,7 @@ def test_the_quality_page_is_private_and_names_people(results):
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        (["private", "private"], None),
+        (["private", "private"], ""),
         (["private", "public"], "NOT PRIVATE: public data"),
         (["simulated", "public"], "NOT PRIVATE: public and simulated data"),
     ],
