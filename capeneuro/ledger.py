@@ -21,7 +21,7 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -225,16 +225,19 @@ def _checksum(text: str) -> str:
 
 def _secret(path: Path) -> bytes:
     """Read 32 secret bytes, made on first use and readable by the owner alone."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        if len(secret := path.read_bytes()) != 32:
-            raise LedgerDamaged(f"{path.name} is not 32 bytes long") from None
-        return secret
-    with os.fdopen(fd, "wb") as f:
-        f.write(secret := secrets.token_bytes(32))
-        f.flush()
-        os.fsync(f.fileno())
+    if not path.exists():
+        temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
+            f.write(secrets.token_bytes(32))
+            f.flush()
+            os.fsync(f.fileno())
+        # Of two processes one links first; both then read what it wrote, whole.
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+        temporary.unlink()
+    secret = path.read_bytes()
+    if len(secret) != 32:
+        raise LedgerDamaged(f"{path.name} is not 32 bytes long; restore a backup")
     return secret
 
 

@@ -43,7 +43,7 @@ class Mechanism:
     study
         Name and digest of the study; part of the identity of each request.
     arm
-        One of :data:`capeneuro.site.ARMS`.
+        One of :data:`capeneuro.site.Arm`.
     noise_multiplier
         1 / mu of one release, against the aggregator and the colluding sites.
     budget
@@ -52,6 +52,8 @@ class Mechanism:
         ``sigma2 / gamma`` of CAPE.
     releases
         What was released so far, appended by :meth:`answer`.
+    roster
+        What the sites say of themselves; asked once, on first use.
     """
 
     study: str
@@ -60,12 +62,15 @@ class Mechanism:
     budget: privacy.Budget
     noise_ratio: float
     releases: list[dict[str, Any]] = field(default_factory=list)
+    roster: dict[str, Message] = field(default_factory=dict)
 
     def describe(self, federation: Federation) -> dict[str, Message]:
-        """Ask every site of this arm for its public description."""
-        names = federation.names[:1] if self.arm == "local" else federation.names
-        request = {"unit": self.budget.unit}
-        return ask_all(federation, "describe", dict.fromkeys(names, request))
+        """Public descriptions of the sites of this arm."""
+        if not self.roster:
+            names = federation.names[:1] if self.arm == "local" else federation.names
+            request = {name: {"unit": self.budget.unit} for name in names}
+            self.roster.update(ask_all(federation, "describe", request))
+        return self.roster
 
     def answer(
         self,
