@@ -117,7 +117,7 @@ def infomax(
     subspace: Subspace,
     update: str = "orthogonal",
     n_rounds: int = 20,
-    clip: float = 1.0,
+    clip: float = 2.5,
     tol: float = 1e-6,
     schedule: Schedule | None = None,
     progress: Callable[[range], range] = lambda rounds: rounds,
@@ -265,7 +265,7 @@ def _result(
     # Whitened data have unit variance, so a source's is its row's squared norm.
     mixing = np.linalg.pinv(unmixing) * np.linalg.norm(state.W, axis=1)
     order = np.argsort(-np.linalg.norm(mixing, axis=0))
-    signs = np.sign(np.take_along_axis(mixing, np.abs(mixing).argmax(0)[None], 0))[0]
+    signs = linalg.peak_signs(mixing)
     W = (signs[:, None] * state.W)[order]
     return Unmixing(
         W=W,

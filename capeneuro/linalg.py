@@ -71,10 +71,11 @@ def top_eigenpairs(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.nda
     """
     D = C.shape[0]
     values, vectors = scipy.linalg.eigh(C, subset_by_index=[D - n_components, D - 1])
-    return values[::-1], fix_signs(vectors[:, ::-1])
+    vectors = vectors[:, ::-1]
+    return values[::-1], vectors * peak_signs(vectors)
 
 
-def fix_signs(A: np.ndarray) -> np.ndarray:
-    """Flip columns so that the entry of largest magnitude of each is positive."""
-    peak = np.take_along_axis(A, np.abs(A).argmax(axis=0)[None], axis=0)
-    return A * np.where(peak < 0, -1.0, 1.0)
+def peak_signs(A: np.ndarray) -> np.ndarray:
+    """Sign, 1 or -1, of the entry of largest magnitude of each column."""
+    peak = np.take_along_axis(A, np.abs(A).argmax(axis=0)[None], axis=0)[0]
+    return np.where(peak < 0, -1.0, 1.0)

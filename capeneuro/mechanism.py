@@ -150,6 +150,8 @@ class Mechanism:
         self, federation: Federation, matrix: np.ndarray, norm_bound: float, clip: float
     ) -> str:
         """Have every site keep ``matrix @ clip(x / norm_bound)``; return its digest."""
+        # A person's clip acts on the statistic; single samples stay as they are.
+        clip = clip if self.budget.unit == "sample" else np.inf
         message = {"matrix": matrix, "norm_bound": norm_bound, "clip": clip}
         names = self.describe(federation)
         ask_all(federation, "project", dict.fromkeys(names, message))

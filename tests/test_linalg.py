@@ -62,8 +62,10 @@ def test_top_eigenpairs_have_a_sign(rng):
     assert (vectors[peak, np.arange(9)] > 0).all()
 
 
-def test_fix_signs_ignores_the_sign_it_got(rng):
+def test_peak_signs_follow_the_columns(rng):
     A = rng.standard_normal((8, 5))
     flips = np.array([1, -1, -1, 1, -1])
-    np.testing.assert_array_equal(linalg.fix_signs(A * flips), linalg.fix_signs(A))
-    np.testing.assert_array_equal(np.abs(linalg.fix_signs(A)), np.abs(A))
+    np.testing.assert_array_equal(
+        linalg.peak_signs(A * flips), flips * linalg.peak_signs(A)
+    )
+    assert set(linalg.peak_signs(A)) <= {-1.0, 1.0}

@@ -127,11 +127,14 @@ def test_sites_of_one_seed_do_not_share_their_noise():
     assert len({d[0] for d in draws}) == 4
 
 
-def test_projection_is_known_by_its_digest(federation, rng):
+@pytest.mark.parametrize(("unit", "clip"), [("sample", 1.0), ("subject", np.inf)])
+def test_projection_clips_samples_only_where_they_are_the_unit(
+    federation, rng, unit, clip
+):
     V = rng.standard_normal((2, 5))
-    mechanism = make_mechanism("cape")
+    mechanism = make_mechanism("cape", unit=unit)
     reduction = mechanism.project(federation, V, 2.0, 1.0)
-    assert reduction == digest({"matrix": V, "norm_bound": 2.0, "clip": 1.0})
+    assert reduction == digest({"matrix": V, "norm_bound": 2.0, "clip": clip})
     parameters = {"W": np.eye(2), "clip": 1.0}
     f = mechanism.answer(federation, "infomax_skew", parameters, 0, reduction)
     assert f.shape == (1,)
