@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro import ica, metrics, privacy
+from capeneuro import cape, ica, metrics, privacy
 from capeneuro.federation import InProcess
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
@@ -70,15 +70,16 @@ def study(
     budget = privacy.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
     half = budget.mu / 2**0.5
     per_round = half / options.rounds**0.5
+    ratio = cape.NOISE_RATIO_PER_SITE * len(federation.names)
     start = time.perf_counter()
-    mechanism = Mechanism("papers", arm, 1 / half, budget, 400.0)
+    mechanism = Mechanism("papers", arm, 1 / half, budget, ratio)
     subspace = principal_subspace(
         federation, mechanism, A.shape[1], NORM_BOUND, np.inf if exact else 1.0
     )
     middle = time.perf_counter()
     result = ica.infomax(
         federation,
-        Mechanism("papers", arm, 1 / per_round, budget, 400.0),
+        Mechanism("papers", arm, 1 / per_round, budget, ratio),
         subspace,
         n_rounds=500 if exact else options.rounds,
         clip=np.inf if exact else options.clip,
@@ -102,7 +103,7 @@ def round_against_products(site: Site) -> None:
     query = QUERIES["infomax_skew"]
 
     def products() -> None:
-        Z = W32 @ X
+        Z = W32 @ X  # the two of the round, and one of the same size
         Z @ Z.T
         W32 @ Z
 

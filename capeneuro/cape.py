@@ -42,6 +42,25 @@ def mu_of_round(
     return sensitivity * math.sqrt((1 + sigma2 / (gamma * n_honest)) / (sigma2 + gamma))
 
 
+def arm_variances(
+    arm: str, sensitivity: float, mu: float, n_sites: int, n_honest: int, ratio: float
+) -> tuple[float, float]:
+    """Variances ``(sigma2, gamma)`` of one site's noise in each arm.
+
+    Sites and aggregator both call it, so that their grids are bit-equal. ``secure_sum``
+    shows only the sum, the limit of a large ``sigma2``; ``pooled`` has one noise.
+    """
+    own = (sensitivity / mu) ** 2
+    return {
+        "non-private": (0.0, 0.0),
+        "pooled": (0.0, own / n_sites),
+        "local": (0.0, own),
+        "conventional": (0.0, own),
+        "secure_sum": (0.0, own / max(n_honest, 1)),
+        "cape": variances(sensitivity, mu, max(n_honest, 1), ratio),
+    }[arm]
+
+
 def variances(
     sensitivity: float, mu: float, n_honest: int, ratio: float
 ) -> tuple[float, float]:

@@ -130,10 +130,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = parser().parse_args(argv)
     handlers: list[logging.Handler] = [logging.StreamHandler()]
+    handlers[0].setLevel(logging.WARNING)
     if options.log is not None:
         options.log.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(options.log, mode="w"))
-    logging.basicConfig(format="%(message)s", handlers=handlers, force=True)
+    logging.basicConfig(
+        format="%(message)s", handlers=handlers, force=True, level=logging.INFO
+    )
     try:
         options.run(options)
     except KeyboardInterrupt:
@@ -150,6 +153,10 @@ def main(argv: list[str] | None = None) -> int:
         for line in str(error).splitlines():
             logging.error("error: %s", line)
         return 2
+    except Exception as error:
+        logging.error("error: %s: %s", type(error).__name__, error)
+        logging.info("", exc_info=True)  # the whole story goes to --log alone
+        return 1
     return 0
 
 

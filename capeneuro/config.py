@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from capeneuro import privacy
+from capeneuro import cape, privacy
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -121,7 +121,7 @@ class PcaOptions(_Model):
     norm_bound: Positive
     """Public constant in the unit of the features that samples are divided by; typical
     norm of a volume, never the data's largest."""
-    noise_ratio_per_site: Positive = 100.0
+    noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
     """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
 
 

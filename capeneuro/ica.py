@@ -64,7 +64,9 @@ class Schedule:
         Its factor when two successive changes enclose a larger angle [degrees]
         [Baker 2015, djICA].
     blowup, blowup_factor
-        Largest |W|; beyond it W starts again with a smaller rate [Baker 2015, djICA].
+        Largest |W| and |b|; beyond it both start again with a smaller rate.
+
+        # Differs from djICA [Baker 2015], 1e8: sites refuse weights beyond 1e6.
     """
 
     max_step: float = 0.5
@@ -75,7 +77,7 @@ class Schedule:
     learning_rate: float = 0.015
     annealing: float = 0.9
     annealing_angle: float = 60.0
-    blowup: float = 1e8
+    blowup: float = 1e5
     blowup_factor: float = 0.9
 
 
@@ -187,7 +189,7 @@ def infomax(
             G, h = g[: R * R].reshape(R, R), g[R * R :]
             # (I - psi z') was clipped before the public W, unless as printed.
             state = _descend(state, G if as_printed else G @ state.W, h, schedule)
-        if not np.abs(state.W).max() < schedule.blowup:
+        if not max(np.abs(state.W).max(), np.abs(state.b).max()) < schedule.blowup:
             rate = state.rate * schedule.blowup_factor
             state = _State(W=SCALE * np.eye(R), b=np.zeros(R), rate=rate)
     return _result(state, subspace, whitening, trace, tol)

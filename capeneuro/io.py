@@ -21,6 +21,8 @@ from capeneuro.files import atomic, write_json
 
 # Affines that differ by less [mm] are one grid.
 AFFINE_TOLERANCE = 1e-3
+# BIDS entities by which files of one scan differ.
+SAME_SCAN = r"_(space|res|den|cohort|desc|echo|part|rec)-[A-Za-z0-9]+"
 
 
 # --- images --------------------------------------------------------------------------
@@ -59,8 +61,10 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     seen: dict[str, Path] = {}
     for file in files:
         match = re.match(r"sub-[A-Za-z0-9]+", file.name)
-        # One scan in two spaces would count a person's volumes twice.
-        scan = re.sub(r"_(space|res|desc)-[A-Za-z0-9]+", "", str(file))
+        # One scan in two spaces or echoes would count a person's volumes twice.
+        scan = re.sub(
+            r"_(space|res|den|cohort|desc|echo|part|rec)-[A-Za-z0-9]+", "", str(file)
+        )
         scan = scan if match else file.name
         if scan in seen:
             raise ConfigError(
@@ -117,14 +121,25 @@ def read_mask(path: Path) -> nib.Nifti1Image:
     inside = read_data(image) > 0
     if not inside.any():
         raise ConfigError(f"{path}: mask must hold at least one voxel, got none")
-    return nib.Nifti1Image(inside.astype(np.uint8), image.affine)
+    return _mask(inside, image)
+
+
+def _mask(inside: np.ndarray, like: nib.Nifti1Image) -> nib.Nifti1Image:
+    """Mask image on another image's grid, in the space that its header names."""
+    mask = nib.Nifti1Image(inside.astype(np.uint8), like.affine)
+    mask.set_sform(like.affine, code=int(like.header["sform_code"]) or "aligned")
+    return mask
 
 
 def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     """Intersect EPI masks over all images; for simulated or public data only."""
     from nilearn.masking import compute_epi_mask, intersect_masks
 
-    masks = [compute_epi_mask(str(run), opening=1) for run in runs]
+    images = [open_image(run, 4) for run in runs]
+    masks = [
+        compute_epi_mask(nib.Nifti1Image(read_data(image), image.affine), opening=1)
+        for image in images
+    ]
     try:
         common = intersect_masks(masks, threshold=1.0, connected=True)
     except ValueError as error:
@@ -134,7 +149,7 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     inside = np.asarray(common.dataobj) > 0
     if not inside.any():
         raise ConfigError("space.mask: the computed masks have no voxel in common")
-    return nib.Nifti1Image(inside.astype(np.uint8), common.affine)
+    return _mask(inside, images[0])
 
 
 def on_grid(
@@ -223,7 +238,11 @@ def run_features(
     ConfigError
         If the run breaks a rule: grid, NaN or Inf, constant voxels.
     """
-    image = on_grid(open_image(run, 4), mask, space.resample)
+    raw = open_image(run, 4)
+    image = on_grid(raw, mask, space.resample)
+    if image is not raw or cleaning.smoothing_fwhm is not None:
+        # Resampling and smoothing would spread or hide what is not finite.
+        _check_finite(read_data(raw).reshape(-1, raw.shape[3]), run)
     if cleaning.smoothing_fwhm is not None:
         from nilearn.image import smooth_img
 
@@ -245,16 +264,23 @@ def run_features(
         V = (100.0 * (V / mean - 1.0)).astype(np.float32)
     X = np.zeros((covered.size, V.shape[1]), dtype=np.float32)
     X[covered] = V
-    return _clean(study_basis.analysis @ X, run, site, cleaning)
+    reached = study_basis.analysis @ covered.astype(np.float32) != 0
+    features = np.zeros((reached.size, X.shape[1]), dtype=np.float32)
+    features[reached] = _clean((study_basis.analysis @ X)[reached], run, site, cleaning)
+    return features
 
 
-def _check_voxels(X: np.ndarray, run: Path, cleaning: Cleaning) -> None:
+def _check_finite(X: np.ndarray, run: Path) -> None:
     finite = np.isfinite(X).all(axis=1)
     if not finite.all():
         raise ConfigError(
-            f"{run}: voxels must be finite, {int((~finite).sum())} in the mask hold "
-            "NaN or Inf; exclude the run or mend it"
+            f"{run}: voxels must be finite, {int((~finite).sum())} hold NaN or Inf; "
+            "exclude the run or mend it"
         )
+
+
+def _check_voxels(X: np.ndarray, run: Path, cleaning: Cleaning) -> None:
+    _check_finite(X, run)
     constant = int((np.ptp(X, axis=1) == 0).sum())
     if constant > cleaning.max_constant_voxels * len(X):
         raise ConfigError(
@@ -296,13 +322,15 @@ def _clean(
     ).T
     if cleaning.standardize == "zscore":
         deviation = cleaned.std(axis=1, ddof=1, keepdims=True)
-        constant = int((deviation < 1e-6 * np.abs(features).max()).sum())
-        if constant:
+        flat = deviation < 1e-6 * np.abs(features).max()
+        constant = int(flat.sum())
+        if constant > cleaning.max_constant_voxels * len(flat):
             raise ConfigError(
                 f"{run}: features must vary, {constant} are constant; use a tighter "
                 "mask or exclude the run"
             )
-        cleaned = (cleaned - cleaned.mean(axis=1, keepdims=True)) / deviation
+        cleaned = cleaned - cleaned.mean(axis=1, keepdims=True)
+        cleaned = np.where(flat, 0.0, cleaned / np.where(flat, 1.0, deviation))
     return np.ascontiguousarray(cleaned, dtype=np.float32)
 
 
@@ -360,8 +388,7 @@ def write_maps(
     # A fresh header: the mask's would quantize the maps to its integer type.
     image = nib.Nifti1Image(volume, mask.affine)
     image.header.set_xyzt_units("mm")
-    image.set_sform(mask.affine, code="mni")
-    image.set_qform(mask.affine, code="mni")
+    image.set_sform(mask.affine, code=int(mask.header["sform_code"]) or "aligned")
     with atomic(path) as part:
         nib.save(image, part)
     write_json(path.with_name(path.name.split(".")[0] + ".json"), sidecar)

@@ -99,7 +99,7 @@ class Ledger:
         subjects
             Ids of the people in the data; only salted digests are written.
         entry
-            What was released; ``mu``, ``unit`` and ``delta`` decide the charge.
+            What was released; ``mu`` is the charge, for its ``unit``.
         reply
             The outgoing bytes.
 
@@ -150,6 +150,12 @@ class Ledger:
         return {subject: square**0.5 for subject, square in squares.items()}
 
     def _check(self, entries: list[dict[str, Any]]) -> None:
+        units = {e.get("unit") for e in entries if e["kind"] == "release"}
+        if self.ceiling.unit == "subject" and "sample" in units:
+            raise BudgetExceeded(
+                "earlier releases per sample cannot be counted per subject; keep the "
+                "ceiling's unit"
+            )
         spent = max(self.totals(entries).values())
         if spent > self.ceiling.mu * (1 + privacy.SAFETY):
             now = privacy.epsilon_from_mu(spent, self.ceiling.delta)

@@ -25,6 +25,8 @@ from capeneuro.federation import Federation, Message
 from capeneuro.queries import QUERIES
 from capeneuro.site import digest
 
+Views = dict[str, float | None]
+
 
 class RoundFailed(Exception):
     """A site refused or was lost; ``lost`` gives a code and a rule per site."""
@@ -131,9 +133,15 @@ class Mechanism:
                 total[part] = total[part] + x if part in total else x
 
         ask_all(federation, "release", dict.fromkeys(roster, message), add)
-        gamma = self._gamma(t, len(roster))
+        mu, n_sites = 1.0 / self.noise_multiplier, len(roster)
+        n_honest = n_sites - self.budget.n_colluding
+        _, gamma = cape.arm_variances(
+            self.arm, t, mu, n_sites, n_honest, self.noise_ratio
+        )
+        deviation = float(np.sqrt(n_sites * gamma))
         size = next(iter(total.values())).size
-        deviation = self._record(message, gamma, size)
+        mus = views(self.arm, mu, n_sites, n_honest, self.noise_ratio)
+        self._record(message, size, deviation, mus)
         if self.arm == "pooled":
             z = noise.standard_normal(total["noisy"].size)
             return total["noisy"] + deviation * z
@@ -157,21 +165,11 @@ class Mechanism:
         ask_all(federation, "project", dict.fromkeys(names, message))
         return digest(message)
 
-    def _gamma(self, t: float, n_sites: int) -> float:
-        """Variance of the noise that one site leaves in the sum."""
-        if self.arm == "non-private":
-            return 0.0
-        mu, n_honest = 1.0 / self.noise_multiplier, n_sites - self.budget.n_colluding
-        if self.arm == "cape":
-            return cape.variances(t, mu, n_honest, self.noise_ratio)[1]
-        return (t / mu) ** 2 / (n_honest if self.arm == "secure_sum" else 1)
-
-    def _record(self, message: Message, gamma: float, size: int) -> float:
-        """Append to ``releases``; return the noise deviation of the average."""
-        roster, parameters = message["roster"], message["parameters"]
-        query, n_sites = QUERIES[message["query"]], len(roster)
-        mu, n_honest = 1.0 / self.noise_multiplier, n_sites - self.budget.n_colluding
-        deviation = float(np.sqrt(gamma * (1 if self.arm == "pooled" else n_sites)))
+    def _record(
+        self, message: Message, size: int, deviation: float, mus: Views
+    ) -> None:
+        """Append to ``releases`` what the privacy record says of this one."""
+        query, parameters = QUERIES[message["query"]], message["parameters"]
         bounded = np.isfinite(parameters["clip"])
         sensitivities = {
             name: float(
@@ -179,7 +177,7 @@ class Mechanism:
             )
             if bounded
             else None
-            for name, s in roster.items()
+            for name, s in message["roster"].items()
         }
         self.releases.append(
             {
@@ -191,24 +189,24 @@ class Mechanism:
                 "sensitivity": sensitivities,
                 "noise_multiplier": self.noise_multiplier,
                 "noise_deviation": deviation,
-                "mu": views(self.arm, mu, n_sites, n_honest, self.noise_ratio),
+                "mu": mus,
             }
         )
-        return deviation
 
 
 def views(
     arm: str, mu: float, n_sites: int, n_honest: int, noise_ratio: float
-) -> dict[str, float] | None:
+) -> Views:
     """Privacy loss of one release for what different parties see; None if exact.
 
     ``output`` is the released average alone, ``aggregator`` adds every message it got,
     ``aggregator_and_colluders`` adds all that the colluding sites know. The last is
     what ``mu`` was calibrated for.
     """
-    if arm == "non-private":
-        return None
-    if arm in ("pooled", "local"):
+    if arm in ("non-private", "pooled"):  # the curator is trusted with exact means
+        output = mu if arm == "pooled" else None
+        return {"output": output, "aggregator": None, "aggregator_and_colluders": None}
+    if arm == "local":
         return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"), mu)
     if arm == "conventional":
         output = mu / np.sqrt(n_sites)

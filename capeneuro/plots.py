@@ -33,7 +33,9 @@ def _axes(height: float = 2.6) -> tuple[Figure, Axes]:
 
 
 def component_map(path: Path, index: int, title: str) -> Figure:
-    """Draw one map of a 4-D image on the MNI template, three cuts at its peak.
+    """Draw one map of a 4-D image, three cuts at its peak.
+
+    On the MNI template if the image's header says that it is in that space.
 
     The threshold is the 95th percentile of the absolute values inside the mask: it
     only decides what is drawn.
@@ -45,8 +47,10 @@ def component_map(path: Path, index: int, title: str) -> Figure:
     values = np.abs(image.get_fdata())
     threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
     figure = plt.figure(figsize=(6.4, 2.3), layout="none")
+    in_mni = image.header["sform_code"] == 4
     plot_stat_map(
         image,
+        **({} if in_mni else {"bg_img": None}),
         figure=figure,
         cut_coords=find_xyz_cut_coords(image, activation_threshold=threshold),
         threshold=threshold,

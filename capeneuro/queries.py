@@ -117,8 +117,12 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
     if name == "as_printed":
         return isinstance(value, bool)
     shape = {"W": (n_rows, n_rows), "b": (n_rows,)}[name]
-    is_array = isinstance(value, np.ndarray) and value.shape == shape
-    return is_array and bool((np.abs(value) <= LARGEST_WEIGHT).all())
+    is_array = isinstance(value, np.ndarray) and value.dtype == np.float64
+    return (
+        is_array
+        and value.shape == shape
+        and bool((np.abs(value) <= LARGEST_WEIGHT).all())
+    )
 
 
 def bounded(X: np.ndarray, norm_bound: float, clip: float) -> np.ndarray:

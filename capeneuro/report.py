@@ -85,36 +85,31 @@ def privacy_record(
     Per site, epsilon at the promise's delta under each view and accountant. Sites are
     assumed to hold different people: releases about one site do not add to another's.
     """
-    promise = config.promise
-    exact = any(r["mu"] is None for r in releases)
+    p = config.promise
     spent = {}
     for site in sites:
-        mine = [r for r in releases if site in r["sensitivity"]]
-        mus = {
-            view: [r["mu"][view] for r in mine if r["mu"] is not None] for view in VIEWS
-        }
+        mine = [r["mu"] for r in releases if site in r["sensitivity"]]
+        mus = {view: [mu[view] for mu in mine] for view in VIEWS}
         spent[site] = {
-            view: None if exact else privacy.epsilons(mus[view], promise.delta)
+            view: None if None in mus[view] else privacy.epsilons(mus[view], p.delta)
             for view in VIEWS
         }
     return {
         "study": config.study,
-        "stamp": stamp(sites) or ("NOT PRIVATE: exact releases" if exact else ""),
+        "stamp": stamp(sites),
+        "unit": p.unit,
+        "relation": p.relation,
+        "n_colluding": p.n_colluding,
+        "n_sites": len(sites),
+        "delta": p.delta,
         "promise": {
-            "epsilon": promise.epsilon,
-            "delta": promise.delta,
-            "mu": promise.mu,
-            "unit": promise.unit,
-            "relation": promise.relation,
-            "n_colluding": promise.n_colluding,
-            "n_sites": len(sites),
-            "holds": not exact,
+            "epsilon": p.epsilon,
+            "mu": p.mu,
+            "holds": all(r["mu"]["aggregator_and_colluders"] for r in releases),
         },
-        "unit": promise.unit,
-        "relation": promise.relation,
-        "n_colluding": promise.n_colluding,
-        "delta": promise.delta,
         "assumptions": [
+            "The promise is for these releases; a second run on changed data is a "
+            "second spend, which the sites' ledgers add up.",
             "No person takes part at two sites; someone who does gets the sum of mu.",
             "Numbers of units per site, masks, bases, bounds and clips are public.",
             "All parties follow the protocol; the aggregator and up to n_colluding "

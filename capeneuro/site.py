@@ -76,11 +76,15 @@ class Limits:
         Smallest noise multiplier of a single release.
     min_colluding
         Smallest number of colluding sites that a study must guard against.
+    roster
+        Sites that it agreed to work with; None: any. Made-up sites would take their
+        share of the noise away.
     """
 
     kind: Kind = "private"
     min_noise_multiplier: float = 0.0
     min_colluding: int = 0
+    roster: frozenset[str] | None = None
 
 
 class Site:
@@ -275,6 +279,9 @@ class Site:
                 not cooperative
                 or limits.min_colluding <= message["n_colluding"] < len(roster)
             ),
+            "sites that were not agreed on": (
+                not cooperative or limits.roster is None or limits.roster == set(roster)
+            ),
             "private data among open data": (
                 not cooperative
                 or limits.kind != "private"
@@ -317,18 +324,15 @@ class Site:
 
     def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
-        arm, mu = message["arm"], 1.0 / message["noise_multiplier"]
-        n_sites = len(message["roster"])
-        n_honest = n_sites - message["n_colluding"]
+        arm, n_sites = message["arm"], len(message["roster"])
+        mu = 1.0 / message["noise_multiplier"]
+        n_honest, ratio = n_sites - message["n_colluding"], message["noise_ratio"]
+        sigma2, gamma = cape.arm_variances(
+            arm, sensitivity, mu, n_sites, n_honest, ratio
+        )
         if arm in ("local", "conventional"):
-            gamma = (sensitivity / mu) ** 2
             h, g = secagg.grid(gamma), self._normal(u.size, gamma, message, "g")
             return {"noisy": secagg.from_ring(secagg.to_ring(u + g, h, 1), h)}
-        if arm == "secure_sum":  # only the sum is seen: the limit sigma2 -> infinity
-            sigma2, gamma = 0.0, (sensitivity / mu) ** 2 / n_honest
-        else:
-            ratio = message["noise_ratio"]
-            sigma2, gamma = cape.variances(sensitivity, mu, n_honest, ratio)
         h = secagg.grid(gamma)
         g = self._normal(u.size, gamma, message, "g")
         # Privacy: add, then round once, so that rounding is post-processing.
@@ -368,7 +372,7 @@ class Site:
         multiplier = message["noise_multiplier"]
         return {
             **{key: message[key] for key in kept},
-            "version": message["roster"][self.name]["version"],
+            "roster": digest(message["roster"]),
             "sensitivity": float(sensitivity),
             "noise_multiplier": multiplier,
             "mu": 1.0 / multiplier,

@@ -21,7 +21,7 @@ from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.site import Limits, Site
+from capeneuro.site import Limits, Site, digest
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -49,7 +49,7 @@ def validate(study: Config, sites: Sites) -> None:
             f"study {study.study}: n_components: must be at most the {n_features} "
             f"features of the basis, got {study.n_components}"
         )
-    _check_ceilings(study, sites)
+    _check_ceilings(study, sites, _roster(study, sites))
     io.write_mask(study.results / MASK, mask)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
@@ -74,7 +74,7 @@ def plan(study: Config, sites: Sites) -> None:
             f"{stage}: {rounds[stage]} rounds at noise multiplier {multiplier:.3f}, "
             f"epsilon {privacy.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
-    for name, spent in _check_ceilings(study, sites).items():
+    for name, spent in _check_ceilings(study, sites, _roster(study, sites)).items():
         print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
     if promise.unit == "subject" and promise.epsilon <= 2:
         print("note: at subject level and epsilon <= 2, ICA wants thousands of people")
@@ -120,8 +120,10 @@ def reconstruct(study: Config, sites: Sites, site: str) -> None:
     """Write one site's time courses; they stay at the site."""
     _site(sites, site)
     folder = study.private(site)
-    unmixing = files.read_arrays(study.results / UNMIXING)["unmixing"]
-    unmixing = unmixing / study.pca.norm_bound
+    result = files.read_arrays(study.results / UNMIXING)
+    # Unit deviation, as the maps assume: data are maps times time courses.
+    deviations = np.linalg.norm(result["W"], axis=1)[:, None]
+    unmixing = result["unmixing"] / deviations / study.pca.norm_bound
     people = files.Features(folder / "projected.npz")
     header = ["subject", "volume"]
     header += [f"component-{i + 1}" for i in range(len(unmixing))]
@@ -211,6 +213,8 @@ def score(study: Config, sites: Sites) -> None:
         exact = files.read_arrays(_folder(study, reference=True) / UNMIXING)
         rows += page.scores(exact, against["truth"], "nonprivate_truth", bound)
     table = [(name, f"{value:.4f}", *notes) for name, value, *notes in rows]
+    if rows and page.stamp(sites):
+        table.append(("stamp", "", "", page.stamp(sites)))
     header = ["name", "value", "reference", "note"]
     files.write_table(study.results / "scores.tsv", header, table)
     for name, value, *_ in table:
@@ -266,27 +270,30 @@ def _site(sites: Sites, name: str) -> SiteConfig:
     return sites[name]
 
 
-def _check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
-    """Raise if a study does not fit under a site's ceiling; epsilon spent by site."""
+def _check_ceilings(study: Config, sites: Sites, roster: str = "") -> dict[str, float]:
+    """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
+
+    What this study spent with the same roster is part of its promise, not beside it.
+    """
     if study.arm == "non-private":
         return {}
-    return {name: _spent_before(study, name, site) for name, site in sites.items()}
+    same = (study.identity, roster)
+    return {name: _spent_before(study, name, sites[name], same) for name in sites}
 
 
-def _spent_before(study: Config, name: str, site: SiteConfig) -> float:
+def _spent_before(
+    study: Config, name: str, site: SiteConfig, same: tuple[str, str]
+) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
             "set budget.unit: subject"
         )
     book = open_ledger(site)
-    path = study.private(name) / "projected.npz"
-    version = book.pseudonym(files.Features(path).digest) if path.exists() else None
-    # What this study has spent on these data is part of its promise, not beside it.
     earlier = [
         entry
         for entry in book.entries()
-        if (entry.get("study"), entry.get("version")) != (study.identity, version)
+        if (entry.get("study"), entry.get("roster")) != same
     ]
     spent = max(book.totals(earlier).values(), default=0.0)
     before = privacy.epsilon_from_mu(spent, site.delta)
@@ -298,6 +305,16 @@ def _spent_before(study: Config, name: str, site: SiteConfig) -> float:
             f"{before:.4g} spent before exceeds it; lower budget.epsilon"
         )
     return before
+
+
+def _roster(study: Config, sites: Sites) -> str:
+    """Digest of what the sites say of themselves; empty before they are prepared."""
+    if not all((study.private(name) / "projected.npz").exists() for name in sites):
+        return ""
+    described = _mechanism(study, "pca", False).describe(
+        InProcess(_members(study, sites))
+    )
+    return digest(described)
 
 
 def _multipliers(study: Config) -> dict[str, float]:
@@ -329,19 +346,26 @@ def _federation(
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not exact:  # Before anything is spent that the study could not finish.
-        _check_ceilings(study, sites)
+        _check_ceilings(study, sites, _roster(study, sites))
+    with threadpool_limits(1):
+        yield InProcess(_members(study, sites), n_workers)
+
+
+def _members(study: Config, sites: Sites) -> dict[str, Site]:
+    """Open every site on its prepared features, with its own rules."""
     default = privacy.default_n_colluding(len(sites))
     members = {}
     for name, site in sites.items():
         people = files.Features(study.private(name) / "projected.npz")
         colluding = default if site.min_colluding is None else site.min_colluding
-        limits = Limits(site.data, site.min_noise_multiplier, colluding)
+        limits = Limits(
+            site.data, site.min_noise_multiplier, colluding, frozenset(sites)
+        )
         ledger = open_ledger(site)
         members[name] = Site(
             name, people, people.n_samples, ledger, limits, people.digest, site.seed
         )
-    with threadpool_limits(1):
-        yield InProcess(members, n_workers)
+    return members
 
 
 def _write_released(

@@ -10,14 +10,23 @@ import yaml
 from capeneuro.config import (
     Config,
     ConfigError,
+    Painting,
     Simulation,
     SiteConfig,
     load,
     load_sites,
     section,
 )
+from capeneuro.io import find_runs
 
-__all__ = ["load_study", "made_data", "score_inputs", "section"]
+__all__ = [
+    "images",
+    "load_study",
+    "made_data",
+    "score_inputs",
+    "section",
+    "space_files",
+]
 
 
 def load_study(
@@ -51,10 +60,23 @@ def made_data(study: Config, sites: dict[str, SiteConfig]) -> list[str]:
         return []
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
     made.append(study.space.mask)
-    if isinstance(study.data, Simulation):
-        truth = "truth/desc-truth_components.nii.gz"
-        made.append(str(Path(study.space.mask).parent / truth))
+    own = {Simulation: "truth/desc-truth_components.nii.gz", Painting: "atlas.nii.gz"}
+    made.append(str(Path(study.space.mask).parent / own[type(study.data)]))
     return made
+
+
+def images(study: Config, site: SiteConfig) -> list[str]:
+    """Files that a site's features depend on; a changed or added one reruns it."""
+    if study.data is not None:
+        return made_data(study, {site.name: site})
+    runs = find_runs(site)
+    return [str(image) for person in runs.values() for image in person]
+
+
+def space_files(study: Config) -> list[str]:
+    """Public files that define the study's space."""
+    given = [] if study.space.mask == "computed" else [study.space.mask]
+    return [*given, *([str(f)] if (f := study.space.basis_file) else [])]
 
 
 def score_inputs(study: Config) -> list[str]:

@@ -20,6 +20,12 @@ def simulate(study: config.Config, made: Simulation, folders: dict[str, Path]) -
     Site ``k`` has a generator of its own, so adding a site leaves the others as they
     were. Source coefficients and task designs are common to all.
     """
+    n_named = len(sources.SOURCES) - 1  # without the global disc
+    if study.n_components > n_named:
+        raise ConfigError(
+            f"n_components: must be at most the {n_named} named sources, "
+            f"got {study.n_components}"
+        )
     indices = DEFAULT_SOURCES.get(
         study.n_components, tuple(range(1, study.n_components + 1))
     )
@@ -127,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
             raise ConfigError(
                 f"{options.study}: data: nothing to make, the block is null"
             )
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2

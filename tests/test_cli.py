@@ -184,12 +184,12 @@ DATA_MISTAKES = {
     "NaN": (
         lambda: damage(RUN, _one_value(np.nan)),
         PREPARE,
-        [str(RUN), "finite", "1 in the mask"],
+        [str(RUN), "finite", "1 hold NaN or Inf"],
     ),
     "Inf": (
         lambda: damage(RUN, _one_value(np.inf)),
         PREPARE,
-        [str(RUN), "finite", "1 in the mask"],
+        [str(RUN), "finite", "1 hold NaN or Inf"],
     ),
     "constant voxel": (
         lambda: damage(RUN, _constant),
@@ -475,6 +475,17 @@ def test_an_earlier_study_counts_against_the_ceiling(tiny, capsys):
     capsys.readouterr()
     expected = ["site-0", "ceiling", "spent before"]
     assert_refused(capsys, ("validate", STUDY), expected, 3)
+
+
+def test_a_run_on_changed_data_is_a_second_spend_at_every_site(tiny, capsys):
+    for i in range(3):
+        edit(f"site-{i}.yaml", "epsilon", 6.0)
+    run_steps("validate", "prepare", "pca", "ica")
+    assert command("pca", STUDY) == 0  # the same data: the same bytes, no charge
+    damage(RUN, lambda data: data + np.indices(data.shape)[3] % 3)
+    assert command(*PREPARE) == 0
+    capsys.readouterr()
+    assert_refused(capsys, ("pca", STUDY), ["site-0", "ceiling"], 3)
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):

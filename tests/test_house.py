@@ -27,7 +27,7 @@ FLOORS = [
 LEAVES = {
     "io": {"config", "basis", "files"},
     "files": {"config"},
-    "config": {"privacy"},
+    "config": {"cape", "privacy"},
     "basis": set(),
     "metrics": set(),
 }

@@ -170,12 +170,13 @@ def test_zscore(tmp_path, mask, data):
     np.testing.assert_allclose(X, expected, atol=1e-4)
 
 
-def test_zscore_of_a_constant_feature_is_refused(tmp_path, mask, data):
+def test_zscore_leaves_allowed_constant_features_at_zero(tmp_path, mask, data):
     data[:2] = data[:2, ..., :1]
-    n_constant = int(inside(mask)[:2].sum())
+    constant = (np.indices(mask.shape)[0] < 2)[inside(mask)]
     run = save(tmp_path / RUN, data)
-    with pytest.raises(ConfigError, match=f"must vary, {n_constant} are constant"):
-        features(run, mask, standardize="zscore", max_constant_voxels=0.9)
+    X = features(run, mask, standardize="zscore", max_constant_voxels=0.9)
+    assert (X[constant] == 0).all()
+    np.testing.assert_allclose(X[~constant].std(axis=1, ddof=1), 1, rtol=1e-5)
 
 
 def _residual(V: np.ndarray, design: np.ndarray) -> np.ndarray:
@@ -536,3 +537,47 @@ def test_json_and_table_are_plain_text(tmp_path):
     assert (tmp_path / "new/a.json").read_text() == '{\n  "b": 1\n}\n'
     files.write_table(tmp_path / "t.tsv", ["a", "b"], [[1, "x"]])
     assert (tmp_path / "t.tsv").read_text() == "a\tb\n1\tx\n"
+
+
+# Found by review
+
+
+def test_nan_is_seen_before_smoothing_hides_it(tmp_path, mask, data):
+    data[tuple(np.argwhere(inside(mask))[0])][3] = np.nan
+    with pytest.raises(ConfigError, match="1 hold NaN or Inf"):
+        features(save(tmp_path / RUN, data), mask, smoothing_fwhm=8.0)
+
+
+def test_zscore_with_a_site_mask_leaves_what_was_not_scanned_at_zero(
+    tmp_path, mask, data
+):
+    scanned = np.indices(SHAPE)[0] > 1
+    data[~scanned] = 0
+    file = tmp_path / "site_mask.nii.gz"
+    nib.save(nib.Nifti1Image(scanned.astype(np.uint8), AFFINE), file)
+    run = save(tmp_path / RUN, data)
+    X = features(run, mask, site=site(tmp_path, mask=file), standardize="zscore")
+    covered = scanned[inside(mask)]
+    assert (X[~covered] == 0).all()
+    np.testing.assert_allclose(X[covered].std(axis=1, ddof=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("entity", ["echo", "part", "rec", "den"])
+def test_files_of_one_scan_are_refused(tmp_path, entity):
+    for label in ("1", "2"):
+        name = f"sub-01/func/sub-01_task-rest_{entity}-{label}_bold.nii.gz"
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match="look like one scan"):
+        io.find_runs(site(tmp_path))
+
+
+@pytest.mark.parametrize("code", ["scanner", "aligned", "mni"])
+def test_maps_keep_the_space_that_the_mask_names(tmp_path, mask, code):
+    mask.set_sform(AFFINE, code=code)
+    nib.save(mask, tmp_path / "mask.nii.gz")
+    read = io.read_mask(tmp_path / "mask.nii.gz")
+    maps = np.ones((int(inside(mask).sum()), 2))
+    io.write_maps(tmp_path / "a_components.nii.gz", maps, read, {})
+    written = nib.load(tmp_path / "a_components.nii.gz")
+    assert written.get_sform(coded=True)[1] == mask.get_sform(coded=True)[1]

@@ -253,3 +253,12 @@ def test_a_large_w_that_cancels_does_not_undo_the_clip():
         parameters = {"W": W, "b": b, "clip": clip, "as_printed": True}
         norms.append(np.linalg.norm(query.total(X, START, "sample", **parameters)))
     assert max(norms) <= clip
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<u8", "<f4"])
+def test_weights_of_another_type_are_not_admitted(dtype):
+    # -2^63 has no absolute value in int64, and its square wraps to 0.
+    W = np.full((D, D), np.iinfo("i8").min if dtype == "<i8" else 1).astype(dtype)
+    query = QUERIES["infomax_skew"]
+    assert not query.admits({"W": W, "clip": 1.0}, D)
+    assert query.admits({"W": np.eye(D), "clip": 1.0}, D)

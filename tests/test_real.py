@@ -48,6 +48,14 @@ def test_gift_runs_to_maps_and_a_stamped_report(tmp_path):
     assert record["promise"]["holds"] is False
     unmixing = np.load(results / "group_desc-ica_unmixing.npz")
     assert unmixing["converged"]
+    courses = [
+        np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(2, 10))
+        for path in tmp_path.glob("private/gift-*/gift/timecourses.tsv")
+    ]
+    z = np.concatenate(courses)
+    assert z.shape == (200, 8)
+    # Unit deviation, as the maps assume.
+    np.testing.assert_allclose(np.sqrt((z**2).mean(axis=0)), 1, rtol=1e-3)
 
 
 @needs_data

@@ -75,6 +75,11 @@ def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
     """As the README has it: `init`, then `snakemake` without a target."""
     monkeypatch.chdir(tmp_path)
     cli.main(["init", "."])
+    for site in ("site-1", "site-2"):
+        image = tmp_path / f"data/{site}/sub-{site[-1]}/func/sub-1_task-x_bold.nii.gz"
+        image.parent.mkdir(parents=True)
+        image.touch()
+    (tmp_path / "data/mask.nii.gz").touch()
     snakemake = Path(sys.executable).with_name("snakemake")
     done = subprocess.run(
         [snakemake, "-n", "--cores", "1"], capture_output=True, text=True, check=True

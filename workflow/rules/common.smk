@@ -3,13 +3,22 @@
 from snakemake.exceptions import WorkflowError
 
 from capeneuro import __version__
-from capeneuro.workflow import load_study, made_data, score_inputs, section
+from capeneuro.workflow import (
+    images,
+    load_study,
+    made_data,
+    score_inputs,
+    section,
+    space_files,
+)
 
 try:
     STUDY, study, sites = load_study(workflow.configfiles, config)
 except Exception as error:
     raise WorkflowError(str(error))
 
+# What every output is stamped with, besides the study.
+KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 PRIVATE = f"private/{{site}}/{study.study}"
 

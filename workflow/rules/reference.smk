@@ -12,10 +12,11 @@ rule reference_pca:
         f"benchmarks/{study.study}/reference_pca.tsv"
     conda:
         "../envs/capeneuro.yaml"
-    threads: workflow.cores
+    threads: len(sites)
     params:
         study=STUDY,
         options=section(study, "pca", "n_components"),
+        unit=study.budget.unit,
         version=__version__,
     shell:
         "capeneuro pca {params.study} --reference --threads {threads} --log {log}"
@@ -32,7 +33,7 @@ rule reference_ica:
         f"benchmarks/{study.study}/reference_ica.tsv"
     conda:
         "../envs/capeneuro.yaml"
-    threads: workflow.cores
+    threads: len(sites)
     params:
         study=STUDY,
         options=section(study, "ica"),

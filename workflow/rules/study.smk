@@ -3,7 +3,8 @@
 
 rule validate:
     input:
-        made_data(study, sites),
+        [images(study, site) for site in sites.values()],
+        space_files(study),
     output:
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
     log:
@@ -23,6 +24,7 @@ rule validate:
 
 rule prepare:
     input:
+        lambda w: images(study, sites[w.site]),
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
     output:
         f"{PRIVATE}/projected.npz",
@@ -58,10 +60,11 @@ rule pca:
         f"benchmarks/{study.study}/pca.tsv"
     conda:
         "../envs/capeneuro.yaml"
-    threads: workflow.cores
+    threads: len(sites)
     params:
         study=STUDY,
         options=section(study, "arm", "budget", "pca", "n_components"),
+        kinds=KINDS,
         version=__version__,
     shell:
         "capeneuro pca {params.study} --threads {threads} --log {log}"
@@ -79,10 +82,11 @@ rule ica:
         f"benchmarks/{study.study}/ica.tsv"
     conda:
         "../envs/capeneuro.yaml"
-    threads: workflow.cores
+    threads: len(sites)
     params:
         study=STUDY,
         options=section(study, "arm", "budget", "ica"),
+        kinds=KINDS,
         version=__version__,
     shell:
         "capeneuro ica {params.study} --threads {threads} --log {log}"
@@ -104,6 +108,7 @@ rule maps:
     params:
         study=STUDY,
         options=section(study, "space"),
+        kinds=KINDS,
         version=__version__,
     shell:
         "capeneuro maps {params.study} --log {log}"
@@ -144,6 +149,7 @@ rule score:
     params:
         study=STUDY,
         options=section(study, "score"),
+        kinds=KINDS,
         version=__version__,
     shell:
         "capeneuro score {params.study} --log {log}"
@@ -166,7 +172,8 @@ rule report:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study),
+        options=section(study, "study", "space", "cleaning", "pca", "score"),
+        kinds=KINDS,
         version=__version__,
     shell:
         "capeneuro report {params.study} --log {log}"
