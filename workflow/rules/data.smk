@@ -5,7 +5,7 @@ rule make_data:
     output:
         made_data(study, sites),
     log:
-        f"private/logs/{study.study}/make_data.log",
+        f"private/_logs/{study.study}/make_data.log",
     benchmark:
         f"benchmarks/{study.study}/make_data.tsv"
     conda:

@@ -7,7 +7,7 @@ rule reference_pca:
     output:
         f"{RESULTS}/reference/group_desc-pca_subspace.npz",
     log:
-        f"private/logs/{study.study}/reference_pca.log",
+        f"private/_logs/{study.study}/reference_pca.log",
     benchmark:
         f"benchmarks/{study.study}/reference_pca.tsv"
     conda:
@@ -28,7 +28,7 @@ rule reference_ica:
     output:
         f"{RESULTS}/reference/group_desc-ica_unmixing.npz",
     log:
-        f"private/logs/{study.study}/reference_ica.log",
+        f"private/_logs/{study.study}/reference_ica.log",
     benchmark:
         f"benchmarks/{study.study}/reference_ica.tsv"
     conda:

@@ -8,7 +8,7 @@ rule validate:
     output:
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
     log:
-        f"private/logs/{study.study}/validate.log",
+        f"private/_logs/{study.study}/validate.log",
     benchmark:
         f"benchmarks/{study.study}/validate.tsv"
     conda:
@@ -55,7 +55,7 @@ rule pca:
     output:
         f"{RESULTS}/group_desc-pca_subspace.npz",
     log:
-        f"private/logs/{study.study}/pca.log",
+        f"private/_logs/{study.study}/pca.log",
     benchmark:
         f"benchmarks/{study.study}/pca.tsv"
     conda:
@@ -77,7 +77,7 @@ rule ica:
     output:
         f"{RESULTS}/group_desc-ica_unmixing.npz",
     log:
-        f"private/logs/{study.study}/ica.log",
+        f"private/_logs/{study.study}/ica.log",
     benchmark:
         f"benchmarks/{study.study}/ica.tsv"
     conda:
@@ -100,7 +100,7 @@ rule maps:
         f"{RESULTS}/group_desc-ica_components.nii.gz",
         f"{RESULTS}/group_desc-ica_components.json",
     log:
-        f"private/logs/{study.study}/maps.log",
+        f"private/_logs/{study.study}/maps.log",
     benchmark:
         f"benchmarks/{study.study}/maps.tsv"
     conda:
@@ -141,7 +141,7 @@ rule score:
     output:
         f"{RESULTS}/scores.tsv",
     log:
-        f"private/logs/{study.study}/score.log",
+        f"private/_logs/{study.study}/score.log",
     benchmark:
         f"benchmarks/{study.study}/score.tsv"
     conda:
@@ -165,7 +165,7 @@ rule report:
         f"{RESULTS}/report.html",
         f"{RESULTS}/privacy.json",
     log:
-        f"private/logs/{study.study}/report.log",
+        f"private/_logs/{study.study}/report.log",
     benchmark:
         f"benchmarks/{study.study}/report.tsv"
     conda:
