@@ -4,7 +4,8 @@ What ``describe``, ``project`` and ``release`` return may leave the site; nothin
 may, and a test pins the list. An error leaves as a code and the name of a rule, never
 as text. Sites enforce, the aggregator only asks: a site refuses queries it does not
 know, noise below its floor, a charge beyond its ceiling, a unit weaker than its own, a
-smaller number of colluding sites than its own, and arms without privacy on real data.
+smaller number of colluding sites than its own, sites it did not agree on, and arms
+without privacy on real data.
 """
 
 import hashlib
