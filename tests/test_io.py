@@ -103,15 +103,6 @@ def test_the_task_filters(bids, task, expected):
     assert sum(map(len, runs.values())) == expected
 
 
-def test_a_derivative_of_two_spaces_is_not_counted_twice(tmp_path):
-    for space in ("MNI152NLin2009cAsym", "T1w"):
-        name = f"sub-01/func/sub-01_task-rest_space-{space}_desc-preproc_bold.nii.gz"
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match="space"):
-        io.find_runs(site(tmp_path))
-
-
 @pytest.mark.parametrize("absolute", [True, False])
 def test_a_pattern_of_files(tmp_path, monkeypatch, absolute):
     monkeypatch.chdir(tmp_path)
@@ -562,7 +553,7 @@ def test_zscore_with_a_site_mask_leaves_what_was_not_scanned_at_zero(
     np.testing.assert_allclose(X[covered].std(axis=1, ddof=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("entity", ["echo", "part", "rec", "den"])
+@pytest.mark.parametrize("entity", ["space", "echo", "part", "rec", "den"])
 def test_files_of_one_scan_are_refused(tmp_path, entity):
     for label in ("1", "2"):
         name = f"sub-01/func/sub-01_task-rest_{entity}-{label}_bold.nii.gz"
