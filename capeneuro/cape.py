@@ -21,7 +21,7 @@ round is exactly mu-Gaussian-DP with (Delta the L2 sensitivity of u_s) [privacy.
 import math
 
 # sigma2 = ratio * gamma with ratio = 100 S: the zero-sum noise costs nothing, and the
-# aggregator's noise is then within 0.4% of pooled times sqrt(S / S_H) (design 5.2).
+# aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
 NOISE_RATIO_PER_SITE = 100.0
 
 

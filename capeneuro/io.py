@@ -62,10 +62,7 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     for file in files:
         match = re.match(r"sub-[A-Za-z0-9]+", file.name)
         # One scan in two spaces or echoes would count a person's volumes twice.
-        scan = re.sub(
-            r"_(space|res|den|cohort|desc|echo|part|rec)-[A-Za-z0-9]+", "", str(file)
-        )
-        scan = scan if match else file.name
+        scan = re.sub(SAME_SCAN, "", str(file)) if match else file.name
         if scan in seen:
             raise ConfigError(
                 f"site {site.name}: images: {file} and {seen[scan]} look like one "

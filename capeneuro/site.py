@@ -331,13 +331,11 @@ class Site:
         sigma2, gamma = cape.arm_variances(
             arm, sensitivity, mu, n_sites, n_honest, ratio
         )
-        if arm in ("local", "conventional"):
-            h, g = secagg.grid(gamma), self._normal(u.size, gamma, message, "g")
-            return {"noisy": secagg.from_ring(secagg.to_ring(u + g, h, 1), h)}
-        h = secagg.grid(gamma)
-        g = self._normal(u.size, gamma, message, "g")
+        h, g = secagg.grid(gamma), self._normal(u.size, gamma, message, "g")
         # Privacy: add, then round once, so that rounding is post-processing.
         k_f = secagg.to_ring(u + g, h, n_sites)
+        if arm in ("local", "conventional"):
+            return {"noisy": secagg.from_ring(k_f, h)}
         masks = self._masks(message, u.size)
         if arm == "secure_sum":
             return {"masked": k_f + masks}

@@ -49,7 +49,7 @@ def validate(study: Config, sites: Sites) -> None:
             f"study {study.study}: n_components: must be at most the {n_features} "
             f"features of the basis, got {study.n_components}"
         )
-    _check_ceilings(study, sites, _roster(study, sites))
+    _check_ceilings(study, sites)
     io.write_mask(study.results / MASK, mask)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
@@ -74,7 +74,7 @@ def plan(study: Config, sites: Sites) -> None:
             f"{stage}: {rounds[stage]} rounds at noise multiplier {multiplier:.3f}, "
             f"epsilon {privacy.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
-    for name, spent in _check_ceilings(study, sites, _roster(study, sites)).items():
+    for name, spent in _check_ceilings(study, sites).items():
         print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
     if promise.unit == "subject" and promise.epsilon <= 2:
         print("note: at subject level and epsilon <= 2, ICA wants thousands of people")
@@ -270,14 +270,14 @@ def _site(sites: Sites, name: str) -> SiteConfig:
     return sites[name]
 
 
-def _check_ceilings(study: Config, sites: Sites, roster: str = "") -> dict[str, float]:
+def _check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
     What this study spent with the same roster is part of its promise, not beside it.
     """
     if study.arm == "non-private":
         return {}
-    same = (study.identity, roster)
+    same = (study.identity, _roster(study, sites))
     return {name: _spent_before(study, name, sites[name], same) for name in sites}
 
 
@@ -346,7 +346,7 @@ def _federation(
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not exact:  # Before anything is spent that the study could not finish.
-        _check_ceilings(study, sites, _roster(study, sites))
+        _check_ceilings(study, sites)
     with threadpool_limits(1):
         yield InProcess(_members(study, sites), n_workers)
 

@@ -13,6 +13,22 @@ from capeneuro.mechanism import Mechanism
 from capeneuro.privacy import Budget
 from capeneuro.site import Limits, Site
 
+# Files under results/<study>/ of a study with a reference run.
+CONTRACT = {
+    "group_desc-pca_subspace.npz",
+    "group_desc-ica_unmixing.npz",
+    "group_desc-ica_components.nii.gz",
+    "group_desc-ica_components.json",
+    "group_desc-brain_mask.nii.gz",
+    "privacy.json",
+    "scores.tsv",
+    "report.html",
+    "config.yaml",
+    "dataset_description.json",
+    ".bidsignore",
+    "reference",
+}
+
 # A correct sampler fails one of the two tests with this probability; seeds are fixed.
 ALPHA = 1e-4
 

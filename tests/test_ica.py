@@ -99,11 +99,19 @@ def test_gradient_update_reaches_the_same_solution(study, solution, update):
     assert gain_index(study[0], result) == pytest.approx(ours, abs=0.01)
 
 
-def test_gradient_starts_at_the_thesis_rate(study):
-    _, result = decompose(study, update="gradient", n_rounds=1)
-    moved = np.linalg.norm(np.abs(result.W) - np.abs(result.W).max(0) * (result.W != 0))
-    assert moved > 0
-    assert np.abs(np.sort(np.abs(result.W).max(axis=1)) - SCALE).max() < 0.02
+def test_gradient_steps_at_the_thesis_rate_and_anneals_when_it_turns(rng):
+    R, schedule = 5, Schedule()
+    G, h = rng.standard_normal((R, R)), rng.standard_normal(R)
+    rho = 0.015 / np.log(R)
+    first = ica._descend(ica._State(W=np.eye(R), b=np.zeros(R)), G, h, schedule)
+    np.testing.assert_allclose(first.W, np.eye(R) + rho * G)
+    np.testing.assert_allclose(first.b, rho * h)
+    assert ica._descend(first, G, h, schedule).rate == 1.0
+    turned = ica._descend(first, -G, h, schedule)
+    assert turned.rate == 0.9
+    np.testing.assert_allclose(
+        ica._descend(turned, -G, h, schedule).change, -0.9 * rho * G
+    )
 
 
 def test_a_blow_up_starts_again_with_a_smaller_rate(study):

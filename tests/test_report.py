@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import nibabel as nib
 import numpy as np
 import pytest
+from helpers import CONTRACT
 from scipy.optimize import brentq
 from scipy.stats import norm
 from test_cli import (
@@ -53,20 +54,7 @@ def record(results) -> dict:
 
 
 def test_the_whole_chain_leaves_every_file_of_the_contract(results):
-    assert {p.name for p in results.iterdir()} == {
-        "group_desc-brain_mask.nii.gz",
-        "group_desc-pca_subspace.npz",
-        "group_desc-ica_unmixing.npz",
-        "group_desc-ica_components.nii.gz",
-        "group_desc-ica_components.json",
-        "privacy.json",
-        "scores.tsv",
-        "report.html",
-        "config.yaml",
-        "dataset_description.json",
-        ".bidsignore",
-        "reference",
-    }
+    assert {p.name for p in results.iterdir()} == CONTRACT
     assert not [p for p in tree() if "part" in Path(p).name]
     maps = nib.load(results / "group_desc-ica_components.nii.gz")
     assert maps.shape == (SIDE, SIDE, SIDE, N_COMPONENTS)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from dp_accounting import dp_event, pld
+from helpers import CONTRACT
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -119,20 +120,7 @@ def test_each_sites_ledger_holds_exactly_what_the_record_says(study):
 def test_outputs_are_those_of_the_contract(study):
     folder = study / "results/demo"
     names = {p.name for p in folder.iterdir()}
-    assert names == {
-        "group_desc-pca_subspace.npz",
-        "group_desc-ica_unmixing.npz",
-        "group_desc-ica_components.nii.gz",
-        "group_desc-ica_components.json",
-        "group_desc-brain_mask.nii.gz",
-        "privacy.json",
-        "scores.tsv",
-        "report.html",
-        "config.yaml",
-        "dataset_description.json",
-        ".bidsignore",
-        "reference",
-    }
+    assert names == CONTRACT
     maps = nib.load(folder / "group_desc-ica_components.nii.gz")
     assert maps.shape[3] == 4
     assert maps.get_data_dtype() == np.float32
