@@ -20,7 +20,8 @@ from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import principal_subspace
 from capeneuro.queries import QUERIES
-from capeneuro.site import Limits, Site
+from capeneuro.rules import Limits
+from capeneuro.site import Site
 from sim.fmri import matrix_study
 
 NORM_BOUND = 8.0

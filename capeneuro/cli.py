@@ -62,12 +62,25 @@ def step(options: argparse.Namespace) -> None:
 
 
 def ledger(options: argparse.Namespace) -> None:
-    """Show or verify a site's ledger."""
+    """Show, verify or export a site's ledger, or print its public key.
+
+    `export` writes one row per release as a table, without ids of people.
+    """
     site = config.load_site(options.site_file)
     book = steps.open_ledger(site)
-    entries = [e for e in book.entries() if e["kind"] == "release"]
+    if options.action == "key":
+        print(book.public_key.hex())
+        return
     if options.action == "verify":
-        print(f"{site.ledger}: {len(entries)} releases, all checksums match")
+        print(f"{site.ledger}: {book.verify()} releases, all checksums match")
+        return
+    entries = [e for e in book.entries() if e["kind"] == "release"]
+    if options.action == "export":
+        hidden = {"kind", "cohort", "request"}
+        columns = sorted({key for e in entries for key in e} - hidden)
+        rows = ([e.get(c, "") for c in columns] for e in entries)
+        for row in (columns, *rows):
+            print(*row, sep="\t")
         return
     for key, group in groupby(entries, lambda e: (e["study"], e["query"], e["arm"])):
         mus = [e["mu"] for e in group]
@@ -121,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
         for name in names:
             command.add_argument(f"--{name}", **arguments[name][1])
     command = add(ledger, "show config/sites/demo-1.yaml")
-    command.add_argument("action", choices=["show", "verify"])
+    command.add_argument("action", choices=["show", "verify", "export", "key"])
     command.add_argument("site_file", help="file of the site")
     return top
 

@@ -4,7 +4,6 @@ Unknown or misspelled keys are errors that name the nearest known key, and all e
 a file are shown at once. Paths are relative to the working directory, as in Snakemake.
 """
 
-import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -20,11 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from capeneuro import cape, privacy
+from capeneuro import cape, explain, privacy
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Range = Annotated[
     tuple[float, float],
     AfterValidator(lambda r: r if r[0] <= r[1] else _fail("must be [low, high]")),
@@ -111,6 +111,9 @@ class BudgetOptions(_Model):
     """Neighboring data sets; `zero-out` only reproduces published figures."""
     n_colluding: Annotated[int, Field(ge=0)] | None = None
     """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
+    site_epsilon: dict[Label, Positive] = {}
+    """Total epsilon of sites that promise another than the rest, by name; the noise of
+    all sites is then the least that keeps every promise."""
     pca_share: Fraction = 0.5
     """Share of mu^2 that PCA may spend; ICA has the rest."""
 
@@ -227,6 +230,9 @@ class SiteConfig(_Model):
     """Refuse any single release with less noise."""
     min_colluding: Annotated[int, Field(ge=0)] | None = None
     """Refuse studies that guard against fewer colluding sites; null: ceil(S/3) - 1."""
+    peers: dict[Label, Key] | None = None
+    """Public keys of the other sites it agreed to work with, by name (each site prints
+    its own with `capeneuro ledger key`); null: the study's sites with any key."""
     seed: int | None = None
     """Fixes the noise; simulated or public data only."""
 
@@ -250,6 +256,9 @@ class Config(_Model):
     """Number R of components."""
     arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
     """How queries are answered: `cape`, or one of the baselines."""
+    noise: Literal["rounded", "exact"] = "rounded"
+    """Sampler: normal noise rounded to a grid, or the exact discrete normal (slower,
+    needs the extra `exact`); see the threat model in the docs."""
     budget: BudgetOptions
     pca: PcaOptions
     ica: IcaOptions
@@ -278,8 +287,21 @@ class Config(_Model):
     @property
     def promise(self) -> privacy.Budget:
         """The promise of the study."""
+        return self.promise_of("")
+
+    def promise_of(self, site: str) -> privacy.Budget:
+        """The promise to the people of one site."""
         b = self.budget
-        return privacy.Budget(b.epsilon, b.delta, b.unit, b.relation, self.n_colluding)
+        epsilon = b.site_epsilon.get(site, b.epsilon)
+        return privacy.Budget(epsilon, b.delta, b.unit, b.relation, self.n_colluding)
+
+    @property
+    def mu_factors(self) -> dict[str, float]:
+        """Mu of the sites with a promise of their own, over that of the others."""
+        return {
+            site: self.promise_of(site).mu / self.promise.mu
+            for site in self.budget.site_epsilon
+        }
 
     @property
     def identity(self) -> str:
@@ -338,7 +360,17 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
             raise ConfigError(
                 f"{path}: images: must differ between sites, got {site.images!r} again"
             )
+        if site.seed is not None and config.noise == "exact":
+            raise ConfigError(
+                f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
+                "or set noise: rounded in the study"
+            )
         sites[site.name] = site
+    for name in sorted(set(config.budget.site_epsilon) - set(sites)):
+        raise ConfigError(
+            f"study {config.study}: budget.site_epsilon: must name sites of the study "
+            f"({', '.join(sites)}), got {name!r}"
+        )
     return sites
 
 
@@ -355,7 +387,8 @@ def _load(path: Path, model: type[BaseModel]) -> Any:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a YAML file: {_one_line(error)}") from None
+        text = explain.one_line(error)
+        raise ConfigError(f"{path}: not a YAML file: {text}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
     other = {Config: "ledger", SiteConfig: "sites"}[model]
@@ -365,52 +398,5 @@ def _load(path: Path, model: type[BaseModel]) -> Any:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        lines = [_explain(e, model) for e in error.errors(include_url=False)]
+        lines = explain.all_errors(error, model)
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
-
-
-def _explain(error: Any, model: type[BaseModel]) -> str:
-    """One line: where, rule, value, remedy."""
-    # The kind of a `data` block is no key of the file.
-    steps = [str(part) for part in error["loc"] if part not in ("simtb", "painted")]
-    where = ".".join(steps) or "study"
-    if error["type"] == "union_tag_not_found":
-        return f"{where}.kind: required key is missing"
-    if error["type"] == "extra_forbidden":
-        known = sorted(_keys(model, error["loc"][:-1]))
-        near = difflib.get_close_matches(str(error["loc"][-1]), known, 1, 0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-        return f"{where}: unknown key; {hint}"
-    if error["type"] == "missing":
-        return f"{where}: required key is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    if isinstance(error["input"], (dict, list)) or error["loc"] == ():
-        return message if error["loc"] == () else f"{where}: {message}"
-    return f"{where}: {message}, got {error['input']!r}"
-
-
-def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
-    """Known keys at a path of nested models."""
-    models: list[Any] = [model]
-    for part in path:
-        found = [m.model_fields[part].annotation for m in models if part in _names(m)]
-        models = [m for a in found for m in _models(a)] or [
-            m for m in models if part in str(m.model_fields.get("kind", ""))
-        ]
-    return {name for m in models for name in _names(m)}
-
-
-def _names(model: Any) -> set[str]:
-    return set(getattr(model, "model_fields", ()))
-
-
-def _models(annotation: Any) -> list[Any]:
-    """Models inside an annotation, through unions and Annotated."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for a in getattr(annotation, "__args__", ()) for m in _models(a)]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -5,8 +5,9 @@ A folder with
 - ``ledger.jsonl``: one line per cohort (salted subject ids) and one per release, each
   with a checksum. Checksums detect accidents; they do not bind the site's owner.
 - ``releases/<request>.bin``: the outgoing bytes of each release, together with the
-  entry that charges it. Written and synced before the ledger line, and the line before
-  anything leaves. A crash in between leaves a file without a line: it counts as spent.
+  entry that charges it and holds their digest. Written and synced before the ledger
+  line, and the line before anything leaves. A crash in between leaves a file without a
+  line: it counts as spent.
 - ``salt``, ``key``: secrets of the site, mode 0600.
 
 The identical request gets the identical bytes and costs nothing, so a killed study
@@ -22,6 +23,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ class BudgetExceeded(Exception):
 
 
 class LedgerDamaged(Exception):
-    """A ledger line does not match its checksum."""
+    """A line or a stored answer of the ledger does not match its checksum."""
 
 
 class Ledger:
@@ -58,16 +60,37 @@ class Ledger:
     def __init__(self, folder: Path | None, ceiling: privacy.Budget) -> None:
         self.folder = folder
         self.ceiling = ceiling
-        self._memory: list[dict[str, Any]] = []
-        self._replies: dict[str, bytes] = {}
-        if folder is None:
-            self.key = X25519PrivateKey.generate()
-            self._salt = secrets.token_bytes(32)
-            return
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / "releases").mkdir(exist_ok=True, mode=0o700)
-        self._salt = _secret(folder / "salt")
-        self.key = X25519PrivateKey.from_private_bytes(_secret(folder / "key"))
+        self._entries: list[dict[str, Any]] = []
+        self._known: dict[str, dict[str, Any]] = {}  # releases by request
+        self._cohorts: dict[str, list[str]] = {}  # salted ids by cohort
+        self._squares: dict[str, float] = {}  # sum of mu^2 by cohort
+        self._replies: dict[str, bytes] = {}  # in memory only
+        self._offset = 0  # bytes of the file that were read
+
+    @cached_property
+    def key(self) -> X25519PrivateKey:
+        """The site's secret key, made on first use."""
+        if self.folder is None:
+            return X25519PrivateKey.generate()
+        return X25519PrivateKey.from_private_bytes(self._secret("key"))
+
+    @property
+    def public_key(self) -> bytes:
+        """The site's public key, 32 bytes."""
+        return self.key.public_key().public_bytes_raw()
+
+    @cached_property
+    def _salt(self) -> bytes:
+        return secrets.token_bytes(32) if self.folder is None else self._secret("salt")
+
+    def _secret(self, name: str) -> bytes:
+        self._create()
+        return _secret(self.folder / name)
+
+    def _create(self) -> None:
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self.folder / "releases").mkdir(exist_ok=True, mode=0o700)
 
     def pseudonym(self, text: str) -> str:
         """Keyed digest that only this site can link to ``text``."""
@@ -75,17 +98,14 @@ class Ledger:
 
     def entries(self) -> list[dict[str, Any]]:
         """All cohorts and releases so far, in order."""
-        if self.folder is None:
-            return list(self._memory)
         with self._locked():
-            return self._read()
+            return list(self._entries)
 
     def stored(self, request: str) -> bytes | None:
         """Outgoing bytes of an earlier identical request, if there was one."""
         with self._locked():
             # Reading charges a file that a crash left without its line.
-            known = any(e.get("request") == request for e in self._read())
-            return self._reply(request) if known else None
+            return self._reply(request) if request in self._known else None
 
     def charge(
         self, request: str, subjects: Iterable[str], entry: dict[str, Any], reply: bytes
@@ -115,19 +135,18 @@ class Ledger:
         """
         ids = sorted(self.pseudonym(subject) for subject in subjects)
         cohort = hashlib.sha256("".join(ids).encode()).hexdigest()[:16]
-        entry = {"kind": "release", "request": request, "cohort": cohort, **entry}
+        head = {"kind": "release", "request": request, "cohort": cohort}
+        entry = {**head, "reply": hashlib.sha256(reply).hexdigest(), **entry}
         json.dumps(entry)  # what is no line must not become a file
+        self._create()
         with self._locked():
-            entries = self._read()
             # Privacy: one request has one answer; two would share their masks.
-            if any(e.get("request") == request for e in entries):
+            if request in self._known:
                 return self._reply(request)
-            new = {"kind": "cohort", "cohort": cohort, "subjects": ids}
-            is_new = not any(e.get("cohort") == cohort for e in entries)
             # Privacy: the ceiling is checked before anything of the release exists.
-            self._check([*entries, *([new] if is_new else []), entry])
-            if is_new:
-                self._append(new)
+            self._check(ids, entry)
+            if cohort not in self._cohorts:
+                self._append({"kind": "cohort", "cohort": cohort, "subjects": ids})
             if self.folder is None:
                 self._replies[request] = reply
             else:
@@ -138,26 +157,59 @@ class Ledger:
             self._append(entry)
         return reply
 
-    def totals(self, entries: list[dict[str, Any]] | None = None) -> dict[str, float]:
-        """Composed mu of every salted subject over all releases."""
-        entries = self.entries() if entries is None else entries
-        members = {e["cohort"]: e["subjects"] for e in entries if e["kind"] == "cohort"}
-        squares: defaultdict[str, float] = defaultdict(float)
-        for e in entries:
-            if e["kind"] == "release":
-                for subject in members[e["cohort"]]:
-                    squares[subject] += e["mu"] ** 2
-        return {subject: square**0.5 for subject, square in squares.items()}
+    def totals(self, without: Iterable[str] = ()) -> dict[str, float]:
+        """Composed mu of every salted subject over all releases.
 
-    def _check(self, entries: list[dict[str, Any]]) -> None:
-        units = {e.get("unit") for e in entries if e["kind"] == "release"}
+        Parameters
+        ----------
+        without
+            Requests that are not counted.
+        """
+        with self._locked():
+            squares: defaultdict[str, float] = defaultdict(float)
+            for request in self._known.keys() - set(without):
+                entry = self._known[request]
+                squares[entry["cohort"]] += entry["mu"] ** 2
+            return self._by_subject(squares)
+
+    def verify(self) -> int:
+        """Read everything anew and check every line and every stored answer.
+
+        Returns
+        -------
+        int
+            Number of releases.
+
+        Raises
+        ------
+        LedgerDamaged
+            At the first line or answer that is not what was written.
+        """
+        again = Ledger(self.folder, self.ceiling)
+        with again._locked():
+            for request in again._known:
+                again._reply(request)
+            return len(again._known)
+
+    def _by_subject(self, squares: dict[str, float]) -> dict[str, float]:
+        totals: defaultdict[str, float] = defaultdict(float)
+        for cohort, square in squares.items():
+            for subject in self._cohorts[cohort]:
+                totals[subject] += square
+        return {subject: total**0.5 for subject, total in totals.items()}
+
+    def _check(self, ids: list[str], entry: dict[str, Any]) -> None:
+        """Refuse a charge that takes one of its people beyond the ceiling."""
+        units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
         if self.ceiling.unit == "subject" and "sample" in units:
             raise BudgetExceeded(
                 "earlier releases per sample cannot be counted per subject; keep the "
                 "ceiling's unit"
             )
-        spent = max(self.totals(entries).values())
-        if spent > self.ceiling.mu * (1 + privacy.SAFETY):
+        before = self._by_subject(self._squares)
+        largest = max(before.get(subject, 0.0) for subject in ids)
+        spent = privacy.compose([largest, entry["mu"]])
+        if not self.ceiling.admits(spent):
             now = privacy.epsilon_from_mu(spent, self.ceiling.delta)
             raise BudgetExceeded(
                 f"total epsilon would be {now:.4g} at delta {self.ceiling.delta:g}, "
@@ -167,7 +219,14 @@ class Ledger:
     def _reply(self, request: str) -> bytes:
         if self.folder is None:
             return self._replies[request]
-        return unpack(self._release_path(request).read_bytes())["reply"]
+        path = self._release_path(request)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            reply = unpack(path.read_bytes())["reply"]
+            if hashlib.sha256(reply).hexdigest() == self._known[request]["reply"]:
+                return reply
+        raise LedgerDamaged(
+            f"{path} is not what the ledger's line says; restore it from a backup"
+        )
 
     def _release_path(self, request: str) -> Path:
         return self.folder / "releases" / f"{request}.bin"
@@ -175,34 +234,46 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other processes; two studies may share a site's ledger."""
-        if self.folder is None:
+        if self.folder is None or not self.folder.exists():
             yield
             return
         with open(self.folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read()
+            self._restore()
             yield
 
-    def _read(self) -> list[dict[str, Any]]:
-        """Read all lines; charge release files whose line a crash has lost."""
-        if self.folder is None:
-            return list(self._memory)
+    def _read(self) -> None:
+        """Book the lines that were appended since the last reading."""
         path = self.folder / "ledger.jsonl"
-        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
-        entries = [_parse(line, i) for i, line in enumerate(lines[:-1], 1)]
-        if lines[-1]:  # torn by a crash: what it charged is read from its file below
-            with open(path, "r+b") as f:
-                f.truncate(path.stat().st_size - len(lines[-1]))
-        known = {e.get("request") for e in entries}
-        for file in sorted((self.folder / "releases").glob("*.bin")):
-            if file.stem not in known:
-                entry = unpack(file.read_bytes())["entry"]
-                entries.append(entry)
-                self._append(entry)
-        return entries
+        if not path.exists():
+            return
+        with open(path, "r+b") as f:
+            if f.seek(0, os.SEEK_END) < self._offset:
+                raise LedgerDamaged(f"{path} is shorter than it was; restore a backup")
+            f.seek(self._offset)
+            *lines, torn = f.read().split(b"\n")
+            if torn:  # by a crash: what it charged is read from its file
+                f.seek(-len(torn), os.SEEK_END)
+                f.truncate()
+        for line in lines:
+            self._book(_parse(line, len(self._entries) + 1))
+            self._offset += len(line) + 1
+
+    def _restore(self) -> None:
+        """Charge release files whose line a crash has lost."""
+        files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
+        for request in sorted(files - self._known.keys()):
+            path = self._release_path(request)
+            try:
+                entry = unpack(path.read_bytes())["entry"]
+            except (ValueError, KeyError, TypeError):
+                raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
+            self._append(entry)
 
     def _append(self, entry: dict[str, Any]) -> None:
         if self.folder is None:
-            self._memory.append(entry)
+            self._book(entry)
             return
         text = json.dumps(entry, sort_keys=True)
         line = json.dumps({"check": _checksum(text), "entry": text}) + "\n"
@@ -210,6 +281,20 @@ class Ledger:
             f.write(line.encode())
             f.flush()
             os.fsync(f.fileno())
+        if self._offset == 0:
+            _sync_folder(self.folder)
+        self._read()
+
+    def _book(self, entry: dict[str, Any]) -> None:
+        """Add one line to what is known."""
+        self._entries.append(entry)
+        cohort = entry["cohort"]
+        if entry["kind"] == "cohort":
+            self._cohorts[cohort] = entry["subjects"]
+            self._squares.setdefault(cohort, 0.0)
+        else:
+            self._known[entry["request"]] = entry
+            self._squares[cohort] += entry["mu"] ** 2
 
 
 def _parse(line: bytes, number: int) -> dict[str, Any]:
@@ -255,6 +340,11 @@ def _write_synced(path: Path, data: bytes) -> None:
         f.flush()
         os.fsync(f.fileno())
     temporary.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

@@ -12,11 +12,13 @@ arm              what the aggregator sees                       noise variance o
 ===============  ============================================  =======================
 
 t is the sensitivity of a weighted site mean, c / N with w_s = N_s / N, the same for
-every site. An algorithm never knows which arm it runs in.
+every site, and mu the promise; with unequal promises the sites' noises differ
+(:func:`capeneuro.cape.calibrate`). An algorithm never knows which arm it runs in.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,8 +26,6 @@ from capeneuro import cape, noise, privacy, secagg
 from capeneuro.federation import Federation, Message
 from capeneuro.queries import QUERIES
 from capeneuro.site import digest
-
-Views = dict[str, float | None]
 
 
 class RoundFailed(Exception):
@@ -45,13 +45,17 @@ class Mechanism:
     study
         Name and digest of the study; part of the identity of each request.
     arm
-        One of :data:`capeneuro.site.Arm`.
+        One of :data:`capeneuro.rules.Arm`.
     noise_multiplier
         1 / mu of one release, against the aggregator and the colluding sites.
     budget
         The study's promise; its unit and relation fix the sensitivities.
     noise_ratio
         ``sigma2 / gamma`` of CAPE.
+    mu_factors
+        Sites whose promise differs: their mu over that of the other sites.
+    noise
+        Sampler of the sites, see :func:`capeneuro.noise.normal_on_grid`.
     releases
         What was released so far, appended by :meth:`answer`.
     roster
@@ -63,6 +67,8 @@ class Mechanism:
     noise_multiplier: float
     budget: privacy.Budget
     noise_ratio: float
+    mu_factors: Mapping[str, float] = field(default_factory=dict)
+    noise: Literal["rounded", "exact"] = "rounded"
     releases: list[dict[str, Any]] = field(default_factory=list)
     roster: dict[str, Message] = field(default_factory=dict)
 
@@ -73,6 +79,14 @@ class Mechanism:
             request = {name: {"unit": self.budget.unit} for name in names}
             self.roster.update(ask_all(federation, "describe", request))
         return self.roster
+
+    def variances(self) -> dict[str, float]:
+        """Variance of each site's noise g at unit sensitivity, for this arm."""
+        mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
+        gamma = cape.arm_variances(
+            self.arm, mu, self.noise_ratio, self.budget.n_colluding
+        )
+        return dict(zip(self.roster, gamma.tolist(), strict=True))
 
     def answer(
         self,
@@ -107,7 +121,9 @@ class Mechanism:
 
         Guarantee
         ---------
-        mu-GDP with mu = 1 / noise_multiplier for the views that :func:`views` lists.
+        For each site mu-GDP with mu = factor / noise_multiplier, against the
+        aggregator and the colluding sites; :func:`capeneuro.cape.views` gives the
+        others' views. The sites compute the same from the request and charge it.
         """
         roster = self.describe(federation)
         message = {
@@ -119,9 +135,10 @@ class Mechanism:
             "arm": self.arm,
             "unit": self.budget.unit,
             "relation": self.budget.relation,
-            "noise_multiplier": self.noise_multiplier,
+            "variances": self.variances(),
             "n_colluding": self.budget.n_colluding,
             "noise_ratio": self.noise_ratio,
+            "noise": self.noise,
             "roster": roster,
         }
         n_units = sum(site["n_units"] for site in roster.values())
@@ -133,26 +150,24 @@ class Mechanism:
                 total[part] = total[part] + x if part in total else x
 
         ask_all(federation, "release", dict.fromkeys(roster, message), add)
-        mu, n_sites = 1.0 / self.noise_multiplier, len(roster)
-        n_honest = n_sites - self.budget.n_colluding
-        _, gamma = cape.arm_variances(
-            self.arm, t, mu, n_sites, n_honest, self.noise_ratio
-        )
-        deviation = float(np.sqrt(n_sites * gamma))
         size = next(iter(total.values())).size
-        mus = views(self.arm, mu, n_sites, n_honest, self.noise_ratio)
-        self._record(message, size, deviation, mus)
+        gamma = (
+            []
+            if self.arm == "non-private"
+            else t**2 * np.array(list(message["variances"].values()))
+        )
+        deviation = float(np.sqrt(np.sum(gamma)))
+        self._record(message, size, deviation)
         if self.arm == "pooled":
-            z = noise.standard_normal(total["noisy"].size)
+            z = noise.standard_normal(size)
             return total["noisy"] + deviation * z
+        if self.arm not in ("secure_sum", "cape"):
+            return total["noisy"]
+        h = secagg.grid(gamma, t, size, self.noise)
         if self.arm == "secure_sum":
-            return secagg.from_ring(total["masked"], secagg.grid(gamma))
-        if self.arm == "cape":
-            # Masks cancel in sum(masked) = T = sum e; sum(noisy) - T = sum (u + g).
-            return secagg.from_ring(
-                total["noisy"] - total["masked"], secagg.grid(gamma)
-            )
-        return total["noisy"]
+            return secagg.from_ring(total["masked"], h)
+        # Masks cancel in sum(masked) = T = sum e; sum(noisy) - T = sum (u + g).
+        return secagg.from_ring(total["noisy"] - total["masked"], h)
 
     def project(
         self, federation: Federation, matrix: np.ndarray, norm_bound: float, clip: float
@@ -165,20 +180,17 @@ class Mechanism:
         ask_all(federation, "project", dict.fromkeys(names, message))
         return digest(message)
 
-    def _record(
-        self, message: Message, size: int, deviation: float, mus: Views
-    ) -> None:
+    def _record(self, message: Message, size: int, deviation: float) -> None:
         """Append to ``releases`` what the privacy record says of this one."""
         query, parameters = QUERIES[message["query"]], message["parameters"]
         bounded = np.isfinite(parameters["clip"])
-        sensitivities = {
-            name: float(
-                query.sensitivity(s["n_units"], message["relation"], parameters)
-            )
-            if bounded
-            else None
-            for name, s in message["roster"].items()
-        }
+        gamma = list(message["variances"].values())
+        views = cape.views(self.arm, gamma, self.noise_ratio, self.budget.n_colluding)
+        sites = {}
+        for k, (name, site) in enumerate(message["roster"].items()):
+            t = query.sensitivity(site["n_units"], message["relation"], parameters)
+            mus = {v: None if mu is None else float(mu[k]) for v, mu in views.items()}
+            sites[name] = {"sensitivity": float(t) if bounded else None, "mu": mus}
         self.releases.append(
             {
                 "query": query.name,
@@ -186,40 +198,10 @@ class Mechanism:
                 "size": size,
                 "arm": self.arm,
                 "clip": float(parameters["clip"]) if bounded else None,
-                "sensitivity": sensitivities,
-                "noise_multiplier": self.noise_multiplier,
                 "noise_deviation": deviation,
-                "mu": mus,
+                "sites": sites,
             }
         )
-
-
-def views(
-    arm: str, mu: float, n_sites: int, n_honest: int, noise_ratio: float
-) -> Views:
-    """Privacy loss of one release for what different parties see; None if exact.
-
-    ``output`` is the released average alone, ``aggregator`` adds every message it got,
-    ``aggregator_and_colluders`` adds all that the colluding sites know. The last is
-    what ``mu`` was calibrated for.
-    """
-    if arm in ("non-private", "pooled"):  # the curator is trusted with exact means
-        output = mu if arm == "pooled" else None
-        return {"output": output, "aggregator": None, "aggregator_and_colluders": None}
-    if arm == "local":
-        return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"), mu)
-    if arm == "conventional":
-        output = mu / np.sqrt(n_sites)
-        return {"output": output, "aggregator": mu, "aggregator_and_colluders": mu}
-    if arm == "secure_sum":
-        total = mu * np.sqrt(n_honest / n_sites)
-        return {"output": total, "aggregator": total, "aggregator_and_colluders": mu}
-    sigma2, gamma = cape.variances(1.0, mu, n_honest, noise_ratio)
-    return {
-        "output": 1.0 / np.sqrt(n_sites * gamma),
-        "aggregator": cape.mu_of_round(1.0, sigma2, gamma, n_sites),
-        "aggregator_and_colluders": cape.mu_of_round(1.0, sigma2, gamma, n_honest),
-    }
 
 
 def ask_all(

@@ -54,6 +54,10 @@ class Budget:
         """Largest composed mu that keeps the promise."""
         return mu_from_epsilon(self.epsilon, self.delta)
 
+    def admits(self, mu: float) -> bool:
+        """Whether a total mu keeps it; a total met to the last digit does."""
+        return mu <= self.mu * (1 + SAFETY)
+
 
 def default_n_colluding(n_sites: int) -> int:
     """Colluding sites assumed when a study does not say: ``ceil(S / 3) - 1``."""

@@ -88,9 +88,9 @@ def privacy_record(
     p = config.promise
     spent = {}
     for site in sites:
-        mine = [r["mu"] for r in releases if site in r["sensitivity"]]
+        mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
         mus = {view: [mu[view] for mu in mine] for view in VIEWS}
-        spent[site] = {
+        spent[site] = {"promise": config.promise_of(site).epsilon} | {
             view: None if None in mus[view] else privacy.epsilons(mus[view], p.delta)
             for view in VIEWS
         }
@@ -105,7 +105,11 @@ def privacy_record(
         "promise": {
             "epsilon": p.epsilon,
             "mu": p.mu,
-            "holds": all(r["mu"]["aggregator_and_colluders"] for r in releases),
+            "holds": all(
+                site["mu"]["aggregator_and_colluders"]
+                for r in releases
+                for site in r["sites"].values()
+            ),
         },
         "assumptions": [
             "The promise is for these releases; a second run on changed data is a "
@@ -218,9 +222,23 @@ def picture(title: str, figure: Any) -> tuple[str, str]:
 
 
 def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Releases of one query as one row."""
+    """Releases of one query as one row, with the range over sites."""
     rows: dict[str, dict[str, Any]] = {}
     for r in releases:
-        row = rows.setdefault(r["query"], {**r, "rounds": 0})
+        sites = r["sites"].values()
+        mus = [site["mu"]["aggregator_and_colluders"] for site in sites]
+        ranges = {
+            "sensitivity": _range([site["sensitivity"] for site in sites], "{:.2e}"),
+            "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
+            "mu": _range(mus, "{:.4f}"),
+        }
+        row = rows.setdefault(r["query"], {**r, **ranges, "rounds": 0})
         row["rounds"] += 1
     return list(rows.values())
+
+
+def _range(values: list[float | None], form: str) -> str:
+    """Smallest and largest of values that differ when written."""
+    known = [x for x in values if x is not None]
+    ends = sorted({form.format(x) for x in (min(known), max(known))}) if known else []
+    return " to ".join(ends)

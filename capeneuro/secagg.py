@@ -10,8 +10,10 @@ else about them, if the curve and AES are sound and parties are honest but curio
 No site may drop out between masking and summing.
 
 Real numbers enter as multiples of a grid ``h``, a power of two near
-``2^-20 sqrt(gamma)``: noise first, then one rounding, so that the rounding is
-post-processing of a released value [privacy.md 6.2].
+``2^-20 sqrt(gamma)`` of the smallest noise. Rounded noise: noise first, then one
+rounding, so that the rounding is post-processing of a released value. Exact noise is
+discrete, so the statistic is rounded before, on a grid fine enough that the clip's own
+safety covers it [privacy.md 6.2].
 """
 
 import math
@@ -27,6 +29,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 GRID_BITS = 20
+ROUNDING_BITS = 12
 LARGEST = 2.0**62
 
 
@@ -34,9 +37,26 @@ class OutOfRange(ValueError):
     """A value does not fit the ring; it is refused, never wrapped."""
 
 
-def grid(gamma: float) -> float:
-    """Grid step for noise of variance ``gamma``: a power of two, exact in binary."""
-    return 2.0 ** (math.frexp(math.sqrt(gamma))[1] - 1 - GRID_BITS)
+def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
+    """Grid step of a release: a power of two, exact in binary.
+
+    Parameters
+    ----------
+    gamma
+        Variance of each site's noise; all sites and the aggregator use the same.
+    sensitivity
+        L2 sensitivity of the weighted statistic.
+    size
+        Length of the statistic.
+    noise
+        ``"rounded"`` or ``"exact"``.
+    """
+    step = math.sqrt(min(gamma)) * 2.0**-GRID_BITS
+    if noise == "exact":
+        # Privacy: rounding moves neighbors apart by sqrt(size) h at most, which is a
+        # quarter of what queries.CLIP_SAFETY keeps free.
+        step = min(step, sensitivity * 2.0**-ROUNDING_BITS / math.sqrt(size))
+    return 2.0 ** (math.frexp(step)[1] - 1)
 
 
 def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:

@@ -2,90 +2,24 @@
 
 What ``describe``, ``project`` and ``release`` return may leave the site; nothing else
 may, and a test pins the list. An error leaves as a code and the name of a rule, never
-as text. Sites enforce, the aggregator only asks: a site refuses queries it does not
-know, noise below its floor, a charge beyond its ceiling, a unit weaker than its own, a
-smaller number of colluding sites than its own, sites it did not agree on, and arms
-without privacy on real data.
+as text. Sites enforce, the aggregator only asks (:mod:`capeneuro.rules`): a site
+refuses queries it does not know, noise below its floor, a charge beyond its ceiling, a
+unit weaker than its own, a smaller number of colluding sites than its own, sites it did
+not agree on, and arms without privacy on real data.
 """
 
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from capeneuro import cape, noise, secagg
+from capeneuro import noise, secagg
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
-from capeneuro.privacy import Relation, Unit
 from capeneuro.queries import QUERIES, Query, bounded, without_outliers
-
-Kind = Literal["private", "simulated", "public"]
-# Arms that send exact statistics; they run on simulated or public data only.
-EXACT_ARMS = ("non-private", "pooled")
-Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
-
-
-class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class _Described(_Form):
-    """What a site says of itself, see :meth:`Site.describe`."""
-
-    n_units: int = Field(gt=0, lt=2**40)
-    key: bytes
-    kind: Kind
-    version: str
-
-
-class _Request(_Form):
-    """Form of a request for a release; parameters are checked by their query."""
-
-    study: str
-    query: str
-    parameters: dict[str, Any]
-    round: int = Field(ge=0)
-    reduction: str
-    arm: Arm
-    unit: Unit
-    relation: Relation
-    noise_multiplier: float = Field(gt=0)
-    n_colluding: int = Field(ge=0)
-    noise_ratio: float = Field(ge=0)
-    roster: dict[str, _Described]
-
-
-class Refused(Exception):
-    """The site's own rule forbids the request; the argument names the rule."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """A site's own rules, from its own file.
-
-    Parameters
-    ----------
-    kind
-        ``"simulated"`` and ``"public"`` allow exact arms and fixed seeds, and stamp
-        every output that used them.
-    min_noise_multiplier
-        Smallest noise multiplier of a single release.
-    min_colluding
-        Smallest number of colluding sites that a study must guard against.
-    roster
-        Sites that it agreed to work with; None: any. Made-up sites would take their
-        share of the noise away.
-    """
-
-    kind: Kind = "private"
-    min_noise_multiplier: float = 0.0
-    min_colluding: int = 0
-    roster: frozenset[str] | None = None
+from capeneuro.rules import EXACT_ARMS, Limits, Refused, admit, check_form
 
 
 class Site:
@@ -168,9 +102,7 @@ class Site:
             raise Refused("unit weaker than the ceiling's")
         return {
             "n_units": self._n_units(message["unit"]),
-            "key": self._ledger.key.public_key().public_bytes(
-                Encoding.Raw, PublicFormat.Raw
-            ),
+            "key": self._ledger.public_key,
             "kind": self._limits.kind,
             "version": self._ledger.pseudonym(self._digest),
         }
@@ -210,8 +142,9 @@ class Site:
         ----------
         message
             ``study``, ``query``, ``parameters``, ``round``, ``reduction``, ``arm``,
-            ``unit``, ``relation``, ``noise_multiplier``, ``n_colluding``,
-            ``noise_ratio`` and the ``roster`` (what every site described).
+            ``unit``, ``relation``, ``variances`` (of every site's noise g, at unit
+            sensitivity), ``n_colluding``, ``noise_ratio``, ``noise`` (sampler) and
+            the ``roster`` (what every site described).
 
         Returns
         -------
@@ -221,10 +154,12 @@ class Site:
 
         Guarantee
         ---------
-        mu-GDP with mu = 1 / noise_multiplier, for the whole view of the aggregator and
-        ``n_colluding`` sites; exact arms have none.
+        For the whole view of the aggregator and ``n_colluding`` sites, mu-GDP with the
+        mu that the site computes from the request and charges; exact arms have none.
+        Sites that were told other variances share no masks with this one, so the
+        total of their noise stays hidden and the loss is smaller.
         """
-        query, sensitivity = self._admit(message)
+        query, sensitivity, mu = self._admit(message)
         # The name, for sites that share a ledger: each has an answer of its own.
         request = digest({**message, "site": self.name})
         n_units = _total(message["roster"])
@@ -239,60 +174,19 @@ class Site:
             reply = pack(self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             stored = self._ledger.charge(
-                request, self._subjects, self._entry(message, sensitivity), reply
+                request, self._subjects, self._entry(message, sensitivity, mu), reply
             )
         return unpack(stored)
 
-    def _admit(self, message: Message) -> tuple[Query, float]:
-        """Check a request against the site's own rules."""
-        try:
-            _Request.model_validate(message)
-        except ValidationError as error:
-            field = str(error.errors(include_input=False)[0]["loc"][0])
-            raise Refused(f"form of the request, {field}") from None
+    def _admit(self, message: Message) -> tuple[Query, float, float | None]:
+        """Check a request against all rules; returns its query, sensitivity, mu."""
+        check_form(message)
         query = QUERIES.get(message["query"])
-        roster, limits = message["roster"], self._limits
-        mine = roster.get(self.name, {})
-        cooperative = message["arm"] in ("cape", "secure_sum")
-        rules = {
-            "own entry in the roster": mine == self.describe(message),
-            "unknown query": query is not None,
-            "arm without privacy on private data": (
-                message["arm"] not in EXACT_ARMS or limits.kind != "private"
-            ),
-            "unit weaker than the ceiling's": (
-                message["unit"] == "subject"
-                or self._ledger.ceiling.unit == "sample"
-                or message["arm"] in EXACT_ARMS
-            ),
-            "relation": (
-                message["relation"] == "replace-one"
-                or (message["relation"] == "zero-out" and limits.kind != "private")
-            ),
-            "noise multiplier below the floor": (
-                message["arm"] in EXACT_ARMS
-                # Also before anything is computed: a release beyond the ceiling by
-                # itself could overflow the ring, and that is an answer.
-                or message["noise_multiplier"]
-                >= max(limits.min_noise_multiplier, 1 / self._ledger.ceiling.mu)
-            ),
-            "number of colluding sites": (
-                not cooperative
-                or limits.min_colluding <= message["n_colluding"] < len(roster)
-            ),
-            "sites that were not agreed on": (
-                not cooperative or limits.roster is None or limits.roster == set(roster)
-            ),
-            "private data among open data": (
-                not cooperative
-                or limits.kind != "private"
-                or all(site["kind"] == "private" for site in roster.values())
-            ),
-        }
-        for rule, holds in rules.items():
-            # Privacy: each of these rules is part of the promise to the participants.
-            if not holds:
-                raise Refused(rule)
+        if query is None:
+            raise Refused("unknown query")
+        described = self.describe(message)
+        ceiling = self._ledger.ceiling
+        mu = admit(message, self.name, described, self._limits, ceiling)
         n_rows = self._n_features()
         if query.stage == "components":
             if self._reduced is None or message["reduction"] != self._reduction:
@@ -305,7 +199,7 @@ class Site:
         )
         if message["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
             raise Refused("unbounded sensitivity")
-        return query, sensitivity
+        return query, sensitivity, mu
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
@@ -325,23 +219,36 @@ class Site:
 
     def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
-        arm, n_sites = message["arm"], len(message["roster"])
-        mu = 1.0 / message["noise_multiplier"]
-        n_honest, ratio = n_sites - message["n_colluding"], message["noise_ratio"]
-        sigma2, gamma = cape.arm_variances(
-            arm, sensitivity, mu, n_sites, n_honest, ratio
-        )
-        h, g = secagg.grid(gamma), self._normal(u.size, gamma, message, "g")
-        # Privacy: add, then round once, so that rounding is post-processing.
-        k_f = secagg.to_ring(u + g, h, n_sites)
+        arm = message["arm"]
+        # Bit-equal everywhere: products of numbers that all sites were sent.
+        gamma = {s: v * sensitivity**2 for s, v in message["variances"].items()}
+        h = secagg.grid(list(gamma.values()), sensitivity, u.size, message["noise"])
+        own, sigma2 = gamma[self.name], message["noise_ratio"] * gamma[self.name]
+        # Privacy: refused by public numbers alone; a value that did not fit the ring
+        # would be an answer.
+        reach = message["parameters"]["clip"] + 9 * np.sqrt(max(own, sigma2))
+        if not reach / h < secagg.LARGEST / len(gamma):
+            raise Refused("range of the noise")
+        k_f = self._on_grid(u, own, h, message, "g")
         if arm in ("local", "conventional"):
             return {"noisy": secagg.from_ring(k_f, h)}
         masks = self._masks(message, u.size)
         if arm == "secure_sum":
             return {"masked": k_f + masks}
-        e = self._normal(u.size, sigma2, message, "e")
-        k_e = secagg.to_ring(e, h, n_sites)
+        k_e = self._on_grid(np.zeros(u.size), sigma2, h, message, "e")
         return {"noisy": k_f + k_e, "masked": k_e + masks}
+
+    def _on_grid(
+        self, u: np.ndarray, variance: float, h: float, message: Message, which: str
+    ) -> np.ndarray:
+        """Statistic with noise of a variance as ring integers [privacy.md 6.2]."""
+        n_sites = len(message["roster"])
+        if message["noise"] == "exact":
+            k = noise.discrete_normal(u.size, np.sqrt(variance) / h)
+            return secagg.to_ring(u, h, n_sites) + k.view(np.uint64)
+        z = self._normal(u.size, variance, message, which)
+        # Privacy: add, then round once, so that rounding is post-processing.
+        return secagg.to_ring(u + z, h, n_sites)
 
     def _masks(self, message: Message, size: int) -> np.ndarray:
         keys = {name: site["key"] for name, site in message["roster"].items()}
@@ -365,16 +272,16 @@ class Site:
         counts = self._n_samples
         return len(counts) if unit == "subject" else sum(counts.values())
 
-    def _entry(self, message: Message, sensitivity: float) -> dict[str, Any]:
+    def _entry(self, message: Message, sensitivity: float, mu: float) -> dict[str, Any]:
         """What the ledger keeps of a release."""
         kept = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
-        multiplier = message["noise_multiplier"]
         return {
             **{key: message[key] for key in kept},
             "roster": digest(message["roster"]),
             "sensitivity": float(sensitivity),
-            "noise_multiplier": multiplier,
-            "mu": 1.0 / multiplier,
+            "noise": message["noise"],
+            "noise_multiplier": 1 / mu,
+            "mu": mu,
         }
 
     def _guards_subjects(self) -> bool:

@@ -21,7 +21,8 @@ from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.site import Limits, Site, digest
+from capeneuro.rules import Limits
+from capeneuro.site import Site, digest
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -290,18 +291,18 @@ def _spent_before(
             "set budget.unit: subject"
         )
     book = open_ledger(site)
-    earlier = [
-        entry
+    own = [
+        entry["request"]
         for entry in book.entries()
-        if (entry.get("study"), entry.get("roster")) != same
+        if (entry.get("study"), entry.get("roster")) == same
     ]
-    spent = max(book.totals(earlier).values(), default=0.0)
+    spent = max(book.totals(without=own).values(), default=0.0)
     before = privacy.epsilon_from_mu(spent, site.delta)
-    total = privacy.compose([spent, study.promise.mu])
-    if total > book.ceiling.mu * (1 + privacy.SAFETY):
+    promise = study.promise_of(name)
+    if not book.ceiling.admits(privacy.compose([spent, promise.mu])):
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
-            f"{site.delta:g}; this study's {study.promise.epsilon:g} with the "
+            f"{site.delta:g}; this study's {promise.epsilon:g} with the "
             f"{before:.4g} spent before exceeds it; lower budget.epsilon"
         )
     return before
@@ -337,6 +338,8 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         _multipliers(study)[stage],
         study.promise,
         study.pca.noise_ratio_per_site * len(study.sites),
+        study.mu_factors,
+        study.noise,
     )
 
 
@@ -358,9 +361,10 @@ def _members(study: Config, sites: Sites) -> dict[str, Site]:
     for name, site in sites.items():
         people = files.Features(study.private(name) / "projected.npz")
         colluding = default if site.min_colluding is None else site.min_colluding
-        limits = Limits(
-            site.data, site.min_noise_multiplier, colluding, frozenset(sites)
-        )
+        pins = dict.fromkeys(sites, None)
+        if site.peers is not None:
+            pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
+        limits = Limits(site.data, site.min_noise_multiplier, colluding, pins)
         ledger = open_ledger(site)
         members[name] = Site(
             name, people, people.n_samples, ledger, limits, people.digest, site.seed

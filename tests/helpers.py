@@ -11,7 +11,8 @@ from capeneuro.federation import InProcess, pack, unpack
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.privacy import Budget
-from capeneuro.site import Limits, Site
+from capeneuro.rules import Limits
+from capeneuro.site import Site
 
 # Files under results/<study>/ of a study with a reference run.
 CONTRACT = {
@@ -111,8 +112,18 @@ def make_mechanism(arm: str, **changes: Any) -> Mechanism:
 
 
 def request(sites: Mapping[str, Site], **changes: Any) -> dict[str, Any]:
-    """A request that every one of ``sites`` admits, as it arrives over the wire."""
-    unit = changes.get("unit", "subject")
+    """A request that every one of ``sites`` admits, as it arrives over the wire.
+
+    ``noise_multiplier`` is turned into the variances that give it.
+    """
+    unit, n_colluding = changes.get("unit", "subject"), changes.get("n_colluding")
+    mechanism = make_mechanism(
+        changes.get("arm", "cape"),
+        noise_multiplier=changes.pop("noise_multiplier", 4.0),
+        n_colluding=n_colluding if n_colluding in range(len(sites)) else 0,
+        noise_ratio=100.0,
+        roster={name: {} for name in sites},
+    )
     message = {
         "study": "t",
         "query": "second_moment",
@@ -122,9 +133,10 @@ def request(sites: Mapping[str, Site], **changes: Any) -> dict[str, Any]:
         "arm": "cape",
         "unit": unit,
         "relation": "replace-one",
-        "noise_multiplier": 4.0,
+        "variances": mechanism.variances(),
         "n_colluding": 0,
         "noise_ratio": 100.0,
+        "noise": "rounded",
         "roster": {n: site.describe({"unit": unit}) for n, site in sites.items()},
     }
     return unpack(pack({**message, **changes}))

@@ -17,7 +17,7 @@ FLOORS = [
     {"pca"},
     {"mechanism"},
     {"site"},
-    {"ledger"},
+    {"ledger", "rules"},
     {"federation"},
     {"secagg", "cape", "queries", "noise"},
     {"privacy"},
@@ -27,7 +27,8 @@ FLOORS = [
 LEAVES = {
     "io": {"config", "basis", "files"},
     "files": {"config"},
-    "config": {"cape", "privacy"},
+    "config": {"cape", "explain", "privacy"},
+    "explain": set(),
     "basis": set(),
     "metrics": set(),
 }

@@ -125,8 +125,8 @@ def _replies(sizes: list[int], **changes: Any) -> tuple[dict[str, Any], dict[str
 def test_each_message_and_the_total_have_their_own_laws(sizes):
     _, replies = _replies(sizes, n_colluding=1, noise_multiplier=MULTIPLIER)
     t = np.sqrt(2) / sum(sizes)
-    sigma2, gamma = cape.variances(t, 1 / MULTIPLIER, 3, 100.0)
-    h = secagg.grid(gamma)
+    gamma = t**2 * cape.calibrate(np.full(len(sizes), 1 / MULTIPLIER), 100.0, 1)[0]
+    sigma2, h = 100.0 * gamma, secagg.grid([gamma], t, 2080, "rounded")
     for reply in replies.values():
         assert_same_law(secagg.from_ring(reply["noisy"], h), np.sqrt(sigma2 + gamma))
     T = secagg.from_ring(sum(r["masked"] for r in replies.values()), h)
@@ -135,8 +135,9 @@ def test_each_message_and_the_total_have_their_own_laws(sizes):
 
 def test_messages_of_sites_are_independent_and_share_only_e_with_the_total():
     _, replies = _replies(SIZES, n_colluding=0)
-    _, gamma = cape.variances(np.sqrt(2) / sum(SIZES), 1 / MULTIPLIER, 4, 100.0)
-    h = secagg.grid(gamma)
+    t = np.sqrt(2) / sum(SIZES)
+    (gamma, *_) = t**2 * cape.calibrate(np.full(4, 1 / MULTIPLIER), 100.0, 0)
+    h = secagg.grid([gamma], t, 2080, "rounded")
     rows = [secagg.from_ring(r["noisy"], h) for r in replies.values()]
     rows.append(secagg.from_ring(sum(r["masked"] for r in replies.values()), h))
     r = np.corrcoef(rows)

@@ -20,7 +20,9 @@ def _request(i: int) -> str:
 
 @pytest.fixture
 def ledger(tmp_path) -> Ledger:
-    return Ledger(tmp_path / "ledger", CEILING)
+    ledger = Ledger(tmp_path / "ledger", CEILING)
+    ledger.pseudonym("makes the salt"), ledger.public_key
+    return ledger
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -197,7 +199,64 @@ def test_secrets_are_readable_by_the_owner_alone(ledger, name):
 def test_a_cut_salt_is_not_used(ledger):
     (ledger.folder / "salt").write_bytes(b"")
     with pytest.raises(LedgerDamaged):
-        Ledger(ledger.folder, CEILING)
+        Ledger(ledger.folder, CEILING).pseudonym("ann")
+
+
+def test_looking_creates_nothing(tmp_path):
+    ledger = Ledger(tmp_path / "none", CEILING)
+    assert (ledger.entries(), ledger.totals(), ledger.verify()) == ([], {}, 0)
+    assert ledger.stored(_request(0)) is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_totals_can_leave_out_a_study(either):
+    either.charge(_request(0), ["a"], {"mu": 0.03}, b"0")
+    either.charge(_request(1), ["a", "b"], {"mu": 0.04}, b"1")
+    totals = either.totals(without=[_request(0)])
+    assert totals[either.pseudonym("a")] == pytest.approx(0.04)
+    either.charge(_request(2), ["c"], {"mu": 0.05}, b"2")
+    assert len(either.totals(without=[_request(2)])) == 2
+
+
+def test_another_process_is_seen_at_once(ledger):
+    other = Ledger(ledger.folder, CEILING)
+    for i, book in enumerate((ledger, other, ledger, other)):
+        book.charge(_request(i), ["a", f"s{i}"], {"mu": 0.01}, b"x")
+    assert ledger.entries() == other.entries()
+    assert ledger.totals() == other.totals() == Ledger(ledger.folder, CEILING).totals()
+    assert ledger.verify() == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_answer_is_found_and_not_sent(ledger, damage):
+    ledger.charge(_request(0), ["a"], HALF, b"the bytes that left")
+    path = ledger.folder / "releases" / f"{_request(0)}.bin"
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"left", b"lied") if damage is None else damage)
+    for use in (ledger.verify, lambda: ledger.stored(_request(0))):
+        with pytest.raises(LedgerDamaged, match="restore it from a backup"):
+            use()
+    path.unlink()
+    with pytest.raises(LedgerDamaged, match="restore it from a backup"):
+        ledger.verify()
+    path.write_bytes(raw)
+    assert ledger.verify() == 1
+
+
+def test_a_lone_damaged_release_file_stops_everything(ledger):
+    path = ledger.folder / "releases" / f"{_request(0)}.bin"
+    path.write_bytes(b"nonsense")
+    with pytest.raises(LedgerDamaged, match="is damaged"):
+        ledger.charge(_request(1), ["a"], HALF, b"x")
+
+
+def test_a_ledger_that_lost_lines_is_not_trusted(ledger):
+    for i in range(2):
+        ledger.charge(_request(i), ["a"], {"mu": 0.1}, b"x")
+    path = ledger.folder / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(LedgerDamaged, match="shorter than it was"):
+        ledger.charge(_request(2), ["a"], HALF, b"x")
 
 
 def test_no_subject_id_is_written(ledger):

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from helpers import assert_same_law, in_process, make_mechanism, make_site, make_sites
 
-from capeneuro import cape
 from capeneuro.federation import InProcess
-from capeneuro.mechanism import RoundFailed, views
-from capeneuro.site import EXACT_ARMS, Arm, digest
+from capeneuro.mechanism import RoundFailed
+from capeneuro.rules import EXACT_ARMS, Arm
+from capeneuro.site import digest
 
 ARMS = get_args(Arm)
 PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}
-VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 
 
 @pytest.fixture
@@ -41,27 +40,6 @@ def test_local_asks_one_site_only(federation):
     assert asked == [["site0"]] * 2
 
 
-@pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize(("S", "n_honest"), [(1, 1), (4, 4), (10, 7), (5, 1)])
-def test_views_are_ordered_and_the_last_is_the_charge(arm, S, n_honest):
-    mu = views(arm, 0.3, S, n_honest, 100.0 * S)
-    assert tuple(mu) == VIEWS
-    if arm in EXACT_ARMS:  # who sees exact means is not guarded against
-        assert mu["output"] == (0.3 if arm == "pooled" else None)
-        assert mu["aggregator"] is mu["aggregator_and_colluders"] is None
-        return
-    assert mu["output"] <= mu["aggregator"] * (1 + 1e-12)
-    assert mu["aggregator"] <= mu["aggregator_and_colluders"] * (1 + 1e-12)
-    assert mu["aggregator_and_colluders"] == pytest.approx(0.3)
-
-
-def test_cape_views_are_those_of_its_noise():
-    sigma2, gamma = cape.variances(1.0, 0.3, 7, 50.0)
-    mu = views("cape", 0.3, 10, 7, 50.0)
-    assert mu["output"] == pytest.approx(1 / np.sqrt(10 * gamma))
-    assert mu["aggregator"] == pytest.approx(cape.mu_of_round(1, sigma2, gamma, 10))
-
-
 @pytest.mark.parametrize("arm", sorted(set(ARMS) - {"non-private"}))
 def test_output_view_is_the_noise_of_the_average(federation, arm):
     mechanism = make_mechanism(arm, n_colluding=1)
@@ -70,7 +48,8 @@ def test_output_view_is_the_noise_of_the_average(federation, arm):
     n_units = 2 if arm == "local" else 9
     t = np.sqrt(2) / n_units
     expected = t / release["noise_deviation"]
-    assert release["mu"]["output"] == pytest.approx(expected)
+    for site in release["sites"].values():
+        assert site["mu"]["output"] == pytest.approx(expected)
 
 
 def test_what_is_recorded_is_what_was_asked(federation):
@@ -80,10 +59,10 @@ def test_what_is_recorded_is_what_was_asked(federation):
     assert [r["round"] for r in mechanism.releases] == [0, 1, 2]
     release = mechanism.releases[-1]
     assert release["query"] == "second_moment"
-    assert release["noise_multiplier"] == 5.0
-    assert release["sensitivity"] == pytest.approx(
-        {f"site{i}": np.sqrt(2) / n for i, n in enumerate((2, 3, 4))}
-    )
+    for name, n in zip(federation.names, (2, 3, 4), strict=True):
+        site = release["sites"][name]
+        assert site["mu"]["aggregator_and_colluders"] == pytest.approx(0.2)
+        assert site["sensitivity"] == pytest.approx(np.sqrt(2) / n)
 
 
 def test_a_refusal_fails_the_round_with_its_rule(rng):
@@ -185,7 +164,35 @@ def test_one_site_alone_is_a_federation(arm, rng):
 @pytest.mark.parametrize("n_colluding", [3, 4])
 @pytest.mark.parametrize("arm", ["cape", "secure_sum"])
 def test_all_sites_colluding_is_refused(federation, arm, n_colluding):
-    with pytest.raises(RoundFailed, match="number of colluding sites"):
+    with pytest.raises(ValueError, match="no site is left to add noise"):
         make_mechanism(arm, n_colluding=n_colluding).answer(
             federation, "second_moment", PARAMETERS
         )
+
+
+@pytest.mark.usefixtures("fixed_noise")
+@pytest.mark.parametrize("arm", ["conventional", "cape", "secure_sum"])
+def test_each_site_charges_its_own_promise(arm):
+    sites = make_sites([2, 5, 3, 4], 64, 1)
+    factors = {"site1": 0.4, "site3": 0.7}
+    mechanism = make_mechanism(arm, n_colluding=1, mu_factors=factors)
+    noise = mechanism.answer(in_process(sites), "second_moment", PARAMETERS)
+    (release,) = mechanism.releases
+    for name, site in sites.items():
+        (charged,) = [e["mu"] for e in site._ledger.entries() if "mu" in e]
+        assert charged <= factors.get(name, 1.0) / 4
+        recorded = release["sites"][name]["mu"]["aggregator_and_colluders"]
+        assert charged == pytest.approx(recorded, rel=1e-12)
+    strictest = sites["site1"]._ledger.entries()[-1]["mu"]
+    assert strictest == pytest.approx(0.4 / 4)
+    assert_same_law(noise, release["noise_deviation"])
+
+
+def test_unequal_promises_need_less_noise_than_the_strictest_for_all():
+    deviations = []
+    for factors in ({"site1": 0.4}, {f"site{i}": 0.4 for i in range(4)}):
+        mechanism = make_mechanism("cape", n_colluding=1, mu_factors=factors)
+        federation = in_process(make_sites([2, 5, 3, 4], 5, 1))
+        mechanism.answer(federation, "second_moment", PARAMETERS)
+        deviations.append(mechanism.releases[0]["noise_deviation"])
+    assert deviations[0] < 0.9 * deviations[1]

@@ -1,19 +1,19 @@
 """The sampler has the normal law, and its bytes come from the operating system."""
 
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import assert_same_law
 from scipy.special import ndtr
+from scipy.stats import kstest
 
 from capeneuro import noise
 
 
 def _from_words(monkeypatch: pytest.MonkeyPatch, words: list[int]) -> np.ndarray:
     raw = np.array(words, dtype="<u8").tobytes()
-    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=lambda n: raw[:n]))
+    monkeypatch.setattr(noise, "_key_stream", lambda: lambda text: raw[: len(text)])
     return noise.standard_normal(len(words))
 
 
@@ -42,6 +42,23 @@ def test_magnitude_is_inversion_and_sign_is_one_bit(monkeypatch):
     z = _from_words(monkeypatch, words)
     np.testing.assert_allclose(ndtr(-np.abs(z)), 0.25, rtol=1e-14)
     np.testing.assert_array_equal(np.sign(z), [-1, 1])
+
+
+def test_blocks_are_drawn_from_one_stream_and_calls_from_another():
+    z, again = (noise.standard_normal(2 * noise.BLOCK + 5) for _ in range(2))
+    assert len(np.unique(z)) == z.size
+    assert not np.isin(z, again).any()
+
+
+@pytest.mark.parametrize("deviation", [2.5, 2.0**20, 2.0**36])
+def test_exact_noise_has_the_discrete_normal_law(deviation):
+    pytest.importorskip("opendp", reason="needs the extra `exact`")
+    k = noise.discrete_normal(4000, deviation)
+    assert k.dtype == np.int64
+    # Uniform jitter turns the integer law into one without steps.
+    x = (k + np.random.default_rng(1).uniform(-0.5, 0.5, k.size)) / deviation
+    p = kstest(x / np.sqrt(1 + 1 / 12 / deviation**2), "norm").pvalue
+    assert p > 1e-6  # drawn anew in every run: one false alarm in a million
 
 
 def test_noise_comes_from_the_operating_system():

@@ -93,15 +93,15 @@ def own_epsilon(mus: list[float], delta: float) -> float:
 def test_epsilons_follow_from_the_records_own_releases(record, view):
     delta, releases = record["delta"], record["releases"]
     assert [r["query"] for r in releases] == ["second_moment", *3 * ["infomax_skew"]]
-    mus = [r["mu"][view] for r in releases]
-    total = sum(m * m for m in mus)
-    expected = {
-        "gdp": own_epsilon(mus, delta),
-        "rdp": total / 2 + math.sqrt(2 * total * math.log(1 / delta)),
-        "basic": sum(own_epsilon([m], delta / len(mus)) for m in mus),
-    }
     assert set(record["sites"]) == {"site-0", "site-1", "site-2"}
-    for spent in record["sites"].values():
+    for site, spent in record["sites"].items():
+        mus = [r["sites"][site]["mu"][view] for r in releases]
+        total = sum(m * m for m in mus)
+        expected = {
+            "gdp": own_epsilon(mus, delta),
+            "rdp": total / 2 + math.sqrt(2 * total * math.log(1 / delta)),
+            "basic": sum(own_epsilon([m], delta / len(mus)) for m in mus),
+        }
         assert spent[view] == pytest.approx(expected, rel=1e-9)
 
 
@@ -112,14 +112,14 @@ def test_mu_of_each_release_follows_from_its_noise(record, finished):
     bounds = {"second_moment": math.sqrt(2), "infomax_skew": 2 * 2.5}
     for r in record["releases"]:
         t = bounds[r["query"]] / n_units
-        for own in r["sensitivity"].values():
-            assert own == pytest.approx(n_sites * t, rel=1e-12)
         gamma = r["noise_deviation"] ** 2 / n_sites
         sigma2 = 100 * n_sites * gamma
         square = t**2 / (sigma2 + gamma) * (1 + sigma2 / (gamma * n_honest))
-        assert r["mu"]["aggregator_and_colluders"] == pytest.approx(square**0.5)
-        assert r["mu"]["output"] == pytest.approx(t / r["noise_deviation"])
-        assert 1 / r["noise_multiplier"] == pytest.approx(square**0.5)
+        for site in r["sites"].values():
+            assert site["sensitivity"] == pytest.approx(n_sites * t, rel=1e-12)
+            mu = site["mu"]
+            assert mu["aggregator_and_colluders"] == pytest.approx(square**0.5)
+            assert mu["output"] == pytest.approx(t / r["noise_deviation"])
 
 
 def test_the_promise_is_kept_and_used_up(record, finished):
@@ -130,6 +130,7 @@ def test_the_promise_is_kept_and_used_up(record, finished):
     assert record["unit"] == finished.unit
     assert record["n_colluding"] == 1
     for spent in record["sites"].values():
+        assert spent["promise"] == 5.0
         total = spent["aggregator_and_colluders"]["gdp"]
         assert total <= 5.0 * (1 + 1e-9)
         assert total == pytest.approx(5.0, rel=1e-6)
@@ -193,7 +194,7 @@ def test_every_output_of_simulated_data_is_stamped(results, record):
         assert stamp in path.read_text()
     reference = json.loads((results / "reference/privacy.json").read_text())
     assert reference["promise"]["holds"] is False
-    assert set(reference["sites"]["site-0"].values()) == {None}
+    assert {reference["sites"]["site-0"][view] for view in VIEWS} == {None}
 
 
 def test_no_path_and_no_person_is_told(results):
@@ -235,7 +236,8 @@ def test_exact_releases_break_the_promise_of_every_view(results):
     study = config.load(STUDY)
     sites = {"a": SimpleNamespace(data="private")}
     mu = dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
-    exact = {"query": "second_moment", "sensitivity": {"a": None}, "mu": mu}
+    site = {"sensitivity": None, "mu": mu}
+    exact = {"query": "second_moment", "sites": {"a": site}}
     record = report.privacy_record(study, sites, [exact])
     assert record["promise"]["holds"] is False
     assert record["sites"]["a"]["output"] is None

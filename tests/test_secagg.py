@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capeneuro import secagg
+from capeneuro.queries import CLIP_SAFETY
 
 H = 2.0**-20
 
@@ -125,10 +126,22 @@ def test_largest_values_of_all_sites_do_not_wrap(n_sites):
 
 
 @pytest.mark.parametrize("gamma", [1e-20, 0.3, 1.0, 4.0, 7e9])
-def test_grid_is_a_power_of_two_far_below_the_noise(gamma):
-    h = secagg.grid(gamma)
+def test_grid_is_a_power_of_two_far_below_the_smallest_noise(gamma):
+    h = secagg.grid([2 * gamma, gamma], 1.0, 10, "rounded")
     assert np.frexp(h)[0] == 0.5
     assert 2.0**-21 < h / np.sqrt(gamma) <= 2.0**-20
+
+
+@pytest.mark.parametrize("size", [1, 190, 405450])
+@pytest.mark.parametrize("gamma", [1.0, 1e4, 1e10])
+def test_grid_of_exact_noise_moves_no_neighbor_beyond_the_safety(gamma, size):
+    sensitivity = 3e-5
+    gamma *= sensitivity**2
+    h = secagg.grid([gamma], sensitivity, size, "exact")
+    # Two neighbors are rounded, each coordinate by half a step at most.
+    assert np.sqrt(size) * h <= sensitivity * (1 - CLIP_SAFETY) / 4
+    assert h <= 2.0**-20 * np.sqrt(gamma)
+    assert np.frexp(h)[0] == 0.5
 
 
 def test_rounding_is_to_the_nearest_step():

@@ -13,10 +13,13 @@ from helpers import budget, make_site, make_sites, request
 from capeneuro import privacy, queries
 from capeneuro.federation import pack
 from capeneuro.ledger import Ledger
-from capeneuro.site import EXACT_ARMS, Limits, Site
+from capeneuro.rules import EXACT_ARMS, Limits
+from capeneuro.site import Site
 
 REFUSED = "refused"
 FORM = "form of the request, "
+FLOOR, RANGE = "noise multiplier below the floor", "range of the noise"
+THREE = ("site0", "site1", "site2")
 
 
 @pytest.fixture(autouse=True)
@@ -128,9 +131,17 @@ def test_a_release_has_the_parts_of_its_arm(sites, arm, parts):
         ({"arm": "pooled"}, "arm without privacy on private data"),
         ({"relation": "zero-out"}, "relation"),
         ({"relation": "add-or-remove"}, FORM + "relation"),
-        ({"noise_multiplier": 0.0}, FORM + "noise_multiplier"),
-        ({"noise_multiplier": -20.0}, FORM + "noise_multiplier"),
-        ({"noise_multiplier": float("nan")}, FORM + "noise_multiplier"),
+        ({"variances": {}}, FORM + "variances"),
+        ({"variances": dict.fromkeys(("site0", "site1"), 99.0)}, FORM + "variances"),
+        ({"variances": dict.fromkeys(THREE, 0.0)}, FORM + "variances"),
+        ({"variances": dict.fromkeys(THREE, -9.0)}, FORM + "variances"),
+        ({"variances": dict.fromkeys(THREE, 1e-31)}, FORM + "variances"),
+        ({"variances": dict.fromkeys(THREE, float("nan"))}, FORM + "variances"),
+        ({"variances": dict.fromkeys([*THREE, "x"], 99.0)}, FORM + "variances"),
+        ({"variances": dict.fromkeys(THREE, 99.0) | {"site2": 1e-29}}, RANGE),
+        ({"variances": dict.fromkeys(THREE, 1e9) | {"site0": 1e-29}}, FLOOR),
+        ({"variances": dict.fromkeys(THREE, 1e4) | {"site2": 1e-24}}, RANGE),
+        ({"noise": "none"}, FORM + "noise"),
         ({"n_colluding": 0}, "number of colluding sites"),
         ({"n_colluding": -1}, FORM + "n_colluding"),
         ({"n_colluding": 3}, "number of colluding sites"),
@@ -228,7 +239,7 @@ def test_a_release_is_charged_at_its_multiplier(sites):
     _ask(sites)
     assert _spent(sites["site0"]) == pytest.approx(1 / 20)
     _ask(sites, round=1)
-    assert _spent(sites["site0"]) == pytest.approx(np.sqrt(2) / 20)
+    assert _spent(sites["site0"]) == pytest.approx(np.sqrt(2) / 20, rel=1e-4)
 
 
 def test_the_same_request_is_answered_from_the_ledger(sites):
@@ -245,7 +256,7 @@ def test_the_same_request_is_answered_from_the_ledger(sites):
 def test_any_other_request_is_a_new_release_with_new_masks(sites, change):
     first, other = _ask(sites), _ask(sites, **change)
     assert not (first["masked"] == other["masked"]).any()
-    assert _spent(sites["site0"]) == pytest.approx(np.sqrt(2) / 20)
+    assert _spent(sites["site0"]) == pytest.approx(np.sqrt(2) / 20, rel=1e-4)
 
 
 def test_other_data_are_another_request(tmp_path):
@@ -334,8 +345,9 @@ def test_a_malformed_message_is_an_error_reply(site, what, message):
         {"parameters": {"norm_bound": 1.0, "clip": 1.0, "extra": 1}},
         {"parameters": {"norm_bound": 1.0, "clip": 0.0}},
         {"parameters": {"norm_bound": "x", "clip": 1.0}},
-        {"noise_multiplier": float("inf")},
-        {"noise_multiplier": "20"},
+        {"variances": dict.fromkeys(THREE, float("inf"))},
+        {"variances": dict.fromkeys(THREE, "20")},
+        {"variances": [20.0, 20.0, 20.0]},
         {"noise_ratio": float("nan")},
         {"noise_ratio": float("inf")},
         {"noise_ratio": -1.0},
@@ -382,14 +394,29 @@ def _attacked(sites: dict[str, Site], **changes: Any) -> str:
 
 def test_made_up_sites_do_not_thin_the_noise(tmp_path, rng):
     # 1000 invented honest sites: 30 times less noise here for the same charge.
-    agreed = frozenset({"site0", "site1", "site2"})
+    agreed = dict.fromkeys(THREE)
     sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, kind="private", roster=agreed)
     message = request(sites, n_colluding=1, noise_multiplier=20.0, arm="secure_sum")
     assert "masked" in sites["site0"].answer("release", message)
     for i in range(1000):
         message["roster"][f"ghost{i}"] = message["roster"]["site1"]
+        message["variances"][f"ghost{i}"] = message["variances"]["site1"]
     reply = sites["site0"].answer("release", message)
     assert reply == {"error": REFUSED, "rule": "sites that were not agreed on"}
+
+
+def test_a_pinned_key_must_be_the_one_that_was_agreed(tmp_path, rng):
+    sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private")
+    facts = sites["site1"].describe({"unit": "subject"})
+    data = {"a": rng.standard_normal((5, 6))}
+    for key, rule in (
+        (facts["key"], None),
+        (bytes(32), "sites that were not agreed on"),
+    ):
+        pins = {"site0": None, "site1": key}
+        site = make_site("site0", data, tmp_path / "p", kind="private", roster=pins)
+        reply = _ask({"site0": site, "site1": sites["site1"]})
+        assert reply.get("rule") == rule
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

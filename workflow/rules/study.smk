@@ -63,7 +63,7 @@ rule pca:
     threads: len(sites)
     params:
         study=STUDY,
-        options=section(study, "arm", "budget", "pca", "n_components"),
+        options=section(study, "arm", "noise", "budget", "pca", "n_components"),
         kinds=KINDS,
         version=__version__,
     shell:
@@ -85,7 +85,7 @@ rule ica:
     threads: len(sites)
     params:
         study=STUDY,
-        options=section(study, "arm", "budget", "ica"),
+        options=section(study, "arm", "noise", "budget", "ica"),
         kinds=KINDS,
         version=__version__,
     shell:
