@@ -107,8 +107,9 @@ class BudgetOptions(_Model):
     """Total delta; well below one over the number of people."""
     unit: privacy.Unit
     """Whose data are protected: one `sample` (volume) or one `subject`. No default."""
-    relation: privacy.Relation = "replace-one"
-    """Neighboring data sets; `zero-out` only reproduces published figures."""
+    relation: privacy.Relation
+    """Neighboring data sets: `replace-one`; `zero-out` only reproduces published
+    figures (simulated or public data only). No default."""
     n_colluding: Annotated[int, Field(ge=0)] | None = None
     """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
     site_epsilon: dict[Label, Positive] = {}

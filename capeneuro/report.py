@@ -114,7 +114,9 @@ def privacy_record(
         "assumptions": [
             "The promise is for these releases; a second run on changed data is a "
             "second spend, which the sites' ledgers add up.",
-            "No person takes part at two sites; someone who does gets the sum of mu.",
+            "No person takes part at two sites; someone who does has "
+            + _at_two_sites(spent, config)
+            + ".",
             "Numbers of units per site, masks, bases, bounds and clips are public.",
             "All parties follow the protocol; the aggregator and up to n_colluding "
             "sites pool all that they see.",
@@ -122,6 +124,15 @@ def privacy_record(
         "sites": spent,
         "releases": releases,
     }
+
+
+def _at_two_sites(spent: dict[str, dict[str, Any]], config: Config) -> str:
+    """Bound for someone whose data lie at two sites: their losses mu add up."""
+    if any(views["aggregator_and_colluders"] is None for views in spent.values()):
+        return "no promise"
+    mus = sorted(config.promise_of(site).mu for site in spent)
+    epsilon = privacy.epsilon_from_mu(sum(mus[-2:]), config.promise.delta)
+    return f"epsilon {epsilon:.3g} at most, the sum of both losses mu"
 
 
 def scores(

@@ -23,6 +23,7 @@ FILL_IN = {
     "epsilon": 2.0,
     "delta": "1.0e-5",
     "unit": "subject",
+    "relation": "replace-one",
     "norm_bound": 30.0,
 }
 

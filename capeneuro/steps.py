@@ -6,6 +6,7 @@ What the command line and the workflow call. All sites run in this process.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,11 @@ def _federation(
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not exact:  # Before anything is spent that the study could not finish.
         _check_ceilings(study, sites)
+        if study.noise == "exact" and find_spec("opendp") is None:
+            raise ConfigError(
+                f"study {study.study}: noise: exact needs a sampler that is not "
+                "installed; pip install 'capeneuro[exact]', or set noise: rounded"
+            )
     with threadpool_limits(1):
         yield InProcess(_members(study, sites), n_workers)
 

@@ -131,6 +131,7 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
         ({"budget.delta": 0}, "budget.delta: input should be greater than 0, got 0"),
         ({"budget.delta": "1e-5x"}, "budget.delta: .*number.*got '1e-5x'"),
         ({"budget.unit": MISSING}, "budget.unit: required key is missing"),
+        ({"budget.relation": MISSING}, "budget.relation: required key is missing"),
         (
             {"budget.unit": "volume"},
             "budget.unit: .*'sample' or 'subject', got 'volume'",

@@ -210,3 +210,25 @@ def test_little_noise_gives_the_pooled_statistic(arm, rng):
     )
     assert np.abs(noisy - exact).max() < 1e-3
     assert np.abs(exact).max() > 0.01
+
+
+@pytest.mark.parametrize("arm", ["local", "conventional", "cape", "secure_sum"])
+def test_exact_noise_has_the_claimed_law(arm):
+    pytest.importorskip("opendp", reason="needs the extra `exact`")
+    noise = _answer(arm, UNEQUAL, n_colluding=1, noise="exact")
+    claimed = _claimed(arm, UNEQUAL, 1)
+    # OpenDP has its own entropy: six deviations of the variance, never a false alarm.
+    assert noise.var() / claimed**2 == pytest.approx(1, abs=6 * np.sqrt(2 / noise.size))
+    assert abs(noise.mean()) < 6 * claimed / np.sqrt(noise.size)
+
+
+def test_exact_noise_leaves_the_statistic(rng):
+    pytest.importorskip("opendp", reason="needs the extra `exact`")
+    sites = make_sites(UNEQUAL, 6, 20, rng)
+    exact, noisy = (
+        make_mechanism(a, noise_multiplier=1e-4, noise=sampler).answer(
+            in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": 1.0}
+        )
+        for a, sampler in (("non-private", "rounded"), ("cape", "exact"))
+    )
+    assert np.abs(noisy - exact).max() < 1e-3

@@ -211,6 +211,39 @@ def test_analytic_gaussian_agrees(mu, delta):
     assert privacy.epsilon_from_mu(mu, delta) == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.parametrize("n_releases", [1, 20, 1000])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_pld_agrees_for_few_and_many_releases(n_releases, epsilon, delta):
+    mu = privacy.mu_from_epsilon(epsilon, delta) / n_releases**0.5
+    event = dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(1 / mu), n_releases)
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4).compose(event)
+    exact = privacy.epsilons([mu] * n_releases, delta)["gdp"]
+    assert exact == pytest.approx(epsilon, rel=1e-9)
+    assert exact - 1e-9 <= accountant.get_epsilon(delta) <= exact * 1.005
+
+
+DECADES = st.floats(-6.0, 4.0).map(lambda x: 10.0**x)
+SMALL = st.floats(-15.0, -1.0).map(lambda x: 10.0**x)
+
+
+@given(DECADES, SMALL)
+def test_epsilon_comes_back_over_ten_decades(epsilon, delta):
+    mu = privacy.mu_from_epsilon(epsilon, delta)
+    again = privacy.epsilon_from_mu(mu, delta)
+    # A relative error of mu moves a tiny epsilon by delta / epsilon times as much.
+    assert again == pytest.approx(epsilon, rel=1e-9, abs=1e-10)
+    assert again <= epsilon * (1 + 1e-9) + 1e-10
+
+
+@given(DECADES, SMALL)
+def test_mu_comes_back_over_ten_decades(mu, delta):
+    epsilon = privacy.epsilon_from_mu(mu, delta)
+    if epsilon > 0:
+        again = privacy.mu_from_epsilon(epsilon, delta)
+        assert again == pytest.approx(mu, rel=1e-9)
+
+
 POSITIVE = st.floats(1e-3, 3.0)
 
 
