@@ -28,6 +28,10 @@ STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     steps.report: (),
 }
 
+# What the table of a ledger's releases shows; salted ids of people stay in the ledger.
+EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
+EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply")
+
 
 def init(options: argparse.Namespace) -> None:
     """Write a new study with every key explained, ready to be filled in."""
@@ -76,11 +80,9 @@ def ledger(options: argparse.Namespace) -> None:
         return
     entries = [e for e in book.entries() if e["kind"] == "release"]
     if options.action == "export":
-        hidden = {"kind", "cohort", "request"}
-        columns = sorted({key for e in entries for key in e} - hidden)
-        rows = ([e.get(c, "") for c in columns] for e in entries)
-        for row in (columns, *rows):
-            print(*row, sep="\t")
+        print(*EXPORTED, sep="\t")
+        for entry in entries:
+            print(*(entry.get(column, "") for column in EXPORTED), sep="\t")
         return
     for key, group in groupby(entries, lambda e: (e["study"], e["query"], e["arm"])):
         mus = [e["mu"] for e in group]

@@ -1,5 +1,8 @@
 """The command line: what each mistake says, what it leaves, and the whole chain."""
 
+import csv
+import io
+import json
 import logging
 import re
 from pathlib import Path
@@ -9,11 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import cli
+from capeneuro import cli, config, privacy, steps
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
 STUDY = "config.yaml"
+SITE = "site-1.yaml"
 # What is known to be wrong still; a mended one must leave this list.
 BROKEN = set()
 
@@ -549,6 +553,81 @@ def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):
     assert spent == pytest.approx(5.0, abs=1e-4)
     assert command("ledger", "verify", SITE) == 0
     assert "4 releases, all checksums match" in capsys.readouterr().out
+
+
+def test_ledger_exports_a_table_without_people(tiny, capsys):
+    run_steps("validate", "prepare", "pca", "ica")
+    capsys.readouterr()
+    assert command("ledger", "export", SITE) == 0
+    text = capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO(text), delimiter="\t"))
+    assert [row["query"] for row in rows] == ["second_moment", *3 * ["infomax_skew"]]
+    total = sum(float(row["mu"]) ** 2 for row in rows) ** 0.5
+    assert privacy.epsilon_from_mu(total, 1e-5) == pytest.approx(5.0, rel=1e-9)
+    ledger = steps.open_ledger(config.load_site(SITE))
+    people = ledger.totals()
+    assert people
+    assert not any(person in text for person in people)
+
+
+def test_pinned_peers_are_admitted_and_others_refused(tiny, capsys):
+    names, keys = [f"site-{i}" for i in range(3)], {}
+    for name in names:
+        assert command("ledger", "key", f"{name}.yaml") == 0
+        keys[name] = capsys.readouterr().out.strip()
+    for name in names:
+        edit(f"{name}.yaml", "peers", {n: k for n, k in keys.items() if n != name})
+    run_steps("validate", "prepare", "pca")
+    edit(SITE, "peers", {"site-0": keys["site-2"], "site-2": keys["site-2"]})
+    edit(STUDY, "budget.epsilon", 4.0)
+    capsys.readouterr()
+    assert command("pca", STUDY) == 2
+    error = capsys.readouterr().err
+    assert "site-1: refused: sites that were not agreed on" in error
+
+
+def test_sites_may_promise_different_epsilons(tiny, capsys):
+    edit(STUDY, "budget.site_epsilon", {"site-1": 1.0})
+    run_steps("validate", "prepare", "pca", "ica", "maps")
+    record = json.loads(Path("results/tiny/privacy.json").read_text())
+    for site, promise in (("site-0", 5.0), ("site-1", 1.0), ("site-2", 5.0)):
+        spent = record["sites"][site]["aggregator_and_colluders"]["gdp"]
+        assert record["sites"][site]["promise"] == promise
+        assert spent <= promise * (1 + 1e-9)
+    spent = record["sites"]["site-1"]["aggregator_and_colluders"]["gdp"]
+    assert spent == pytest.approx(1.0, rel=1e-6)
+    # A stricter promise of one site does not hold the others below their own.
+    spent = record["sites"]["site-0"]["aggregator_and_colluders"]["gdp"]
+    assert spent > 1.2
+
+
+def test_a_promise_for_an_unknown_site_is_refused(tiny, capsys):
+    edit(STUDY, "budget.site_epsilon", {"site-9": 1.0})
+    words = ["budget.site_epsilon", "site-9", "site-0, site-1, site-2"]
+    assert_refused(capsys, ("check", STUDY), words)
+
+
+def test_exact_noise_has_no_seed(tiny, capsys):
+    edit(STUDY, "noise", "exact")
+    edit(SITE, "seed", 3)
+    assert_refused(capsys, ("check", STUDY), ["seed", "exact noise", "rounded"])
+
+
+def test_exact_noise_needs_its_sampler(tiny, capsys, monkeypatch):
+    run_steps("validate", "prepare")
+    edit(STUDY, "noise", "exact")
+    monkeypatch.setattr(steps, "find_spec", lambda name: None)
+    assert_refused(capsys, ("pca", STUDY), ["noise: exact", "capeneuro[exact]"])
+    assert not Path("results/tiny/group_desc-pca_subspace.npz").exists()
+
+
+def test_a_study_runs_with_exact_noise(tiny):
+    pytest.importorskip("opendp", reason="needs the extra `exact`")
+    edit(STUDY, "noise", "exact")
+    run_steps("validate", "prepare", "pca", "ica")
+    record = json.loads(Path("results/tiny/privacy.json").read_text())
+    spent = record["sites"]["site-0"]["aggregator_and_colluders"]["gdp"]
+    assert spent == pytest.approx(5.0, rel=1e-6)
 
 
 def test_init_then_check(tmp_path, monkeypatch, capsys):
