@@ -142,7 +142,6 @@ def test_every_coalition_of_every_federation_by_brute_force(S, ratio):
         assert mu == pytest.approx(exact, rel=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("S", range(2, 101))
 def test_every_coalition_up_to_a_hundred_sites(S):
     for S_C in range(S):
@@ -221,6 +220,22 @@ def test_loss_never_falls_as_sites_collude(noises):
     mus = [cape.losses(1.0, ratio * gamma, gamma, c) for c in range(len(gamma))]
     for fewer, more in pairwise(mus):
         assert (more >= fewer * (1 - 1e-12)).all()
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 5), st.floats(1e-3, 1e3), st.floats(0, 1e6)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.data(),
+)
+def test_loss_never_falls_as_a_share_grows(sites, data):
+    moved, gamma, ratio = (np.array(x) for x in zip(*sites, strict=True))
+    more = moved.copy()
+    more[data.draw(st.integers(0, len(moved) - 1))] += data.draw(st.floats(0, 5))
+    before, after = (cape.mu_of_view(m, ratio * gamma, gamma) for m in (moved, more))
+    assert after >= before * (1 - 1e-12)
 
 
 # Variances for a promise

@@ -6,6 +6,8 @@ import stat
 import numpy as np
 import pytest
 from helpers import UNLIMITED, budget, charge_many
+from hypothesis import given
+from hypothesis import strategies as st
 
 from capeneuro import privacy
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
@@ -73,6 +75,27 @@ def test_each_subject_has_its_own_total(either):
     assert totals[either.pseudonym("a")] == pytest.approx(0.03)
     assert totals[either.pseudonym("b")] == pytest.approx(0.05)
     assert totals[either.pseudonym("c")] == pytest.approx(0.04)
+
+
+CHARGES = st.lists(
+    st.tuples(st.sets(st.sampled_from("abcde"), min_size=1), st.floats(1e-3, 3.0)),
+    max_size=12,
+)
+
+
+@given(CHARGES)
+def test_no_total_falls_and_each_is_that_of_its_own_releases(charges):
+    ledger, before = Ledger(None, UNLIMITED), {}
+    squares = dict.fromkeys("abcde", 0.0)
+    for i, (subjects, mu) in enumerate(charges):
+        ledger.charge(_request(i), subjects, {"mu": mu}, b"x")
+        for subject in subjects:
+            squares[subject] += mu**2
+        totals = ledger.totals()
+        assert all(totals[s] >= before[s] for s in before)
+        before = totals
+    expected = {ledger.pseudonym(s): t**0.5 for s, t in squares.items() if t}
+    assert before == pytest.approx(expected)
 
 
 def test_the_order_of_subjects_is_no_new_cohort(either):
