@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import files, metrics, privacy
+from capeneuro import as_printed, cape, files, metrics, privacy
 from capeneuro.config import Config, SiteConfig
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
@@ -94,6 +94,9 @@ def privacy_record(
             view: None if None in mus[view] else privacy.epsilons(mus[view], p.delta)
             for view in VIEWS
         }
+        if config.arm == "cape" and config.pca.noise_ratio_per_site == 1:
+            printed = _as_printed(mus["aggregator_and_colluders"], config)
+            spent[site]["as_printed_not_valid"] = printed
     return {
         "study": config.study,
         "stamp": stamp(sites),
@@ -124,6 +127,20 @@ def privacy_record(
         "sites": spent,
         "releases": releases,
     }
+
+
+def _as_printed(mus: list[float], config: Config) -> float | None:
+    """NOT VALID: what thesis Thm 3.1 claims of releases, added as in its Thm 6.1.
+
+    For a study with the papers' noise split alone, to compare with the exact value.
+    """
+    S, S_C, delta = len(config.sites), config.n_colluding, config.promise.delta
+    exact = cape.losses(1.0, np.ones(S), np.full(S, 1 / S), S_C)[0]
+    try:
+        losses = [as_printed.loss_2020_not_valid(mu / exact, 1.0, S, S_C) for mu in mus]
+    except ValueError:  # the printed formula has no value for so many colluders
+        return None
+    return sum(as_printed.tail_epsilon(delta / len(mus), *loss) for loss in losses)
 
 
 def _at_two_sites(spent: dict[str, dict[str, Any]], config: Config) -> str:

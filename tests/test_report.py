@@ -24,7 +24,7 @@ from test_cli import (
     write_study,
 )
 
-from capeneuro import config, report
+from capeneuro import as_printed, config, report
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
@@ -120,6 +120,27 @@ def test_mu_of_each_release_follows_from_its_noise(record, finished):
             mu = site["mu"]
             assert mu["aggregator_and_colluders"] == pytest.approx(square**0.5)
             assert mu["output"] == pytest.approx(t / r["noise_deviation"])
+
+
+def test_the_papers_split_shows_their_claim_as_not_valid(record, results, tmp_path):
+    assert "NOT VALID" not in (results / "report.html").read_text()
+    study = config.load(STUDY)
+    pca = study.pca.model_copy(update={"noise_ratio_per_site": 1.0})
+    study = study.model_copy(update={"pca": pca})
+    sites = {f"site-{i}": SimpleNamespace(data="private") for i in range(3)}
+    papers = report.privacy_record(study, sites, record["releases"])
+    page = report.render(study, papers, [], {"quality": [], "maps": []})
+    assert page.count("NOT VALID") == 1
+    for spent in papers["sites"].values():
+        # Thesis (3.4) at S = 3, S_C = 1: mu^2 (Delta / tau)^2, exact beside it.
+        ratio2 = 3 / 4 * ((2 + 2) / 2 + 9 / 2 / (12 - 3)) / (3 / 4 * (1 + 3 / 2))
+        mus = [r["sites"]["site-0"]["mu"]["aggregator_and_colluders"]
+               for r in record["releases"]]  # fmt: skip
+        claimed = sum(
+            as_printed.tail_epsilon(1e-5 / 4, ratio2 * mu**2 / 2, ratio2**0.5 * mu)
+            for mu in mus
+        )
+        assert spent["as_printed_not_valid"] == pytest.approx(claimed)
 
 
 def test_the_promise_is_kept_and_used_up(record, finished):
