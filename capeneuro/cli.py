@@ -12,7 +12,7 @@ from pathlib import Path
 
 from capeneuro import __version__, config, files, privacy, scaffold, steps
 from capeneuro.config import ConfigError
-from capeneuro.ledger import BudgetExceeded, LedgerDamaged
+from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.mechanism import RoundFailed
 
 # The steps of a study: each is called with the study, its sites and these options.
@@ -168,6 +168,9 @@ def main(argv: list[str] | None = None) -> int:
         for line in str(error).splitlines():
             logging.error("error: %s", line)
         return 2
+    except LedgerUnwritable as error:
+        logging.error("error: %s", error)
+        return 1
     except Exception as error:
         logging.error("error: %s: %s", type(error).__name__, error)
         logging.info("", exc_info=True)  # the whole story goes to --log alone

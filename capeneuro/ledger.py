@@ -41,6 +41,10 @@ class LedgerDamaged(Exception):
     """A line or a stored answer of the ledger does not match its checksum."""
 
 
+class LedgerUnwritable(OSError):
+    """The disk refused a charge, so nothing was released."""
+
+
 class Ledger:
     """Record of one site's releases.
 
@@ -66,6 +70,7 @@ class Ledger:
         self._squares: dict[str, float] = {}  # sum of mu^2 by cohort
         self._replies: dict[str, bytes] = {}  # in memory only
         self._offset = 0  # bytes of the file that were read
+        self._created = False
 
     @cached_property
     def key(self) -> X25519PrivateKey:
@@ -85,12 +90,19 @@ class Ledger:
 
     def _secret(self, name: str) -> bytes:
         self._create()
-        return _secret(self.folder / name)
+        with self._explained():
+            return _secret(self.folder / name)
 
     def _create(self) -> None:
-        if self.folder is not None:
+        if self.folder is None or self._created:
+            return
+        with self._explained():
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.folder / "releases").mkdir(exist_ok=True, mode=0o700)
+            # Privacy: also what a killed process made; a lost name is a lost spend.
+            for folder in (self.folder.parent, self.folder):
+                _sync_folder(folder)
+        self._created = True
 
     def pseudonym(self, text: str) -> str:
         """Keyed digest that only this site can link to ``text``."""
@@ -167,9 +179,10 @@ class Ledger:
         """
         with self._locked():
             squares: defaultdict[str, float] = defaultdict(float)
-            for request in self._known.keys() - set(without):
-                entry = self._known[request]
-                squares[entry["cohort"]] += entry["mu"] ** 2
+            left_out = set(without)
+            for request, entry in self._known.items():  # in order: sums never fall
+                if request not in left_out:
+                    squares[entry["cohort"]] += entry["mu"] ** 2
             return self._by_subject(squares)
 
     def verify(self) -> int:
@@ -232,12 +245,23 @@ class Ledger:
         return self.folder / "releases" / f"{request}.bin"
 
     @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what the disk refused, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise LedgerUnwritable(
+                f"{self.folder}: ledger cannot be written: {error.strerror or error}; "
+                "nothing was released; make room and run the same command again"
+            ) from error
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other processes; two studies may share a site's ledger."""
         if self.folder is None or not self.folder.exists():
             yield
             return
-        with open(self.folder / "lock", "w") as lock:
+        with self._explained(), open(self.folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._read()
             self._restore()
@@ -263,12 +287,20 @@ class Ledger:
     def _restore(self) -> None:
         """Charge release files whose line a crash has lost."""
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
-        for request in sorted(files - self._known.keys()):
+        lost = sorted(files - self._known.keys())
+        if lost:  # a crash may have come before the folder was synced
+            _sync_folder(self.folder / "releases")
+        for request in lost:
             path = self._release_path(request)
             try:
                 entry = unpack(path.read_bytes())["entry"]
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
+            if entry["cohort"] not in self._cohorts:
+                raise LedgerDamaged(
+                    f"{self.folder / 'ledger.jsonl'} has lost the people of {path.name}"
+                    "; restore a backup"
+                )
             self._append(entry)
 
     def _append(self, entry: dict[str, Any]) -> None:
@@ -277,12 +309,14 @@ class Ledger:
             return
         text = json.dumps(entry, sort_keys=True)
         line = json.dumps({"check": _checksum(text), "entry": text}) + "\n"
-        with open(self.folder / "ledger.jsonl", "ab") as f:
+        path = self.folder / "ledger.jsonl"
+        if self._offset == 0:  # its name is on the disk before its first line
+            path.touch()
+            _sync_folder(self.folder)
+        with open(path, "ab") as f:
             f.write(line.encode())
             f.flush()
             os.fsync(f.fileno())
-        if self._offset == 0:
-            _sync_folder(self.folder)
         self._read()
 
     def _book(self, entry: dict[str, Any]) -> None:
@@ -326,6 +360,7 @@ def _secret(path: Path) -> bytes:
         with suppress(FileExistsError):
             os.link(temporary, path)
         temporary.unlink()
+        _sync_folder(path.parent)
     secret = path.read_bytes()
     if len(secret) != 32:
         raise LedgerDamaged(f"{path.name} is not 32 bytes long; restore a backup")
@@ -346,5 +381,7 @@ def _write_synced(path: Path, data: bytes) -> None:
 def _sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
