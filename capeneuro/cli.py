@@ -10,7 +10,10 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+from tqdm import tqdm
+
 from capeneuro import __version__, config, files, privacy, scaffold, steps
+from capeneuro import audit as canaries
 from capeneuro.config import ConfigError
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.mechanism import RoundFailed
@@ -95,6 +98,42 @@ def ledger(options: argparse.Namespace) -> None:
     )
 
 
+def audit(options: argparse.Namespace) -> int:
+    """Attack this installation with canaries; it touches no data and spends nothing.
+
+    Two worlds differ in one unit; the real code runs in both. A lower bound above what
+    the ledger charges is a leak. Ends with status 1 if any row does not hold.
+    """
+    settings = {
+        "arms": options.arms.split(","),
+        "units": (options.unit,),
+        "n_pairs": options.pairs,
+        "n_sites": options.sites,
+        "n_colluding": options.colluding,
+        "progress": lambda pairs: tqdm(pairs, "transcripts", leave=False, disable=None),
+    }
+    if unknown := set(settings["arms"]) - set(canaries.ARMS):
+        known = ", ".join(canaries.ARMS)
+        raise ConfigError(f"--arms: must be of {known}, got {', '.join(unknown)}")
+    if not 0 <= options.colluding < options.sites:
+        raise ConfigError(
+            f"--colluding: must be below --sites {options.sites}, got "
+            f"{options.colluding}"
+        )
+    if options.pairs < 100:
+        raise ConfigError(f"--pairs: must be at least 100, got {options.pairs}")
+    row = "{:12} {:16} {:11} {:>7} {:>7} {:>8} {:>8} {:>7}  {}"
+    names = ["arm", "query", "canary", "mu", "shown", "epsilon", "shown", "noise"]
+    print(row.format(*names, "verdict"))
+    right = True
+    for f in canaries.audit(**settings):
+        numbers = [f.mu, f.mu_lower, f.epsilon, f.epsilon_lower, f.deviation]
+        shown = [f"{x:.3f}" for x in numbers]
+        print(row.format(f.arm, f.query, f.canary, *shown, f.verdict), flush=True)
+        right &= f.verdict == "holds"
+    return 0 if right else 1
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
     top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
@@ -138,6 +177,18 @@ def parser() -> argparse.ArgumentParser:
     command = add(ledger, "show config/sites/demo-1.yaml")
     command.add_argument("action", choices=["show", "verify", "export", "key"])
     command.add_argument("site_file", help="file of the site")
+    command = add(audit, "--arms cape --pairs 10000")
+    known = ",".join(canaries.ARMS)
+    command.add_argument("--arms", default="cape", help=f"some of {known}")
+    command.add_argument("--unit", choices=["sample", "subject"], default="subject")
+    command.add_argument("--sites", type=int, default=3, help="number of sites")
+    command.add_argument("--colluding", type=int, default=1, help="colluding sites")
+    command.add_argument(
+        "--pairs",
+        type=int,
+        default=2000,
+        help="transcripts per world; 10000 show 0.8 mu",
+    )
     return top
 
 
@@ -153,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     try:
-        options.run(options)
+        return options.run(options) or 0
     except KeyboardInterrupt:
         logging.error("interrupted; the same command goes on where it was")
         return 130
@@ -175,7 +226,6 @@ def main(argv: list[str] | None = None) -> int:
         logging.error("error: %s: %s", type(error).__name__, error)
         logging.info("", exc_info=True)  # the whole story goes to --log alone
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -99,8 +100,11 @@ class InProcess:
             except Exception:  # Privacy: the text may carry data; it stays at the site.
                 return pack({"error": "failed", "rule": "no answer"})
 
-        with ThreadPoolExecutor(self._n_workers) as pool:
-            for name, raw in zip(messages, pool.map(one, messages), strict=True):
+        with ExitStack() as stack:
+            run = map  # one at a time needs no threads, which cost more than an answer
+            if self._n_workers > 1:
+                run = stack.enter_context(ThreadPoolExecutor(self._n_workers)).map
+            for name, raw in zip(messages, run(one, messages), strict=True):
                 sort_reply(replies, name, unpack(raw), fold)
         return replies
 

@@ -10,6 +10,7 @@ closed form) and basic composition stand beside it for comparison; budgets and c
 use the exact value.
 """
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     return root * (1 + SAFETY)
 
 
+@functools.cache
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
     """Largest mu that is (epsilon, delta)-DP, rounded down."""
     high = 1.0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import cli, config, privacy, steps
+from capeneuro import cli, config, noise, privacy, steps
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
@@ -628,6 +628,29 @@ def test_a_study_runs_with_exact_noise(tiny):
     record = json.loads(Path("results/tiny/privacy.json").read_text())
     spent = record["sites"]["site-0"]["aggregator_and_colluders"]["gdp"]
     assert spent == pytest.approx(5.0, rel=1e-6)
+
+
+def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("audit", "--arms", "local", "--pairs", "100") == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 1 + 3 * 2 * 2  # queries, canaries, mus
+    assert all(row.endswith("holds") for row in rows[1:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_audit_ends_badly_where_a_row_does(capsys, monkeypatch):
+    half = noise.standard_normal
+    monkeypatch.setattr(noise, "standard_normal", lambda size: half(size) / 2)
+    assert command("audit", "--arms", "local", "--pairs", "100") == 1
+    assert "WRONG ANSWER" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--arms", "cap"), ("--pairs", "9"), ("--colluding", "3")]
+)
+def test_audit_refuses_what_it_cannot_attack(capsys, option, value):
+    assert_refused(capsys, ("audit", option, value), [option, value])
 
 
 def test_init_then_check(tmp_path, monkeypatch, capsys):

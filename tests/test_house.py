@@ -13,7 +13,7 @@ FLOORS = [
     {"cli", "__main__"},
     {"steps", "workflow", "scaffold"},
     {"report", "plots"},
-    {"ica"},
+    {"ica", "audit"},
     {"pca"},
     {"mechanism"},
     {"site"},
