@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from capeneuro import __version__, config, files, privacy, scaffold, steps
+from capeneuro import __version__, config, files, forecast, privacy, scaffold, steps
 from capeneuro import audit as canaries
 from capeneuro.config import ConfigError
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
@@ -21,7 +21,7 @@ from capeneuro.mechanism import RoundFailed
 # The steps of a study: each is called with the study, its sites and these options.
 STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     steps.validate: (),
-    steps.plan: (),
+    forecast.plan: ("people", "volumes", "features", "force"),
     steps.prepare: ("site",),
     steps.pca: ("threads", "reference"),
     steps.ica: ("threads", "reference"),
@@ -159,6 +159,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("study", help="study file")
     arguments = {
         "site": ("demo-1", {"required": True, "help": "name of the site"}),
+        "people": ("", {"type": int, "help": "people at all sites together"}),
+        "volumes": ("", {"type": int, "help": "volumes of one person"}),
+        "features": ("", {"type": int, "help": "features of the basis"}),
+        "force": (
+            "",
+            {"action": "store_true", "help": "accept noise above the signal"},
+        ),
         "threads": ("2", {"type": int, "default": 1, "help": "sites at a time"}),
         "reference": (
             "",

@@ -1,6 +1,6 @@
 """One function per picture; each takes arrays or files and returns a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 INK, ACCENT = "#20303c", "#c4512d"
 plt.rcParams.update(
@@ -109,4 +109,42 @@ def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     axis.set_xlabel("norm of a volume's features")
     axis.set_ylabel("volumes")
     axis.legend(frameon=False)
+    return figure
+
+
+def quality_against_epsilon(
+    epsilons: Sequence[float], curves: Mapping[str, Sequence[float]], epsilon: float
+) -> Figure:
+    """Draw the predicted index against epsilon, with the study's own marked.
+
+    Parameters
+    ----------
+    epsilons
+        Totals of the study, ascending.
+    curves
+        ``ngi``, ``low``, ``high``, ``ngi_exact`` and ``chance`` of
+        :class:`capeneuro.planner.Prediction` at each of them.
+    epsilon
+        The study's own total.
+    """
+    figure, axis = _axes(height=2.9)
+    axis.fill_between(
+        epsilons, curves["low"], curves["high"], color=INK, alpha=0.15, lw=0
+    )
+    axis.semilogx(epsilons, curves["ngi"], color=INK)
+    axis.axvline(epsilon, color=ACCENT, lw=1)
+    chance, exact = curves["chance"][0], curves["ngi_exact"][0]
+    for level in (chance, exact):
+        axis.axhline(level, color=INK, ls="--", lw=0.8)
+    left, right = epsilons[0], epsilons[-1]
+    axis.text(right, chance, "chance", ha="right", va="bottom")
+    axis.text(left, exact, "without privacy", ha="left", va="bottom")
+    axis.text(epsilon, 1.18 * chance, f" this study: {epsilon:g}", color=ACCENT)
+    axis.set_xlim(left, right)
+    axis.set_ylim(0, 1.25 * chance)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.xaxis.set_minor_locator(LogLocator(subs=()))
+    axis.set_xlabel("epsilon of the whole study")
+    axis.set_ylabel("predicted NGI (0 is perfect)")
     return figure

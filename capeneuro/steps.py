@@ -51,35 +51,12 @@ def validate(study: Config, sites: Sites) -> None:
             f"study {study.study}: n_components: must be at most the {n_features} "
             f"features of the basis, got {study.n_components}"
         )
-    _check_ceilings(study, sites)
+    check_ceilings(study, sites)
     io.write_mask(study.results / MASK, mask)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
     print(f"{len(sites)} sites, {n_features} features: valid")
-
-
-def plan(study: Config, sites: Sites) -> None:
-    """Show what a study will spend, before it spends anything."""
-    promise = study.promise
-    print(
-        f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, {promise.relation}, {promise.n_colluding} of {len(sites)} "
-        f"sites colluding; mu {promise.mu:.4f}"
-    )
-    if promise.n_colluding == 0:
-        print("note: no site may pool what it knows with the aggregator")
-    rounds = {"pca": 1, "ica": study.ica.n_rounds}
-    for stage, multiplier in _multipliers(study).items():
-        mu = rounds[stage] ** 0.5 / multiplier
-        print(
-            f"{stage}: {rounds[stage]} rounds at noise multiplier {multiplier:.3f}, "
-            f"epsilon {privacy.epsilon_from_mu(mu, promise.delta):.3f} alone"
-        )
-    for name, spent in _check_ceilings(study, sites).items():
-        print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
-    if promise.unit == "subject" and promise.epsilon <= 2:
-        print("note: at subject level and epsilon <= 2, ICA wants thousands of people")
 
 
 # --- at one site ---------------------------------------------------------------------
@@ -272,7 +249,7 @@ def _site(sites: Sites, name: str) -> SiteConfig:
     return sites[name]
 
 
-def _check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
+def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
     What this study spent with the same roster is part of its promise, not beside it.
@@ -319,7 +296,7 @@ def _roster(study: Config, sites: Sites) -> str:
     return digest(described)
 
 
-def _multipliers(study: Config) -> dict[str, float]:
+def multipliers(study: Config) -> dict[str, float]:
     """Noise multiplier of one release in each stage, from the promise."""
     mu, share = study.promise.mu, study.budget.pca_share
     return {
@@ -336,7 +313,7 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
-        _multipliers(study)[stage],
+        multipliers(study)[stage],
         study.promise,
         study.pca.noise_ratio_per_site * len(study.sites),
         study.mu_factors,
@@ -350,7 +327,7 @@ def _federation(
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not exact:  # Before anything is spent that the study could not finish.
-        _check_ceilings(study, sites)
+        check_ceilings(study, sites)
         if study.noise == "exact" and find_spec("opendp") is None:
             raise ConfigError(
                 f"study {study.study}: noise: exact needs a sampler that is not "

@@ -542,6 +542,57 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert len(re.findall(r"site-\d: ceiling 50, spent before 0", text)) == 3
 
 
+EXPECTED = ("--people", "3000", "--volumes", "100", "--features", "60")
+
+
+def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
+    assert command("plan", STUDY, *EXPECTED) == 0
+    text = capsys.readouterr().out
+    with open("results/tiny/plan.tsv", newline="") as f:
+        rows = list(csv.DictReader(f, delimiter="\t"))
+    assert rows[0]["design"] == "as planned"
+    for row in rows:
+        assert row["design"] in text
+        assert float(row["ngi_exact"]) <= float(row["ngi"]) <= float(row["chance"])
+    assert Path("results/tiny/plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "order of magnitude" in text
+
+
+def test_plan_asks_for_what_no_file_tells(tiny, capsys):
+    assert command("plan", STUDY) == 0
+    assert "give --people, --volumes" in capsys.readouterr().out
+    assert not Path("results").exists()
+
+
+def test_plan_refuses_noise_above_the_signal_unless_forced(tiny, capsys):
+    few = ("plan", STUDY, *EXPECTED, "--people", "20")
+    assert command(*few) == 3
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"budget.epsilon: .* got pca's by \S+ .*--force", error)
+    assert command(*few, "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [("--people", "0", "at least 1"), ("--features", "2", "n_components 3")],
+)
+def test_plan_refuses_impossible_numbers(tiny, capsys, option, value, rule):
+    arguments = ("plan", STUDY, *EXPECTED, option, value)
+    assert_refused(capsys, arguments, [option, value, rule])
+
+
+@pytest.mark.parametrize("arm", ["local", "conventional", "secure_sum", "cape"])
+def test_plan_knows_the_arms(tiny, capsys, arm):
+    edit(STUDY, "arm", arm)
+    assert command("plan", STUDY, *EXPECTED, "--force") == 0
+    with open("results/tiny/plan.tsv", newline="") as f:
+        noise = float(next(csv.DictReader(f, delimiter="\t"))["noise_pca"])
+    # Three sites, one colluding; half of mu^2 for PCA; one person of 3000 per share.
+    over = {"local": 3, "conventional": 3**0.5}.get(arm, 1.5**0.5)
+    mu = privacy.mu_from_epsilon(5.0, 1e-5) / 2**0.5
+    assert noise == pytest.approx(over * 2**0.5 / 3000 / mu, rel=5e-3)
+
+
 def test_ledger_shows_what_was_spent_and_verifies(tiny, capsys):
     run_steps("validate", "prepare", "pca", "ica")
     capsys.readouterr()

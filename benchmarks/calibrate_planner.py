@@ -1,0 +1,148 @@
+"""Calibrate ``capeneuro.planner``: simulate studies, fit its constants, print them.
+
+Run ``python benchmarks/calibrate_planner.py`` from the repository, ten minutes. The
+noise at the aggregator depends on the sites only through S / S_H, so one site with
+that noise stands for all; ``tests/test_planner.py`` runs the sites.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from capeneuro import ica, linalg, metrics, pca, planner, privacy
+from capeneuro.queries import QUERIES, bounded
+from sim.garch import garch, garch_parameters
+from sim.sources import DEFAULT_20, maps_2d
+
+FITTED = ("CLIPPED", "NORM", "ROTATION", "SUBSPACE", "START")
+N_STUDIES = 200
+EXACT = {"n_rounds": 200, "clip": np.inf, "tol": 1e-4}
+
+
+def draw_study(rng):
+    """Draw a number of pixels across, a unit, and a design without its settings."""
+    n_side, T = int(rng.integers(7, 22)), int(rng.integers(50, 251))
+    D = int(maps_2d((0,), n_side)[1].sum())
+    unit = "sample" if rng.random() < 0.6 else "subject"
+    few, many = (16, 1024) if unit == "sample" else (64, 4096)
+    R, M = np.exp(rng.uniform(*np.log([(3, few), (min(20, D / 5), many)])))
+    # Only to bound the time: M T D decides it.
+    M = min(M, 60_000 / T, 8e6 / (T * D))
+    return n_side, unit, planner.Design(2, int(M), T, D, round(R))
+
+
+def draw_settings(rng, unit, design):
+    """Draw sites, rounds, share, clip and a promise for a study."""
+    S = int(rng.integers(2, min(16, design.n_subjects) + 1))
+    epsilon = np.exp(rng.uniform(*np.log((0.3, 16) if unit == "sample" else (1, 64))))
+    clip = planner.fair_clip(unit, design.n_components, design.n_volumes)
+    J, share = int(rng.integers(8, 41)), rng.uniform(0.15, 0.85)
+    clip = float(clip * rng.choice([0.6, 1, 1, 2]))
+    colluding = privacy.default_n_colluding(S)
+    promise = privacy.Budget(float(epsilon), 1e-5, unit, "replace-one", colluding)
+    settings = {"n_rounds": J, "pca_share": share, "clip": clip}
+    return replace(design, n_sites=S, **settings), promise
+
+
+def simulate(n_side, design, rng, cnr=3.0):
+    """Make maps (D, R) and data (D, M T) of mean square norm 1, person by person."""
+    R, M, T = design.n_components, design.n_subjects, design.n_volumes
+    inside = maps_2d((0,), n_side)[1].ravel()
+
+    def maps():
+        fine = maps_2d(rng.permutation(DEFAULT_20)[:R], 3 * n_side)[0]
+        cubes = fine.reshape(n_side, 3, n_side, 3, R)
+        return cubes.mean(axis=(1, 3)).reshape(-1, R)[inside]
+
+    # Of ten choices of sources, the one that such coarse pixels tell apart best.
+    A = min((maps() for _ in range(10)), key=np.linalg.cond)
+    courses = garch(garch_parameters(R, rng), M, T, rng)
+    X = A @ courses.transpose(1, 0, 2).reshape(R, -1)
+    X += X.std() / cnr * rng.standard_normal(X.shape, dtype=np.float32)
+    scale = np.float32(np.sqrt((X**2).sum(axis=0).mean()))
+    return A / scale, X / scale
+
+
+class Pooled:
+    """A mechanism over data in memory, with noise of a given deviation."""
+
+    def __init__(self, X, T, unit, noise, rng):
+        self.X, self.starts, self.unit = X, np.arange(0, X.shape[1], T), unit
+        self.rng, self.releases = rng, [{"noise_deviation": noise}]
+
+    def project(self, federation, matrix, norm_bound, clip):
+        """Keep the components; the data are clipped already."""
+        self.X = matrix.astype("f4") @ self.X
+
+    def answer(self, federation, name, parameters, *identity):
+        """Mean over units, with noise."""
+        total = QUERIES[name].total(self.X, self.starts, self.unit, **parameters)
+        n = self.X.shape[1] if self.unit == "sample" else len(self.starts)
+        noise = self.releases[0]["noise_deviation"]
+        return total / n + noise * self.rng.standard_normal(total.size)
+
+
+def decompose(A, data, noise_pca, noise_ica, rng, pca_clip, **options):
+    """NGI, captured energy and best energy of one run; data are (X, T, unit)."""
+    R, moment = A.shape[1], {"norm_bound": 1.0, "clip": pca_clip}
+    exact = Pooled(*data, 0.0, rng).answer(None, "second_moment", moment)
+    noisy = linalg.unpack_symmetric(exact + noise_pca * rng.standard_normal(exact.size))
+    values, V = linalg.top_eigenpairs(noisy, R)
+    subspace = pca.Subspace(values, V, 1.0, np.inf)
+    result = ica.infomax(None, Pooled(*data, noise_ica, rng), subspace, **options)
+    ngi = metrics.normalized_gain_index(metrics.gain(result.unmixing, result.W, A))
+    C = linalg.unpack_symmetric(exact)
+    energy = linalg.top_eigenpairs(C, R)[0].sum()
+    return ngi, metrics.captured_energy(V, C) / energy, energy
+
+
+def measure(rng, n_data_sets=3, n_settings=4):
+    """Rows of one study: design, promise, exact NGI, excess, captured, energy."""
+    n_side, unit, design = draw_study(rng)
+    cells = [draw_settings(rng, unit, design) for _ in range(n_settings)]
+    runs = np.empty((n_data_sets, n_settings, 4))
+    for rows in runs:
+        A, X = simulate(n_side, design, rng)
+        T, clip = design.n_volumes, 1.0 if unit == "sample" else np.inf
+        exact = decompose(A, (X, T, "sample"), 0, 0, rng, np.inf, **EXACT)[0]
+        data = (bounded(X, 1.0, clip), T, unit)
+        for row, (d, promise) in zip(rows, cells, strict=True):
+            at = planner.predict(d, promise)
+            noise, own = (at.noise_pca, at.noise_ica), {"n_rounds": d.n_rounds}
+            ngi, *rest = decompose(A, data, *noise, rng, 1.0, clip=d.clip, **own)
+            row[:] = exact, ngi - exact, *rest
+    return [(*c, *m) for c, m in zip(cells, runs.mean(axis=0), strict=True)]
+
+
+def fit(rows):
+    """Set and print the constants: some measured, the others by least squares."""
+    designs, promises, exact, excess, captured, energy = zip(*rows, strict=True)
+    n = np.array([d.n_subjects * d.n_volumes for d in designs])
+    planner.BASE = float(np.mean(exact * np.sqrt(n)))
+    for unit in planner.KEPT:
+        own = [e for e, b in zip(energy, promises, strict=True) if b.unit == unit]
+        planner.KEPT[unit] = float(np.mean(own))
+
+    def predicted(names, x, field):
+        for name, value in zip(names, np.exp(x), strict=True):
+            setattr(planner, name, float(value))
+        at = map(planner.predict, designs, promises)
+        return np.array([getattr(prediction, field) for prediction in at])
+
+    def error(x):
+        said = np.maximum(predicted(FITTED, x, "ngi_excess"), planner.FLOOR)
+        return np.log(said / np.maximum(excess, planner.FLOOR))
+
+    least_squares(lambda x: predicted(("LEAK",), x, "captured") - captured, [-1.0])
+    start = np.log([getattr(planner, name) for name in FITTED])
+    x = least_squares(error, start, loss="soft_l1", f_scale=0.5).x  # long tails
+    within = np.mean(np.abs(error(x)) < np.log(planner.FACTOR))
+    for name in ("BASE", "KEPT", "LEAK", *FITTED):
+        print(name, getattr(planner, name))
+    print(f"{len(rows)} cells, within a factor of {planner.FACTOR:g}: {within:.2f}")
+
+
+if __name__ == "__main__":
+    rng = np.random.default_rng(1)
+    fit([row for _ in range(N_STUDIES) for row in measure(rng)])

@@ -1,0 +1,127 @@
+"""What a study will spend and what that will buy, before any data are touched."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from capeneuro import cape, files, io, planner, privacy
+from capeneuro.config import Config, ConfigError, Simulation
+from capeneuro.ledger import BudgetExceeded
+from capeneuro.steps import MASK, Sites, check_ceilings, multipliers
+
+
+def plan(
+    study: Config,
+    sites: Sites,
+    people: int | None,
+    volumes: int | None,
+    features: int | None,
+    force: bool,
+) -> None:
+    """Show what a study will spend and what that will buy, before it spends anything.
+
+    Writes the table and a plot of quality against epsilon beside the results; refuses
+    a stage whose noise exceeds its signal. What the study file cannot tell (people,
+    volumes of one person, features) is asked for; simulated studies tell all.
+    """
+    from capeneuro import plots
+
+    promise = study.promise
+    print(
+        f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
+        f"{promise.unit}, {promise.relation}, {promise.n_colluding} of {len(sites)} "
+        f"sites colluding; mu {promise.mu:.4f}"
+    )
+    for name, epsilon in study.budget.site_epsilon.items():
+        print(f"{name}: promises epsilon {epsilon:g} instead")
+    if promise.n_colluding == 0:
+        print("note: no site may pool what it knows with the aggregator")
+    rounds = {"pca": 1, "ica": study.ica.n_rounds}
+    for stage, multiplier in multipliers(study).items():
+        mu = rounds[stage] ** 0.5 / multiplier
+        print(
+            f"{stage}: {rounds[stage]} rounds at noise multiplier {multiplier:.3f}, "
+            f"epsilon {privacy.epsilon_from_mu(mu, promise.delta):.3f} alone"
+        )
+    for name, spent in check_ceilings(study, sites).items():
+        print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
+    if study.arm == "non-private":
+        return
+    design = _design(study, sites, people, volumes, features)
+    if design is None:
+        return
+    rows = planner.advice(design, promise)
+    print(f"\n{'':28} NGI    from    to      PCA noise  ICA noise  energy kept")
+    for name, at in rows:
+        print(
+            f"{name:28} {at.ngi:.3f}  {at.low:.3f}   {at.high:.3f}   "
+            f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:.3f}"
+        )
+    _, at = rows[0]
+    print(
+        f"\nNGI is 0 if perfect; without privacy {at.ngi_exact:.3f}, by chance "
+        f"{at.chance:.3f}. Noise is over signal.\n{planner.CAVEAT}"
+    )
+    header = ["design", *vars(at)]
+    table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)
+    files.write_table(study.results / "plan.tsv", header, table)
+    epsilons = promise.epsilon * np.geomspace(1 / 16, 16, 65)
+    curve = [planner.predict(design, replace(promise, epsilon=e)) for e in epsilons]
+    curves = {name: [getattr(c, name) for c in curve] for name in vars(at)}
+    figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon)
+    with files.atomic(study.results / "plan.png") as path:
+        figure.savefig(path, dpi=150)
+    print(f"wrote {study.results}/plan.tsv and plan.png")
+    ratios = {"pca": at.ratio_pca, "ica": at.ratio_ica}
+    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
+    if loud and not force:
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
+            f"got {' and '.join(loud)} times; see the table for what helps, or --force"
+        )
+
+
+def _design(
+    study: Config,
+    sites: Sites,
+    people: int | None,
+    volumes: int | None,
+    features: int | None,
+) -> planner.Design | None:
+    """What the planner needs, from the study file, public files and options."""
+    data = study.data if isinstance(study.data, Simulation) else None
+    S = len(study.sites)
+    if data is not None:
+        people, volumes = people or S * data.n_subjects, volumes or data.n_volumes
+    masks = [study.results / MASK, Path(study.space.mask)]
+    mask = next((path for path in masks if path.is_file()), None)
+    if features is None and mask is not None:
+        features = io.build_basis(study.space, io.read_mask(mask)).n_features
+    given = {"--people": people, "--volumes": volumes, "--features": features}
+    for option, value in given.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{option}: must be at least 1, got {value}")
+    if missing := [option for option, value in given.items() if value is None]:
+        print(f"note: give {', '.join(missing)} (as expected) to predict the quality")
+        return None
+    if features < study.n_components:
+        raise ConfigError(
+            f"--features: must be at least n_components {study.n_components}, got "
+            f"{features}"
+        )
+    local = study.arm == "local"
+    factors = [study.mu_factors.get(name, 1.0) for name in sites]
+    ratio = study.pca.noise_ratio_per_site * S
+    gamma = cape.arm_variances(study.arm, factors, ratio, study.n_colluding)
+    return planner.Design(
+        1 if local else S,
+        max(people // S, 1) if local else people,
+        volumes,
+        features,
+        study.n_components,
+        study.ica.n_rounds,
+        study.budget.pca_share,
+        study.ica.clip,
+        float(np.sqrt(gamma[:1].sum() if local else gamma.sum())),
+    )

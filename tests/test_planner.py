@@ -1,0 +1,184 @@
+"""Rules of quality: limits, directions and units; and, slow, runs they never saw."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import in_process, make_mechanism, make_site
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.calibrate_planner import EXACT, draw_settings, draw_study, simulate
+from capeneuro import metrics, planner, privacy
+from capeneuro.ica import infomax
+from capeneuro.pca import principal_subspace
+from capeneuro.planner import Design, predict
+
+DEMO = Design(4, 80, 250, 583, 10)
+
+
+def promise(epsilon=2.0, unit="sample", n_colluding=1):
+    return privacy.Budget(epsilon, 1e-5, unit, "replace-one", n_colluding)
+
+
+designs = st.builds(
+    Design,
+    n_sites=st.integers(2, 16),
+    n_subjects=st.integers(16, 5000),
+    n_volumes=st.integers(50, 250),
+    n_features=st.integers(20, 600),
+    n_components=st.integers(3, 20),
+    n_rounds=st.integers(8, 40),
+    pca_share=st.floats(0.1, 0.9),
+)
+promises = st.builds(
+    promise, st.floats(0.2, 60), st.sampled_from(["sample", "subject"])
+)
+
+
+@given(designs, promises)
+def test_more_epsilon_or_people_or_honest_sites_never_predict_worse(design, promise):
+    ngi = predict(design, promise).ngi
+    more = replace(promise, epsilon=1.5 * promise.epsilon)
+    assert predict(design, more).ngi <= ngi
+    assert predict(replace(design, n_subjects=2 * design.n_subjects), promise).ngi < ngi
+    assert predict(design, replace(promise, n_colluding=0)).ngi <= ngi
+
+
+@given(designs, promises)
+def test_prediction_lies_between_no_privacy_and_chance(design, promise):
+    at = predict(design, promise)
+    assert 0 < at.ngi_exact <= at.low <= at.ngi <= at.high <= at.chance
+    assert at.ngi_excess == at.ngi - at.ngi_exact
+    assert design.n_components / design.n_features <= at.captured <= 1
+
+
+@given(designs, promises)
+def test_the_best_design_never_predicts_worse(design, promise):
+    best = planner.best(design, promise)
+    assert predict(best, promise).ngi <= predict(design, promise).ngi
+    assert replace(best, pca_share=design.pca_share, n_rounds=design.n_rounds) == design
+
+
+def test_without_noise_only_clipping_and_few_rounds_cost():
+    many, few = replace(DEMO, n_rounds=100), replace(DEMO, n_rounds=5)
+    free = {unit: promise(1e9, unit) for unit in ("sample", "subject")}
+    exact = predict(many, free["subject"])
+    assert exact.ngi_excess == pytest.approx(0, abs=1e-6)
+    assert exact.captured == pytest.approx(1)
+    clipped = predict(many, free["sample"])
+    assert clipped.ngi == pytest.approx(planner.CLIPPED * exact.ngi, rel=1e-3)
+    assert predict(few, free["subject"]).ngi > exact.ngi + 0.001
+
+
+def test_huge_noise_predicts_chance():
+    at = predict(DEMO, promise(1e-4, "subject"))
+    assert at.ngi == pytest.approx(metrics.chance_gain_index(10), rel=1e-3)
+    assert at.captured == pytest.approx(10 / 583, abs=1e-3)
+    assert min(at.ratio_pca, at.ratio_ica) > 1
+
+
+def test_noise_is_that_of_the_sensitivities():
+    S, N, colluding = 4, 80 * 250, 1
+    at, mu = predict(DEMO, promise()), promise().mu
+    share = np.sqrt(S / (S - colluding))
+    expected = np.sqrt(2) / N / (mu * np.sqrt(0.5)) * share
+    assert at.noise_pca == pytest.approx(expected)
+    expected = 2 * 2.5 / N / (mu * np.sqrt(0.5 / 20)) * share
+    assert at.noise_ica == pytest.approx(expected)
+
+
+def test_a_person_moves_a_statistic_more_than_a_volume():
+    sample, subject = (predict(DEMO, promise(unit=u)) for u in ("sample", "subject"))
+    assert subject.noise_pca == pytest.approx(250 * sample.noise_pca)
+    assert subject.ngi > sample.ngi
+    clip = planner.fair_clip("subject", 10, 250)
+    assert clip < planner.fair_clip("sample", 10, 250)
+    assert predict(replace(DEMO, clip=clip), promise(unit="subject")) == subject
+
+
+def test_more_noise_than_the_default_predicts_worse():
+    noisy = predict(replace(DEMO, noise_over_pooled=2.0), promise())
+    assert noisy.noise_pca == pytest.approx(
+        2 / (4 / 3) ** 0.5 * predict(DEMO, promise()).noise_pca
+    )
+    assert noisy.ngi > predict(DEMO, promise()).ngi
+
+
+def test_advice_says_how_many_people_would_do():
+    (*_, last) = planner.advice(DEMO, promise(unit="subject"))
+    n = int(last[0].split()[0])
+    assert n > DEMO.n_subjects
+    assert last[1].ngi <= planner.GOOD * last[1].chance
+    fewer = replace(DEMO, n_subjects=n // 2)
+    tuned = planner.best(fewer, promise(unit="subject"))
+    assert predict(tuned, promise(unit="subject")).ngi > planner.GOOD * last[1].chance
+
+
+def test_advice_starts_with_the_plan_and_names_every_change():
+    rows = planner.advice(DEMO, promise())
+    assert rows[0] == ("as planned", predict(DEMO, promise()))
+    assert {"twice the people", "half the features"} <= {name for name, _ in rows}
+    assert len({name for name, _ in rows}) == len(rows)
+    assert rows[1][1].ngi <= rows[0][1].ngi
+
+
+def test_one_component_needs_no_separation():
+    assert predict(replace(DEMO, n_components=1), promise()).ngi == 0
+
+
+def run(A, X, design, promise, arm):
+    """NGI of a whole study over its sites."""
+    people = np.split(X, design.n_subjects, axis=1)
+    parts = np.array_split(np.arange(design.n_subjects), design.n_sites)
+    sites = {
+        f"s{k}": make_site(f"s{k}", {f"p{i}": people[i] for i in part})
+        for k, part in enumerate(parts)
+    }
+    federation, exact = in_process(sites), arm == "non-private"
+    mu, share, J = promise.mu, design.pca_share, design.n_rounds
+    own = {"budget": promise, "noise_ratio": 100.0 * design.n_sites}
+    mechanism = make_mechanism(arm, noise_multiplier=1 / (mu * share**0.5), **own)
+    R, bound = design.n_components, np.inf if exact else 1.0
+    subspace = principal_subspace(federation, mechanism, R, 1.0, bound)
+    z = (J / (1 - share)) ** 0.5 / mu
+    mechanism = make_mechanism(arm, noise_multiplier=z, **own)
+    options = EXACT if exact else {"n_rounds": J, "clip": design.clip}
+    result = infomax(federation, mechanism, subspace, **options)
+    if not exact:
+        deviation = mechanism.releases[-1]["noise_deviation"]
+        assert deviation == pytest.approx(predict(design, promise).noise_ica, rel=0.01)
+    return metrics.normalized_gain_index(metrics.gain(result.unmixing, result.W, A))
+
+
+@pytest.mark.slow
+def test_predicts_studies_it_never_saw_within_a_factor_of_two(fixed_noise):
+    rng, n_cells, n_runs, floor = np.random.default_rng(2025), 60, 5, planner.FLOOR
+    print("\n unit     S    M   T   D  R   eps  J share   clip   exact  excess  said")
+    within, covered = [], []
+    for _ in range(n_cells):
+        n_side, unit, design = draw_study(rng)
+        design, promise = draw_settings(rng, unit, design)
+        excess, exact = [], []
+        for _ in range(n_runs):
+            A, X = simulate(n_side, design, rng)
+            exact.append(run(A, X, design, promise, "non-private"))
+            excess.append(run(A, X, design, promise, "cape") - exact[-1])
+        at, found = predict(design, promise), np.mean(excess)
+        said, low, high = (v - at.ngi_exact for v in (at.ngi, at.low, at.high))
+        covered.append(low <= max(found, floor) and found <= high)
+        ratio = max(said, floor) / max(found, floor)
+        within.append(1 / planner.FACTOR <= ratio <= planner.FACTOR)
+        d = design
+        print(
+            f"{unit:8s} {d.n_sites:2d} {d.n_subjects:4d} {d.n_volumes:3d} "
+            f"{d.n_features:3d} {d.n_components:2d} {promise.epsilon:5.2f} "
+            f"{d.n_rounds:2d}  {d.pca_share:.2f} {d.clip:6.3f}  {np.mean(exact):.4f} "
+            f"{found:7.4f} {said:.4f} {'' if within[-1] else 'x'}",
+            flush=True,
+        )
+    print(
+        f"within a factor of {planner.FACTOR:g}: {np.mean(within):.2f}, "
+        f"between low and high: {np.mean(covered):.2f}"
+    )
+    assert np.mean(within) >= 0.8
