@@ -28,11 +28,11 @@ NGI
 
 The constants come from ``benchmarks/calibrate_planner.py``: GARCH sources of ``sim``,
 maps on a disc, contrast-to-noise ratio 3, norm bound at the root mean square of the
-norms, clips of 0.6 to 2 times :func:`fair_clip`. On 60 other cells with other seeds, by
-the real mechanism, the mean excess of five runs was within a factor of 2 of the
-prediction in 52: in 37 of 41 from 0.001 to 0.2, in 15 of 17 above, and in neither of
-two below 0.001, said to be 0.002 (``pytest -m slow tests/test_planner.py``). Seven of
-the eight misses had 3 to 6 components, where one nearly Gaussian source decides.
+norms, clips of 0.6 to 2 times :func:`fair_clip`, N up to 60,000. On 60 other cells with
+other seeds, by the real mechanism, the mean excess of five runs was within a factor of
+2 of the prediction in 52: in 37 of 41 from 0.001 to 0.2, in 15 of 17 above, and in
+neither of two below 0.001, said to be 0.002 (``pytest -m slow tests/test_planner.py``).
+Seven of the eight misses had 3 to 6 components; one nearly Gaussian source decides.
 
 For other data than the simulator's this is an order of magnitude at best. Noise
 holds; the NGI assumes sources as far from Gaussian and as equally strong as here. The
@@ -58,16 +58,17 @@ NORM = 0.18
 ROTATION = 0.174
 SUBSPACE = 0.108
 START, DECAY = 0.021, 6.0
-# Curvature along a rotation, as in ica.py. A pair turned by an angle a has the gradient
-# CURVATURE sin(4 a) / 4, and over random angles its root mean square is this.
+# A pair of like sources turned by an angle a has the gradient c sin(4 a) / 4, and over
+# random angles its root mean square is c / sqrt(32); c = 0.1 is the sources' middle.
 GRADIENT = 0.1 / math.sqrt(32)
 # The excess is known up to this factor, and no better than the floor (five runs).
 FACTOR, FLOOR = 2.0, 0.001
 # Where privacy leaves nothing the index still scatters from run to run by this factor.
 SCATTER = 1.15
 CAVEAT = (
-    "The excess over the run without privacy is right within a factor of 2 in 8 of 10 "
-    "studies\nof the simulator's sources; for other data it is an order of magnitude."
+    "The excess over the run without privacy is right within a factor of 2 in 8 of 10\n"
+    "studies of the simulator's sources. For other data it is an order of magnitude, "
+    "and\na best case: the ABIDE study is predicted 0.02 and scores 0.17."
 )
 # Below this share of chance a prediction is called good.
 GOOD = 0.2

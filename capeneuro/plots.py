@@ -128,18 +128,18 @@ def quality_against_epsilon(
         The study's own total.
     """
     figure, axis = _axes(height=2.9)
-    axis.fill_between(
-        epsilons, curves["low"], curves["high"], color=INK, alpha=0.15, lw=0
-    )
-    axis.semilogx(epsilons, curves["ngi"], color=INK)
+    axis.semilogx(epsilons, curves["ngi"], color=INK, label="expected")
+    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "factor of 2"}
+    axis.fill_between(epsilons, curves["low"], curves["high"], **band)
     axis.axvline(epsilon, color=ACCENT, lw=1)
     chance, exact = curves["chance"][0], curves["ngi_exact"][0]
     for level in (chance, exact):
         axis.axhline(level, color=INK, ls="--", lw=0.8)
     left, right = epsilons[0], epsilons[-1]
     axis.text(right, chance, "chance", ha="right", va="bottom")
-    axis.text(left, exact, "without privacy", ha="left", va="bottom")
-    axis.text(epsilon, 1.18 * chance, f" this study: {epsilon:g}", color=ACCENT)
+    axis.text(left, exact, " without privacy", ha="left", va="bottom")
+    axis.text(epsilon, 1.18 * chance, f" this study: epsilon {epsilon:g}", color=ACCENT)
+    axis.legend(frameon=False, loc="center right", handlelength=1.2)
     axis.set_xlim(left, right)
     axis.set_ylim(0, 1.25 * chance)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
