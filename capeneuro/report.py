@@ -94,9 +94,10 @@ def privacy_record(
             view: None if None in mus[view] else privacy.epsilons(mus[view], p.delta)
             for view in VIEWS
         }
-        if config.arm == "cape" and config.pca.noise_ratio_per_site == 1:
-            printed = _as_printed(mus["aggregator_and_colluders"], config)
-            spent[site]["as_printed_not_valid"] = printed
+        whole = mus["aggregator_and_colluders"]
+        papers_split = config.arm == "cape" and config.pca.noise_ratio_per_site == 1
+        if papers_split and None not in whole:
+            spent[site]["as_printed_not_valid"] = _as_printed(whole, config)
     return {
         "study": config.study,
         "stamp": stamp(sites),

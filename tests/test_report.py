@@ -141,6 +141,10 @@ def test_the_papers_split_shows_their_claim_as_not_valid(record, results, tmp_pa
             for mu in mus
         )
         assert spent["as_printed_not_valid"] == pytest.approx(claimed)
+    mu = dict.fromkeys(VIEWS)
+    exact = {"sites": {f"site-{i}": {"mu": mu} for i in range(3)}}
+    beside = report.privacy_record(study, sites, [exact])
+    assert "as_printed_not_valid" not in beside["sites"]["site-0"]
 
 
 def test_the_promise_is_kept_and_used_up(record, finished):
