@@ -173,7 +173,8 @@ def test_lint_is_clean(study):
 
 def test_a_killed_run_resumes_without_a_second_charge(study, changed):
     edit(changed, ica__n_rounds=120, study="killed")
-    assert run(study, "capeneuro", "plan", "config/config.yaml").returncode == 0
+    planned = run(study, "capeneuro", "plan", "config/config.yaml", "--force")
+    assert planned.returncode == 0
     shutil.copytree(study / "results/demo", study / "results/killed")
     for site in ("demo-1", "demo-2"):
         shutil.copytree(
