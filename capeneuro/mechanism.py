@@ -55,7 +55,7 @@ class Mechanism:
     mu_factors
         Sites whose promise differs: their mu over that of the other sites.
     noise
-        Sampler of the sites, see :func:`capeneuro.noise.normal_on_grid`.
+        Sampler of the sites, see :mod:`capeneuro.noise`.
     releases
         What was released so far, appended by :meth:`answer`.
     roster
