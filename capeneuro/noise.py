@@ -15,21 +15,27 @@ from scipy.special import ndtri
 
 # Values of one pass: they stay in the cache.
 BLOCK = 2**15
+# No magnitude is larger: the inverse of a tail of 2^-107.
+LARGEST = 12.0
 
 
 def standard_normal(size: int) -> np.ndarray:
     """Draw independent standard normals, float64, shape (size,).
 
-    Each value uses 64 bits of the key stream: 53 for the magnitude by inversion of the
-    tail, one for the sign. Magnitudes end at 8.3, which omits a probability of 2^-53
-    per value. Costs twice the time of NumPy's generator.
+    Inversion of the tail, with 106 bits for the magnitude and one for the sign: with 53
+    bits, values beyond 6.5 deviations would lie on a lattice coarser than the grid that
+    releases are rounded to, and show which neighbor they came from. Magnitudes end at
+    :data:`LARGEST`. Costs some three times the time of NumPy's generator.
     """
     stream, z = _key_stream(), np.empty(size)
     for first in range(0, size, BLOCK):
         block = z[first : first + BLOCK]
-        x = np.frombuffer(stream(bytes(8 * block.size)), dtype="<u8")
-        # (k + 1) 2^-54 is exact and lies in (0, 1/2], so the tail is never infinite.
-        ndtri(((x >> 11) + 1.0) * 2.0**-54, out=block)
+        words = np.frombuffer(stream(bytes(16 * block.size)), dtype="<u8")
+        x, more = words.reshape(2, -1)
+        # Privacy: the second word refines small tails to full relative precision; the
+        # sum lies in (0, 2^53], so the tail is never infinite.
+        tail = (x >> 11) + ((more >> 11) + 1.0) * 2.0**-53
+        ndtri(tail * 2.0**-54, out=block)
         block *= 1.0 - 2.0 * (x & 1)
     return z
 

@@ -31,6 +31,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 GRID_BITS = 20
 ROUNDING_BITS = 12
 LARGEST = 2.0**62
+# Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
+# doubles of the noise, and 2^13 of the zero-sum noise, which it adds to.
+FINEST = 2.0**27
+FINEST_ZERO_SUM = 2.0**34
 
 
 class OutOfRange(ValueError):

@@ -226,8 +226,15 @@ class Site:
         own, sigma2 = gamma[self.name], message["noise_ratio"] * gamma[self.name]
         # Privacy: refused by public numbers alone; a value that did not fit the ring
         # would be an answer.
-        reach = message["parameters"]["clip"] + 9 * np.sqrt(max(own, sigma2))
+        largest = noise.LARGEST * np.sqrt(max(own, sigma2))
+        reach = message["parameters"]["clip"] + largest
         if not reach / h < secagg.LARGEST / len(gamma):
+            raise Refused("range of the noise")
+        # Privacy: doubles are a lattice too; what is not far finer than the grid shows.
+        if message["noise"] == "rounded" and not (
+            np.sqrt(own) <= secagg.FINEST * h
+            and np.sqrt(sigma2) <= secagg.FINEST_ZERO_SUM * h
+        ):
             raise Refused("range of the noise")
         k_f = self._on_grid(u, own, h, message, "g")
         if arm in ("local", "conventional"):

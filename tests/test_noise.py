@@ -11,8 +11,10 @@ from scipy.stats import kstest
 from capeneuro import noise
 
 
-def _from_words(monkeypatch: pytest.MonkeyPatch, words: list[int]) -> np.ndarray:
-    raw = np.array(words, dtype="<u8").tobytes()
+def _from_words(
+    monkeypatch: pytest.MonkeyPatch, words: list[int], second: int = 0
+) -> np.ndarray:
+    raw = np.array([words, len(words) * [second]], dtype="<u8").tobytes()
     monkeypatch.setattr(noise, "_key_stream", lambda: lambda text: raw[: len(text)])
     return noise.standard_normal(len(words))
 
@@ -34,7 +36,17 @@ def test_values_are_independent():
 def test_no_bytes_give_an_infinite_value(monkeypatch, word):
     (z,) = _from_words(monkeypatch, [word])
     assert np.isfinite(z)
-    assert abs(z) <= 8.3
+    assert abs(z) <= noise.LARGEST
+
+
+@pytest.mark.parametrize("k", [0, 1, 10, 2**19])
+def test_far_tails_are_finer_than_the_grid(monkeypatch, k):
+    # Neighboring first words leave a gap that the second words fill evenly.
+    seconds = [int(share * 2**64) for share in (0, 0.25, 0.5, 0.75)]
+    z = [_from_words(monkeypatch, [k << 11], s)[0] for s in seconds]
+    assert len(set(z)) == 4
+    tails = ndtr(-np.abs(z))
+    np.testing.assert_allclose(np.diff(tails), 2.0**-56, rtol=1e-6)
 
 
 def test_magnitude_is_inversion_and_sign_is_one_bit(monkeypatch):

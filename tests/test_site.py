@@ -20,6 +20,7 @@ REFUSED = "refused"
 FORM = "form of the request, "
 FLOOR, RANGE = "noise multiplier below the floor", "range of the noise"
 THREE = ("site0", "site1", "site2")
+PRINTED = {"norm_bound": 1.0, "clip": 1.0, "as_printed": True}
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,9 @@ def test_a_release_has_the_parts_of_its_arm(sites, arm, parts):
         ({"variances": dict.fromkeys(THREE, 99.0) | {"site2": 1e-29}}, RANGE),
         ({"variances": dict.fromkeys(THREE, 1e9) | {"site0": 1e-29}}, FLOOR),
         ({"variances": dict.fromkeys(THREE, 1e4) | {"site2": 1e-24}}, RANGE),
+        ({"variances": dict.fromkeys(THREE, 1e9) | {"site2": 1e4}}, RANGE),
+        ({"noise_ratio": 1e12}, RANGE),
+        ({"parameters": PRINTED}, "formulas as printed on private data"),
         ({"noise": "none"}, FORM + "noise"),
         ({"n_colluding": 0}, "number of colluding sites"),
         ({"n_colluding": -1}, FORM + "n_colluding"),
