@@ -1,11 +1,12 @@
 """NOT VALID: the papers' privacy formulas exactly as printed, to redraw their figures.
 
-No promise may rest on this module: budgets, ledgers and reports use :mod:`.privacy` and
-:mod:`.cape`, and a test keeps other modules from importing this one. A function ending
-in ``_not_valid`` is wrong; the others are valid but loose where they say so.
+No promise may rest on this module: budgets and ledgers use :mod:`.privacy` and
+:mod:`.cape`; only the report may show it, as NOT VALID, and a test holds that. A
+function ending in ``_not_valid`` is wrong; the others are valid but loose where they
+say so.
 "Thesis" is Imtiaz 2020; "paper 2023" is Gaussian FM and capeFM, Entropy 25, 825.
 
-What is wrong, and by how much [privacy.md 0, 1.3, 2.3, 3.3]:
+What is wrong, and by how much [docs/privacy.md]:
 
 - (3.3)-(3.4), Theorem 3.1: the printed inverse holds only for S = 3 S_C + 2, and the
   colluders' known noise counts as unknown. The true variance mu^2 of the loss is 1.2 to

@@ -12,7 +12,7 @@ cancel. ``holds``: neither. An audit never proves privacy; it fails to refute it
 
 The canary lies far beyond the clip, so that missing clipping shows. Its sign is
 constant or alternates from round to round: noise that rounds share averages out under
-the first and stands still under the second [privacy.md 9].
+the first and stands still under the second [docs/threat-model.md].
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -4,14 +4,14 @@ Site s sends ``u_s + e_s + g_s``, where ``u_s = w_s f_s`` is its weighted statis
 per coordinate, ``e_s ~ N(0, sigma2_s)`` and ``g_s ~ N(0, gamma_s)``. The aggregator
 learns ``T = sum e_s`` by a secure sum and subtracts it: ``sum u_s + sum g_s`` remains.
 Noise is drawn in these weighted coordinates because with ``w_s = N_s / N`` every site
-has the same sensitivity there, so unequal sizes need nothing else [privacy.md 2.4].
+has the same sensitivity there, so unequal sizes need nothing else [docs/privacy.md].
 
 Guarantee
 ---------
 The adversary is the aggregator with any coalition of ``n_colluding`` sites; H are the
 other sites. It knows T and the coalition's noise, so it holds ``u_s + e_s + g_s`` for s
 in H and ``sum_H e_s``. With ``hidden_s = sigma2_s / (sigma2_s + gamma_s)`` its view of
-one round is, about site k of sensitivity t_k, exactly mu_k-Gaussian-DP [privacy.md 2.2]
+one round is, about site k of sensitivity t_k, exactly mu_k-GDP [docs/privacy.md]
 
     mu_k^2 = t_k^2 [ (1 - hidden_k) / gamma_k + hidden_k^2 / sum_H hidden_s gamma_s ].
 
@@ -110,7 +110,7 @@ def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
     """Least total noise that keeps every site's promise, at unit sensitivity.
 
     Minimizes ``sum gamma_s``, the variance at the aggregator, over ``gamma`` with
-    ``sigma2 = ratio * gamma`` and ``losses <= mu`` [privacy.md 2.4].
+    ``sigma2 = ratio * gamma`` and ``losses <= mu`` [docs/privacy.md].
 
     Parameters
     ----------

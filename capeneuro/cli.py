@@ -7,7 +7,6 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
-from itertools import groupby
 from pathlib import Path
 
 from tqdm import tqdm
@@ -78,17 +77,27 @@ def ledger(options: argparse.Namespace) -> None:
     if options.action == "key":
         print(book.public_key.hex())
         return
+    if options.action == "verify" and not site.ledger.is_dir():
+        raise ConfigError(
+            f"{options.site_file}: ledger: there is none at {site.ledger} yet; "
+            "check the path, or run a study first"
+        )
     if options.action == "verify":
         print(f"{site.ledger}: {book.verify()} releases, all checksums match")
         return
     entries = [e for e in book.entries() if e["kind"] == "release"]
+    if options.action == "show" and not entries:
+        print(f"{site.ledger}: no releases yet")
+        return
     if options.action == "export":
         print(*EXPORTED, sep="\t")
         for entry in entries:
             print(*(entry.get(column, "") for column in EXPORTED), sep="\t")
         return
-    for key, group in groupby(entries, lambda e: (e["study"], e["query"], e["arm"])):
-        mus = [e["mu"] for e in group]
+    kinds: dict[tuple[str, ...], list[float]] = {}
+    for e in entries:
+        kinds.setdefault((e["study"], e["query"], e["arm"]), []).append(e["mu"])
+    for key, mus in kinds.items():
         print(*key, f"rounds {len(mus)}", f"mu {privacy.compose(mus):.5f}", sep="\t")
     mu = max(book.totals().values(), default=0.0)
     spent = privacy.epsilon_from_mu(mu, site.delta)
@@ -204,9 +213,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(argv)
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     handlers[0].setLevel(logging.WARNING)
-    if options.log is not None:
-        options.log.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(options.log, mode="w"))
+    try:
+        if options.log is not None:
+            options.log.parent.mkdir(parents=True, exist_ok=True)
+            handlers.append(logging.FileHandler(options.log, mode="w"))
+    except OSError as error:
+        print(f"error: --log: {options.log}: {error.strerror}", file=sys.stderr)
+        return 2
     logging.basicConfig(
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
@@ -228,6 +241,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except LedgerUnwritable as error:
         logging.error("error: %s", error)
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        logging.error("error: %s%s", where, error.strerror or error)
+        logging.info("", exc_info=True)
         return 1
     except Exception as error:
         logging.error("error: %s: %s", type(error).__name__, error)

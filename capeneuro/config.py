@@ -9,17 +9,16 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     model_validator,
 )
 
 from capeneuro import cape, explain, privacy
+from capeneuro.explain import ConfigError
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -29,10 +28,6 @@ Range = Annotated[
     tuple[float, float],
     AfterValidator(lambda r: r if r[0] <= r[1] else _fail("must be [low, high]")),
 ]
-
-
-class ConfigError(Exception):
-    """Something in a study file, a site file or the data is wrong; the text says it."""
 
 
 def _fail(rule: str) -> Any:
@@ -137,7 +132,8 @@ class IcaOptions(_Model):
     n_rounds: Annotated[int, Field(ge=1)] = 20
     """Rounds that the budget pays for."""
     clip: Positive = 2.5
-    """Largest norm of one unit's gradient; a public constant."""
+    """Largest norm of one unit's gradient; a public constant. 2.5 suits samples; a
+    person's is near 0.3 R / sqrt(volumes)."""
     tol: Positive = 1e-6
     """Stop when the norm of the released gradient falls below it."""
     max_rounds_exact: Annotated[int, Field(ge=1)] = 500
@@ -322,12 +318,12 @@ class Config(_Model):
 
 def load(path: Path | str) -> Config:
     """Read and check a study file; raise :class:`ConfigError` with all its errors."""
-    return _load(Path(path), Config)
+    return explain.read(Path(path), Config, "study", other="site")
 
 
 def load_site(path: Path | str) -> SiteConfig:
     """Read and check one site file."""
-    return _load(Path(path), SiteConfig)
+    return explain.read(Path(path), SiteConfig, "site", other="study")
 
 
 def load_sites(config: Config) -> dict[str, SiteConfig]:
@@ -357,6 +353,7 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
                 f"{path}: data: a mask computed from private data is not allowed; give "
                 "a public mask in space.mask"
             )
+        _fits(config, path, site)
         if any(site.images == other.images for other in sites.values()):
             raise ConfigError(
                 f"{path}: images: must differ between sites, got {site.images!r} again"
@@ -367,6 +364,19 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
                 "or set noise: rounded in the study"
             )
         sites[site.name] = site
+    for name, site in sites.items():
+        if site.peers is not None and set(site.peers) != set(sites) - {name}:
+            raise ConfigError(
+                f"site {name}: peers: must be the study's other sites "
+                f"({', '.join(sorted(set(sites) - {name}))}), got "
+                f"{', '.join(sorted(site.peers)) or 'none'}"
+            )
+    kinds = {site.data for site in sites.values()}
+    if config.arm in ("cape", "secure_sum") and "private" in kinds and len(kinds) > 1:
+        raise ConfigError(
+            f"study {config.study}: sites: private data must not rely on the noise of "
+            f"open data, got {' and '.join(sorted(kinds))}; separate them"
+        )
     for name in sorted(set(config.budget.site_epsilon) - set(sites)):
         raise ConfigError(
             f"study {config.study}: budget.site_epsilon: must name sites of the study "
@@ -375,29 +385,27 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
     return sites
 
 
+def _fits(config: Config, path: Path, site: SiteConfig) -> None:
+    """Refuse what the site itself would, before another site has spent anything."""
+    if config.arm in ("cape", "secure_sum") and (
+        config.n_colluding < (site.min_colluding or 0)
+    ):
+        raise ConfigError(
+            f"{path}: min_colluding: the study must guard against {site.min_colluding} "
+            f"sites or more, got budget.n_colluding {config.n_colluding}; raise it"
+        )
+    if site.data == "private" and config.budget.relation == "zero-out":
+        raise ConfigError(
+            f"{path}: data: private data need replace-one, got budget.relation "
+            "'zero-out'; it only reproduces figures"
+        )
+    if site.data == "private" and config.ica.update == "gradient-as-printed":
+        raise ConfigError(
+            f"{path}: data: formulas as printed need simulated or public data, got "
+            "'private'; set ica.update to another"
+        )
+
+
 def section(model: BaseModel, *names: str) -> str:
     """Chosen keys as one line of JSON: what a workflow step depends on."""
     return json.dumps(model.model_dump(mode="json", include=set(names)), sort_keys=True)
-
-
-def _load(path: Path, model: type[BaseModel]) -> Any:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: file not found; check the path") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        text = explain.one_line(error)
-        raise ConfigError(f"{path}: not a YAML file: {text}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
-    other = {Config: "ledger", SiteConfig: "sites"}[model]
-    if other in content:
-        kinds = ("a study", "a site") if model is Config else ("a site", "a study")
-        raise ConfigError(f"{path}: must be {kinds[0]} file, this is {kinds[1]} file")
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        lines = explain.all_errors(error, model)
-        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None

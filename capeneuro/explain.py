@@ -1,14 +1,77 @@
-"""Errors of a file, one line each: where, which rule, the value, the remedy."""
+"""Files as models, and their errors, one line each: where, rule, value, remedy."""
 
 import difflib
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 
-def all_errors(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Describe every error that a model found, naming the nearest known key."""
-    return [_explain(e, model) for e in error.errors(include_url=False)]
+class ConfigError(Exception):
+    """Something in a study file, a site file or the data is wrong; the text says it."""
+
+
+class RepeatedKey(Exception):
+    """A key stands twice in one block; YAML would take the last one silently."""
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Read YAML as ``safe_load`` does, but refuse repeated keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        """Build one block."""
+        keys = [key.value for key, _ in node.value if key.tag != _MERGE]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise RepeatedKey(
+                    f"{key}: stands {keys.count(key)} times in the block from line "
+                    f"{line}; keep one"
+                )
+        return super().construct_mapping(node, deep)
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+# A key that only one kind of file has.
+MARKS = {"study": "sites", "site": "ledger"}
+
+
+def read(path: Path, model: type[BaseModel], kind: str, other: str) -> Any:
+    """Read a YAML file as a model.
+
+    Parameters
+    ----------
+    path, model
+        The file, and what it must be.
+    kind, other
+        What it is called, and what it is mistaken for.
+
+    Raises
+    ------
+    ConfigError
+        With all its errors, naming the nearest known keys.
+    """
+    try:
+        content = yaml.load(path.read_text(), UniqueKeys)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: file not found; check the path") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except RepeatedKey as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(f"{path}: not a YAML file: {text}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
+    if MARKS[other] in content:
+        raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        lines = [_explain(e, model) for e in error.errors(include_url=False)]
+        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
 
 
 def _explain(error: Any, model: type[BaseModel]) -> str:
@@ -52,8 +115,3 @@ def _models(annotation: Any) -> list[Any]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [m for a in getattr(annotation, "__args__", ()) for m in _models(a)]
-
-
-def one_line(error: Exception) -> str:
-    """Text of an error without line breaks."""
-    return " ".join(str(error).split())

@@ -52,16 +52,17 @@ def plan(
     if design is None:
         return
     rows = planner.advice(design, promise)
-    print(f"\n{'':28} NGI    from    to      PCA noise  ICA noise  energy kept")
+    print(f"\n{'':52} NGI    from    to      PCA noise  ICA noise  energy kept")
     for name, at in rows:
         print(
-            f"{name:28} {at.ngi:.3f}  {at.low:.3f}   {at.high:.3f}   "
+            f"{name:52} {at.ngi:.3f}  {at.low:.3f}   {at.high:.3f}   "
             f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:.3f}"
         )
     _, at = rows[0]
     print(
         f"\nNGI is 0 if perfect; without privacy {at.ngi_exact:.3f}, by chance "
-        f"{at.chance:.3f}. Noise is over signal.\n{planner.CAVEAT}"
+        f"{at.chance:.3f}. Noise is over the stage's signal: above 1 it is refused.\n"
+        f"{planner.CAVEAT}"
     )
     header = ["design", *vars(at)]
     table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)

@@ -14,6 +14,7 @@ The identical request gets the identical bytes and costs nothing, so a killed st
 resumes by asking again; any other request is a new release with fresh noise.
 """
 
+import errno
 import fcntl
 import hashlib
 import hmac
@@ -250,9 +251,11 @@ class Ledger:
         try:
             yield
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            remedy = "make room" if full else "make it a folder you may write"
             raise LedgerUnwritable(
                 f"{self.folder}: ledger cannot be written: {error.strerror or error}; "
-                "nothing was released; make room and run the same command again"
+                f"nothing was released; {remedy} and run the same command again"
             ) from error
 
     @contextmanager
@@ -281,7 +284,7 @@ class Ledger:
                 f.seek(-len(torn), os.SEEK_END)
                 f.truncate()
         for line in lines:
-            self._book(_parse(line, len(self._entries) + 1))
+            self._book(_parse(line, f"{path}, line {len(self._entries) + 1}"))
             self._offset += len(line) + 1
 
     def _restore(self) -> None:
@@ -331,7 +334,7 @@ class Ledger:
             self._squares[cohort] += entry["mu"] ** 2
 
 
-def _parse(line: bytes, number: int) -> dict[str, Any]:
+def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
         if record["check"] == _checksum(record["entry"]):
@@ -339,8 +342,8 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     raise LedgerDamaged(
-        f"ledger line {number} does not match its checksum; restore the file from a "
-        "backup, nothing is released until then"
+        f"{where} does not match its checksum; restore the file from a backup, nothing "
+        "is released until then"
     )
 
 
@@ -363,7 +366,7 @@ def _secret(path: Path) -> bytes:
         _sync_folder(path.parent)
     secret = path.read_bytes()
     if len(secret) != 32:
-        raise LedgerDamaged(f"{path.name} is not 32 bytes long; restore a backup")
+        raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
     return secret
 
 

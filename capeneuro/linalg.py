@@ -2,7 +2,7 @@
 
 Packing is isometric: the Euclidean norm of the packed vector is the Frobenius norm
 of the matrix, so iid noise in packed coordinates is what the sensitivities of
-``queries`` assume, and every entry travels once [privacy.md 4, svec].
+``queries`` assume, and every entry travels once [docs/privacy.md].
 """
 
 import numpy as np

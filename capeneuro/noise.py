@@ -2,8 +2,8 @@
 
 The adversary of differential privacy knows all data but one record, so it sees raw
 noise: a generator whose state can be recovered from its output is not enough, and
-NumPy's are not cryptographic [privacy.md 7]. Each call takes a fresh key from the
-operating system, stretches it with AES-256 in counter mode and forgets it.
+NumPy's are not cryptographic [docs/threat-model.md]. Each call takes a fresh key from
+the operating system, stretches it with AES-256 in counter mode and forgets it.
 """
 
 import os

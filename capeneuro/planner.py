@@ -170,7 +170,7 @@ def predict(design: Design, promise: Budget) -> Prediction:
 
     def noise(query: str, bound: float, share: float) -> float:
         t = QUERIES[query].sensitivity(n_units, promise.relation, {"clip": bound})
-        return over * float(t) / (_mu(promise) * share**0.5)
+        return over * float(t) / (promise.mu * share**0.5)
 
     noise_pca = noise("second_moment", 1.0, design.pca_share)
     noise_ica = noise("infomax_skew", clip, (1 - design.pca_share) / J)
@@ -255,7 +255,8 @@ def _enough(design: Design, promise: Budget) -> tuple[str, Prediction]:
         at = predict(tuned, promise)
         if at.ngi <= GOOD * at.chance:
             break
-    return f"{larger.n_subjects} people, all tuned", at
+    settings = f"PCA share {tuned.pca_share:g}, {tuned.n_rounds} rounds, fair clip"
+    return f"{larger.n_subjects} people, {settings}", at
 
 
 def _saturate(x: float, chance: float) -> float:
@@ -263,8 +264,3 @@ def _saturate(x: float, chance: float) -> float:
 
 
 _chance = lru_cache(metrics.chance_gain_index)
-
-
-@lru_cache
-def _mu(promise: Budget) -> float:
-    return promise.mu

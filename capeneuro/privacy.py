@@ -113,7 +113,7 @@ def rdp_epsilon(mu: float, delta: float) -> float:
     """Epsilon of the papers' moments accountant, best order in closed form.
 
     ``alpha(t) = t (t + 1) mu^2 / 2`` gives ``mu^2/2 + mu sqrt(2 log(1/delta))``
-    [privacy.md 3.3].
+    [docs/privacy.md].
 
     # Differs from thesis 6.3.2: the printed log-moment is not 0 at t = 0.
     """

@@ -9,7 +9,7 @@ first columns of the subjects in it. With ``unit = "sample"`` every column contr
 with ``unit = "subject"`` the mean over a subject's columns does, clipped per subject.
 
 Sensitivities are L2 on the packed vector, which is Frobenius on the matrix, for public
-numbers of units n [privacy.md 4, 5]:
+numbers of units n [docs/privacy.md]:
 
 =====================  ===============  ===========
 contribution           replace-one      zero-out

@@ -53,9 +53,9 @@ def write_beside(config: Config, sites: dict[str, SiteConfig], folder: Path) -> 
     }
     files.write_json(folder / "dataset_description.json", description)
     ignored = (
-        "group_*\nprivacy.json\nscores.tsv\nreport.html\nconfig.yaml\nreference/\n"
+        "group_* privacy.json scores.tsv report.html config.yaml plan.* reference/"
     )
-    files.write_text(folder / ".bidsignore", ignored)
+    files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
 
 
 def shareable(config: Config) -> dict[str, Any]:

@@ -13,7 +13,7 @@ Real numbers enter as multiples of a grid ``h``, a power of two near
 ``2^-20 sqrt(gamma)`` of the smallest noise. Rounded noise: noise first, then one
 rounding, so that the rounding is post-processing of a released value. Exact noise is
 discrete, so the statistic is rounded before, on a grid fine enough that the clip's own
-safety covers it [privacy.md 6.2].
+safety covers it [docs/threat-model.md].
 """
 
 import math

@@ -248,7 +248,7 @@ class Site:
     def _on_grid(
         self, u: np.ndarray, variance: float, h: float, message: Message, which: str
     ) -> np.ndarray:
-        """Statistic with noise of a variance as ring integers [privacy.md 6.2]."""
+        """Statistic with noise as ring integers [docs/threat-model.md]."""
         n_sites = len(message["roster"])
         if message["noise"] == "exact":
             k = noise.discrete_normal(u.size, np.sqrt(variance) / h)

@@ -269,19 +269,29 @@ def _spent_before(
             "set budget.unit: subject"
         )
     book = open_ledger(site)
+    entries = book.entries()
+    if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
+        raise BudgetExceeded(
+            f"site {name}: unit: earlier releases per sample cannot be counted per "
+            "subject; keep the ceiling's unit, or start a ledger for other people"
+        )
     own = [
         entry["request"]
-        for entry in book.entries()
+        for entry in entries
         if (entry.get("study"), entry.get("roster")) == same
     ]
     spent = max(book.totals(without=own).values(), default=0.0)
     before = privacy.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
-    if not book.ceiling.admits(privacy.compose([spent, promise.mu])):
+    total = privacy.compose([spent, promise.mu])
+    if not book.ceiling.admits(total):
+        own_promise = study.budget.site_epsilon
+        after = privacy.epsilon_from_mu(total, site.delta)
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
             f"{site.delta:g}; this study's {promise.epsilon:g} with the "
-            f"{before:.4g} spent before exceeds it; lower budget.epsilon"
+            f"{before:.4g} spent before makes {after:.4g}; lower "
+            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
         )
     return before
 

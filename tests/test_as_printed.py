@@ -9,7 +9,7 @@ import pytest
 from capeneuro import as_printed, cape, privacy
 
 # S, S_C, sigma_z^2 of (3.4), exact mu^2, epsilon by the printed relation, exact
-# epsilon, at Delta = tau and delta = 1e-5 [privacy.md 1.3].
+# epsilon, at Delta = tau and delta = 1e-5 [docs/privacy.md].
 SYMMETRIC = """
 2 0 1.33333 1.33333 5.7786 5.1748
 3 0 1.25000 1.50000 5.5746 5.5448
@@ -25,7 +25,7 @@ SYMMETRIC = """
 50 16 1.07534 2.42215 5.1285 7.3699
 100 33 1.04085 2.46786 5.0370 7.4531
 """
-# Printed minus exact epsilon at delta = 1e-5; negative is unsafe [privacy.md 1.3].
+# Printed minus exact epsilon at delta = 1e-5; negative is unsafe [docs/privacy.md].
 RATIOS = [0.05, 0.1, 0.2, 0.5, 1, 2]
 EXCESS = {
     (3, 0): [0.049, 0.076, 0.109, 0.129, 0.030, -0.472],
@@ -34,14 +34,14 @@ EXCESS = {
     (10, 3): [0.007, -0.014, -0.086, -0.432, -1.285, -3.803],
     (20, 6): [-0.013, -0.056, -0.173, -0.669, -1.823, -5.126],
 }
-# J, mu_G, mu_h, mu_PCA, delta, Theorem 6.1, exact epsilon [privacy.md 3.4].
+# J, mu_G, mu_h, mu_PCA, delta, Theorem 6.1, exact epsilon [docs/privacy.md].
 STUDIES = [
     (50, 0.05, 0.05, 0.1, 1e-5, 26.80, 2.0372344),
     (200, 0.05, 0.02, 0.2, 1e-5, 112.1, 3.3261378),
     (100, 0.2, 0.1, 0.5, 1e-5, 222.3, 11.8352813),
     (1000, 0.01, 0.01, 0.1, 1e-6, 124.6, 2.0485162),
 ]
-# Delta, sigma, J, epsilon of 6.3.2, exact epsilon at delta = 1e-5 [privacy.md 3.3].
+# Delta, sigma, J, epsilon of 6.3.2, exact epsilon at delta = 1e-5 [docs/privacy.md].
 MOMENTS = [
     (0.01, math.sqrt(1e-3), 1, 0.505, 1.199),
     (1, 0.5, 1, 6.65, 9.997),
@@ -50,7 +50,7 @@ MOMENTS = [
     (1, 4, 100, 176.4, 13.21),
 ]
 COMPLEX = [(0.01, 0.0316, 10), (0.01, math.sqrt(1e-3), 100), (1, 0.5, 100)]
-# N_s, epsilon_s, weights by size or equal, printed sigma_s^2 [privacy.md 2.3].
+# N_s, epsilon_s, weights by size or equal, printed sigma_s^2 [docs/privacy.md].
 INFEASIBLE = [
     ("500 200 100 50", "1 1 1 1", "equal", "-0.00205 -0.00107 0.00245 0.01653"),
     ("500 200 100 50", "1 1 1 2", "size", "0.00011 0.00066 0.00264 -0.00352"),
@@ -223,7 +223,7 @@ def test_rdp_gives_the_reference():
 
 
 def test_rdp_of_the_thesis_is_off_both_ways():
-    # 100 rounds of 4 sites, epsilon_i = .5, delta_i = 1e-2 [privacy.md 3.3].
+    # 100 rounds of 4 sites, epsilon_i = .5, delta_i = 1e-2 [docs/privacy.md].
     S, J, delta, tau = 4, 100, 1e-5, as_printed.classic_tau(1, 0.5, 1e-2)
     mu = math.sqrt(2 * J) / tau
     seen = [privacy.epsilon_from_mu(mu, delta)] + [
@@ -303,7 +303,7 @@ def _assert_solves_the_printed_system(w, tau2, pool, sigma2, tau2_g):
 
 
 def _exact_unequal_mu(N, w, sigma2, gamma, honest) -> float:
-    """Mu of the first honest site by the view's covariance [privacy.md 2.1]."""
+    """Mu of the first honest site by the view's covariance [docs/privacy.md]."""
     h = list(honest)
     cross = (w * sigma2)[h]
     view = np.diag(np.append((sigma2 + gamma)[h], np.sum((w**2 * sigma2)[h])))

@@ -273,7 +273,7 @@ def masks_with_the_last_site_only(monkeypatch):
 
 
 def thesis_loss(monkeypatch):
-    """Losses by thesis (3.4) at S = 10, S_C = 3; tau^2 is sigma2 [privacy.md 1.3]."""
+    """Losses by thesis (3.4) at S = 10, S_C = 3; tau^2 is sigma2 [docs/privacy.md]."""
 
     def losses(sensitivity, sigma2, gamma, n_colluding):
         return sensitivity * np.sqrt(1.29557 / np.asarray(sigma2))

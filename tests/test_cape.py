@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from capeneuro import cape, privacy
 from capeneuro.rules import EXACT_ARMS, Arm
 
-# Delta = tau, the papers' split [privacy.md 11].
+# Delta = tau, the papers' split [docs/privacy.md].
 PAPERS_SPLIT = """
 2 0 4/3; 2 1 2; 3 0 3/2; 3 2 3; 4 0 8/5; 4 1 28/15; 4 3 4; 5 0 5/3; 5 1 15/8; 5 4 5;
 6 0 12/7; 6 1 66/35; 6 5 6; 8 0 16/9; 8 2 56/27; 8 7 8; 10 0 20/11; 10 3 170/77;
@@ -32,7 +32,7 @@ NOISES = [
     (Fraction(0), Fraction(2)),
 ]
 # w, Delta, sigma^2, gamma per site in unweighted coordinates, and mu by honest sites
-# [privacy.md 11, dp_reference.json].
+# [docs/privacy.md].
 WEIGHTS = np.array([500, 200, 100, 50]) / 850
 DELTA = 1 / np.array([500, 200, 100, 50])
 SIGMA2, GAMMA = np.array([1e-4, 6e-4, 2e-3, 9e-3]), np.array([3e-5, 1e-4, 6e-4, 2e-3])
@@ -183,7 +183,7 @@ def test_weighted_reference_values(honest, expected):
 
 
 def test_a_person_at_two_sites_loses_at_most_the_sum():
-    # S = 4, S_C = 1 and the papers' split: 3.14 times mu^2 of one [privacy.md 5].
+    # S = 4, S_C = 1 and the papers' split: 3.14 times mu^2 of one [docs/privacy.md].
     one, two = (
         cape.mu_of_view(moved, np.ones(3), np.full(3, 0.25))
         for moved in ([1, 0, 0], [1, 1, 0])
@@ -195,7 +195,7 @@ def test_a_person_at_two_sites_loses_at_most_the_sum():
 
 
 def test_no_ratio_of_variances_spoils_the_loss():
-    # numpy.linalg.solve calls this covariance singular [privacy.md 2.2].
+    # numpy.linalg.solve calls this covariance singular [docs/privacy.md].
     mu = cape.losses(1.0, np.full(4, 4e18), np.ones(4), 0)
     assert mu == pytest.approx(0.5, rel=1e-15)
 
@@ -274,7 +274,7 @@ def test_equal_promises_have_the_closed_form(ratio, n_sites):
     ],
 )
 def test_worked_calibrations(S, S_C, ratio, expected):
-    # epsilon 1 at delta 1e-5 [privacy.md 1.4].
+    # epsilon 1 at delta 1e-5 [docs/privacy.md].
     gamma = cape.calibrate(np.full(S, 0.26805112321129422), ratio, S_C)
     assert gamma == pytest.approx(expected, rel=1e-6)
 
@@ -293,7 +293,7 @@ def test_worked_calibrations(S, S_C, ratio, expected):
     ],
 )
 def test_worked_unequal_sites(epsilons, ratio, S_C, variance, gamma):
-    # N = (500, 200, 100, 50), w = N_s / N, delta 1e-5 [privacy.md 2.4].
+    # N = (500, 200, 100, 50), w = N_s / N, delta 1e-5 [docs/privacy.md].
     mu = [privacy.mu_from_epsilon(e, 1e-5) for e in epsilons]
     beta = cape.calibrate(mu, ratio, S_C) / 850**2
     assert beta.sum() == pytest.approx(variance, rel=1e-6)

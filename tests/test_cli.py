@@ -334,7 +334,7 @@ DATA_MISTAKES = {
     "ledger damaged": (
         lambda: _damage_ledger(),
         ("ledger", "verify", "site-1.yaml"),
-        ["ledger line 1", "checksum", "backup"],
+        ["ledger.jsonl, line 1", "checksum", "backup"],
     ),
 }
 
@@ -540,6 +540,49 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert "1 of 3 sites colluding" in text
     assert "ica: 3 rounds" in text
     assert len(re.findall(r"site-\d: ceiling 50, spent before 0", text)) == 3
+
+
+def test_a_site_that_would_refuse_says_so_before_anyone_spends(tiny, capsys):
+    edit(SITE, "min_colluding", 2)
+    words = [SITE, "min_colluding", "2", "budget.n_colluding 1"]
+    assert_refused(capsys, ("check", STUDY), words)
+    edit(SITE, "min_colluding", 0)
+    edit(SITE, "peers", {"site-0": "0" * 64})
+    assert_refused(capsys, ("check", STUDY), ["site-1", "peers", "site-0, site-2"])
+
+
+def test_private_data_are_not_mixed_with_open_data(tiny, capsys):
+    edit(SITE, "data", "private")
+    edit(STUDY, "score", {})
+    edit(STUDY, "space.mask", "data/mask.nii.gz")
+    words = ["sites", "private and simulated"]
+    assert_refused(capsys, ("check", STUDY), words)
+
+
+def test_a_key_that_stands_twice_is_refused(tiny, capsys):
+    text = Path(STUDY).read_text()
+    Path(STUDY).write_text(text + "n_components: 2\n")
+    assert_refused(capsys, ("check", STUDY), [STUDY, "n_components", "2 times"])
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tiny, capsys):
+    assert command("check", STUDY, "--log", f"{STUDY}/x") == 2
+    assert capsys.readouterr().err.startswith("error: --log: config.yaml/x: ")
+
+
+def test_a_ledger_that_is_not_there_is_not_a_clean_one(tiny, capsys):
+    assert command("ledger", "show", SITE) == 0
+    assert "no releases yet" in capsys.readouterr().out
+    assert_refused(capsys, ("ledger", "verify", SITE), [SITE, "ledger", "check the"])
+
+
+def test_a_subject_ceiling_over_sample_releases_is_refused_in_the_plan(tiny, capsys):
+    edit(STUDY, "budget.unit", "sample")
+    run_steps("validate", "prepare", "pca")
+    edit(STUDY, "budget.unit", "subject")
+    edit(SITE, "unit", "subject")
+    words = ["site-1", "unit", "cannot be counted per subject"]
+    assert_refused(capsys, ("plan", STUDY), words, status=3)
 
 
 EXPECTED = ("--people", "3000", "--volumes", "100", "--features", "60")

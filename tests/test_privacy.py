@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capeneuro import privacy
 
-# Computed with mpmath, 40 digits [privacy.md 11, dp_reference.json].
+# Computed with mpmath, 40 digits [docs/privacy.md].
 DELTA_OF_EPS_MU = """
 0.0 0.1 0.039877611676744923
 0.5 0.1 6.8565824558387266e-9
@@ -80,7 +80,7 @@ MU_OF_EPS_DELTA = """
 8.0 1e-5 1.6660305978457182
 8.0 1e-6 1.5315451175661451
 """
-# The list of releases and its exact epsilon [privacy.md 3.4].
+# The list of releases and its exact epsilon [docs/privacy.md].
 STUDIES = [
     ([0.05] * 50 + [0.05] * 50 + [0.1], 1e-5, 2.0372344),
     ([0.05] * 200 + [0.02] * 200 + [0.2], 1e-5, 3.3261378),
@@ -153,7 +153,7 @@ def test_reported_epsilon_never_understates(mu, delta):
 
 
 def test_log_delta_does_not_lose_the_tail():
-    # The naive difference of distribution functions is nan here [privacy.md 3.1].
+    # The naive difference of distribution functions is nan here [docs/privacy.md].
     assert math.exp(privacy.log_delta(745, 30)) == pytest.approx(3.0368e-23, rel=1e-4)
 
 
@@ -175,7 +175,7 @@ def test_studies_have_the_reference_epsilon(mus, delta, expected):
 @pytest.mark.parametrize(("mus", "delta", "expected"), STUDIES)
 def test_pld_accountant_agrees_from_above(mus, delta, expected):
     # Merged to one event: every distinct multiplier costs a convolution. The default
-    # relation with our mu inside: REPLACE_ONE doubles it again [privacy.md 3.4].
+    # relation with our mu inside: REPLACE_ONE doubles it again [docs/privacy.md].
     mu = privacy.compose(mus)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu))
