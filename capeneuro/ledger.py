@@ -151,6 +151,8 @@ class Ledger:
         head = {"kind": "release", "request": request, "cohort": cohort}
         entry = {**head, "reply": hashlib.sha256(reply).hexdigest(), **entry}
         json.dumps(entry)  # what is no line must not become a file
+        if not entry["mu"] >= 0:
+            raise ValueError(f"a charge must not be negative, got mu {entry['mu']}")
         self._create()
         with self._locked():
             # Privacy: one request has one answer; two would share their masks.

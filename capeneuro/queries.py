@@ -44,6 +44,8 @@ RANGE = (1e-12, 1e12)
 LARGEST_WEIGHT = 1e6
 # Columns of one pass: a block of this size and its scores stay in the cache.
 BLOCK = 8192
+# Columns of one second moment in float32.
+GRAM_BLOCK = 4096
 # Columns that are summed in float32 before float64 takes over.
 CHUNK = 256
 
@@ -164,8 +166,15 @@ def _second_moment(
 
 
 def _gram(X: np.ndarray) -> np.ndarray:
-    """X X' as float64, by the symmetric rank-k kernel in float32."""
-    half = ssyrk(1.0, X.T, trans=1, lower=0).astype(np.float64)
+    """X X' as float64, by the symmetric rank-k kernel in float32.
+
+    Privacy: sums of many samples in float32 would move by more than one sample's clip;
+    within :data:`GRAM_BLOCK` columns CLIP_SAFETY covers the rounding.
+    """
+    half = np.zeros((len(X),) * 2)
+    for first in range(0, X.shape[1], GRAM_BLOCK):
+        block = X[:, first : first + GRAM_BLOCK]
+        half += ssyrk(1.0, block.T, trans=1, lower=0)
     return half + np.triu(half, 1).T
 
 

@@ -120,7 +120,7 @@ class Site:
         Nothing leaves but the acknowledgment.
         """
         V = message["matrix"].astype("f4")
-        if V.shape[1] != self._n_features():
+        if V.ndim != 2 or V.shape[1] != self._n_features():
             raise Refused("matrix does not fit the features")
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [

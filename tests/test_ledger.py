@@ -292,6 +292,13 @@ def test_no_subject_id_is_written(ledger):
     assert ledger.pseudonym(subjects[0]).encode() in written
 
 
+@pytest.mark.parametrize("mu", [-0.1, float("nan")])
+def test_no_charge_gives_budget_back(either, mu):
+    with pytest.raises(ValueError, match="negative"):
+        either.charge(_request(0), ["a"], {"mu": mu}, b"x")
+    assert either.totals() == {}
+
+
 def test_an_entry_that_is_no_json_does_not_break_the_ledger(ledger):
     with pytest.raises(TypeError):
         ledger.charge(_request(0), ["a"], {**HALF, "study": np.zeros(1)}, b"x")

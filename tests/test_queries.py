@@ -262,3 +262,24 @@ def test_weights_of_another_type_are_not_admitted(dtype):
     query = QUERIES["infomax_skew"]
     assert not query.admits({"W": W, "clip": 1.0}, D)
     assert query.admits({"W": np.eye(D), "clip": 1.0}, D)
+
+
+def test_many_volumes_of_one_person_do_not_swallow_one(rng):
+    # Many equal samples just below a power of two: float32 rounds what is added last.
+    n, query = 100_000, QUERIES["second_moment"]
+    claimed = query.sensitivity(1, "replace-one", {"clip": 1.0})
+    worst = 0.0
+    for _ in range(40):
+        big = int(n * rng.uniform(0.2, 0.95))
+        target = 2.0 ** np.floor(np.log2(big))
+        X = np.zeros((2, n), dtype="f4")
+        X[0, :big] = np.sqrt((target - rng.uniform(-1, 1)) / big)
+        X[0, big:] = np.sqrt(target * 2.0**-24 * rng.choice([0.5, 1, 2, 4]))
+        totals = []
+        for sample in ((1, 0), (0, 1)):
+            X[:, 0] = sample
+            totals.append(
+                query.total(X, START, "sample", norm_bound=1.0, clip=1.0).copy()
+            )
+        worst = max(worst, np.linalg.norm(totals[0] - totals[1]) / claimed)
+    assert worst <= 1

@@ -409,6 +409,23 @@ def test_made_up_sites_do_not_thin_the_noise(tmp_path, rng):
     assert reply == {"error": REFUSED, "rule": "sites that were not agreed on"}
 
 
+@pytest.mark.parametrize(
+    ("arm", "changes"),
+    [
+        ("conventional", {"variances": {"site0": 400.0, "site1": 1e-19}}),
+        ("cape", {"variances": {"site0": 400.0, "site1": 1e-18}, "noise_ratio": 0.0}),
+        ("cape", {"variances": {"site0": 1e-10, "site1": 1e6}, "noise_ratio": 1.5e22}),
+    ],
+    ids=["another's tiny noise", "the same in cape", "a ratio beyond doubles"],
+)
+def test_no_variance_shows_the_lattice_of_doubles(tmp_path, rng, arm, changes):
+    # The grid follows the smallest noise; values far above it would leave unrounded.
+    sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private", ceiling=budget(1.0))
+    reply = _ask(sites, arm=arm, n_colluding=0, **changes)
+    assert reply == {"error": REFUSED, "rule": RANGE}
+    assert _spent(sites["site0"]) == 0
+
+
 def test_a_pinned_key_must_be_the_one_that_was_agreed(tmp_path, rng):
     sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private")
     facts = sites["site1"].describe({"unit": "subject"})
