@@ -32,9 +32,11 @@ GRID_BITS = 20
 ROUNDING_BITS = 12
 LARGEST = 2.0**62
 # Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
-# doubles of the noise, and 2^13 of the zero-sum noise, which it adds to.
-FINEST = 2.0**27
-FINEST_ZERO_SUM = 2.0**34
+# doubles of the noise, and 2^14 of the zero-sum noise, which it adds to.
+FINEST = 2.0**28
+FINEST_ZERO_SUM = 2.0**36
+# So far apart may the deviations of the sites' noises be, on any grid of 2^-21 or more.
+LARGEST_SPREAD = FINEST / 2.0 ** (GRID_BITS + 1)
 
 
 class OutOfRange(ValueError):

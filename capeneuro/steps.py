@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from capeneuro import __version__, files, io, metrics, privacy
+from capeneuro import __version__, cape, files, io, metrics, privacy, secagg
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.federation import InProcess
@@ -256,6 +256,16 @@ def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     """
     if study.arm == "non-private":
         return {}
+    factors = [study.mu_factors.get(name, 1.0) for name in sites]
+    ratio = study.pca.noise_ratio_per_site * len(sites)
+    gamma = cape.arm_variances(study.arm, factors, ratio, study.n_colluding)
+    apart = float(np.sqrt(gamma.max() / gamma.min()))
+    if study.noise == "rounded" and apart > secagg.LARGEST_SPREAD:
+        raise ConfigError(
+            f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
+            f"within a factor of {secagg.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            "cannot hold them; set noise: exact, or bring the promises closer"
+        )
     same = (study.identity, _roster(study, sites))
     return {name: _spent_before(study, name, sites[name], same) for name in sites}
 

@@ -695,6 +695,14 @@ def test_sites_may_promise_different_epsilons(tiny, capsys):
     assert spent > 1.2
 
 
+def test_promises_too_far_apart_for_one_grid_are_refused(tiny, capsys):
+    edit(STUDY, "budget.site_epsilon", {"site-1": 0.01})
+    words = ["budget.site_epsilon", "factor of 128", "noise: exact"]
+    assert_refused(capsys, ("plan", STUDY), words)
+    edit(STUDY, "budget.site_epsilon", {"site-1": 0.04})
+    run_steps("validate", "prepare", "pca")
+
+
 def test_a_promise_for_an_unknown_site_is_refused(tiny, capsys):
     edit(STUDY, "budget.site_epsilon", {"site-9": 1.0})
     words = ["budget.site_epsilon", "site-9", "site-0, site-1, site-2"]
