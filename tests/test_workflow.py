@@ -175,7 +175,9 @@ def test_a_killed_run_resumes_without_a_second_charge(study, changed):
     edit(changed, ica__n_rounds=120, study="killed")
     planned = run(study, "capeneuro", "plan", "config/config.yaml", "--force")
     assert planned.returncode == 0
-    shutil.copytree(study / "results/demo", study / "results/killed")
+    shutil.copytree(
+        study / "results/demo", study / "results/killed", dirs_exist_ok=True
+    )
     for site in ("demo-1", "demo-2"):
         shutil.copytree(
             study / f"private/{site}/demo", study / f"private/{site}/killed"
