@@ -179,10 +179,8 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         view += seen
     mus = [e["mu"] for e in ledgers[0].entries() if e["kind"] == "release"]
     if case.arm == "pooled":  # its curator is trusted; the promise is for the answers
-        view, mus = (
-            answers,
-            [r["sites"]["s0"]["mu"]["output"] for r in mechanism.releases],
-        )
+        losses = (r["sites"]["s0"]["mu"] for r in mechanism.releases)
+        view, mus = answers, [mu["output"] for mu in losses]
     recorded = [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
     return *map(np.concatenate, (view, answers, recorded)), privacy.compose(mus)
 

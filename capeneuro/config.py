@@ -387,12 +387,13 @@ def load_sites(config: Config) -> dict[str, SiteConfig]:
 
 def _fits(config: Config, path: Path, site: SiteConfig) -> None:
     """Refuse what the site itself would, before another site has spent anything."""
-    if config.arm in ("cape", "secure_sum") and (
-        config.n_colluding < (site.min_colluding or 0)
-    ):
+    least = site.min_colluding
+    if least is None:
+        least = privacy.default_n_colluding(len(config.sites))
+    if config.arm in ("cape", "secure_sum") and config.n_colluding < least:
         raise ConfigError(
-            f"{path}: min_colluding: the study must guard against {site.min_colluding} "
-            f"sites or more, got budget.n_colluding {config.n_colluding}; raise it"
+            f"{path}: min_colluding: the study must guard against {least} sites or "
+            f"more, got budget.n_colluding {config.n_colluding}; raise it"
         )
     if site.data == "private" and config.budget.relation == "zero-out":
         raise ConfigError(

@@ -281,10 +281,10 @@ def thesis_loss(monkeypatch):
     monkeypatch.setattr(cape, "losses", losses)
 
 
-def ledger_charges_half(monkeypatch):
+def ledger_charges_a_quarter(monkeypatch):
     entry = Site._entry
-    halved = lambda *args: {**entry(*args), "mu": entry(*args)["mu"] / 2}  # noqa: E731
-    monkeypatch.setattr(Site, "_entry", halved)
+    less = lambda *args: {**entry(*args), "mu": entry(*args)["mu"] / 4}  # noqa: E731
+    monkeypatch.setattr(Site, "_entry", less)
 
 
 LOCAL = {"arm": "local"}
@@ -304,7 +304,7 @@ PLANTED = {
     "no clip, skew": (no_clip, LOCAL | FEW | SKEW),
     "half noise": (half_noise, LOCAL | MANY),
     "half sensitivity": (half_sensitivity, LOCAL | MANY),
-    "half charge": (ledger_charges_half, LOCAL | MANY),
+    "quarter charge": (ledger_charges_a_quarter, LOCAL | MANY),
     "symmetric noise": (symmetric_noise, LOCAL | FEW | GRADIENT),
     "one entry without noise": (one_entry_without_noise, LOCAL | FEW),
     "one g for all rounds": (partial(reused, "g"), FEW),
@@ -333,7 +333,7 @@ MORE_PLANTED = {
     "half sensitivity, cape": (half_sensitivity, ONE_COLLUDES | MANY),
     "thesis (3.3)": (
         thesis_loss,
-        {**SKEW, "mu": 3.0, "n_pairs": 2500, "n_sites": 10, "n_colluding": 3}
+        {**SKEW, "mu": 3.0, "n_pairs": 4000, "n_sites": 10, "n_colluding": 3}
         | {"n_rounds": 1, "noise_ratio": 10.0},
     ),
 }
