@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from capeneuro import __version__, cape, files, io, metrics, privacy, secagg
+from capeneuro import __version__, cape, files, io, metrics, privacy, ring
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.federation import InProcess
@@ -22,6 +22,7 @@ from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
+from capeneuro.rounds import Checkpoint
 from capeneuro.rules import Limits
 from capeneuro.site import Site, digest
 
@@ -258,12 +259,13 @@ def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
         return {}
     factors = [study.mu_factors.get(name, 1.0) for name in sites]
     ratio = study.pca.noise_ratio_per_site * len(sites)
-    gamma = cape.arm_variances(study.arm, factors, ratio, study.n_colluding)
+    missing = study.n_colluding, len(sites) - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
     apart = float(np.sqrt(gamma.max() / gamma.min()))
-    if study.noise == "rounded" and apart > secagg.LARGEST_SPREAD:
+    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
         raise ConfigError(
             f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
-            f"within a factor of {secagg.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
             "cannot hold them; set noise: exact, or bring the promises closer"
         )
     same = (study.identity, _roster(study, sites))
@@ -338,6 +340,9 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         study.pca.noise_ratio_per_site * len(study.sites),
         study.mu_factors,
         study.noise,
+        study.budget.consistency,
+        {"pca": 1, "ica": study.ica.n_rounds}[stage],
+        Checkpoint(Path("private") / "_aggregator" / study.study),
     )
 
 
@@ -367,7 +372,8 @@ def _members(study: Config, sites: Sites) -> dict[str, Site]:
         pins = dict.fromkeys(sites, None)
         if site.peers is not None:
             pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-        limits = Limits(site.data, site.min_noise_multiplier, colluding, pins)
+        agreed = (pins, study.identity, study.promise_of(name))
+        limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
         ledger = open_ledger(site)
         members[name] = Site(
             name, people, people.n_samples, ledger, limits, people.digest, site.seed
