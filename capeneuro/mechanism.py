@@ -99,8 +99,8 @@ class Mechanism:
             enough = len(replies.ok) >= len(names) - self.budget.n_dropout(len(names))
             if not enough or set(names) - set(roster):
                 raise RoundFailed(replies.lost)
-            if roster != known:
-                self.checkpoint.write(key, roster)
+            if roster != known and self.budget.n_dropout(len(names)):
+                self.checkpoint.write(key, roster)  # for when one of them is away
             self.roster.update({name: roster[name] for name in names})
         return self.roster
 
