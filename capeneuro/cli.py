@@ -14,8 +14,7 @@ from tqdm import tqdm
 from capeneuro import __version__, config, files, forecast, privacy, scaffold, steps
 from capeneuro import audit as canaries
 from capeneuro.config import ConfigError
-from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
-from capeneuro.mechanism import RoundFailed
+from capeneuro.consortium import load_sites, open_ledger
 
 # The steps of a study: each is called with the study, its sites and these options.
 STEPS: dict[Callable[..., None], tuple[str, ...]] = {
@@ -54,9 +53,11 @@ def init(options: argparse.Namespace) -> None:
 def check(options: argparse.Namespace) -> None:
     """Check a study file and its site files, without looking at data."""
     study = config.load(options.study)
-    sites = config.load_sites(study)
+    sites = load_sites(study)
+    S = len(study.sites)
+    here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(
-        f"{options.study}: study {study.study!r} with {len(sites)} sites is well formed"
+        f"{options.study}: study {study.study!r} with {S} sites{here} is well formed"
     )
 
 
@@ -64,7 +65,7 @@ def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = config.load(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
-    options.step(study, config.load_sites(study), **given)
+    options.step(study, load_sites(study), **given)
 
 
 def ledger(options: argparse.Namespace) -> None:
@@ -73,7 +74,7 @@ def ledger(options: argparse.Namespace) -> None:
     `export` writes one row per release as a table, without ids of people.
     """
     site = config.load_site(options.site_file)
-    book = steps.open_ledger(site)
+    book = open_ledger(site)
     if options.action == "key":
         print(book.public_key.hex())
         return
@@ -228,29 +229,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         logging.error("interrupted; the same command goes on where it was")
         return 130
-    except RoundFailed as error:
-        logging.error("error: the round failed: %s", error)
-        kinds = {why.split(":")[0] for why in error.lost.values()}
-        return 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
-    except BudgetExceeded as error:
-        logging.error("error: %s", error)
-        return 3
-    except (ConfigError, LedgerDamaged) as error:
-        for line in str(error).splitlines():
-            logging.error("error: %s", line)
-        return 2
-    except LedgerUnwritable as error:
-        logging.error("error: %s", error)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        logging.error("error: %s%s", where, error.strerror or error)
-        logging.info("", exc_info=True)
-        return 1
     except Exception as error:
-        logging.error("error: %s: %s", type(error).__name__, error)
-        logging.info("", exc_info=True)  # the whole story goes to --log alone
-        return 1
+        status, lines = steps.outcome(error)
+        for line in lines:
+            logging.error("error: %s", line)
+        if status == 1:  # the whole story goes to --log alone
+            logging.info("", exc_info=True)
+        return status
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ FLOORS = [
     {"cli", "__main__"},
     {"forecast"},
     {"steps", "workflow", "scaffold"},
-    {"report", "plots", "planner"},
+    {"report", "plots", "planner", "consortium"},
     {"ica", "audit"},
     {"pca"},
     {"mechanism"},
