@@ -5,17 +5,27 @@ Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
 
-from capeneuro import __version__, config, files, forecast, privacy, scaffold, steps
+from capeneuro import (
+    __version__,
+    config,
+    files,
+    forecast,
+    kit,
+    parties,
+    privacy,
+    scaffold,
+    steps,
+)
 from capeneuro import audit as canaries
 from capeneuro.config import ConfigError
-from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
-from capeneuro.mechanism import RoundFailed
+from capeneuro.consortium import load_sites, open_ledger
 
 # The steps of a study: each is called with the study, its sites and these options.
 STEPS: dict[Callable[..., None], tuple[str, ...]] = {
@@ -54,17 +64,17 @@ def init(options: argparse.Namespace) -> None:
 def check(options: argparse.Namespace) -> None:
     """Check a study file and its site files, without looking at data."""
     study = config.load(options.study)
-    sites = config.load_sites(study)
-    print(
-        f"{options.study}: study {study.study!r} with {len(sites)} sites is well formed"
-    )
+    sites = load_sites(study)
+    S = len(study.sites)
+    here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
+    print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")
 
 
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = config.load(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
-    options.step(study, config.load_sites(study), **given)
+    options.step(study, load_sites(study), **given)
 
 
 def ledger(options: argparse.Namespace) -> None:
@@ -73,7 +83,7 @@ def ledger(options: argparse.Namespace) -> None:
     `export` writes one row per release as a table, without ids of people.
     """
     site = config.load_site(options.site_file)
-    book = steps.open_ledger(site)
+    book = open_ledger(site)
     if options.action == "key":
         print(book.public_key.hex())
         return
@@ -104,6 +114,63 @@ def ledger(options: argparse.Namespace) -> None:
     print(
         f"largest total of a person: epsilon {spent:.4f} of {site.epsilon:g} at delta "
         f"{site.delta:g}, unit {site.unit}"
+    )
+
+
+def federation(options: argparse.Namespace) -> int:
+    """Make, harden or check kits, or print who a site is and whom it works with.
+
+    `init STUDY FOLDER` prepares a federation, `harden KIT` closes what FLARE leaves
+    open, `check KIT` verifies it, `roster SITE_FILE...` prints keys for `peers`.
+    """
+    return options.action(options) or 0
+
+
+def _init_federation(options: argparse.Namespace) -> None:
+    study = config.load(options.study)
+    kit.init(study, options.folder, options.server, options.port, options.here)
+
+
+def _harden(options: argparse.Namespace) -> None:
+    kit.harden(options.kit)
+    print(f"{options.kit}: hardened; now: capeneuro federation check {options.kit}")
+
+
+def _check_kit(options: argparse.Namespace) -> int:
+    path = options.site_file
+    name = None if path is None else config.load_site(path).name
+    found = kit.check(options.kit, name)
+    for rule, wrong, warning in found:
+        print(
+            f"{'WARN ' if warning else 'WRONG' if wrong else 'ok   '}  {rule}", end=""
+        )
+        print(f": {wrong}" if wrong else "")
+    return 2 if any(f.wrong and not f.warning for f in found) else 0
+
+
+def _roster(options: argparse.Namespace) -> None:
+    for path in options.site_files:
+        own = config.load_site(path)
+        print(f"{own.name}: {open_ledger(own).public_key.hex()}")
+        for name, key in (own.peers or {}).items():
+            print(f"  {own.name} pinned {name}: {key}")
+
+
+def site(options: argparse.Namespace) -> int:
+    """Wait for the aggregator as one site, until interrupted."""
+    return parties.site(options.study, options.site, options.kit)
+
+
+def aggregate(options: argparse.Namespace) -> int:
+    """Run the steps over all sites of a study, each at its own institution."""
+    kits = {"CAPENEURO_SERVER_KIT": options.kit, "CAPENEURO_LEAD_KIT": options.lead}
+    for variable, option in zip(kits, ("--kit", "--lead"), strict=True):
+        kits[variable] = kits[variable] or os.environ.get(variable)
+        if not kits[variable]:
+            raise ConfigError(f"{option}: give the kit here or in {variable}")
+    server, lead = map(Path, kits.values())
+    return parties.aggregate(
+        options.study, server, lead, options.timeout, options.segment, options.patience
     )
 
 
@@ -205,6 +272,41 @@ def parser() -> argparse.ArgumentParser:
         default=2000,
         help="transcripts per world; 10000 show 0.8 mu",
     )
+    command = add(federation, "check kits/site-1 --site-file config/sites/site-1.yaml")
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    action = actions.add_parser("init", help="prepare a federation")
+    action.set_defaults(action=_init_federation)
+    action.add_argument("study", type=Path, help="study file")
+    action.add_argument("folder", type=Path, help="new folder for its authority")
+    action.add_argument("--server", required=True, help="host of the aggregator")
+    action.add_argument("--port", type=int, default=8002, help="its only open port")
+    action.add_argument("--here", action="store_true", help="also make every kit")
+    action = actions.add_parser("harden", help="close what FLARE leaves open")
+    action.set_defaults(action=_harden)
+    action.add_argument("kit", type=Path, help="folder above startup/")
+    action = actions.add_parser("check", help="verify a kit, rule by rule")
+    action.set_defaults(action=_check_kit)
+    action.add_argument("kit", type=Path, help="folder above startup/")
+    action.add_argument("--site-file", type=Path, help="file of the kit's site")
+    action = actions.add_parser("roster", help="print keys of sites, for `peers`")
+    action.set_defaults(action=_roster)
+    action.add_argument("site_files", nargs="+", help="site files")
+    command = add(site, "config/config.yaml --site site-1 --kit kits/site-1")
+    command.add_argument("study", type=Path, help="study file")
+    command.add_argument("--site", required=True, help="name of the site")
+    command.add_argument("--kit", type=Path, required=True, help="its kit")
+    command = add(aggregate, "config/config.yaml --kit kits/server --lead kits/lead")
+    command.add_argument("study", type=Path, help="study file")
+    command.add_argument("--kit", help="the server's kit; or CAPENEURO_SERVER_KIT")
+    command.add_argument("--lead", help="the lead's kit; or CAPENEURO_LEAD_KIT")
+    seconds = {"type": float, "metavar": "S"}
+    command.add_argument(
+        "--timeout", default=600.0, help="wait for a site in a round [s]", **seconds
+    )
+    command.add_argument("--segment", type=int, default=200, help="releases of one job")
+    command.add_argument(
+        "--patience", default=600.0, help="give up without progress [s]", **seconds
+    )
     return top
 
 
@@ -228,29 +330,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         logging.error("interrupted; the same command goes on where it was")
         return 130
-    except RoundFailed as error:
-        logging.error("error: the round failed: %s", error)
-        kinds = {why.split(":")[0] for why in error.lost.values()}
-        return 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
-    except BudgetExceeded as error:
-        logging.error("error: %s", error)
-        return 3
-    except (ConfigError, LedgerDamaged) as error:
-        for line in str(error).splitlines():
-            logging.error("error: %s", line)
-        return 2
-    except LedgerUnwritable as error:
-        logging.error("error: %s", error)
-        return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        logging.error("error: %s%s", where, error.strerror or error)
-        logging.info("", exc_info=True)
-        return 1
     except Exception as error:
-        logging.error("error: %s: %s", type(error).__name__, error)
-        logging.info("", exc_info=True)  # the whole story goes to --log alone
-        return 1
+        status, lines = steps.outcome(error)
+        for line in lines:
+            logging.error("error: %s", line)
+        if status == 1:  # the whole story goes to --log alone
+            logging.info("", exc_info=True)
+        return status
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ a file are shown at once. Paths are relative to the working directory, as in Sna
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,11 +19,12 @@ from pydantic import (
 )
 
 from capeneuro import cape, explain, privacy
-from capeneuro.explain import ConfigError
+from capeneuro.explain import ConfigError as ConfigError
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+Label = Annotated[str, Field(pattern=LABEL)]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Range = Annotated[
     tuple[float, float],
@@ -253,6 +255,10 @@ class Config(_Model):
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
     sites: list[Path]
     """The site files, at least two."""
+    federation: Literal["in-process", "nvflare"] = "in-process"
+    """Where the sites work: all in one process on this machine, or each at its own
+    institution over NVIDIA FLARE. With `nvflare` each party has its own site file
+    alone, named after the site; see docs/federation.md."""
     space: Space
     cleaning: Cleaning
     n_components: Annotated[int, Field(ge=1)]
@@ -285,6 +291,24 @@ class Config(_Model):
                 f"budget.survivor_threshold: must be at most the number of sites {S} "
                 f"and above (sites + n_colluding) / 2 = "
                 f"{(S + self.n_colluding) / 2:g}, got {t}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parties_know_each_other(self) -> "Config":
+        if self.federation == "in-process":
+            return self
+        stems = [path.stem for path in self.sites]
+        odd = [s for s in stems if not re.fullmatch(LABEL, s) or stems.count(s) > 1]
+        if odd:
+            _fail(
+                "sites: with federation: nvflare each file is named after its site, "
+                f"and no two sites are alike, got {', '.join(sorted(set(odd)))}"
+            )
+        if self.space.mask == "computed":
+            _fail(
+                "space.mask: no party of federation: nvflare has all images, got "
+                "'computed'; give a public mask"
             )
         return self
 
@@ -322,7 +346,7 @@ class Config(_Model):
     @property
     def identity(self) -> str:
         """Name and digest of all that fixes the releases."""
-        kept = self.model_dump_json(exclude={"score", "sites", "data"})
+        kept = self.model_dump_json(exclude={"score", "sites", "federation", "data"})
         return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
 
     @property
@@ -343,87 +367,6 @@ def load(path: Path | str) -> Config:
 def load_site(path: Path | str) -> SiteConfig:
     """Read and check one site file."""
     return explain.read(Path(path), SiteConfig, "site", other="study")
-
-
-def load_sites(config: Config) -> dict[str, SiteConfig]:
-    """Read and check the site files of a study, by site name.
-
-    Raises
-    ------
-    ConfigError
-        If a file is wrong, or two of them carry one name.
-    """
-    sites: dict[str, SiteConfig] = {}
-    for path in config.sites:
-        site = load_site(path)
-        if site.name in sites:
-            raise ConfigError(
-                f"{path}: name: must be unique in the study, got {site.name!r} again"
-            )
-        if site.data == "private" and (
-            config.score.reference or config.arm in ("non-private", "pooled")
-        ):
-            raise ConfigError(
-                f"{path}: data: runs without privacy need simulated or public data, "
-                "got 'private'; choose a private arm and set score.reference: false"
-            )
-        if site.data == "private" and config.space.mask == "computed":
-            raise ConfigError(
-                f"{path}: data: a mask computed from private data is not allowed; give "
-                "a public mask in space.mask"
-            )
-        _fits(config, path, site)
-        if any(site.images == other.images for other in sites.values()):
-            raise ConfigError(
-                f"{path}: images: must differ between sites, got {site.images!r} again"
-            )
-        if site.seed is not None and config.noise == "exact":
-            raise ConfigError(
-                f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
-                "or set noise: rounded in the study"
-            )
-        sites[site.name] = site
-    for name, site in sites.items():
-        if site.peers is not None and set(site.peers) != set(sites) - {name}:
-            raise ConfigError(
-                f"site {name}: peers: must be the study's other sites "
-                f"({', '.join(sorted(set(sites) - {name}))}), got "
-                f"{', '.join(sorted(site.peers)) or 'none'}"
-            )
-    kinds = {site.data for site in sites.values()}
-    if config.arm in ("cape", "secure_sum") and "private" in kinds and len(kinds) > 1:
-        raise ConfigError(
-            f"study {config.study}: sites: private data must not rely on the noise of "
-            f"open data, got {' and '.join(sorted(kinds))}; separate them"
-        )
-    for name in sorted(set(config.budget.site_epsilon) - set(sites)):
-        raise ConfigError(
-            f"study {config.study}: budget.site_epsilon: must name sites of the study "
-            f"({', '.join(sites)}), got {name!r}"
-        )
-    return sites
-
-
-def _fits(config: Config, path: Path, site: SiteConfig) -> None:
-    """Refuse what the site itself would, before another site has spent anything."""
-    least = site.min_colluding
-    if least is None:
-        least = privacy.default_n_colluding(len(config.sites))
-    if config.arm in ("cape", "secure_sum") and config.n_colluding < least:
-        raise ConfigError(
-            f"{path}: min_colluding: the study must guard against {least} sites or "
-            f"more, got budget.n_colluding {config.n_colluding}; raise it"
-        )
-    if site.data == "private" and config.budget.relation == "zero-out":
-        raise ConfigError(
-            f"{path}: data: private data need replace-one, got budget.relation "
-            "'zero-out'; it only reproduces figures"
-        )
-    if site.data == "private" and config.ica.update == "gradient-as-printed":
-        raise ConfigError(
-            f"{path}: data: formulas as printed need simulated or public data, got "
-            "'private'; set ica.update to another"
-        )
 
 
 def section(model: BaseModel, *names: str) -> str:

@@ -7,8 +7,9 @@ import numpy as np
 
 from capeneuro import cape, files, io, planner, privacy
 from capeneuro.config import Config, ConfigError, Simulation
+from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
-from capeneuro.steps import MASK, Sites, check_ceilings, multipliers
+from capeneuro.steps import MASK, multipliers
 
 
 def plan(
@@ -27,10 +28,10 @@ def plan(
     """
     from capeneuro import plots
 
-    promise = study.promise
+    promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, {promise.relation}, {promise.n_colluding} of {len(sites)} "
+        f"{promise.unit}, {promise.relation}, {promise.n_colluding} of {S} "
         f"sites colluding; mu {promise.mu:.4f}"
     )
     for name, epsilon in study.budget.site_epsilon.items():
@@ -112,7 +113,7 @@ def _design(
             f"{features}"
         )
     local = study.arm == "local"
-    factors = [study.mu_factors.get(name, 1.0) for name in sites]
+    factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
     ratio = study.pca.noise_ratio_per_site * S
     missing = study.n_colluding, S - study.survivor_threshold
     gamma = cape.arm_variances(study.arm, factors, ratio, *missing)

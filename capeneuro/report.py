@@ -5,6 +5,7 @@ import importlib.metadata
 import io as bytes_io
 import json
 import platform
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import yaml
 
 from capeneuro import as_printed, cape, files, metrics, privacy
-from capeneuro.config import Config, SiteConfig
+from capeneuro.config import Config
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 AGAINST = {
@@ -31,19 +32,22 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
-def write_beside(config: Config, sites: dict[str, SiteConfig], folder: Path) -> None:
+def write_beside(config: Config, folder: Path) -> None:
     """Write what must stand beside every released file: privacy, configuration, BIDS.
 
-    Reads the releases that each result file carries, so it may run after any step.
+    Reads the releases and the sites' kinds of data that each result file carries, so it
+    may run after any step, and where no site's file is.
     """
-    releases = []
+    releases, kinds = [], {}
     for name in ("group_desc-pca_subspace.npz", "group_desc-ica_unmixing.npz"):
         if (folder / name).exists():
-            releases += json.loads(str(files.read_arrays(folder / name)["releases"]))
-    files.write_json(folder / "privacy.json", privacy_record(config, sites, releases))
+            arrays = files.read_arrays(folder / name)
+            releases += json.loads(str(arrays["releases"]))
+            kinds |= json.loads(str(arrays["sites"]))
+    files.write_json(folder / "privacy.json", privacy_record(config, kinds, releases))
     # Privacy: site files stay out of it; they hold paths and limits.
-    content = {"stamp": stamp(sites), "versions": versions(), **shareable(config)}
-    content["sites"] = sorted(sites)
+    content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
+    content["sites"] = sorted(kinds)
     files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
     description = {
         "Name": f"capeneuro results of {config.study}",
@@ -71,23 +75,24 @@ def shareable(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(content))  # tuples become lists
 
 
-def stamp(sites: dict[str, SiteConfig]) -> str:
+def stamp(kinds: Mapping[str, str]) -> str:
     """Stamp for outputs of simulated or public data; empty for private data."""
-    kinds = sorted({site.data for site in sites.values()} - {"private"})
-    return f"NOT PRIVATE: {' and '.join(kinds)} data" if kinds else ""
+    stamped = sorted(set(kinds.values()) - {"private"})
+    return f"NOT PRIVATE: {' and '.join(stamped)} data" if stamped else ""
 
 
 def privacy_record(
-    config: Config, sites: dict[str, SiteConfig], releases: list[dict[str, Any]]
+    config: Config, kinds: Mapping[str, str], releases: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Promise and spend of a study: the content of ``privacy.json``.
 
     Per site, epsilon at the promise's delta under each view and accountant. Sites are
     assumed to hold different people: releases about one site do not add to another's.
+    ``kinds`` tells the kind of data of each site.
     """
     p = config.promise
     spent = {}
-    for site in sites:
+    for site in kinds:
         mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
         mus = {view: [mu[view] for mu in mine] for view in VIEWS}
         spent[site] = {"promise": config.promise_of(site).epsilon} | {
@@ -100,11 +105,11 @@ def privacy_record(
             spent[site]["as_printed_not_valid"] = _as_printed(whole, config)
     return {
         "study": config.study,
-        "stamp": stamp(sites),
+        "stamp": stamp(kinds),
         "unit": p.unit,
         "relation": p.relation,
         "n_colluding": p.n_colluding,
-        "n_sites": len(sites),
+        "n_sites": len(config.sites),
         "delta": p.delta,
         "promise": {
             "epsilon": p.epsilon,

@@ -1,36 +1,32 @@
 """The steps of a study, each from the files of the step before to its own.
 
-What the command line and the workflow call. All sites run in this process.
+What the command line and the workflow call. The steps over all sites do not care where
+the sites work: in this process, or behind a network.
 """
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from capeneuro import __version__, cape, files, io, metrics, privacy, ring
+from capeneuro import __version__, files, io, metrics
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
-from capeneuro.federation import InProcess
+from capeneuro.consortium import Sites, check_ceilings, in_process
+from capeneuro.federation import Federation
 from capeneuro.ica import infomax
-from capeneuro.ledger import BudgetExceeded, Ledger
-from capeneuro.mechanism import Mechanism
+from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
+from capeneuro.mechanism import Mechanism, RoundFailed
 from capeneuro.pca import Subspace, principal_subspace
 from capeneuro.rounds import Checkpoint
-from capeneuro.rules import Limits
-from capeneuro.site import Site, digest
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
 UNMIXING = "group_desc-ica_unmixing.npz"
 COMPONENTS = "group_desc-ica_components.nii.gz"
-Sites = dict[str, SiteConfig]
 
 
 # --- before anything is computed -----------------------------------------------------
@@ -120,53 +116,74 @@ def reconstruct(study: Config, sites: Sites, site: str) -> None:
 
 def pca(study: Config, sites: Sites, threads: int, reference: bool) -> None:
     """Find the sites' common subspace: capePCA, or the arm of the study."""
-    mechanism = _mechanism(study, "pca", reference)
-    exact = mechanism.arm == "non-private"
-    with _federation(study, sites, threads, exact) as federation:
-        subspace = principal_subspace(
-            federation,
-            mechanism,
-            study.n_components,
-            study.pca.norm_bound,
-            clip=np.inf if exact else 1.0,
-        )
+    with in_process(study, sites, threads, _exact(study, reference)) as federation:
+        pca_over(federation, study, sites, reference)
+
+
+def pca_over(
+    federation: Federation, study: Config, sites: Sites, reference: bool = False
+) -> None:
+    """Find the common subspace of sites that work anywhere; write it."""
+    mechanism, exact = _mechanism(study, "pca", reference), _exact(study, reference)
+    subspace = principal_subspace(
+        federation,
+        mechanism,
+        study.n_components,
+        study.pca.norm_bound,
+        clip=np.inf if exact else 1.0,
+    )
     _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
 
 
 def ica(study: Config, sites: Sites, threads: int, reference: bool) -> None:
     """Find the sites' common components: capeDJICA, or the arm of the study."""
-    mechanism = _mechanism(study, "ica", reference)
-    exact = mechanism.arm == "non-private"
+    subspace = read_subspace(study, reference)
+    with in_process(study, sites, threads, _exact(study, reference)) as federation:
+        ica_over(federation, study, sites, subspace, reference)
+
+
+def ica_over(
+    federation: Federation,
+    study: Config,
+    sites: Sites,
+    subspace: Subspace,
+    reference: bool = False,
+) -> None:
+    """Find the common components of sites that work anywhere; write them."""
+    mechanism, exact = _mechanism(study, "ica", reference), _exact(study, reference)
+    unmixing = infomax(
+        federation,
+        mechanism,
+        subspace,
+        update=study.ica.update,
+        n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
+        clip=np.inf if exact else study.ica.clip,
+        tol=study.ica.tol,
+        progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
+    )
+    _write_released(study, sites, reference, UNMIXING, unmixing, mechanism)
+
+
+def read_subspace(study: Config, reference: bool = False) -> Subspace:
+    """Read the subspace that :func:`pca_over` wrote."""
     arrays = files.read_arrays(_folder(study, reference) / SUBSPACE)
-    subspace = Subspace(
+    return Subspace(
         arrays["eigenvalues"],
         arrays["eigenvectors"],
         float(arrays["norm_bound"]),
         float(arrays["clip"]),
     )
-    with _federation(study, sites, threads, exact) as federation:
-        unmixing = infomax(
-            federation,
-            mechanism,
-            subspace,
-            update=study.ica.update,
-            n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
-            clip=np.inf if exact else study.ica.clip,
-            tol=study.ica.tol,
-            progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
-        )
-    _write_released(study, sites, reference, UNMIXING, unmixing, mechanism)
 
 
 def maps(study: Config, sites: Sites) -> None:
     """Write the component maps as NIfTI in the study's space."""
     mask = io.read_mask(study.results / MASK)
     basis = io.build_basis(study.space, mask)
-    mixing = files.read_arrays(study.results / UNMIXING)["mixing"]
+    unmixing = files.read_arrays(study.results / UNMIXING)
     sidecar = {
         "Description": "Spatial maps of joint temporal ICA, per unit deviation of a "
         "component's time course, strongest first",
-        "Stamp": page.stamp(sites),
+        "Stamp": str(unmixing["stamp"]),
         "Sources": [UNMIXING],
         "capeneuro": {
             "version": __version__,
@@ -175,7 +192,7 @@ def maps(study: Config, sites: Sites) -> None:
             **vars(study.promise),
         },
     }
-    voxels = basis.synthesis @ (mixing * study.pca.norm_bound)
+    voxels = basis.synthesis @ (unmixing["mixing"] * study.pca.norm_bound)
     io.write_maps(study.results / COMPONENTS, voxels, mask, sidecar)
 
 
@@ -193,8 +210,8 @@ def score(study: Config, sites: Sites) -> None:
         exact = files.read_arrays(_folder(study, reference=True) / UNMIXING)
         rows += page.scores(exact, against["truth"], "nonprivate_truth", bound)
     table = [(name, f"{value:.4f}", *notes) for name, value, *notes in rows]
-    if rows and page.stamp(sites):
-        table.append(("stamp", "", "", page.stamp(sites)))
+    if rows and str(unmixing["stamp"]):
+        table.append(("stamp", "", "", str(unmixing["stamp"])))
     header = ["name", "value", "reference", "note"]
     files.write_table(study.results / "scores.tsv", header, table)
     for name, value, *_ in table:
@@ -206,7 +223,7 @@ def report(study: Config, sites: Sites) -> None:
     from capeneuro import plots
 
     folder = study.results
-    page.write_beside(study, sites, folder)
+    page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
     subspace = files.read_arrays(folder / SUBSPACE)
     unmixing = files.read_arrays(folder / UNMIXING)
@@ -238,84 +255,29 @@ def report(study: Config, sites: Sites) -> None:
 # --- shared by the steps -------------------------------------------------------------
 
 
-def open_ledger(site: SiteConfig) -> Ledger:
-    """Open a site's ledger with its ceiling."""
-    ceiling = privacy.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
-    return Ledger(site.ledger, ceiling)
+def outcome(error: Exception) -> tuple[int, list[str]]:
+    """Exit status that an error means, and the lines that tell a user why."""
+    if isinstance(error, RoundFailed):
+        kinds = {why.split(":")[0] for why in error.lost.values()}
+        status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
+        return status, [f"the round failed: {error}"]
+    if isinstance(error, BudgetExceeded):
+        return 3, [str(error)]
+    if isinstance(error, (ConfigError, LedgerDamaged)):
+        return 2, str(error).splitlines()
+    if isinstance(error, LedgerUnwritable):
+        return 1, [str(error)]
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return 1, [f"{where}{error.strerror or error}"]
+    return 1, [f"{type(error).__name__}: {error}"]
 
 
 def _site(sites: Sites, name: str) -> SiteConfig:
     if name not in sites:
-        raise ConfigError(f"--site: must be one of {', '.join(sites)}, got {name!r}")
+        known = ", ".join(sites) or "the sites whose files are here (none)"
+        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
     return sites[name]
-
-
-def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
-    """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
-
-    What this study spent with the same roster is part of its promise, not beside it.
-    """
-    if study.arm == "non-private":
-        return {}
-    factors = [study.mu_factors.get(name, 1.0) for name in sites]
-    ratio = study.pca.noise_ratio_per_site * len(sites)
-    missing = study.n_colluding, len(sites) - study.survivor_threshold
-    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
-    apart = float(np.sqrt(gamma.max() / gamma.min()))
-    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
-        raise ConfigError(
-            f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
-            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
-            "cannot hold them; set noise: exact, or bring the promises closer"
-        )
-    same = (study.identity, _roster(study, sites))
-    return {name: _spent_before(study, name, sites[name], same) for name in sites}
-
-
-def _spent_before(
-    study: Config, name: str, site: SiteConfig, same: tuple[str, str]
-) -> float:
-    if site.unit == "subject" and study.budget.unit == "sample":
-        raise ConfigError(
-            f"site {name}: unit: its ceiling is per subject, got a study per sample; "
-            "set budget.unit: subject"
-        )
-    book = open_ledger(site)
-    entries = book.entries()
-    if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
-        raise BudgetExceeded(
-            f"site {name}: unit: earlier releases per sample cannot be counted per "
-            "subject; keep the ceiling's unit, or start a ledger for other people"
-        )
-    own = [
-        entry["request"]
-        for entry in entries
-        if (entry.get("study"), entry.get("roster")) == same
-    ]
-    spent = max(book.totals(without=own).values(), default=0.0)
-    before = privacy.epsilon_from_mu(spent, site.delta)
-    promise = study.promise_of(name)
-    total = privacy.compose([spent, promise.mu])
-    if not book.ceiling.admits(total):
-        own_promise = study.budget.site_epsilon
-        after = privacy.epsilon_from_mu(total, site.delta)
-        raise BudgetExceeded(
-            f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
-            f"{site.delta:g}; this study's {promise.epsilon:g} with the "
-            f"{before:.4g} spent before makes {after:.4g}; lower "
-            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
-        )
-    return before
-
-
-def _roster(study: Config, sites: Sites) -> str:
-    """Digest of what the sites say of themselves; empty before they are prepared."""
-    if not all((study.private(name) / "projected.npz").exists() for name in sites):
-        return ""
-    described = _mechanism(study, "pca", False).describe(
-        InProcess(_members(study, sites))
-    )
-    return digest(described)
 
 
 def multipliers(study: Config) -> dict[str, float]:
@@ -325,6 +287,10 @@ def multipliers(study: Config) -> dict[str, float]:
         "pca": 1 / (mu * share**0.5),
         "ica": (study.ica.n_rounds / (1 - share)) ** 0.5 / mu,
     }
+
+
+def _exact(study: Config, reference: bool) -> bool:
+    return reference or study.arm == "non-private"
 
 
 def _folder(study: Config, reference: bool) -> Path:
@@ -346,41 +312,6 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
     )
 
 
-@contextmanager
-def _federation(
-    study: Config, sites: Sites, n_workers: int, exact: bool
-) -> Iterator[InProcess]:
-    """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
-    if not exact:  # Before anything is spent that the study could not finish.
-        check_ceilings(study, sites)
-        if study.noise == "exact" and find_spec("opendp") is None:
-            raise ConfigError(
-                f"study {study.study}: noise: exact needs a sampler that is not "
-                "installed; pip install 'capeneuro[exact]', or set noise: rounded"
-            )
-    with threadpool_limits(1):
-        yield InProcess(_members(study, sites), n_workers)
-
-
-def _members(study: Config, sites: Sites) -> dict[str, Site]:
-    """Open every site on its prepared features, with its own rules."""
-    default = privacy.default_n_colluding(len(sites))
-    members = {}
-    for name, site in sites.items():
-        people = files.Features(study.private(name) / "projected.npz")
-        colluding = default if site.min_colluding is None else site.min_colluding
-        pins = dict.fromkeys(sites, None)
-        if site.peers is not None:
-            pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-        agreed = (pins, study.identity, study.promise_of(name))
-        limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
-        ledger = open_ledger(site)
-        members[name] = Site(
-            name, people, people.n_samples, ledger, limits, people.digest, site.seed
-        )
-    return members
-
-
 def _write_released(
     study: Config,
     sites: Sites,
@@ -391,9 +322,16 @@ def _write_released(
 ) -> None:
     """Write a result with its releases inside, and the privacy record beside it."""
     folder = _folder(study, reference)
-    about = {"releases": json.dumps(mechanism.releases), "stamp": page.stamp(sites)}
+    kinds = {own: site.data for own, site in sites.items()}
+    # Of sites elsewhere what they say of themselves is all that is known.
+    kinds |= {own: said["kind"] for own, said in mechanism.roster.items()}
+    about = {
+        "releases": json.dumps(mechanism.releases),
+        "sites": json.dumps(kinds),
+        "stamp": page.stamp(kinds),
+    }
     files.write_arrays(folder / name, **vars(result), **about)
-    page.write_beside(study, sites, folder)
+    page.write_beside(study, folder)
 
 
 def _comparisons(study: Config) -> dict[str, np.ndarray]:

@@ -12,26 +12,25 @@ from capeneuro.config import (
     ConfigError,
     Painting,
     Simulation,
-    SiteConfig,
     load,
-    load_sites,
     section,
 )
+from capeneuro.consortium import Sites, is_complete, load_sites, names
 from capeneuro.io import find_runs
 
 __all__ = [
     "images",
     "load_study",
     "made_data",
+    "makes_data",
+    "names",
     "score_inputs",
     "section",
     "space_files",
 ]
 
 
-def load_study(
-    files: list[Any], given: dict[str, Any]
-) -> tuple[str, Config, dict[str, SiteConfig]]:
+def load_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Config, Sites]:
     """Read the study that Snakemake was given, as the steps will read it.
 
     Raises
@@ -54,9 +53,14 @@ def load_study(
     return path, study, load_sites(study)
 
 
-def made_data(study: Config, sites: dict[str, SiteConfig]) -> list[str]:
+def makes_data(study: Config, sites: Sites) -> bool:
+    """Whether the study's data are made here: where all its sites' files are."""
+    return study.data is not None and is_complete(study, sites)
+
+
+def made_data(study: Config, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
-    if study.data is None:
+    if not makes_data(study, sites):
         return []
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
     made.append(study.space.mask)
@@ -65,11 +69,11 @@ def made_data(study: Config, sites: dict[str, SiteConfig]) -> list[str]:
     return made
 
 
-def images(study: Config, site: SiteConfig) -> list[str]:
+def images(study: Config, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
-    if study.data is not None:
-        return made_data(study, {site.name: site})
-    runs = find_runs(site)
+    if makes_data(study, sites):
+        return [f"{sites[name].images}/dataset_description.json", study.space.mask]
+    runs = find_runs(sites[name])
     return [str(image) for person in runs.values() for image in person]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from capeneuro import config
 from capeneuro.config import ConfigError, Painting, Simulation
+from capeneuro.consortium import is_complete, load_sites
 from sim import fmri, garch, grid, hemodynamics, painting, sources
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
@@ -122,9 +123,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         study = config.load(options.study)
-        folders = {
-            name: Path(site.images) for name, site in config.load_sites(study).items()
-        }
+        sites = load_sites(study)
+        if not is_complete(study, sites):
+            raise ConfigError(
+                f"{options.study}: sites: data are made for all sites at once, but "
+                f"only {len(sites)} of {len(study.sites)} site files are here"
+            )
+        folders = {name: Path(site.images) for name, site in sites.items()}
         if isinstance(study.data, Simulation):
             simulate(study, study.data, folders)
         elif isinstance(study.data, Painting):

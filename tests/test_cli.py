@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import cli, config, noise, privacy, steps
+from capeneuro import cli, config, consortium, noise, privacy
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
@@ -658,7 +658,7 @@ def test_ledger_exports_a_table_without_people(tiny, capsys):
     assert [row["query"] for row in rows] == ["second_moment", *3 * ["infomax_skew"]]
     total = sum(float(row["mu"]) ** 2 for row in rows) ** 0.5
     assert privacy.epsilon_from_mu(total, 1e-5) == pytest.approx(5.0, rel=1e-9)
-    ledger = steps.open_ledger(config.load_site(SITE))
+    ledger = consortium.open_ledger(config.load_site(SITE))
     people = ledger.totals()
     assert people
     assert not any(person in text for person in people)
@@ -718,7 +718,7 @@ def test_exact_noise_has_no_seed(tiny, capsys):
 def test_exact_noise_needs_its_sampler(tiny, capsys, monkeypatch):
     run_steps("validate", "prepare")
     edit(STUDY, "noise", "exact")
-    monkeypatch.setattr(steps, "find_spec", lambda name: None)
+    monkeypatch.setattr(consortium, "find_spec", lambda name: None)
     assert_refused(capsys, ("pca", STUDY), ["noise: exact", "capeneuro[exact]"])
     assert not Path("results/tiny/group_desc-pca_subspace.npz").exists()
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from capeneuro import config, scaffold
+from capeneuro import config, consortium, scaffold
 from capeneuro.config import Config, ConfigError, SiteConfig
 
 ROOT = Path(__file__).parent.parent
@@ -214,7 +214,7 @@ def sites_of(folder: Path, study_changes: dict, *site_changes: dict) -> dict:
     for i, changes in enumerate(site_changes):
         content = changed(SITE, {"name": f"s{i}", "images": f"data/s{i}", **changes})
         paths.append(str(write(folder, content, f"s{i}.yaml")))
-    return config.load_sites(study(folder, sites=paths, **study_changes))
+    return consortium.load_sites(study(folder, sites=paths, **study_changes))
 
 
 def test_sites_are_loaded_by_name_in_order(tmp_path):
@@ -243,7 +243,7 @@ def test_rules_between_study_and_site_file(tmp_path, of_study, of_site, message)
 def test_a_missing_site_file_is_named(tmp_path):
     loaded = study(tmp_path, sites=["no-1.yaml", "no-2.yaml"])
     with pytest.raises(ConfigError, match=r"no-1\.yaml: file not found"):
-        config.load_sites(loaded)
+        consortium.load_sites(loaded)
 
 
 @pytest.mark.parametrize(("n_sites", "expected"), [(2, 0), (3, 0), (4, 1), (10, 3)])
@@ -280,7 +280,7 @@ def test_identity_changes_with_what_changes_releases(tmp_path, changes, same):
 def test_shipped_studies_load_with_their_sites(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     loaded = config.load(path)
-    assert len(config.load_sites(loaded)) == len(loaded.sites)
+    assert len(consortium.load_sites(loaded)) == len(loaded.sites)
     assert loaded.study == path.stem or path.stem == "config"
 
 

@@ -18,7 +18,7 @@ from faults import KILLS, Durable, Faults, charge_all, short
 from helpers import UNLIMITED, budget, make_site, request
 from test_cli import STUDY, command, edit, write_study
 
-from capeneuro import config, files, privacy, steps
+from capeneuro import config, consortium, files, privacy, steps
 from capeneuro.federation import pack
 from capeneuro.ledger import Ledger, LedgerDamaged
 from capeneuro.site import Site
@@ -134,9 +134,9 @@ class Study:
         self.check_sent()
         with contextlib.chdir(self.folder):
             study = config.load(self.file)
-            sites = config.load_sites(study)
+            sites = consortium.load_sites(study)
             for site in sites.values():
-                book = steps.open_ledger(site)
+                book = consortium.open_ledger(site)
                 entries = [e for e in book.entries() if e["kind"] == "release"]
                 assert len({e["request"] for e in entries}) == len(entries)
                 assert len(entries) == n_studies * len(ROUNDS)

@@ -7,6 +7,8 @@ from capeneuro.workflow import (
     images,
     load_study,
     made_data,
+    makes_data,
+    names,
     score_inputs,
     section,
     space_files,
@@ -17,11 +19,11 @@ try:
 except Exception as error:
     raise WorkflowError(str(error))
 
-# What every output is stamped with, besides the study.
+# What every output is stamped with, as far as the sites' files are here.
 KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 PRIVATE = f"private/{{site}}/{study.study}"
 
 
 wildcard_constraints:
-    site="|".join(sites),
+    site="|".join(names(study, sites)),

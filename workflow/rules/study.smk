@@ -3,7 +3,7 @@
 
 rule validate:
     input:
-        [images(study, site) for site in sites.values()],
+        [images(study, sites, name) for name in sites],
         space_files(study),
     output:
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
@@ -24,7 +24,7 @@ rule validate:
 
 rule prepare:
     input:
-        lambda w: images(study, sites[w.site]),
+        lambda w: images(study, sites, w.site),
         f"{RESULTS}/group_desc-brain_mask.nii.gz",
     output:
         f"{PRIVATE}/projected.npz",
@@ -47,49 +47,10 @@ rule prepare:
         "capeneuro prepare {params.study} --site {wildcards.site} --log {log}"
 
 
-# A rerun of a private step is a new release unless the request is identical; the sites'
-# ledgers, outside any declared output, decide and charge.
-rule pca:
+# What a site does before it joins a federation: snakemake --cores N prepared
+rule prepared:
     input:
         expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
-    output:
-        f"{RESULTS}/group_desc-pca_subspace.npz",
-    log:
-        f"private/_logs/{study.study}/pca.log",
-    benchmark:
-        f"benchmarks/{study.study}/pca.tsv"
-    conda:
-        "../envs/capeneuro.yaml"
-    threads: len(sites)
-    params:
-        study=STUDY,
-        options=section(study, "arm", "noise", "budget", "pca", "n_components"),
-        kinds=KINDS,
-        version=__version__,
-    shell:
-        "capeneuro pca {params.study} --threads {threads} --log {log}"
-
-
-rule ica:
-    input:
-        f"{RESULTS}/group_desc-pca_subspace.npz",
-        expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
-    output:
-        f"{RESULTS}/group_desc-ica_unmixing.npz",
-    log:
-        f"private/_logs/{study.study}/ica.log",
-    benchmark:
-        f"benchmarks/{study.study}/ica.tsv"
-    conda:
-        "../envs/capeneuro.yaml"
-    threads: len(sites)
-    params:
-        study=STUDY,
-        options=section(study, "arm", "noise", "budget", "ica"),
-        kinds=KINDS,
-        version=__version__,
-    shell:
-        "capeneuro ica {params.study} --threads {threads} --log {log}"
 
 
 rule maps:

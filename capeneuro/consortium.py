@@ -1,0 +1,267 @@
+"""The sites of a study, from their files: read together, checked, opened.
+
+In one process all site files are here. In a federation over a network every party has
+only its own: a site knows the others by the names of their files alone, and the
+aggregator has none.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from capeneuro import cape, files, privacy, ring
+from capeneuro.config import Config, ConfigError, SiteConfig, load_site
+from capeneuro.federation import InProcess
+from capeneuro.ledger import BudgetExceeded, Ledger
+from capeneuro.rounds import RoundFailed
+from capeneuro.rules import Limits
+from capeneuro.site import Site, digest
+
+Sites = dict[str, SiteConfig]
+
+
+def load_sites(study: Config) -> Sites:
+    """Read and check the site files of a study that are here, by site name.
+
+    All of them in one process; with `federation: nvflare` those of this party.
+
+    Raises
+    ------
+    ConfigError
+        If a file is wrong, or two of them carry one name.
+    """
+    sites: Sites = {}
+    for path in study.sites:
+        if study.federation == "nvflare" and not path.exists():
+            continue
+        site = load_site(path)
+        if study.federation == "nvflare" and site.name != path.stem:
+            raise ConfigError(
+                f"{path}: name: must be that of the file, {path.stem!r}, by which the "
+                f"other parties know the site, got {site.name!r}"
+            )
+        if site.name in sites:
+            raise ConfigError(
+                f"{path}: name: must be unique in the study, got {site.name!r} again"
+            )
+        _admits(study, path, site)
+        if any(site.images == other.images for other in sites.values()):
+            raise ConfigError(
+                f"{path}: images: must differ between sites, got {site.images!r} again"
+            )
+        sites[site.name] = site
+    everyone = names(study, sites)
+    for name, site in sites.items():
+        if site.peers is not None and set(site.peers) != set(everyone) - {name}:
+            raise ConfigError(
+                f"site {name}: peers: must be the study's other sites "
+                f"({', '.join(sorted(set(everyone) - {name}))}), got "
+                f"{', '.join(sorted(site.peers)) or 'none'}"
+            )
+    kinds = {site.data for site in sites.values()}
+    if study.arm in ("cape", "secure_sum") and "private" in kinds and len(kinds) > 1:
+        raise ConfigError(
+            f"study {study.study}: sites: private data must not rely on the noise of "
+            f"open data, got {' and '.join(sorted(kinds))}; separate them"
+        )
+    for name in sorted(set(study.budget.site_epsilon) - set(everyone)):
+        raise ConfigError(
+            f"study {study.study}: budget.site_epsilon: must name sites of the study "
+            f"({', '.join(everyone)}), got {name!r}"
+        )
+    if study.score.reference and len(sites) < len(everyone):
+        raise ConfigError(
+            f"study {study.study}: score.reference: the run without privacy needs all "
+            f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
+        )
+    return sites
+
+
+def names(study: Config, sites: Sites) -> tuple[str, ...]:
+    """Names of all sites of a study, in its order, whoever's files are here."""
+    if study.federation == "nvflare":
+        return tuple(path.stem for path in study.sites)
+    return tuple(sites)
+
+
+def status_file(study: Config) -> Path:
+    """File of the aggregator that tells how the running job of a federation goes."""
+    return study.private("_aggregator") / "status.json"
+
+
+def is_complete(study: Config, sites: Sites) -> bool:
+    """Whether the files of all sites are here."""
+    return len(sites) == len(study.sites)
+
+
+def _admits(study: Config, path: Path, site: SiteConfig) -> None:
+    """Refuse what the site itself would, before another site has spent anything."""
+    if site.data == "private" and (
+        study.score.reference or study.arm in ("non-private", "pooled")
+    ):
+        raise ConfigError(
+            f"{path}: data: runs without privacy need simulated or public data, "
+            "got 'private'; choose a private arm and set score.reference: false"
+        )
+    if site.data == "private" and study.space.mask == "computed":
+        raise ConfigError(
+            f"{path}: data: a mask computed from private data is not allowed; give "
+            "a public mask in space.mask"
+        )
+    least = site.min_colluding
+    if least is None:
+        least = privacy.default_n_colluding(len(study.sites))
+    if study.arm in ("cape", "secure_sum") and study.n_colluding < least:
+        raise ConfigError(
+            f"{path}: min_colluding: the study must guard against {least} sites or "
+            f"more, got budget.n_colluding {study.n_colluding}; raise it"
+        )
+    if site.data == "private" and study.budget.relation == "zero-out":
+        raise ConfigError(
+            f"{path}: data: private data need replace-one, got budget.relation "
+            "'zero-out'; it only reproduces figures"
+        )
+    if site.data == "private" and study.ica.update == "gradient-as-printed":
+        raise ConfigError(
+            f"{path}: data: formulas as printed need simulated or public data, got "
+            "'private'; set ica.update to another"
+        )
+    if site.seed is not None and study.noise == "exact":
+        raise ConfigError(
+            f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
+            "or set noise: rounded in the study"
+        )
+
+
+# --- what was spent, and what may be -------------------------------------------------
+
+
+def open_ledger(site: SiteConfig) -> Ledger:
+    """Open a site's ledger with its ceiling."""
+    ceiling = privacy.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
+    return Ledger(site.ledger, ceiling)
+
+
+def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
+    """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
+
+    What this study spent with the same roster is part of its promise, not beside it.
+    """
+    if study.arm == "non-private":
+        return {}
+    everyone = names(study, sites)
+    factors = [study.mu_factors.get(name, 1.0) for name in everyone]
+    ratio = study.pca.noise_ratio_per_site * len(everyone)
+    missing = study.n_colluding, len(everyone) - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
+    apart = float(np.sqrt(gamma.max() / gamma.min()))
+    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
+        raise ConfigError(
+            f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
+            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            "cannot hold them; set noise: exact, or bring the promises closer"
+        )
+    roster = _roster(study, sites)
+    return {name: _spent_before(study, name, sites[name], roster) for name in sites}
+
+
+def _spent_before(
+    study: Config, name: str, site: SiteConfig, roster: str | None
+) -> float:
+    if site.unit == "subject" and study.budget.unit == "sample":
+        raise ConfigError(
+            f"site {name}: unit: its ceiling is per subject, got a study per sample; "
+            "set budget.unit: subject"
+        )
+    book = open_ledger(site)
+    entries = book.entries()
+    if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
+        raise BudgetExceeded(
+            f"site {name}: unit: earlier releases per sample cannot be counted per "
+            "subject; keep the ceiling's unit, or start a ledger for other people"
+        )
+    own = [
+        entry["request"]
+        for entry in entries
+        if entry.get("study") == study.identity
+        and (roster is None or entry.get("roster") == roster)
+    ]
+    spent = max(book.totals(without=own).values(), default=0.0)
+    before = privacy.epsilon_from_mu(spent, site.delta)
+    promise = study.promise_of(name)
+    total = privacy.compose([spent, promise.mu])
+    if not book.ceiling.admits(total):
+        own_promise = study.budget.site_epsilon
+        after = privacy.epsilon_from_mu(total, site.delta)
+        raise BudgetExceeded(
+            f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
+            f"{site.delta:g}; this study's {promise.epsilon:g} with the "
+            f"{before:.4g} spent before makes {after:.4g}; lower "
+            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
+        )
+    return before
+
+
+def _roster(study: Config, sites: Sites) -> str | None:
+    """Digest of what the sites say of themselves; empty before they are prepared.
+
+    None where not all sites are here: a site that joins a federation cannot know what
+    the others will say. Whatever it is asked then is charged all the same.
+    """
+    if not is_complete(study, sites):
+        return None
+    if not all((study.private(name) / "projected.npz").exists() for name in sites):
+        return ""
+    asked = list(sites)[:1] if study.arm == "local" else sites
+    federation = InProcess({name: open_site(study, sites, name) for name in sites})
+    request = {name: {"unit": study.budget.unit} for name in asked}
+    replies = federation.ask("describe", request)
+    if replies.lost:
+        raise RoundFailed(replies.lost)
+    return digest(replies.ok)
+
+
+# --- the sites at work ---------------------------------------------------------------
+
+
+@contextmanager
+def in_process(
+    study: Config, sites: Sites, n_workers: int, exact: bool
+) -> Iterator[InProcess]:
+    """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
+    if not exact:  # Before anything is spent that the study could not finish.
+        check_ceilings(study, sites)
+        check_sampler(study)
+    with threadpool_limits(1):
+        members = {name: open_site(study, sites, name) for name in sites}
+        yield InProcess(members, n_workers)
+
+
+def check_sampler(study: Config) -> None:
+    """Raise if the study's noise needs a sampler that is not installed."""
+    if study.noise == "exact" and find_spec("opendp") is None:
+        raise ConfigError(
+            f"study {study.study}: noise: exact needs a sampler that is not "
+            "installed; pip install 'capeneuro[exact]', or set noise: rounded"
+        )
+
+
+def open_site(study: Config, sites: Sites, name: str) -> Site:
+    """Open one site on its prepared features, with its own rules."""
+    site, everyone = sites[name], names(study, sites)
+    default = privacy.default_n_colluding(len(everyone))
+    colluding = default if site.min_colluding is None else site.min_colluding
+    pins = dict.fromkeys(everyone, None)
+    if site.peers is not None:
+        pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
+    agreed = (pins, study.identity, study.promise_of(name))
+    limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
+    people = files.Features(study.private(name) / "projected.npz")
+    ledger = open_ledger(site)
+    return Site(
+        name, people, people.n_samples, ledger, limits, people.digest, site.seed
+    )

@@ -1,0 +1,110 @@
+"""A party's FLARE process with all that it starts: started again, and stopped whole."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from capeneuro import kit
+
+MODULES = {"site": "client.client_train", "server": "server.server_train"}
+# Seconds: a process that lived shorter is not started again at once; for each to end.
+SHORT_LIFE, ENDING = 10.0, 5.0
+
+
+class Daemon:
+    """A party's FLARE process, in the working directory.
+
+    Parameters
+    ----------
+    folder
+        The party's kit.
+    variables
+        What the processes must know beside it, added to their environment.
+    log
+        Where it writes; FLARE's own logs are in the kit.
+    """
+
+    def __init__(self, folder: Path, variables: dict[str, str], log: Path) -> None:
+        folder, kind = folder.resolve(), kit.kind_of(folder)
+        name, org = kit.owner(folder)
+        module = f"nvflare.private.fed.app.{MODULES[kind]}"
+        self._command = [sys.executable, "-u", "-m", module, "-m", str(folder)]
+        self._command += ["-s", kit.CONFIGURATION[kind], "--set", "secure_train=true"]
+        self._command += [f"uid={name}"] if kind == "site" else []
+        self._command += [f"org={org}", "config_folder="]
+        self._environment = {
+            **os.environ,
+            **{f"CAPENEURO_{key}": value for key, value in variables.items()},
+            "CAPENEURO_FOLDER": str(Path.cwd()),
+            # Privacy: what FLARE writes beside its logs is nobody else's to read.
+            "TMPDIR": str(folder / "tmp"),
+        }
+        self._log = log
+        self._process: psutil.Popen | None = None
+        self._below: set[psutil.Process] = set()
+
+    def keep(self) -> None:
+        """Start it, or start it again if it has died."""
+        if self._process is not None:
+            if self._alive():
+                return
+            print("nvflare has stopped; starting it again", flush=True)
+            self.stop()
+            time.sleep(max(0.0, self._started + SHORT_LIFE - time.monotonic()))
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log, "ab") as log:
+            self._begin = log.tell()
+            self._process = psutil.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                umask=0o077,
+                start_new_session=True,  # Ctrl-C is for this process alone
+            )
+        self._started = time.monotonic()
+
+    def require(self) -> None:
+        """Raise ConnectionError if it has died."""
+        if not self._alive():
+            raise ConnectionError("nvflare has stopped")
+
+    def said(self) -> str:
+        """What it has written since its last start."""
+        with open(self._log, "rb") as log:
+            log.seek(self._begin)
+            return log.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        """End it and all that it started, by force after a few seconds."""
+        if self._process is None:
+            return
+        self._alive()
+        everyone = [self._process, *self._below]
+        for process in everyone:
+            _signal(process.terminate)
+        _, left = psutil.wait_procs(everyone, ENDING)
+        for process in left:
+            _signal(process.kill)
+        psutil.wait_procs(left, ENDING)
+        self._process, self._below = None, set()
+
+    def _alive(self) -> bool:
+        """Whether it runs; notes its processes, for orphans belong to nobody."""
+        try:
+            self._below |= set(self._process.children(recursive=True))
+        except psutil.NoSuchProcess:
+            return False
+        return self._process.poll() is None
+
+
+def _signal(send: Callable[[], None]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        send()

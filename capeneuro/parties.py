@@ -1,0 +1,320 @@
+"""The parties of a federation, each on its host: a site that waits, an aggregator.
+
+Each runs its FLARE process as a child (:mod:`capeneuro.daemon`). The aggregator also
+submits the study's jobs, one after the other until it is done: FLARE never resumes one,
+and its word that a job is running is not believed.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tqdm import tqdm
+
+from capeneuro import config, consortium, files, kit
+from capeneuro.config import Config, ConfigError
+
+# Seconds: between looks; for a job to end once its study's part has.
+LOOK, ENDING = 0.5, 10.0
+# Words of FLARE for a job that has ended.
+ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
+
+
+def site(path: Path, name: str, kit_folder: Path) -> int:
+    """Wait for the aggregator as one site, until interrupted.
+
+    Parameters
+    ----------
+    path
+        The study file, with ``federation: nvflare``.
+    name
+        The site, whose file and prepared features are here.
+    kit_folder
+        Its kit.
+
+    Raises
+    ------
+    ConfigError, BudgetExceeded
+        If the kit is not safe, the site is not prepared, or the study does not fit
+        under its ceiling.
+    """
+    study = _over_network(path)
+    sites = consortium.load_sites(study)
+    if name not in sites:
+        everyone = consortium.names(study, sites)
+        raise ConfigError(
+            f"--site: must be one of {', '.join(everyone)} and its file must be here, "
+            f"got {name!r}"
+        )
+    kit.require(kit_folder, "site", name)
+    features = study.private(name) / "projected.npz"
+    if not features.exists():
+        raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
+    own = {name: sites[name]}
+    spent = consortium.check_ceilings(study, own)
+    consortium.check_sampler(study)
+    promise = study.promise_of(name)
+    print(
+        f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
+        f"  pca: 1 release of the second moment\n"
+        f"  ica: up to {study.ica.n_rounds} releases of a gradient\n"
+        f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
+        f"{promise.unit}, against the aggregator and {promise.n_colluding} colluding "
+        f"sites\n"
+        f"  ceiling {sites[name].epsilon:g}, spent before {spent.get(name, 0.0):.4f}",
+        flush=True,
+    )
+    log = study.private(name) / "logs" / "site.log"
+    host, port = kit.address(kit_folder)
+    from capeneuro.daemon import Daemon  # its libraries come with nvflare
+
+    variables = {"STUDY": str(path), "SITE": name}
+    with _stopped_by_signals():
+        daemon = Daemon(kit_folder, variables, log)
+        print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
+        told = False
+        try:
+            while True:
+                daemon.keep()
+                if not told and "Successfully registered client" in daemon.said():
+                    print(f"registered at {host}:{port}", flush=True)
+                    told = True
+                time.sleep(LOOK)
+        except KeyboardInterrupt:
+            print(f"{name}: stopping", flush=True)
+        finally:
+            daemon.stop()
+    return 0
+
+
+def aggregate(
+    path: Path,
+    server_kit: Path,
+    lead_kit: Path,
+    timeout: float,
+    segment: int,
+    patience: float,
+) -> int:
+    """Run the steps over all sites of a study, each at its own institution.
+
+    Parameters
+    ----------
+    path
+        The study file, with ``federation: nvflare``.
+    server_kit, lead_kit
+        Kits of this machine, which is the server, and of who may start jobs.
+    timeout
+        Seconds to wait for a site in a round.
+    segment
+        Largest number of releases of one job; sites that were lost come back after it.
+    patience
+        Seconds without any progress after which to give up.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    study = _over_network(path)
+    consortium.check_ceilings(study, {})
+    kit.require(server_kit, "server")
+    kit.require(lead_kit, "lead")
+    from capeneuro import daemon, flare  # nvflare is an extra
+
+    folder = consortium.status_file(study).parent
+    files.write_json(consortium.status_file(study), {"job": None})
+    with _stopped_by_signals():
+        variables = {"STUDY": str(path)}
+        server = daemon.Daemon(server_kit, variables, folder / "server.log")
+        try:
+            drive = _Drive(study, flare, server, lead_kit, timeout, segment)
+            return drive.run(patience)
+        finally:
+            server.stop()
+
+
+class _Drive:
+    """The jobs of one study, one after the other."""
+
+    def __init__(
+        self,
+        study: Config,
+        flare: ModuleType,
+        daemon: Any,
+        lead_kit: Path,
+        timeout: float,
+        segment: int,
+    ) -> None:
+        self._study = study
+        self._flare = flare
+        self._daemon = daemon
+        self._lead_kit = lead_kit
+        self._options = {"segment": segment, "timeout": timeout}
+        self._n_jobs = 0
+        self._missing: set[str] = set()
+
+    def run(self, patience: float) -> int:
+        """Submit jobs until one finishes the study, fails, or nothing moves."""
+        self._patience = patience
+        self._moved()
+        why = "the server did not start"
+        while time.monotonic() < self._deadline:
+            self._daemon.keep()
+            try:
+                with self._flare.session(self._lead_kit, 10.0) as lead:
+                    self._wait_for_sites(lead)
+                    told = self._follow(lead)
+            except ConnectionError as error:
+                why = str(error)
+                time.sleep(LOOK)
+                continue
+            if told["state"] == "finished":
+                print("finished", flush=True)
+                return 0
+            if told["state"] == "failed":
+                for line in told["lines"]:
+                    print(f"error: {line}", file=sys.stderr)
+                return int(told["exit"])
+            self._missing = set(told.get("lost", ()))
+            why = "; ".join(told.get("lines", ())) or f"the job is {told['state']}"
+            print(f"{why if told['state'] != 'over' else 'segment over'}; going on")
+        missing = ", ".join(sorted(self._missing))
+        text = f"missing sites: {missing}" if missing else why
+        print(f"error: no progress for {patience:g} s; {text}", file=sys.stderr)
+        return 1
+
+    def _moved(self) -> None:
+        self._deadline = time.monotonic() + self._patience
+
+    def _wait_for_sites(self, lead: Any) -> None:
+        """Wait until enough sites are registered."""
+        everyone, before = {path.stem for path in self._study.sites}, None
+        while True:
+            info = self._flare.within(10.0, lead.get_system_info)
+            here = {client.name for client in info.client_info} & everyone
+            self._missing = everyone - here
+            if here != before:
+                print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
+            if len(here) >= self._study.survivor_threshold:
+                return
+            before = here
+            if time.monotonic() > self._deadline:
+                raise ConnectionError("too few sites")
+            self._daemon.require()
+            time.sleep(LOOK)
+
+    def _follow(self, lead: Any) -> dict[str, Any]:
+        """Submit a job and watch it to its end; returns its last status."""
+        self._n_jobs += 1
+        name = f"{os.getpid()}-{time.time_ns()}"
+        with tempfile.TemporaryDirectory() as folder:
+            job = {"job": name, "patience": 60.0, **self._options}
+            write_job(Path(folder), self._study, job)
+            identity = self._flare.within(30.0, lead.submit_job, folder)
+        print(f"job {self._n_jobs} submitted", flush=True)
+        try:
+            told = self._watch(lead, name, identity)
+        except BaseException:
+            self._abort(lead, identity)
+            raise
+        if told["state"] == "stuck":
+            self._abort(lead, identity)
+        return told
+
+    def _watch(self, lead: Any, name: str, identity: str) -> dict[str, Any]:
+        limit = 2 * self._options["timeout"] + 120.0
+        last, changed, looked = None, time.monotonic(), 0.0
+        n_rounds, ended = self._study.ica.n_rounds, False
+        with tqdm(total=n_rounds, desc="ica", disable=None) as bar:
+            while True:
+                self._daemon.require()
+                told = json.loads(consortium.status_file(self._study).read_text())
+                told = told if told["job"] == name else {"state": "submitted"}
+                now = time.monotonic()
+                if told != last:
+                    last, changed = told, now
+                    self._show(told, bar)
+                final = told["state"] in ("finished", "failed", "over", "lost")
+                if ended or (final and now - changed > ENDING):
+                    return told if final else {"state": "dead"}
+                if now - changed > limit:
+                    return {"state": "stuck"}
+                if now - looked > (LOOK if final else 2.0):
+                    looked = now
+                    state = self._flare.within(10.0, lead.get_job_status, identity)
+                    # Its status file may be newer than what was read above.
+                    ended = str(state).startswith(ENDED)
+                time.sleep(LOOK / 5)
+
+    def _show(self, told: dict[str, Any], bar: tqdm) -> None:
+        if told["state"] != "running":
+            return
+        self._moved()
+        query, done = told["at"]
+        if query.startswith("infomax"):
+            bar.update(done - bar.n)
+        else:
+            bar.write("pca")
+
+    def _abort(self, lead: Any, identity: str) -> None:
+        try:
+            self._flare.within(10.0, lead.abort_job, identity)
+        except ConnectionError:
+            print("the job could not be aborted; it ends with the server")
+
+
+def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
+    """Write a job: configuration only, no code; ``options`` are the controller's."""
+    controller = {"path": "capeneuro.flare.StudyController", "id": "study"}
+    controller["args"] = {"study": study.identity, **options}
+    executor = {"path": "capeneuro.flare.SiteExecutor", "args": {}}
+    everyone = [path.stem for path in study.sites]
+    meta = {
+        "name": study.study,
+        "min_clients": study.survivor_threshold,
+        "resource_spec": {},
+        "deploy_map": {"app": ["server", *everyone]},
+    }
+    files.write_json(folder / "meta.json", meta)
+    files.write_json(
+        folder / "app/config/config_fed_server.json",
+        {"format_version": 2, "workflows": [controller], "components": []},
+    )
+    files.write_json(
+        folder / "app/config/config_fed_client.json",
+        {"format_version": 2, "executors": [{"tasks": ["*"], "executor": executor}]},
+    )
+
+
+def _over_network(path: Path) -> Config:
+    study = config.load(path)
+    if study.federation != "nvflare":
+        raise ConfigError(
+            f"study {study.study}: federation: must be nvflare for sites at other "
+            f"institutions, got {study.federation!r}"
+        )
+    return study
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Let a request to terminate end this process as Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

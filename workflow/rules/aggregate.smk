@@ -1,0 +1,24 @@
+# The steps over all sites, each site at its own institution: one command that drives
+# them over the network. The kits are the machine's, not the study's: it finds them in
+# CAPENEURO_SERVER_KIT and CAPENEURO_LEAD_KIT.
+
+
+# A rerun asks the sites again; identical requests get identical answers, uncharged.
+rule aggregate:
+    input:
+        f"{RESULTS}/group_desc-brain_mask.nii.gz",
+    output:
+        f"{RESULTS}/group_desc-pca_subspace.npz",
+        f"{RESULTS}/group_desc-ica_unmixing.npz",
+    log:
+        f"private/_logs/{study.study}/aggregate.log",
+    benchmark:
+        f"benchmarks/{study.study}/aggregate.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "arm", "noise", "budget", "pca", "ica", "n_components"),
+        version=__version__,
+    shell:
+        "capeneuro aggregate {params.study} --log {log}"
