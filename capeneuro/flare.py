@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro import __version__, config, consortium, files, steps
 from capeneuro.federation import Message, Replies, pack, sort_reply, unpack
-from capeneuro.mechanism import RoundFailed
+from capeneuro.rounds import RoundFailed
 
 TOPIC = "capeneuro"
 # Set by `capeneuro site` and `capeneuro aggregate`: which files the processes read that

@@ -19,9 +19,9 @@ from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
 from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
-from capeneuro.mechanism import Mechanism, RoundFailed
+from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.rounds import Checkpoint
+from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -229,8 +229,11 @@ def report(study: Config, sites: Sites) -> None:
     unmixing = files.read_arrays(folder / UNMIXING)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
-    rounds = [r for r in record["releases"] if r["query"].startswith("infomax")]
-    noise = [r["noise_deviation"] * r["size"] ** 0.5 for r in rounds]
+    noise = [
+        r["noise_deviation"] * r["size"] ** 0.5
+        for r in record["releases"]
+        if r["query"].startswith("infomax") and r["survivors"]
+    ]
     figures = {
         "Norm of the released gradient": plots.convergence(unmixing["trace"], noise),
         "Energy of the subspace": plots.spectrum(subspace["eigenvalues"]),
@@ -260,7 +263,10 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
     if isinstance(error, RoundFailed):
         kinds = {why.split(":")[0] for why in error.lost.values()}
         status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
-        return status, [f"the round failed: {error}"]
+        what = "the round failed"
+        if isinstance(error, RoundVoid):
+            what = "a charged round is void and the promise pays for no other"
+        return status, [f"{what}: {error}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
     if isinstance(error, (ConfigError, LedgerDamaged)):
