@@ -5,11 +5,13 @@ the sites work: in this process, or behind a network.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__, files, io, metrics
@@ -59,32 +61,43 @@ def validate(study: Config, sites: Sites) -> None:
 # --- at one site ---------------------------------------------------------------------
 
 
-def prepare(study: Config, sites: Sites, site: str) -> None:
-    """Turn one site's images into features; nothing leaves the site."""
+def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images into features; nothing leaves the site.
+
+    ``threads`` people at a time, each in a process of its own.
+    """
     from capeneuro import plots
 
     own, bound = _site(sites, site), study.pca.norm_bound
     mask = io.read_mask(study.results / MASK)
     basis = io.build_basis(study.space, mask)
+    runs = io.find_runs(own)
     rows: list[dict[str, Any]] = []
     norms: list[np.ndarray] = []
 
+    def person(folder: Path, images: list[Path]) -> np.ndarray:
+        os.chdir(folder)  # a worker may have been started elsewhere
+        parts = [
+            io.run_features(image, own, study.space, study.cleaning, mask, basis)
+            for image in images
+        ]
+        return np.concatenate(parts, axis=1)
+
     def people() -> Iterator[tuple[str, np.ndarray]]:
-        runs = io.find_runs(own)
-        for person, images in tqdm(runs.items(), f"prepare {site}", disable=None):
-            parts = [
-                io.run_features(image, own, study.space, study.cleaning, mask, basis)
-                for image in images
-            ]
-            X = np.concatenate(parts, axis=1)
+        # In order and as they come: few people are in memory at a time.
+        work = Parallel(threads, return_as="generator")
+        here = Path.cwd()
+        features = work(delayed(person)(here, images) for images in runs.values())
+        bar = tqdm(runs.items(), f"prepare {site}", disable=None)
+        for (name, images), X in zip(bar, features, strict=True):
             if X.shape[1] < study.n_components:
                 raise ConfigError(
-                    f"{images[0]}: {person} has {X.shape[1]} volumes, fewer than "
+                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
                     f"n_components {study.n_components}; exclude the person"
                 )
             norms.append(np.linalg.norm(X, axis=0))
-            rows.append(page.quality(person, norms[-1], bound))
-            yield person, X
+            rows.append(page.quality(name, norms[-1], bound))
+            yield name, X
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())

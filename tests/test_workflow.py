@@ -203,3 +203,17 @@ def test_a_killed_run_resumes_without_a_second_charge(study, changed):
     assert run(study, "capeneuro", "ica", "config/config.yaml").returncode == 0
     assert (study / "results/killed/group_desc-ica_unmixing.npz").read_bytes() == first
     assert n_releases() - before == 120
+
+
+def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_path):
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs extra `slurm`")
+    for name in ("workflow", "config", "sim"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--cores", "8")
+    done = run(tmp_path, "snakemake", "-n", "-p", *profile)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
+    assert sorted(commands) == [(f"demo-{i}", "8") for i in (1, 2, 3, 4)]
+    assert len(re.findall(r"mem_mb=16000.*runtime=240", text)) == 4
+    assert {"report", "score", "maps"} <= set(re.findall(r"localrule (\w+)", text))
