@@ -1,5 +1,6 @@
 """A party's FLARE process with all that it starts: started again, and stopped whole."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from capeneuro import kit
+from capeneuro.config import ConfigError
 
 MODULES = {"site": "client.client_train", "server": "server.server_train"}
 # Seconds: a process that lived shorter is not started again at once; for each to end.
@@ -46,6 +48,14 @@ class Daemon:
             "TMPDIR": str(folder / "tmp"),
         }
         self._log = log
+        self._lock = os.open(folder / "tmp/lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            other = os.read(self._lock, 20).decode().strip() or "another one"
+            raise ConfigError(
+                f"{folder}: in use by process {other}; stop it first"
+            ) from None
         self._process: psutil.Popen | None = None
         self._below: set[psutil.Process] = set()
 
@@ -66,9 +76,11 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                umask=0o077,
                 start_new_session=True,  # Ctrl-C is for this process alone
+                pass_fds=[self._lock],  # locked for as long as it lives
             )
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{self._process.pid}\n".encode(), 0)
         self._started = time.monotonic()
 
     def require(self) -> None:
@@ -99,7 +111,8 @@ class Daemon:
     def _alive(self) -> bool:
         """Whether it runs; notes its processes, for orphans belong to nobody."""
         try:
-            self._below |= set(self._process.children(recursive=True))
+            below = self._below.union(self._process.children(recursive=True))
+            self._below = {process for process in below if process.is_running()}
         except psutil.NoSuchProcess:
             return False
         return self._process.poll() is None

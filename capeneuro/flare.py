@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,8 @@ class StudyController(Controller):
         self._segment = segment
         self._timeout = timeout
         self._patience = patience
-        self._n_released = 0
+        self._n_released, self._n_asked = 0, 0
+        self._at = ["", 0]
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -261,14 +263,17 @@ class StudyController(Controller):
             time.sleep(0.2)
 
     def _before_asking(self, what: str, messages: Mapping[str, Message]) -> None:
-        """Count releases, and end the segment before one too many."""
-        if what != "release":
+        """Tell of progress, count releases, end the segment before one too many."""
+        if what == "ping":
             return
-        if self._n_released == self._segment:
-            raise _SegmentOver
-        self._n_released += 1
-        request = next(iter(messages.values()))["request"]
-        self._tell("running", at=[request["query"], request["round"]])
+        self._n_asked += 1
+        if what == "release":
+            if self._n_released == self._segment:
+                raise _SegmentOver
+            self._n_released += 1
+            request = next(iter(messages.values()))["request"]
+            self._at = [request["query"], request["round"]]
+        self._tell("running", at=[*self._at, self._n_asked])
 
     def _tell(
         self,
@@ -370,9 +375,10 @@ def session(kit: Path, timeout: float) -> Iterator[Session]:
     """
     admin = json.loads((kit / "startup/fed_admin.json").read_text())["admin"]
     name = admin["username"]
-    opened = within(
-        2 * timeout, new_secure_session, name, str(kit.resolve()), timeout=timeout
-    )
+    with redirect_stdout(StringIO()):  # it tells users what it does
+        opened = within(
+            2 * timeout, new_secure_session, name, str(kit.resolve()), timeout=timeout
+        )
     try:
         yield opened
     finally:

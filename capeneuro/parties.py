@@ -184,8 +184,8 @@ class _Drive:
                     print(f"error: {line}", file=sys.stderr)
                 return int(told["exit"])
             self._missing = set(told.get("lost", ()))
-            why = "; ".join(told.get("lines", ())) or f"the job is {told['state']}"
-            print(f"{why if told['state'] != 'over' else 'segment over'}; going on")
+            why = "; ".join(told["lines"]) or "end of the segment"
+            print(f"{why}; going on", flush=True)
         missing = ", ".join(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
         print(f"error: no progress for {patience:g} s; {text}", file=sys.stderr)
@@ -230,39 +230,38 @@ class _Drive:
         return told
 
     def _watch(self, lead: Any, name: str, identity: str) -> dict[str, Any]:
-        limit = 2 * self._options["timeout"] + 120.0
-        last, changed, looked = None, time.monotonic(), 0.0
-        n_rounds, ended = self._study.ica.n_rounds, False
-        with tqdm(total=n_rounds, desc="ica", disable=None) as bar:
+        last, changed, looked, state = None, time.monotonic(), 0.0, ""
+        with tqdm(total=self._study.ica.n_rounds, desc="ica", disable=None) as bar:
             while True:
                 self._daemon.require()
+                # Before the file: a job that has ended has written it.
+                if time.monotonic() - looked > 2.0:
+                    looked = time.monotonic()
+                    state = self._flare.within(10.0, lead.get_job_status, identity)
+                ended = str(state).startswith(ENDED)
                 told = json.loads(consortium.status_file(self._study).read_text())
                 told = told if told["job"] == name else {"state": "submitted"}
-                now = time.monotonic()
                 if told != last:
-                    last, changed = told, now
+                    last, changed = told, time.monotonic()
                     self._show(told, bar)
+                still = time.monotonic() - changed
                 final = told["state"] in ("finished", "failed", "over", "lost")
-                if ended or (final and now - changed > ENDING):
-                    return told if final else {"state": "dead"}
-                if now - changed > limit:
-                    return {"state": "stuck"}
-                if now - looked > (LOOK if final else 2.0):
-                    looked = now
-                    state = self._flare.within(10.0, lead.get_job_status, identity)
-                    # Its status file may be newer than what was read above.
-                    ended = str(state).startswith(ENDED)
+                if final and (ended or still > ENDING):
+                    return told
+                if ended:
+                    return {"state": "dead", "lines": [f"the job ended: {state}"]}
+                if still > self._options["timeout"] + 60.0:
+                    return {"state": "stuck", "lines": ["the job stands still"]}
                 time.sleep(LOOK / 5)
 
     def _show(self, told: dict[str, Any], bar: tqdm) -> None:
+        """Note progress, and show the round."""
         if told["state"] != "running":
             return
         self._moved()
-        query, done = told["at"]
+        query, number, _ = told["at"]
         if query.startswith("infomax"):
-            bar.update(done - bar.n)
-        else:
-            bar.write("pca")
+            bar.update(number - bar.n)
 
     def _abort(self, lead: Any, identity: str) -> None:
         try:
