@@ -166,7 +166,8 @@ def _agree(federation: Federation, request: Message) -> Message:
     ask_enough(federation, t, "advertise", dict.fromkeys(names, message), keep_keys)
     message = {**message, "advertised": keys}
     ask_enough(federation, t, "share", dict.fromkeys(keys, message), keep_boxes)
-    sealed = {to: {n: boxes[n][to] for n in boxes if n != to} for to in boxes}
+    there = [name for name in names if name in boxes]  # in order, whoever came first
+    sealed = {to: {n: boxes[n][to] for n in there if n != to} for to in there}
     return {"advertised": keys, "sealed": sealed}
 
 
