@@ -39,6 +39,7 @@ AES-256 and on parties that keep their secrets [docs/threat-model.md].
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -91,12 +92,12 @@ class Party:
         """Secret of 32 bytes for one use in this sum; always the same."""
         return masking.derive(self.key.private_bytes_raw(), use.encode() + self.context)
 
-    @property
+    @cached_property
     def seal(self) -> X25519PrivateKey:
         """Key that shares for this site are sealed to."""
         return X25519PrivateKey.from_private_bytes(self.secret("seal"))
 
-    @property
+    @cached_property
     def pair(self) -> X25519PrivateKey:
         """Key of the pair masks."""
         return X25519PrivateKey.from_private_bytes(self.secret("pair"))
@@ -144,8 +145,7 @@ def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
         name: _box(party, keys[name].seal, party.name, name, told).encrypt(
             bytes(12), text, None
         )
-        for name, text in _split(party, told).items()
-        if name in keys and name != party.name
+        for name, text in _split(party, told, keys.keys() - {party.name}).items()
     }
 
 
@@ -333,10 +333,17 @@ def _told(advertised: Mapping[str, bytes]) -> bytes:
 def _verify(
     roster: Mapping[str, bytes], name: str, signature: bytes, text: bytes, what: str
 ) -> None:
+    if name not in roster or not _is_signed(roster[name], signature, text):
+        raise Mismatch(f"signature of {what}")
+
+
+@lru_cache(maxsize=2**12)  # the same keys are checked in two exchanges
+def _is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(roster[name]).verify(signature, text)
-    except (KeyError, ValueError, InvalidSignature):
-        raise Mismatch(f"signature of {what}") from None
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
 
 
 def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
@@ -347,9 +354,10 @@ def _signed_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
     return b"capeneuro survivors\0" + context + "\0".join(sorted(survivors)).encode()
 
 
-def _split(party: Party, told: bytes) -> dict[str, bytes]:
-    """Both secrets of a site as shares for every site, its own among them."""
+def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
+    """Both secrets of a site as shares for the named sites."""
     points, t = _points(party.roster), party.threshold
+    points = {name: points[name] for name in sorted(names)}
     # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
     raw = masking.stretch(party.secret("shares"), told, 2 * (t - 1) * 48)
     a = [int.from_bytes(raw[i : i + 48]) % shamir.PRIME for i in range(0, len(raw), 48)]
@@ -368,7 +376,7 @@ def _opened(
 ) -> dict[str, bytes]:
     """Shares of both secrets of each site in the sum, its own among them."""
     told = _told(advertised)
-    opened = {party.name: _split(party, told)[party.name]}
+    opened = _split(party, told, [party.name])
     for name, text in sealed.items():
         try:
             box = _box(party, Keys.read(advertised[name]).seal, name, party.name, told)
