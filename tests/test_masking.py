@@ -10,8 +10,7 @@ from helpers import uniform_bytes_p
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capeneuro import secagg
-from capeneuro.queries import CLIP_SAFETY
+from capeneuro import masking, ring
 
 H = 2.0**-20
 
@@ -27,7 +26,7 @@ def _masks(keys: dict[str, X25519PrivateKey], context: bytes, size: int) -> np.n
         for name, key in keys.items()
     }
     return np.array(
-        [secagg.pairwise_masks(k, s, roster, context, size) for s, k in keys.items()]
+        [masking.pairwise_masks(k, s, roster, context, size) for s, k in keys.items()]
     )
 
 
@@ -41,9 +40,9 @@ def test_masks_sum_to_zero_in_the_ring(n_sites):
 @pytest.mark.parametrize("n_sites", [2, 3, 7])
 def test_total_is_exact(n_sites, rng):
     k = rng.integers(-(2**50), 2**50, (n_sites, 300))
-    vectors = np.array([secagg.to_ring(row * H, H, n_sites) for row in k])
+    vectors = np.array([ring.to_ring(row * H, H, n_sites) for row in k])
     total = (vectors + _masks(_keys(n_sites), b"c", 300)).sum(axis=0)
-    np.testing.assert_array_equal(secagg.from_ring(total, H), k.sum(axis=0) * H)
+    np.testing.assert_array_equal(ring.from_ring(total, H), k.sum(axis=0) * H)
 
 
 @given(
@@ -52,10 +51,10 @@ def test_total_is_exact(n_sites, rng):
     st.binary(max_size=40),
 )
 def test_total_is_exact_for_any_values_and_contexts(n_sites, values, context):
-    vectors = np.array([secagg.to_ring(np.array(values) * H, H, n_sites)] * n_sites)
+    vectors = np.array([ring.to_ring(np.array(values) * H, H, n_sites)] * n_sites)
     total = (vectors + _masks(_keys(n_sites), context, len(values))).sum(axis=0)
     np.testing.assert_array_equal(
-        secagg.from_ring(total, H), n_sites * np.array(values) * H
+        ring.from_ring(total, H), n_sites * np.array(values) * H
     )
 
 
@@ -66,7 +65,7 @@ def test_a_partial_sum_stays_masked(rng):
 
 def test_a_masked_vector_is_uniform():
     masks = _masks(_keys(3), b"c", 40000)[0]
-    masked = secagg.to_ring(np.zeros(40000), H, 3) + masks
+    masked = ring.to_ring(np.zeros(40000), H, 3) + masks
     assert uniform_bytes_p(masked) > 1e-4
     # The test can fail: the lowest bit of one byte in fifty is cleared.
     raw = masked.view(np.uint8).copy()
@@ -104,46 +103,16 @@ def test_the_same_context_repeats_its_masks():
 def test_a_public_key_of_small_order_is_refused():
     roster = {"s0": bytes(32), "s1": bytes(32)}
     with pytest.raises(ValueError, match="shared key"):
-        secagg.pairwise_masks(_keys(1)["s0"], "s0", roster, b"c", 3)
+        masking.pairwise_masks(_keys(1)["s0"], "s0", roster, b"c", 3)
 
 
-@pytest.mark.parametrize(
-    "value", [np.nan, np.inf, -np.inf, 2.0**62 * H, -(2.0**62) * H]
-)
-def test_values_that_do_not_fit_are_refused(value):
-    with pytest.raises(secagg.OutOfRange):
-        secagg.to_ring(np.array([0.0, value]), H, 1)
-
-
-@pytest.mark.parametrize("n_sites", [1, 3, 64])
-def test_largest_values_of_all_sites_do_not_wrap(n_sites):
-    largest = np.floor(2.0**62 / n_sites * (1 - 2.0**-52)) - 1024
-    k = secagg.to_ring(np.array([largest, -largest]) * H, H, n_sites)
-    total = secagg.from_ring(np.sum([k] * n_sites, axis=0), H)
-    np.testing.assert_allclose(total, n_sites * largest * H * np.array([1, -1]))
-    with pytest.raises(secagg.OutOfRange):
-        secagg.to_ring(np.array([(largest + 4096) * H]), H, n_sites)
-
-
-@pytest.mark.parametrize("gamma", [1e-20, 0.3, 1.0, 4.0, 7e9])
-def test_grid_is_a_power_of_two_far_below_the_smallest_noise(gamma):
-    h = secagg.grid([2 * gamma, gamma], 1.0, 10, "rounded")
-    assert np.frexp(h)[0] == 0.5
-    assert 2.0**-21 < h / np.sqrt(gamma) <= 2.0**-20
-
-
-@pytest.mark.parametrize("size", [1, 190, 405450])
-@pytest.mark.parametrize("gamma", [1.0, 1e4, 1e10])
-def test_grid_of_exact_noise_moves_no_neighbor_beyond_the_safety(gamma, size):
-    sensitivity = 3e-5
-    gamma *= sensitivity**2
-    h = secagg.grid([gamma], sensitivity, size, "exact")
-    # Two neighbors are rounded, each coordinate by half a step at most.
-    assert np.sqrt(size) * h <= sensitivity * (1 - CLIP_SAFETY) / 4
-    assert h <= 2.0**-20 * np.sqrt(gamma)
-    assert np.frexp(h)[0] == 0.5
-
-
-def test_rounding_is_to_the_nearest_step():
-    k = secagg.to_ring(np.array([0.6, -0.6, 2.4]) * H, H, 1).view(np.int64)
-    np.testing.assert_array_equal(k, [1, -1, 2])
+def test_a_self_mask_is_uniform_and_serves_one_context():
+    secret = hashlib.sha256(b"a").digest()
+    mask = masking.self_mask(secret, b"c", 40000)
+    assert uniform_bytes_p(mask) > 1e-4
+    np.testing.assert_array_equal(mask[:50], masking.self_mask(secret, b"c", 50))
+    for other in (
+        masking.self_mask(secret, b"d", 40000),
+        _masks(_keys(2), b"c", 40000)[0],
+    ):
+        assert uniform_bytes_p(mask - other) > 1e-4
