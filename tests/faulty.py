@@ -4,8 +4,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from capeneuro.federation import Answers, Message, Replies, pack, sort_reply, unpack
+from capeneuro.perturb import perturb
 from capeneuro.rounds import Checkpoint
+from capeneuro.site import Site, digest
 
 NO_ANSWER = {"error": "failed", "rule": "no answer"}
 NO_FORM = {"error": "failed", "rule": "form of the message"}
@@ -176,3 +180,36 @@ def _read(raw: bytes) -> Message:
         return unpack(raw)
     except ValueError:
         return NO_FORM
+
+
+class Drawn:
+    """What each site drew for each request: its statistic with noise on the grid."""
+
+    def __init__(self) -> None:
+        self._f: dict[tuple[str, str], np.ndarray] = {}
+
+    def spy(self, u, sensitivity, asked, name, draw):
+        drawn = perturb(u, sensitivity, asked, name, draw)
+        key = digest(asked), name
+        assert key not in self._f, "drawn twice for one request"
+        self._f[key] = drawn.f
+        return drawn
+
+    def total(self, asked: Message, survivors: Collection[str]) -> np.ndarray:
+        """The survivors' sum, in the ring."""
+        return np.sum([self._f[digest(asked), name] for name in survivors], axis=0)
+
+
+def charges(member: Site) -> list[Message]:
+    return [e for e in member._ledger.entries() if "mu" in e]
+
+
+def assert_one_story(federation: Faulty) -> None:
+    """No site unmasked two sets of survivors of one request, or without a charge."""
+    told: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for sent in federation.log:
+        if sent.what == "unmask" and "shares" in unpack(sent.reply):
+            message = unpack(sent.request)
+            survivors = tuple(sorted(message["survivors"]))
+            told.setdefault((sent.name, message["request"]), set()).add(survivors)
+    assert all(len(stories) == 1 for stories in told.values())
