@@ -56,6 +56,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from capeneuro import masking, shamir
 
+# Any private key: an exchange with a key of small order fails.
+PROBE = X25519PrivateKey.from_private_bytes(bytes(32))
+
 
 class Mismatch(ValueError):
     """What a party sent is not what the protocol asks for; the argument says what."""
@@ -90,7 +93,9 @@ class Party:
 
     def secret(self, use: str) -> bytes:
         """Secret of 32 bytes for one use in this sum; always the same."""
-        return masking.derive(self.key.private_bytes_raw(), use.encode() + self.context)
+        # Privacy: sites may share a ledger and its key, never a mask.
+        info = use.encode() + self.context + self.name.encode()
+        return masking.derive(self.key.private_bytes_raw(), info)
 
     @cached_property
     def seal(self) -> X25519PrivateKey:
@@ -122,6 +127,20 @@ def advertise(party: Party) -> bytes:
     keys = b"".join(key.public_bytes_raw() for key in public)
     keys += hashlib.sha256(party.secret("self")).digest()
     return keys + party.key.sign(_signed_keys(party.context, party.name, keys))
+
+
+def check_keys(
+    roster: Mapping[str, bytes], context: bytes, name: str, advertised: bytes
+) -> None:
+    """Raise :class:`Mismatch` unless a site signed these keys, and they can be used."""
+    signed = _signed_keys(context, name, advertised[:96])
+    _verify(roster, name, advertised[96:], signed, "keys")
+    keys = Keys.read(advertised)
+    for public in (keys.seal, keys.pair):
+        try:
+            PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:  # of small order: it agrees on zero with everyone
+            raise Mismatch("order of keys") from None
 
 
 def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -190,13 +209,25 @@ def sign(party: Party, survivors: Iterable[str]) -> bytes:
     return party.key.sign(_signed_survivors(party.context, survivors))
 
 
+def check_signature(
+    roster: Mapping[str, bytes],
+    context: bytes,
+    survivors: Iterable[str],
+    name: str,
+    signature: bytes,
+) -> None:
+    """Raise :class:`Mismatch` unless a site signed these survivors."""
+    text = _signed_survivors(context, survivors)
+    _verify(roster, name, signature, text, "survivors")
+
+
 def check_signatures(
     party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
 ) -> None:
     """Raise :class:`Mismatch` unless t sites signed the same survivors."""
-    text = _signed_survivors(party.context, survivors)
-    for name in signatures:
-        _verify(party.roster, name, signatures[name], text, "survivors")
+    about = party.roster, party.context, survivors
+    for name, signature in signatures.items():
+        check_signature(*about, name, signature)
     if len(signatures) < party.threshold:
         raise Mismatch("signatures of too few sites")
 
@@ -319,8 +350,7 @@ def _verified(party: Party, advertised: Mapping[str, bytes]) -> dict[str, Keys]:
     if len(advertised) < party.threshold:
         raise Mismatch("fewer sites than the threshold")
     for name, text in advertised.items():
-        signed = _signed_keys(party.context, name, text[:96])
-        _verify(party.roster, name, text[96:], signed, "keys")
+        check_keys(party.roster, party.context, name, text)
     return {name: Keys.read(text) for name, text in advertised.items()}
 
 
@@ -351,7 +381,9 @@ def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
 
 
 def _signed_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
-    return b"capeneuro survivors\0" + context + "\0".join(sorted(survivors)).encode()
+    return (
+        b"capeneuro survivors\0" + context + "\0".join(sorted(set(survivors))).encode()
+    )
 
 
 def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
