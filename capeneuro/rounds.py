@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capeneuro import durable, secagg
+from capeneuro import durable, secagg, signing
 from capeneuro.federation import Federation, Message, pack, unpack
 from capeneuro.rules import COOPERATIVE_ARMS, EXACT_ARMS
 from capeneuro.site import digest
@@ -181,14 +181,17 @@ def _release(
     parts = PARTS.get(request["arm"], {"noisy"})
     dtype = "<f8" if request["arm"] in EXACT_ARMS else "<u8"
     sums: dict[str, np.ndarray] = {}
+    public, context = _public_keys(request), bytes.fromhex(digest(request))
 
-    def add(_: str, reply: Message) -> None:
-        first = next(
-            iter(sums.values()), reply["noisy" if "noisy" in parts else "masked"]
-        )
+    def add(name: str, reply: Message) -> None:
+        if request["arm"] not in EXACT_ARMS:
+            signature = reply.pop("signature")
+            statement = signing.of_answer(context, name, pack(reply))
+            _right(signing.is_signed(public[name], signature, statement))
+        arrays = [*sums.values(), *reply.values()]
         _right(reply.keys() == parts)
-        _right(all(x.dtype.str == dtype for x in reply.values()))
-        _right(all(x.shape == (first.size,) for x in reply.values()))
+        _right(all(x.dtype.str == dtype for x in arrays))
+        _right(all(x.shape == (arrays[0].size,) for x in arrays))
         for part, x in reply.items():
             sums[part] = sums[part] + x if part in sums else x
 
@@ -209,11 +212,13 @@ def _leftover(federation: Federation, request: Message, state: Message) -> np.nd
     context = bytes.fromhex(digest(request))
     if request["consistency"]:
         signatures: dict[str, bytes] = {}
+        public = _public_keys(request)
+        statement = signing.of_survivors(context, survivors)
 
         def keep_signature(name: str, reply: Message) -> None:
-            about = _public_keys(request), context, survivors
-            secagg.check_signature(*about, name, reply["signature"])
-            signatures[name] = reply["signature"]
+            signature = reply["signature"]
+            _right(signing.is_signed(public[name], signature, statement))
+            signatures[name] = signature
 
         asked = dict.fromkeys(survivors, message)
         ask_enough(federation, t, "confirm", asked, keep_signature)

@@ -43,18 +43,15 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from capeneuro import masking, shamir
+from capeneuro import masking, shamir, signing
 
 # Any private key: an exchange with a key of small order fails.
 PROBE = X25519PrivateKey.from_private_bytes(bytes(32))
@@ -126,21 +123,19 @@ def advertise(party: Party) -> bytes:
     public = party.seal.public_key(), party.pair.public_key()
     keys = b"".join(key.public_bytes_raw() for key in public)
     keys += hashlib.sha256(party.secret("self")).digest()
-    return keys + party.key.sign(_signed_keys(party.context, party.name, keys))
+    return keys + party.key.sign(signing.of_keys(party.context, party.name, keys))
 
 
 def check_keys(
     roster: Mapping[str, bytes], context: bytes, name: str, advertised: bytes
 ) -> None:
     """Raise :class:`Mismatch` unless a site signed these keys, and they can be used."""
-    signed = _signed_keys(context, name, advertised[:96])
-    _verify(roster, name, advertised[96:], signed, "keys")
+    statement = signing.of_keys(context, name, advertised[:96])
+    if not signing.is_signed(roster.get(name, b""), advertised[96:], statement):
+        raise Mismatch("signature of keys")
     keys = Keys.read(advertised)
-    for public in (keys.seal, keys.pair):
-        try:
-            PROBE.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:  # of small order: it agrees on zero with everyone
-            raise Mismatch("order of keys") from None
+    if not (_agrees(keys.seal) and _agrees(keys.pair)):
+        raise Mismatch("order of keys")
 
 
 def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -206,28 +201,17 @@ def masks(
 
 def sign(party: Party, survivors: Iterable[str]) -> bytes:
     """Signature of the survivors that this site was told of."""
-    return party.key.sign(_signed_survivors(party.context, survivors))
-
-
-def check_signature(
-    roster: Mapping[str, bytes],
-    context: bytes,
-    survivors: Iterable[str],
-    name: str,
-    signature: bytes,
-) -> None:
-    """Raise :class:`Mismatch` unless a site signed these survivors."""
-    text = _signed_survivors(context, survivors)
-    _verify(roster, name, signature, text, "survivors")
+    return party.key.sign(signing.of_survivors(party.context, survivors))
 
 
 def check_signatures(
     party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
 ) -> None:
     """Raise :class:`Mismatch` unless t sites signed the same survivors."""
-    about = party.roster, party.context, survivors
+    statement = signing.of_survivors(party.context, survivors)
     for name, signature in signatures.items():
-        check_signature(*about, name, signature)
+        if not signing.is_signed(party.roster.get(name, b""), signature, statement):
+            raise Mismatch("signature of survivors")
     if len(signatures) < party.threshold:
         raise Mismatch("signatures of too few sites")
 
@@ -360,30 +344,14 @@ def _told(advertised: Mapping[str, bytes]) -> bytes:
     return hashlib.sha256(text).digest()
 
 
-def _verify(
-    roster: Mapping[str, bytes], name: str, signature: bytes, text: bytes, what: str
-) -> None:
-    if name not in roster or not _is_signed(roster[name], signature, text):
-        raise Mismatch(f"signature of {what}")
-
-
-@lru_cache(maxsize=2**12)  # the same keys are checked in two exchanges
-def _is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
+@lru_cache(maxsize=2**12)
+def _agrees(public: bytes) -> bool:
+    """Whether a key is of full order; others agree on zero with everyone."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
-    except (ValueError, InvalidSignature):
+        PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
         return False
     return True
-
-
-def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
-    return b"capeneuro keys\0" + context + name.encode() + b"\0" + keys
-
-
-def _signed_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
-    return (
-        b"capeneuro survivors\0" + context + "\0".join(sorted(set(survivors))).encode()
-    )
 
 
 def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:

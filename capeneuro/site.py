@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import noise, privacy, secagg
+from capeneuro import noise, privacy, secagg, signing
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
 from capeneuro.perturb import perturb
@@ -210,7 +210,7 @@ class Site:
         -------
         Message
             ``noisy``: weighted statistic with noise; ``masked``: the site's part of a
-            secure sum. Which of them depends on the arm.
+            secure sum. Which of them depends on the arm. ``signature`` of the rest.
 
         Guarantee
         ---------
@@ -231,7 +231,7 @@ class Site:
             u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
             t = query.sensitivity(n_units, request["relation"], request["parameters"])
-            reply = pack(self._noisy(u, t, message))
+            reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             entry = self._entry(request, sensitivity, mu)
             stored = self._ledger.charge(own, self._subjects, entry, reply, asked)
@@ -367,6 +367,12 @@ class Site:
         if request["arm"] == "secure_sum":
             return {"masked": drawn.f + masks}
         return {"noisy": drawn.f + drawn.e, "masked": drawn.e + masks}
+
+    def _signed(self, request: Message, answer: Message) -> bytes:
+        """Pack an answer with its signature: what was changed on the way shows."""
+        context = bytes.fromhex(digest(request))
+        statement = signing.of_answer(context, self.name, pack(answer))
+        return pack({**answer, "signature": self._ledger.key.sign(statement)})
 
     def _normal(
         self, size: int, variance: float, message: Message, which: str

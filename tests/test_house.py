@@ -25,7 +25,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"masking", "privacy", "as_printed"},
-    {"noise", "ring", "shamir", "linalg", "durable"},
+    {"noise", "ring", "shamir", "signing", "linalg", "durable"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from helpers import uniform_bytes_p
 
-from capeneuro import secagg, shamir
+from capeneuro import secagg, shamir, signing
 from capeneuro.privacy import threshold_holds
 from capeneuro.secagg import Mismatch, Party
 
@@ -133,7 +133,7 @@ def test_shares_for_other_keys_lie_on_another_polynomial():
     """Those who were told otherwise cannot put their shares together."""
     all_four, three = Sum(4, 3), Sum(4, 3, advertise=["s3"])
     a, b = (
-        secagg._split(s.parties["s0"], secagg._told(s.advertised))
+        secagg._split(s.parties["s0"], secagg._told(s.advertised), s.parties)
         for s in (all_four, three)
     )
     assert all(a[name][:33] != b[name][:33] for name in a)
@@ -238,7 +238,7 @@ def test_a_signed_key_of_small_order_is_refused_by_name(at):
     liar = run.parties["s1"]
     keys = run.advertised["s1"][:96]
     keys = keys[:at] + bytes(32) + keys[at + 32 :]
-    signed = liar.key.sign(secagg._signed_keys(CONTEXT, "s1", keys))
+    signed = liar.key.sign(signing.of_keys(CONTEXT, "s1", keys))
     with pytest.raises(Mismatch, match="keys"):
         secagg.share(run.parties["s0"], {**run.advertised, "s1": keys + signed})
 
@@ -304,7 +304,7 @@ def test_a_site_gives_one_share_of_each_site_never_both():
     for survivors in combinations(run.parties, 3):
         shares = run.unmask(survivors[0], survivors)
         for name, party in run.parties.items():
-            both = secagg._split(party, told)[survivors[0]]
+            both = secagg._split(party, told, [survivors[0]])[survivors[0]]
             assert shares[name] == (both[:33] if name in survivors else both[33:])
 
 

@@ -132,10 +132,10 @@ def test_project_only_acknowledges(site):
 @pytest.mark.parametrize(
     ("arm", "parts"),
     [
-        ("local", {"noisy"}),
-        ("conventional", {"noisy"}),
-        ("cape", {"noisy", "masked"}),
-        ("secure_sum", {"masked"}),
+        ("local", {"noisy", "signature"}),
+        ("conventional", {"noisy", "signature"}),
+        ("cape", {"noisy", "masked", "signature"}),
+        ("secure_sum", {"masked", "signature"}),
     ],
 )
 def test_a_release_has_the_parts_of_its_arm(sites, arm, parts):

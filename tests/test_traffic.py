@@ -58,7 +58,7 @@ def payload(sent: Sent, arm: str) -> int:
     """Declared size of the buffers of a reply."""
     if sent.what == "release":
         query = unpack(sent.request)["request"]["query"]
-        return 8 * len(PARTS[arm]) * ENTRIES[query]
+        return 8 * len(PARTS[arm]) * ENTRIES[query] + 64
     return {
         "describe": 32,
         "project": 0,
@@ -86,7 +86,8 @@ def test_every_reply_has_its_declared_fields_and_types(traffic):
         reply = unpack(raw)
         others = set(sites) - {name}
         if what == "release":
-            assert reply.keys() == PARTS[arm]
+            assert reply.keys() == PARTS[arm] | {"signature"}
+            assert len(reply.pop("signature")) == 64
             assert all(x.dtype == np.uint64 and x.ndim == 1 for x in reply.values())
             continue
         assert reply.keys() == FIELDS[what]
@@ -107,7 +108,7 @@ def test_every_reply_has_its_declared_size(traffic):
         header, buffers = split(sent.reply)
         assert buffers == payload(sent, arm), sent.what
         # Two names and a number for each buffer, and 200 bytes around them.
-        n_buffers = {"share": S - 1, "unmask": S}.get(sent.what, 2)
+        n_buffers = {"share": S - 1, "unmask": S}.get(sent.what, 3)
         assert header <= 200 + 60 * n_buffers, sent.what
 
 
@@ -200,4 +201,4 @@ def test_what_a_site_sends_follows_the_formula(n_sites):
     federation = Faulty(sites)
     gather(federation, request(sites, consistency=True), Checkpoint())
     sent = [split(s.reply)[1] for s in federation.log if s.name == "site0"]
-    assert sum(sent) == 160 + 82 * (n_sites - 1) + 16 * 10 + 64 + 33 * n_sites
+    assert sum(sent) == 160 + 82 * (n_sites - 1) + 16 * 10 + 2 * 64 + 33 * n_sites

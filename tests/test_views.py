@@ -196,7 +196,7 @@ def test_real_masks_and_shares_follow_the_ideal_rules():
         assert signs[a, b].all()
     told = secagg._told(run.advertised)
     for name, party in run.parties.items():
-        rows = secagg._split(party, told)
+        rows = secagg._split(party, told, run.parties)
         for use, at in (("self", 0), ("pair", 33)):
             y = [int.from_bytes(rows[n][at : at + 33]) for n in sorted(rows)]
             for chosen in combinations(range(4), 3):

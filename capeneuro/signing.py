@@ -1,0 +1,39 @@
+"""What sites sign with their long-term keys (Ed25519): keys, survivors, answers.
+
+Each statement names its kind, its secure sum and its site, so no signature serves
+another purpose.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+
+def of_keys(context: bytes, name: str, keys: bytes) -> bytes:
+    """A site offers these keys for one sum."""
+    return b"capeneuro keys\0" + context + name.encode() + b"\0" + keys
+
+
+def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
+    """A site was told that these sites survived."""
+    names = "\0".join(sorted(set(survivors)))
+    return b"capeneuro survivors\0" + context + names.encode()
+
+
+def of_answer(context: bytes, name: str, answer: bytes) -> bytes:
+    """A site answers a request with these bytes."""
+    digest = hashlib.sha256(answer).digest()
+    return b"capeneuro answer\0" + context + name.encode() + b"\0" + digest
+
+
+@lru_cache(maxsize=2**12)  # a site checks the same keys in two exchanges
+def is_signed(public: bytes, signature: bytes, statement: bytes) -> bool:
+    """Whether the owner of a public key signed a statement."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
