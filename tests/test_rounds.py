@@ -127,12 +127,12 @@ def single(S: int, place: tuple[str, str]) -> Iterator[tuple[tuple, Losses]]:
 
 
 def double(S: int, places: tuple) -> Iterator[tuple[tuple, Losses]]:
-    """Every pair of sets of sites lost at two places."""
+    """Every pair of sets of sites lost at two places; the variants take turns."""
     nonempty = subsets([f"site{i}" for i in range(S)])[1:]
-    for pair in product(nonempty, repeat=2):
-        for variant in variants(S):
-            if variant[2] or ("confirm", "lose reply") not in places:
-                yield variant, dict(zip(places, pair, strict=True))
+    signed = ("confirm", "lose reply") in places
+    kinds = [v for v in variants(S) if (v[2] or not signed) and (v[1] < S or S < 3)]
+    for pair, variant in zip(product(nonempty, repeat=2), cycle(kinds), strict=False):
+        yield variant, dict(zip(places, pair, strict=True))
 
 
 @pytest.mark.parametrize("place", PLACES, ids=" ".join)
@@ -142,7 +142,7 @@ def test_every_loss_at_one_place_in_every_variant(drawn, S, place):
         check(drawn, S, variant, losses)
 
 
-MORE = [*product([4, 5], EXCHANGES), *product([6], EXCHANGES[1::2])]
+MORE = [*product([4, 5], EXCHANGES), (6, ("release", "lose reply"))]
 
 
 @pytest.mark.parametrize(("S", "place"), MORE, ids=str)
@@ -157,9 +157,8 @@ def test_every_loss_at_one_place(drawn, S, place):
 
 @pytest.mark.parametrize("places", PAIRS, ids=str)
 def test_losses_at_two_places_of_three_sites(drawn, places):
-    cases = [c for c in double(3, places) if c[0][1] == 2]
-    # Eleven is prime to the number of variants: each meets every pair of sizes.
-    for variant, losses in cases[::11]:
+    # Every third of the 49 pairs of sets; the slow test has all.
+    for variant, losses in list(double(3, places))[::3]:
         check(drawn, 3, variant, losses)
 
 
@@ -167,7 +166,8 @@ def test_losses_at_two_places_of_three_sites(drawn, places):
 @pytest.mark.parametrize("place", PLACES, ids=" ".join)
 @pytest.mark.parametrize("S", [4, 5, 6])
 def test_every_loss_at_one_place_in_every_variant_of_more_sites(drawn, S, place):
-    for variant, losses in single(S, place):
+    # Of six sites every fifth case: each set at each place in one to three variants.
+    for variant, losses in list(single(S, place))[:: 5 if S == 6 else 1]:
         check(drawn, S, variant, losses)
 
 
@@ -176,8 +176,7 @@ def test_every_loss_at_one_place_in_every_variant_of_more_sites(drawn, S, place)
 @pytest.mark.parametrize("S", [2, 3, 4])
 def test_every_loss_at_two_places(drawn, S, places):
     for variant, losses in double(S, places):
-        if S < 4 or variant[1] == 3:
-            check(drawn, S, variant, losses)
+        check(drawn, S, variant, losses)
 
 
 def test_the_matrix_notices_a_site_that_is_charged_twice(drawn, monkeypatch):
@@ -210,8 +209,9 @@ def instants(run: Any) -> Iterator[int]:
             return
 
 
-@pytest.mark.parametrize("consistency", [False, True])
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize(
+    ("arm", "consistency"), [("cape", True), ("secure_sum", False)]
+)
 def test_an_aggregator_killed_at_any_instant_resumes(drawn, tmp_path, arm, consistency):
     forms = {"arm": arm, "survivor_threshold": 3, "consistency": consistency}
     late = [Fault("lose reply", "release", ["site3"])]
@@ -312,6 +312,24 @@ def test_unmasking_that_fails_too_often_makes_the_round_void(drawn):
             gather(federation, asked, checkpoint)
     assert len(federation.asked("unmask")) == 3 * TRIES
     assert all(len(charges(member)) == 1 for member in sites.values())
+
+
+@pytest.mark.xfail(reason="the keys of a round are agreed on once", strict=True)
+def test_a_round_goes_on_when_one_site_leaves_for_good_and_another_is_back(drawn):
+    """Three of four sites are there, which is enough, but not the three that agreed."""
+    sites = make_sites([2] * 4, 2, 2)
+    promise = privacy.Budget(8.0, 1e-5, "subject", "replace-one", 0, 3)
+    mechanism = make_mechanism("cape", budget=promise, n_releases=2)
+    late = Fault("lose request", "advertise", ["site3"], times=1)
+    federation = Faulty(sites, [late, Fault("lose request", "release", ["site2"])])
+    for _ in range(2 * TRIES):
+        try:
+            mechanism.answer(federation, "second_moment", PARAMETERS)
+        except RoundFailed:
+            continue
+        break
+    assert mechanism.releases[-1:], "stuck: neither finished nor void"
+    assert mechanism.releases[-1]["survivors"] == ["site0", "site1", "site3"]
 
 
 # --- sites die ----------------------------------------------------------------------
