@@ -112,9 +112,9 @@ class BudgetOptions(_Model):
     survivor_threshold: Annotated[int, Field(ge=1)] | None = None
     """Fewest sites that a release may rest on; null: all. With fewer the study goes on
     when sites drop out, and every release has the noise for that."""
-    consistency: bool = False
-    """Sites sign who survived before any of them unmasks a sum: one more exchange, for
-    consortia that do not trust the aggregator to tell all of them the same."""
+    consistency: bool = True
+    """Where sites may drop out, they sign who survived before any unmasks a sum; false
+    saves an exchange, if the aggregator surely tells all of them the same."""
     site_epsilon: dict[Label, Positive] = {}
     """Total epsilon of sites that promise another than the rest, by name; the noise of
     all sites is then the least that keeps every promise."""
@@ -322,6 +322,11 @@ class Config(_Model):
     def survivor_threshold(self) -> int:
         """Fewest sites of a release, with the default filled in."""
         return self.budget.survivor_threshold or len(self.sites)
+
+    @property
+    def consistency(self) -> bool:
+        """Whether sites sign who survived: not where all of them must."""
+        return self.budget.consistency and self.survivor_threshold < len(self.sites)
 
     @property
     def promise(self) -> privacy.Budget:

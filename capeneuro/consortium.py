@@ -281,7 +281,7 @@ def _agreed(study: Config) -> dict[str, Any]:
         fields |= {
             "n_colluding": study.n_colluding,
             "survivor_threshold": study.survivor_threshold,
-            "consistency": study.budget.consistency,
+            "consistency": study.consistency,
             "noise_ratio": study.pca.noise_ratio_per_site * len(study.sites),
         }
     return fields

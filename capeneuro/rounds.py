@@ -19,7 +19,8 @@ from capeneuro.federation import Federation, Message, pack, unpack
 from capeneuro.rules import COOPERATIVE_ARMS, EXACT_ARMS
 from capeneuro.site import digest
 
-# Times that survivors are asked to unmask a sum before its round is void.
+# Times that the sites which agreed are asked to release, and the survivors to unmask,
+# before a round is void: some of them may have left for good while others are back.
 TRIES = 3
 # Rules of sites that will never answer this round: the aggregator lost its checkpoint.
 USED = ("another form of an answered request", "other survivors than before")
@@ -136,18 +137,24 @@ def _secure_sum(
     if "survivors" not in state:
         if "sealed" not in state:
             state = _agree(federation, request)
-            if keep:
-                checkpoint.write(context, state)
+        if keep:  # before any site answers to these keys
+            state = _tried(checkpoint, context, state)
         sums, survivors = _release(federation, request, state)
-        state = {**state, **sums, "survivors": survivors}
+        state = {**state, **sums, "survivors": survivors, "tries": 0}
     if keep:  # before any site is told who survived
-        state = {**state, "tries": state.get("tries", 0) + 1}
-        checkpoint.write(context, state)
+        state = _tried(checkpoint, context, state)
     total = state["masked"] - _leftover(federation, request, state)
     if arm == "cape":
         # Masks cancel: total is T = sum e; sum(noisy) - T = sum (u + g).
         total = state["noisy"] - total
     return {"total": total, "survivors": state["survivors"]}
+
+
+def _tried(checkpoint: Checkpoint, context: str, state: Message) -> Message:
+    """Keep a state, and that its exchange is tried once more."""
+    state = {**state, "tries": state.get("tries", 0) + 1}
+    checkpoint.write(context, state)
+    return state
 
 
 def _agree(federation: Federation, request: Message) -> Message:

@@ -29,9 +29,10 @@ this one sum: a site that was killed and asked again sends the same bytes. So a 
 must serve one vector only, which the site's ledger sees to.
 
 Honest but curious parties: the aggregator and S_C < t sites learn the survivors' honest
-sum. An aggregator that lies about who survived needs t sites for each of its stories;
-with ``2 t > S + S_C`` (:mod:`capeneuro.rules`) it cannot get both secrets of one site,
-and with signatures (stage 3) every site knows that t sites were told the same.
+sum. With ``2 t > S + S_C`` (:mod:`capeneuro.rules`) an aggregator that tells different
+sites of different survivors cannot get both secrets of one site, but it can mix their
+shares to the sum of fewer than t sites. With signatures (stage 3) it cannot: every site
+sees that t sites were told the same, and two such groups have an honest site in common.
 Keys are signed, so nobody sits in the middle. All of it rests on X25519, Ed25519, HKDF,
 AES-256 and on parties that keep their secrets [docs/threat-model.md].
 """

@@ -325,7 +325,7 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         study.pca.noise_ratio_per_site * len(study.sites),
         study.mu_factors,
         study.noise,
-        study.budget.consistency,
+        study.consistency,
         {"pca": 1, "ica": study.ica.n_rounds}[stage],
         Checkpoint(Path("private") / "_aggregator" / study.study),
     )

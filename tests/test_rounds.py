@@ -314,7 +314,6 @@ def test_unmasking_that_fails_too_often_makes_the_round_void(drawn):
     assert all(len(charges(member)) == 1 for member in sites.values())
 
 
-@pytest.mark.xfail(reason="the keys of a round are agreed on once", strict=True)
 def test_a_round_goes_on_when_one_site_leaves_for_good_and_another_is_back(drawn):
     """Three of four sites are there, which is enough, but not the three that agreed."""
     sites = make_sites([2] * 4, 2, 2)
