@@ -6,6 +6,7 @@ and its word that a job is running is not believed.
 """
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -128,6 +129,9 @@ def aggregate(
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
     from capeneuro import daemon, flare  # nvflare is an extra
+
+    for handler in logging.getLogger().handlers:  # FLARE tells of each lost connection
+        handler.addFilter(lambda r: r.name == "root" or r.name.startswith("capeneuro"))
 
     folder = consortium.status_file(study).parent
     files.write_json(consortium.status_file(study), {"job": None})
