@@ -22,12 +22,12 @@ from itertools import pairwise, product
 import numpy as np
 from scipy.special import betainccinv, chdtri, ndtri
 
-from capeneuro import cape, privacy, secagg
+from capeneuro import cape, masking, privacy, secagg
 from capeneuro.federation import InProcess, Message
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.rules import Limits
-from capeneuro.site import Site, digest
+from capeneuro.site import Site
 
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
@@ -131,7 +131,7 @@ class Witness(Site):
 
     def release(self, message: Message) -> Message:
         """Answer as :class:`Site` does."""
-        self.drawn, self.request = [], message
+        self.drawn, self.asked = [], message
         self.reply = super().release(message)
         return self.reply
 
@@ -139,11 +139,19 @@ class Witness(Site):
         self.drawn.append(super()._normal(*args, **options))
         return self.drawn[-1]
 
+    @property
+    def unmasked(self) -> np.ndarray:
+        """Its part of a secure sum without the self-mask, as unmasking leaves it."""
+        party = self._party(self.asked["request"])
+        secret, x = party.secret("self"), self.reply["masked"]
+        return x - masking.self_mask(secret, party.context, x.size)
+
     def masks_with(self, other: str) -> np.ndarray:
-        """What this site added to its share for another; it cancels the other's own."""
-        context, key = digest(self.request), self.request["roster"][other]["key"]
-        own = (self._ledger.key, self.name, {other: key}, bytes.fromhex(context))
-        return secagg.pairwise_masks(*own, self.reply["masked"].size)
+        """What this site added to its part for another; it cancels the other's own."""
+        party = self._party(self.asked["request"])
+        keys = {other: secagg.Keys.read(self.asked["advertised"][other]).pair}
+        own = (party.pair, self.name, keys, party.context)
+        return masking.pairwise_masks(*own, self.reply["masked"].size)
 
 
 def transcript(case: Case, world: int, study: str = "") -> tuple:
@@ -197,8 +205,8 @@ def overhear(sites: list[Witness], n_honest: int, before: list[np.ndarray]) -> t
     shares = []
     if "masked" in sites[0].reply:
         known = [[c.masks_with(site.name) for c in colluders] for site in honest]
-        shares = [sum(k, s.reply["masked"]) for k, s in zip(known, honest, strict=True)]
-        seen += [sum(site.reply["masked"] for site in sites), *shares]
+        shares = [sum(k, s.unmasked) for k, s in zip(known, honest, strict=True)]
+        seen += [sum(site.unmasked for site in sites), *shares]
     seen += [a - b for a, b in [*pairwise(shares), *zip(shares, before, strict=False)]]
     # Ring elements are read as signed multiples of the grid.
     return [x.view("i8").astype(float) if x.dtype == "u8" else x for x in seen], shares

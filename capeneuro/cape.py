@@ -9,9 +9,11 @@ has the same sensitivity there, so unequal sizes need nothing else [docs/privacy
 Guarantee
 ---------
 The adversary is the aggregator with any coalition of ``n_colluding`` sites; H are the
-other sites. It knows T and the coalition's noise, so it holds ``u_s + e_s + g_s`` for s
-in H and ``sum_H e_s``. With ``hidden_s = sigma2_s / (sigma2_s + gamma_s)`` its view of
-one round is, about site k of sensitivity t_k, exactly mu_k-GDP [docs/privacy.md]
+other sites whose noise is in the total T, at least ``n_honest = t - n_colluding`` if
+all but t sites may drop out. It knows T and the coalition's noise, so it holds
+``u_s + e_s + g_s`` for s in H and ``sum_H e_s``. With
+``hidden_s = sigma2_s / (sigma2_s + gamma_s)`` its view of one round is, about site k of
+sensitivity t_k, exactly mu_k-GDP [docs/privacy.md]
 
     mu_k^2 = t_k^2 [ (1 - hidden_k) / gamma_k + hidden_k^2 / sum_H hidden_s gamma_s ].
 
@@ -83,7 +85,7 @@ def losses(
     sigma2, gamma
         Variances of each site's noise, (n_sites,).
     n_colluding
-        Sites that pool what they know with the aggregator.
+        Sites that pool what they know with the aggregator, and those that may drop out.
 
     Notes
     -----
@@ -93,17 +95,21 @@ def losses(
     t, gamma = np.asarray(sensitivity, float), np.asarray(gamma, float)
     free = 1 / (1 + np.asarray(sigma2, float) / gamma)
     hidden = 1 - free
-    hides = hidden * gamma
-    n_others = max(len(gamma) - 1 - n_colluding, 0)
-    least = np.sort(hides)
-    # Of the smallest n_others + 1 each one leaves the same sum with the others.
-    sums = np.where(
-        hides <= least[n_others],
-        least[: n_others + 1].sum(),
-        hides + least[:n_others].sum(),
-    )
+    sums = _least_sums(hidden * gamma, n_colluding)
     square = free / gamma + hidden**2 / np.where(hidden > 0, sums, 1.0)
     return t * np.sqrt(square)
+
+
+def _least_sums(values: np.ndarray, n_missing: int) -> np.ndarray:
+    """For each value its sum with the others, without the ``n_missing`` largest."""
+    n_others = max(len(values) - 1 - n_missing, 0)
+    least = np.sort(values)
+    # Of the smallest n_others + 1 each one leaves the same sum with the others.
+    return np.where(
+        values <= least[n_others],
+        least[: n_others + 1].sum(),
+        values + least[:n_others].sum(),
+    )
 
 
 def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
@@ -119,7 +125,7 @@ def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
     ratio
         ``sigma2 / gamma``; ``n_sites`` is the papers' split, infinity a secure sum.
     n_colluding
-        Sites that pool what they know with the aggregator.
+        Sites that pool what they know with the aggregator, and those that may drop out.
 
     Returns
     -------
@@ -144,7 +150,8 @@ def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
         raise ValueError(f"mu must be positive and finite at every site, got {mu}")
     if not 0 <= n_colluding < n_sites:
         raise ValueError(
-            f"{n_colluding} of {n_sites} sites collude: no site is left to add noise"
+            f"{n_colluding} of {n_sites} sites collude or may drop out: no site is "
+            "left to add noise"
         )
     free = 1 / (1 + ratio)
     hidden = 1 - free
@@ -211,7 +218,7 @@ def arm_ratio(arm: str, ratio: float) -> float:
 
 
 def arm_variances(
-    arm: str, mu: ArrayLike, ratio: float, n_colluding: int
+    arm: str, mu: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
 ) -> np.ndarray:
     """Variance gamma of every site's noise in an arm, at unit sensitivity."""
     mu = np.asarray(mu, float)
@@ -219,12 +226,14 @@ def arm_variances(
         return np.zeros(len(mu))
     if arm == "pooled":  # one noise for the sum, drawn by the curator
         return np.full(len(mu), 1 / mu.min() ** 2 / len(mu))
-    if arm_ratio(arm, ratio) == 0:
-        n_colluding = 0
-    return calibrate(mu, arm_ratio(arm, ratio), n_colluding)
+    ratio = arm_ratio(arm, ratio)
+    # Without zero-sum noise a site relies on no other.
+    return calibrate(mu, ratio, n_colluding + n_dropout if ratio else 0)
 
 
-def views(arm: str, gamma: ArrayLike, ratio: float, n_colluding: int) -> Views:
+def views(
+    arm: str, gamma: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
+) -> Views:
     """Privacy loss of every site for what different parties see; None if exact.
 
     ``output`` is the released average alone, ``aggregator`` adds every message it got,
@@ -241,16 +250,18 @@ def views(arm: str, gamma: ArrayLike, ratio: float, n_colluding: int) -> Views:
         ``sigma2 / gamma`` of CAPE.
     n_colluding
         Sites that pool what they know with the aggregator.
+    n_dropout
+        Sites that may be missing; each loss is that of the worst case.
     """
     gamma = np.asarray(gamma, float)
     if arm == "non-private":
         return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
-    output = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
     if arm == "pooled":  # the curator is trusted with exact means
+        output = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
         return {"output": output, "aggregator": None, "aggregator_and_colluders": None}
     sigma2 = arm_ratio(arm, ratio) * gamma
     return {
-        "output": output,
-        "aggregator": losses(1.0, sigma2, gamma, 0),
-        "aggregator_and_colluders": losses(1.0, sigma2, gamma, n_colluding),
+        "output": 1 / np.sqrt(_least_sums(gamma, n_dropout)),
+        "aggregator": losses(1.0, sigma2, gamma, n_dropout),
+        "aggregator_and_colluders": losses(1.0, sigma2, gamma, n_colluding + n_dropout),
     }

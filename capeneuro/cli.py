@@ -31,7 +31,7 @@ from capeneuro.consortium import load_sites, open_ledger
 STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     steps.validate: (),
     forecast.plan: ("people", "volumes", "features", "force"),
-    steps.prepare: ("site",),
+    steps.prepare: ("site", "threads"),
     steps.pca: ("threads", "reference"),
     steps.ica: ("threads", "reference"),
     steps.maps: (),
@@ -240,7 +240,10 @@ def parser() -> argparse.ArgumentParser:
             "",
             {"action": "store_true", "help": "accept noise above the signal"},
         ),
-        "threads": ("2", {"type": int, "default": 1, "help": "sites at a time"}),
+        "threads": (
+            "2",
+            {"type": int, "default": 1, "help": "sites (people in prepare) at a time"},
+        ),
         "reference": (
             "",
             {

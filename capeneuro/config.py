@@ -109,6 +109,12 @@ class BudgetOptions(_Model):
     figures (simulated or public data only). No default."""
     n_colluding: Annotated[int, Field(ge=0)] | None = None
     """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
+    survivor_threshold: Annotated[int, Field(ge=1)] | None = None
+    """Fewest sites that a release may rest on; null: all. With fewer the study goes on
+    when sites drop out, and every release has the noise for that."""
+    consistency: bool = False
+    """Sites sign who survived before any of them unmasks a sum: one more exchange, for
+    consortia that do not trust the aggregator to tell all of them the same."""
     site_epsilon: dict[Label, Positive] = {}
     """Total epsilon of sites that promise another than the rest, by name; the noise of
     all sites is then the least that keeps every promise."""
@@ -279,6 +285,13 @@ class Config(_Model):
                 f"budget.n_colluding: must be below the number of sites "
                 f"{len(self.sites)}, got {self.n_colluding}"
             )
+        S, t = len(self.sites), self.survivor_threshold
+        if not privacy.threshold_holds(S, self.n_colluding, t):
+            _fail(
+                f"budget.survivor_threshold: must be at most the number of sites {S} "
+                f"and above (sites + n_colluding) / 2 = "
+                f"{(S + self.n_colluding) / 2:g}, got {t}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -306,6 +319,11 @@ class Config(_Model):
         return privacy.default_n_colluding(len(self.sites)) if given is None else given
 
     @property
+    def survivor_threshold(self) -> int:
+        """Fewest sites of a release, with the default filled in."""
+        return self.budget.survivor_threshold or len(self.sites)
+
+    @property
     def promise(self) -> privacy.Budget:
         """The promise of the study."""
         return self.promise_of("")
@@ -314,7 +332,8 @@ class Config(_Model):
         """The promise to the people of one site."""
         b = self.budget
         epsilon = b.site_epsilon.get(site, b.epsilon)
-        return privacy.Budget(epsilon, b.delta, b.unit, b.relation, self.n_colluding)
+        sites = (self.n_colluding, self.survivor_threshold)
+        return privacy.Budget(epsilon, b.delta, b.unit, b.relation, *sites)
 
     @property
     def mu_factors(self) -> dict[str, float]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro import cape, files, privacy, secagg
+from capeneuro import cape, files, privacy, ring
 from capeneuro.config import Config, ConfigError, SiteConfig, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
-from capeneuro.mechanism import ask_all
+from capeneuro.rounds import RoundFailed
 from capeneuro.rules import Limits
 from capeneuro.site import Site, digest
 
@@ -88,11 +88,6 @@ def names(study: Config, sites: Sites) -> tuple[str, ...]:
     return tuple(sites)
 
 
-def n_needed(study: Config) -> int:
-    """Number of sites without which a round cannot end."""
-    return len(study.sites)
-
-
 def status_file(study: Config) -> Path:
     """File of the aggregator that tells how the running job of a federation goes."""
     return study.private("_aggregator") / "status.json"
@@ -161,12 +156,13 @@ def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     everyone = names(study, sites)
     factors = [study.mu_factors.get(name, 1.0) for name in everyone]
     ratio = study.pca.noise_ratio_per_site * len(everyone)
-    gamma = cape.arm_variances(study.arm, factors, ratio, study.n_colluding)
+    missing = study.n_colluding, len(everyone) - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
     apart = float(np.sqrt(gamma.max() / gamma.min()))
-    if study.noise == "rounded" and apart > secagg.LARGEST_SPREAD:
+    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
         raise ConfigError(
             f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
-            f"within a factor of {secagg.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
             "cannot hold them; set noise: exact, or bring the promises closer"
         )
     roster = _roster(study, sites)
@@ -223,7 +219,10 @@ def _roster(study: Config, sites: Sites) -> str | None:
     asked = list(sites)[:1] if study.arm == "local" else sites
     federation = InProcess({name: open_site(study, sites, name) for name in sites})
     request = {name: {"unit": study.budget.unit} for name in asked}
-    return digest(ask_all(federation, "describe", request))
+    replies = federation.ask("describe", request)
+    if replies.lost:
+        raise RoundFailed(replies.lost)
+    return digest(replies.ok)
 
 
 # --- the sites at work ---------------------------------------------------------------
@@ -259,7 +258,8 @@ def open_site(study: Config, sites: Sites, name: str) -> Site:
     pins = dict.fromkeys(everyone, None)
     if site.peers is not None:
         pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-    limits = Limits(site.data, site.min_noise_multiplier, colluding, pins)
+    agreed = (pins, study.identity, study.promise_of(name))
+    limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     ledger = open_ledger(site)
     return Site(

@@ -115,14 +115,21 @@ def sort_reply(
     reply: Message,
     fold: Callable[[str, Message], None] | None = None,
 ) -> None:
-    """Book one reply as an answer or, if it carries an error code, as a lost site."""
+    """Book one reply: an answer, or a lost site if it is an error or has no form.
+
+    ``fold`` checks an answer before it takes anything of it, and raises if it is wrong.
+    """
     if "error" in reply:
-        replies.lost[name] = f"{reply['error']}: {reply['rule']}"
+        replies.lost[name] = f"{reply['error']}: {reply.get('rule')}"
     elif fold is None:
         replies.ok[name] = reply
     else:
-        fold(name, reply)
-        replies.ok[name] = {}
+        try:
+            fold(name, reply)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            replies.lost[name] = "failed: form of the answer"
+        else:
+            replies.ok[name] = {}
 
 
 def pack(message: Message) -> bytes:

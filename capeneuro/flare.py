@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro import __version__, config, consortium, files, steps
 from capeneuro.federation import Message, Replies, pack, sort_reply, unpack
-from capeneuro.mechanism import RoundFailed
+from capeneuro.rounds import RoundFailed
 
 TOPIC = "capeneuro"
 # Set by `capeneuro site` and `capeneuro aggregate`: which files the processes read that
@@ -241,7 +241,7 @@ class StudyController(Controller):
     ) -> None:
         """Ping until enough sites answer; a site's process may not be up yet."""
         start, ready = time.monotonic(), set()
-        needed = consortium.n_needed(study)
+        needed = study.survivor_threshold
         while len(ready) < len(federation.names) and not abort.triggered:
             waited = time.monotonic() - start
             if len(ready) >= needed and waited > GRACE:
@@ -271,8 +271,8 @@ class StudyController(Controller):
             if self._n_released == self._segment:
                 raise _SegmentOver
             self._n_released += 1
-            message = next(iter(messages.values()))
-            self._at = [message["query"], message["round"]]
+            request = next(iter(messages.values()))["request"]
+            self._at = [request["query"], request["round"]]
         self._tell("running", at=[*self._at, self._n_asked])
 
     def _tell(

@@ -115,7 +115,8 @@ def _design(
     local = study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
     ratio = study.pca.noise_ratio_per_site * S
-    gamma = cape.arm_variances(study.arm, factors, ratio, study.n_colluding)
+    missing = study.n_colluding, S - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
     return planner.Design(
         1 if local else S,
         max(people // S, 1) if local else people,

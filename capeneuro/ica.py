@@ -155,7 +155,7 @@ def infomax(
     Raises
     ------
     RoundFailed
-        If a site refuses or is lost.
+        If too few sites answer; the same call goes on from there.
 
     Guarantee
     ---------
@@ -173,7 +173,10 @@ def infomax(
     as_printed = update == "gradient-as-printed"
     state = _State(W=SCALE * np.eye(R), b=np.zeros(R))
     trace: list[float] = []
+    before = len(mechanism.releases)
     for j in progress(range(n_rounds)):
+        if len(mechanism.releases) >= before + n_rounds:
+            break  # rounds that became void are paid for, too
         parameters = {"W": state.W, "clip": float(clip)}
         if not rotate:
             parameters |= {"b": state.b, "as_printed": as_printed}

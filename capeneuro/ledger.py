@@ -4,14 +4,16 @@ A folder with
 
 - ``ledger.jsonl``: one line per cohort (salted subject ids) and one per release, each
   with a checksum. Checksums detect accidents; they do not bind the site's owner.
-- ``releases/<request>.bin``: the outgoing bytes of each release, together with the
-  entry that charges it and holds their digest. Written and synced before the ledger
-  line, and the line before anything leaves. A crash in between leaves a file without a
-  line: it counts as spent.
-- ``salt``, ``key``: secrets of the site, mode 0600.
+- ``releases/<request>.bin``: the outgoing bytes of each release, together with what was
+  asked and the entry that charges it and holds their digest. Written and synced before
+  the ledger line, and the line before anything leaves. A crash in between leaves a file
+  without a line: it counts as spent.
+- ``salt``, ``key``: secrets of the site, mode 0600. The key signs, and the secrets of
+  its secure sums derive from it.
 
 The identical request gets the identical bytes and costs nothing, so a killed study
-resumes by asking again; any other request is a new release with fresh noise.
+resumes by asking again; any other request is a new release with fresh noise. A line
+also keeps the survivors of each secure sum: a site answers for one set only.
 """
 
 import errno
@@ -28,9 +30,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro import privacy
+from capeneuro import durable, privacy
 from capeneuro.federation import pack, unpack
 
 
@@ -69,16 +71,17 @@ class Ledger:
         self._known: dict[str, dict[str, Any]] = {}  # releases by request
         self._cohorts: dict[str, list[str]] = {}  # salted ids by cohort
         self._squares: dict[str, float] = {}  # sum of mu^2 by cohort
-        self._replies: dict[str, bytes] = {}  # in memory only
+        self._survivors: dict[str, list[str]] = {}  # of secure sums, by request
+        self._files: dict[str, bytes] = {}  # release files, in memory only
         self._offset = 0  # bytes of the file that were read
         self._created = False
 
     @cached_property
-    def key(self) -> X25519PrivateKey:
+    def key(self) -> Ed25519PrivateKey:
         """The site's secret key, made on first use."""
         if self.folder is None:
-            return X25519PrivateKey.generate()
-        return X25519PrivateKey.from_private_bytes(self._secret("key"))
+            return Ed25519PrivateKey.generate()
+        return Ed25519PrivateKey.from_private_bytes(self._secret("key"))
 
     @property
     def public_key(self) -> bytes:
@@ -91,8 +94,12 @@ class Ledger:
 
     def _secret(self, name: str) -> bytes:
         self._create()
+        path = self.folder / name
         with self._explained():
-            return _secret(self.folder / name)
+            secret = durable.secret(path)
+        if len(secret) != 32:
+            raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
+        return secret
 
     def _create(self) -> None:
         if self.folder is None or self._created:
@@ -102,7 +109,7 @@ class Ledger:
             (self.folder / "releases").mkdir(exist_ok=True, mode=0o700)
             # Privacy: also what a killed process made; a lost name is a lost spend.
             for folder in (self.folder.parent, self.folder):
-                _sync_folder(folder)
+                durable.sync_folder(folder)
         self._created = True
 
     def pseudonym(self, text: str) -> str:
@@ -114,15 +121,47 @@ class Ledger:
         with self._locked():
             return list(self._entries)
 
-    def stored(self, request: str) -> bytes | None:
-        """Outgoing bytes of an earlier identical request, if there was one."""
+    def stored(self, request: str) -> tuple[bytes, bytes] | None:
+        """What was asked and what left, if there was such a release."""
         with self._locked():
             # Reading charges a file that a crash left without its line.
-            return self._reply(request) if request in self._known else None
+            return self._release(request) if request in self._known else None
+
+    def check(self, subjects: Iterable[str], entry: dict[str, Any]) -> None:
+        """Raise :class:`BudgetExceeded` if this charge would be refused now."""
+        with self._locked():
+            self._check(self._pseudonyms(subjects), entry)
+
+    def spent(self, study: str, roster: str) -> float:
+        """Composed mu of a study's releases with one roster."""
+        with self._locked():
+            own = [
+                entry["mu"]
+                for entry in self._known.values()
+                if (entry.get("study"), entry.get("roster")) == (study, roster)
+            ]
+        return privacy.compose(own)
+
+    def fix_survivors(self, request: str, survivors: Iterable[str]) -> bool:
+        """Keep the survivors of a secure sum; whether they are the ones kept before.
+
+        They are on disk before anyone is told that they are.
+        """
+        survivors = sorted(survivors)
+        with self._locked():
+            if request not in self._survivors:
+                line = {"kind": "survivors", "request": request}
+                self._append({**line, "survivors": survivors})
+            return self._survivors[request] == survivors
 
     def charge(
-        self, request: str, subjects: Iterable[str], entry: dict[str, Any], reply: bytes
-    ) -> bytes:
+        self,
+        request: str,
+        subjects: Iterable[str],
+        entry: dict[str, Any],
+        reply: bytes,
+        asked: bytes = b"",
+    ) -> tuple[bytes, bytes]:
         """Record a release before it leaves, and return the bytes that may leave.
 
         Parameters
@@ -135,21 +174,24 @@ class Ledger:
             What was released; ``mu`` is the charge, for its ``unit``.
         reply
             The outgoing bytes.
+        asked
+            The message that is answered.
 
         Returns
         -------
-        bytes
-            ``reply``, or what another process stored for the same request meanwhile.
+        tuple of bytes
+            ``asked`` and ``reply``, or those that another process stored meanwhile.
 
         Raises
         ------
         BudgetExceeded
             If any subject's total would exceed the ceiling; nothing is written.
         """
-        ids = sorted(self.pseudonym(subject) for subject in subjects)
-        cohort = hashlib.sha256("".join(ids).encode()).hexdigest()[:16]
+        ids = self._pseudonyms(subjects)
+        cohort = _checksum("".join(ids))
         head = {"kind": "release", "request": request, "cohort": cohort}
-        entry = {**head, "reply": hashlib.sha256(reply).hexdigest(), **entry}
+        digests = {"reply": _digest(reply), "asked": _digest(asked)}
+        entry = {**head, **digests, **entry}
         json.dumps(entry)  # what is no line must not become a file
         if not entry["mu"] >= 0:
             raise ValueError(f"a charge must not be negative, got mu {entry['mu']}")
@@ -157,20 +199,19 @@ class Ledger:
         with self._locked():
             # Privacy: one request has one answer; two would share their masks.
             if request in self._known:
-                return self._reply(request)
+                return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
             self._check(ids, entry)
             if cohort not in self._cohorts:
                 self._append({"kind": "cohort", "cohort": cohort, "subjects": ids})
+            content = pack({"entry": entry, "reply": reply, "asked": asked})
             if self.folder is None:
-                self._replies[request] = reply
+                self._files[request] = content
             else:
                 # Privacy: bytes first, then the line, both synced, then the answer.
-                _write_synced(
-                    self._release_path(request), pack({"entry": entry, "reply": reply})
-                )
+                durable.write_synced(self._release_path(request), content)
             self._append(entry)
-        return reply
+        return asked, reply
 
     def totals(self, without: Iterable[str] = ()) -> dict[str, float]:
         """Composed mu of every salted subject over all releases.
@@ -204,7 +245,7 @@ class Ledger:
         again = Ledger(self.folder, self.ceiling)
         with again._locked():
             for request in again._known:
-                again._reply(request)
+                again._release(request)
             return len(again._known)
 
     def _by_subject(self, squares: dict[str, float]) -> dict[str, float]:
@@ -232,20 +273,25 @@ class Ledger:
                 f"the ceiling is {self.ceiling.epsilon:g}"
             )
 
-    def _reply(self, request: str) -> bytes:
-        if self.folder is None:
-            return self._replies[request]
+    def _pseudonyms(self, subjects: Iterable[str]) -> list[str]:
+        return sorted(self.pseudonym(subject) for subject in subjects)
+
+    def _release(self, request: str) -> tuple[bytes, bytes]:
+        """Read what was asked and what left, and check it against the line."""
         path = self._release_path(request)
         with suppress(OSError, ValueError, KeyError, TypeError):
-            reply = unpack(path.read_bytes())["reply"]
-            if hashlib.sha256(reply).hexdigest() == self._known[request]["reply"]:
-                return reply
+            raw = path.read_bytes() if self.folder else self._files[request]
+            content, line = unpack(raw), self._known[request]
+            if content["entry"] == line and all(
+                _digest(content[part]) == line[part] for part in ("asked", "reply")
+            ):
+                return content["asked"], content["reply"]
         raise LedgerDamaged(
             f"{path} is not what the ledger's line says; restore it from a backup"
         )
 
     def _release_path(self, request: str) -> Path:
-        return self.folder / "releases" / f"{request}.bin"
+        return Path(self.folder or "") / "releases" / f"{request}.bin"
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -294,7 +340,7 @@ class Ledger:
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
         lost = sorted(files - self._known.keys())
         if lost:  # a crash may have come before the folder was synced
-            _sync_folder(self.folder / "releases")
+            durable.sync_folder(self.folder / "releases")
         for request in lost:
             path = self._release_path(request)
             try:
@@ -317,7 +363,7 @@ class Ledger:
         path = self.folder / "ledger.jsonl"
         if self._offset == 0:  # its name is on the disk before its first line
             path.touch()
-            _sync_folder(self.folder)
+            durable.sync_folder(self.folder)
         with open(path, "ab") as f:
             f.write(line.encode())
             f.flush()
@@ -327,6 +373,9 @@ class Ledger:
     def _book(self, entry: dict[str, Any]) -> None:
         """Add one line to what is known."""
         self._entries.append(entry)
+        if entry["kind"] == "survivors":
+            self._survivors[entry["request"]] = entry["survivors"]
+            return
         cohort = entry["cohort"]
         if entry["kind"] == "cohort":
             self._cohorts[cohort] = entry["subjects"]
@@ -350,43 +399,8 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _digest(text.encode())[:16]
 
 
-def _secret(path: Path) -> bytes:
-    """Read 32 secret bytes, made on first use and readable by the owner alone."""
-    if not path.exists():
-        temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as f:
-            f.write(secrets.token_bytes(32))
-            f.flush()
-            os.fsync(f.fileno())
-        # Of two processes one links first; both then read what it wrote, whole.
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-        temporary.unlink()
-        _sync_folder(path.parent)
-    secret = path.read_bytes()
-    if len(secret) != 32:
-        raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
-    return secret
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash it is either absent or whole."""
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    temporary.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

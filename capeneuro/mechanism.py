@@ -13,27 +13,23 @@ arm              what the aggregator sees                       noise variance o
 
 t is the sensitivity of a weighted site mean, c / N with w_s = N_s / N, the same for
 every site, and mu the promise; with unequal promises the sites' noises differ
-(:func:`capeneuro.cape.calibrate`). An algorithm never knows which arm it runs in.
+(:func:`capeneuro.cape.calibrate`). S_H counts the honest among the fewest sites that a
+release may rest on; where sites dropped out, the mean is over the others. An algorithm
+never knows which arm it runs in.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
 
-from capeneuro import cape, noise, privacy, secagg
+from capeneuro import cape, noise, privacy, ring
 from capeneuro.federation import Federation, Message
 from capeneuro.queries import QUERIES
+from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid, ask_enough, gather
 from capeneuro.site import digest
-
-
-class RoundFailed(Exception):
-    """A site refused or was lost; ``lost`` gives a code and a rule per site."""
-
-    def __init__(self, lost: dict[str, str]) -> None:
-        self.lost = lost
-        super().__init__("; ".join(f"{name}: {why}" for name, why in lost.items()))
 
 
 @dataclass(frozen=True)
@@ -56,6 +52,14 @@ class Mechanism:
         Sites whose promise differs: their mu over that of the other sites.
     noise
         Sampler of the sites, see :mod:`capeneuro.noise`.
+    consistency
+        Whether sites sign the survivors before they unmask; see
+        :mod:`capeneuro.secagg`.
+    n_releases
+        Releases that the promise pays for; a void one is made up for by another
+        attempt only while some are left. None: no other attempt.
+    checkpoint
+        Where the aggregator keeps what it knows of its rounds.
     releases
         What was released so far, appended by :meth:`answer`.
     roster
@@ -69,23 +73,51 @@ class Mechanism:
     noise_ratio: float
     mu_factors: Mapping[str, float] = field(default_factory=dict)
     noise: Literal["rounded", "exact"] = "rounded"
+    consistency: bool = False
+    n_releases: int | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     releases: list[dict[str, Any]] = field(default_factory=list)
     roster: dict[str, Message] = field(default_factory=dict)
 
     def describe(self, federation: Federation) -> dict[str, Message]:
-        """Public descriptions of the sites of this arm."""
+        """Public descriptions of the sites of this arm.
+
+        A site that is away is described as it was before.
+
+        Raises
+        ------
+        RoundFailed
+            If too few sites answer, or one is away that never described itself.
+        """
         if not self.roster:
             names = federation.names[:1] if self.arm == "local" else federation.names
-            request = {name: {"unit": self.budget.unit} for name in names}
-            self.roster.update(ask_all(federation, "describe", request))
+            requests = {name: {"unit": self.budget.unit} for name in names}
+            key = f"roster-{self.arm}-{self.budget.unit}"
+            known = self.checkpoint.read(key)
+            replies = federation.ask("describe", requests)
+            roster = {**known, **replies.ok}
+            enough = len(replies.ok) >= len(names) - self.budget.n_dropout(len(names))
+            if not enough or set(names) - set(roster):
+                raise RoundFailed(replies.lost)
+            if roster != known and self.budget.n_dropout(len(names)):
+                self.checkpoint.write(key, roster)  # for when one of them is away
+            self.roster.update({name: roster[name] for name in names})
         return self.roster
+
+    @property
+    def threshold(self) -> int:
+        """Fewest sites that a release rests on."""
+        return len(self.roster) - self.budget.n_dropout(len(self.roster))
+
+    @property
+    def _missing(self) -> tuple[int, int]:
+        """Sites whose noise does not count: colluding, and dropped out."""
+        return self.budget.n_colluding, self.budget.n_dropout(len(self.roster))
 
     def variances(self) -> dict[str, float]:
         """Variance of each site's noise g at unit sensitivity, for this arm."""
         mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
-        gamma = cape.arm_variances(
-            self.arm, mu, self.noise_ratio, self.budget.n_colluding
-        )
+        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, *self._missing)
         return dict(zip(self.roster, gamma.tolist(), strict=True))
 
     def answer(
@@ -117,7 +149,7 @@ class Mechanism:
         Raises
         ------
         RoundFailed
-            If a site refuses or is lost.
+            If too few sites answer; the same call goes on from there.
 
         Guarantee
         ---------
@@ -126,7 +158,7 @@ class Mechanism:
         others' views. The sites compute the same from the request and charge it.
         """
         roster = self.describe(federation)
-        message = {
+        request = {
             "study": self.study,
             "query": name,
             "parameters": parameters,
@@ -137,37 +169,42 @@ class Mechanism:
             "relation": self.budget.relation,
             "variances": self.variances(),
             "n_colluding": self.budget.n_colluding,
+            "survivor_threshold": self.threshold,
+            "consistency": self.consistency,
             "noise_ratio": self.noise_ratio,
             "noise": self.noise,
             "roster": roster,
         }
+        total, survivors = self._gather(federation, request)
         n_units = sum(site["n_units"] for site in roster.values())
+        # Weights over those who are in the sum; exactly 1 where nobody is missing.
+        rest = n_units / sum(roster[name]["n_units"] for name in survivors)
+        if self.arm == "non-private":
+            self._record(request, total.size, 0.0, survivors)
+            return rest * total
         t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
-        total: dict[str, np.ndarray] = {}
-
-        def add(_: str, reply: Message) -> None:
-            for part, x in reply.items():
-                total[part] = total[part] + x if part in total else x
-
-        ask_all(federation, "release", dict.fromkeys(roster, message), add)
-        size = next(iter(total.values())).size
-        gamma = (
-            []
-            if self.arm == "non-private"
-            else t**2 * np.array(list(message["variances"].values()))
-        )
-        deviation = float(np.sqrt(np.sum(gamma)))
-        self._record(message, size, deviation)
+        gamma = {s: t**2 * v for s, v in request["variances"].items()}
+        # The pooled arm's noise is the curator's, whoever is in the sum.
+        drawn = gamma if self.arm == "pooled" else survivors
+        deviation = float(np.sqrt(np.sum([gamma[name] for name in drawn])))
+        self._record(request, total.size, rest * deviation, survivors)
         if self.arm == "pooled":
-            z = noise.standard_normal(size)
-            return total["noisy"] + deviation * z
-        if self.arm not in ("secure_sum", "cape"):
-            return total["noisy"]
-        h = secagg.grid(gamma, t, size, self.noise)
-        if self.arm == "secure_sum":
-            return secagg.from_ring(total["masked"], h)
-        # Masks cancel in sum(masked) = T = sum e; sum(noisy) - T = sum (u + g).
-        return secagg.from_ring(total["noisy"] - total["masked"], h)
+            return rest * (total + deviation * noise.standard_normal(total.size))
+        h = ring.grid(list(gamma.values()), t, total.size, self.noise)
+        return rest * ring.from_ring(total, h)
+
+    def _gather(
+        self, federation: Federation, request: Message
+    ) -> tuple[np.ndarray, list[str]]:
+        """Sum of a round; a void one is attempted again while the promise lasts."""
+        for attempt in count():
+            asked = {**request, "attempt": attempt}
+            try:
+                return gather(federation, asked, self.checkpoint)
+            except RoundVoid:
+                self._record(request, 0, None, [])
+                if len(self.releases) >= (self.n_releases or 0):
+                    raise
 
     def project(
         self, federation: Federation, matrix: np.ndarray, norm_bound: float, clip: float
@@ -176,16 +213,25 @@ class Mechanism:
         # A person's clip acts on the statistic; single samples stay as they are.
         clip = clip if self.budget.unit == "sample" else np.inf
         message = {"matrix": matrix, "norm_bound": norm_bound, "clip": clip}
-        names = self.describe(federation)
-        ask_all(federation, "project", dict.fromkeys(names, message))
+        asked = dict.fromkeys(self.describe(federation), message)
+        ask_enough(federation, self.threshold, "project", asked)
         return digest(message)
 
-    def _record(self, message: Message, size: int, deviation: float) -> None:
-        """Append to ``releases`` what the privacy record says of this one."""
+    def _record(
+        self,
+        message: Message,
+        size: int,
+        deviation: float | None,
+        survivors: list[str],
+    ) -> None:
+        """Append to ``releases`` what the privacy record says of this one.
+
+        Losses are those that the sites charge, whoever survives.
+        """
         query, parameters = QUERIES[message["query"]], message["parameters"]
         bounded = np.isfinite(parameters["clip"])
         gamma = list(message["variances"].values())
-        views = cape.views(self.arm, gamma, self.noise_ratio, self.budget.n_colluding)
+        views = cape.views(self.arm, gamma, self.noise_ratio, *self._missing)
         sites = {}
         for k, (name, site) in enumerate(message["roster"].items()):
             t = query.sensitivity(site["n_units"], message["relation"], parameters)
@@ -199,16 +245,7 @@ class Mechanism:
                 "arm": self.arm,
                 "clip": float(parameters["clip"]) if bounded else None,
                 "noise_deviation": deviation,
+                "survivors": survivors,
                 "sites": sites,
             }
         )
-
-
-def ask_all(
-    federation: Federation, what: str, messages: dict[str, Message], fold=None
-) -> dict[str, Message]:
-    """Ask sites that must all answer."""
-    replies = federation.ask(what, messages, fold=fold)
-    if replies.lost:
-        raise RoundFailed(replies.lost)
-    return replies.ok

@@ -27,7 +27,7 @@ def standard_normal(size: int) -> np.ndarray:
     releases are rounded to, and show which neighbor they came from. Magnitudes end at
     :data:`LARGEST`. Costs some three times the time of NumPy's generator.
     """
-    stream, z = _key_stream(), np.empty(size)
+    stream, z = key_stream(os.urandom(32)), np.empty(size)
     for first in range(0, size, BLOCK):
         block = z[first : first + BLOCK]
         words = np.frombuffer(stream(bytes(16 * block.size)), dtype="<u8")
@@ -40,11 +40,10 @@ def standard_normal(size: int) -> np.ndarray:
     return z
 
 
-def _key_stream() -> Callable[[bytes], bytes]:
+def key_stream(key: bytes) -> Callable[[bytes], bytes]:
     """AES-256 in counter mode: adds the next bytes of its key stream to a text."""
     # Privacy: one key, one stream, so a constant initial counter is safe.
-    cipher = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(bytes(16)))
-    return cipher.encryptor().update
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update
 
 
 def discrete_normal(size: int, deviation: float) -> np.ndarray:

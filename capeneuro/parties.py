@@ -207,7 +207,7 @@ class _Drive:
             self._missing = everyone - here
             if here != before:
                 print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
-            if len(here) >= consortium.n_needed(self._study):
+            if len(here) >= self._study.survivor_threshold:
                 return
             before = here
             if time.monotonic() > self._deadline:
@@ -282,7 +282,7 @@ def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
     everyone = [path.stem for path in study.sites]
     meta = {
         "name": study.study,
-        "min_clients": consortium.n_needed(study),
+        "min_clients": study.survivor_threshold,
         "resource_spec": {},
         "deploy_map": {"app": ["server", *everyone]},
     }

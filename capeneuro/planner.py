@@ -165,7 +165,8 @@ def predict(design: Design, promise: Budget) -> Prediction:
     n_units = n_volumes if per_volume else design.n_subjects
     R, D, J = design.n_components, design.n_features, design.n_rounds
     clip = design.clip or fair_clip(promise.unit, R, design.n_volumes)
-    n_honest = design.n_sites - promise.n_colluding
+    n_missing = promise.n_colluding + promise.n_dropout(design.n_sites)
+    n_honest = design.n_sites - n_missing
     over = design.noise_over_pooled or math.sqrt(design.n_sites / n_honest)
 
     def noise(query: str, bound: float, share: float) -> float:

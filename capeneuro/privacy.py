@@ -42,6 +42,9 @@ class Budget:
         ``"replace-one"``; ``"zero-out"`` only reproduces published figures.
     n_colluding
         Sites that may pool all they know with the aggregator.
+    survivor_threshold
+        Fewest sites t that a release may rest on; None: all of them. Every loss is
+        charged for t sites before anything leaves, so no dropout makes it too small.
     """
 
     epsilon: float
@@ -49,6 +52,11 @@ class Budget:
     unit: Unit
     relation: Relation
     n_colluding: int
+    survivor_threshold: int | None = None
+
+    def n_dropout(self, n_sites: int) -> int:
+        """Sites that may drop out of a release, of ``n_sites``."""
+        return max(n_sites - (self.survivor_threshold or n_sites), 0)
 
     @property
     def mu(self) -> float:
@@ -63,6 +71,15 @@ class Budget:
 def default_n_colluding(n_sites: int) -> int:
     """Colluding sites assumed when a study does not say: ``ceil(S / 3) - 1``."""
     return math.ceil(n_sites / 3) - 1
+
+
+def threshold_holds(n_sites: int, n_colluding: int, threshold: int) -> bool:
+    """Whether fewer than all sites may be needed for a secure sum.
+
+    More than half of what colluders leave: two different stories about who survived
+    would need two disjoint groups of honest sites [Bonawitz et al. 2017].
+    """
+    return threshold <= n_sites and 2 * threshold > n_sites + n_colluding
 
 
 def compose(mus: Iterable[float]) -> float:

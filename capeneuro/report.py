@@ -109,6 +109,7 @@ def privacy_record(
         "unit": p.unit,
         "relation": p.relation,
         "n_colluding": p.n_colluding,
+        "survivor_threshold": config.survivor_threshold,
         "n_sites": len(config.sites),
         "delta": p.delta,
         "promise": {
@@ -126,6 +127,9 @@ def privacy_record(
             "No person takes part at two sites; someone who does has "
             + _at_two_sites(spent, config)
             + ".",
+            "Losses are those of the worst case that was allowed: the noise of "
+            f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
+            "dropped out.",
             "Numbers of units per site, masks, bases, bounds and clips are public.",
             "All parties follow the protocol; the aggregator and up to n_colluding "
             "sites pool all that they see.",
@@ -266,8 +270,13 @@ def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
             "mu": _range(mus, "{:.4f}"),
         }
-        row = rows.setdefault(r["query"], {**r, **ranges, "rounds": 0})
+        first = {**r, **ranges, "rounds": 0, "present": []}
+        row = rows.setdefault(r["query"], first)
         row["rounds"] += 1
+        row["present"].append(len(r["survivors"]))
+    for row in rows.values():
+        row["n_void"] = row["present"].count(0)
+        row["present"] = _range([n for n in row["present"] if n], "{:d}")
     return list(rows.values())
 
 

@@ -18,6 +18,8 @@ from capeneuro.privacy import Relation, Unit
 Kind = Literal["private", "simulated", "public"]
 # Arms that send exact statistics; they run on simulated or public data only.
 EXACT_ARMS = ("non-private", "pooled")
+# Arms in which a site relies on the noise of others, by a secure sum.
+COOPERATIVE_ARMS = ("cape", "secure_sum")
 Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
 # A loss above 1e15 is none that a ceiling allows; its inverse square stays finite.
 SMALLEST_VARIANCE = 1e-30
@@ -44,12 +46,19 @@ class Limits:
         Sites that it agreed to work with, each with its public key, or None where any
         key will do; None: any sites. Made-up sites would take their share of the noise
         away.
+    study
+        Identity of the study that it agreed to, a digest of all that fixes the
+        releases; None: any study.
+    promise
+        That study's promise to this site's people; None: its ceiling alone.
     """
 
     kind: Kind = "private"
     min_noise_multiplier: float = 0.0
     min_colluding: int = 0
     roster: Mapping[str, bytes | None] | None = None
+    study: str | None = None
+    promise: privacy.Budget | None = None
 
 
 class _Form(BaseModel):
@@ -72,6 +81,7 @@ class _Request(_Form):
     query: str
     parameters: dict[str, Any]
     round: int = Field(ge=0)
+    attempt: int = Field(ge=0)
     reduction: str
     arm: Arm
     unit: Unit
@@ -79,6 +89,8 @@ class _Request(_Form):
     # Zero in the exact arm alone; the range keeps ratios and squares finite.
     variances: dict[str, Annotated[float, Field(ge=0, lt=1e30)]]
     n_colluding: int = Field(ge=0)
+    survivor_threshold: int = Field(ge=1)
+    consistency: bool
     noise_ratio: float = Field(ge=0, lt=1e30)
     noise: Literal["rounded", "exact"]
     roster: dict[str, _Described]
@@ -125,9 +137,11 @@ def admit(
     """
     arm, roster = message["arm"], message["roster"]
     exact, private = arm in EXACT_ARMS, limits.kind == "private"
-    cooperative = arm in ("cape", "secure_sum")
+    cooperative = arm in COOPERATIVE_ARMS
+    S, S_C, t = len(roster), message["n_colluding"], message["survivor_threshold"]
     mu = None if exact or name not in roster else _loss(message, name)
     rules = {
+        "study that was not agreed on": limits.study in (None, message["study"]),
         "own entry in the roster": roster.get(name) == described,
         "arm without privacy on private data": not (exact and private),
         "unit weaker than the ceiling's": (
@@ -148,9 +162,9 @@ def admit(
             )
         ),
         "number of colluding sites": (
-            not cooperative
-            or limits.min_colluding <= message["n_colluding"] < len(roster)
+            not cooperative or limits.min_colluding <= S_C < S
         ),
+        "survivor threshold": not cooperative or privacy.threshold_holds(S, S_C, t),
         "sites that were not agreed on": (
             not cooperative or limits.roster is None or _agreed(limits.roster, roster)
         ),
@@ -173,7 +187,8 @@ def _loss(message: Message, name: str) -> float:
     if len(variances) > len(names) or min(gamma) < SMALLEST_VARIANCE:
         raise Refused("form of the request, variances")
     arm, ratio, S_C = (message[key] for key in ("arm", "noise_ratio", "n_colluding"))
-    mu = cape.views(arm, gamma, ratio, S_C)["aggregator_and_colluders"]
+    n_dropout = max(len(names) - message["survivor_threshold"], 0)
+    mu = cape.views(arm, gamma, ratio, S_C, n_dropout)["aggregator_and_colluders"]
     return float(mu[names.index(name)])
 
 

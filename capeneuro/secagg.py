@@ -1,108 +1,170 @@
-"""Sums that reveal only themselves: pairwise masks over integers modulo 2^64.
+"""Secure sums [Bonawitz et al. 2017]: the aggregator learns a sum and nothing else.
 
-Every pair of sites agrees on a secret (X25519). For each sum it is stretched into a
-mask that one of the two adds and the other subtracts, so that the masks cancel in the
-total and any single masked vector is uniform in the ring. A context names one sum: two
-sums never share masks, and a site answers one context with one vector only.
+A sum goes through four exchanges; whoever is lost on the way is left out of it, as long
+as a threshold t of the sites remains.
 
-The aggregator and S_C colluding sites learn the sum over the honest sites and nothing
-else about them, if the curve and AES are sound and parties are honest but curious.
-No site may drop out between masking and summing.
+====================  =======================================  =========================
+exchange              a site sends                             the aggregator learns
+====================  =======================================  =========================
+:func:`advertise`     public keys for this sum, signed with    public keys
+                      its long-term key [stage 0]
+:func:`share`         its two secrets, split (Shamir) and      sealed bytes
+                      sealed for each other site [stage 1]
+:func:`masks`         its vector plus masks [stage 2]          a uniform vector
+:func:`sign`          optional: its signature of the           who agreed
+                      survivors [stage 3]
+:func:`unmask`        for each survivor a share of the         which masks remain, so
+                      self-mask, for each lost site one of     the survivors' sum
+                      the key of its pair masks [stage 4]
+====================  =======================================  =========================
 
-Real numbers enter as multiples of a grid ``h``, a power of two near
-``2^-20 sqrt(gamma)`` of the smallest noise. Rounded noise: noise first, then one
-rounding, so that the rounding is post-processing of a released value. Exact noise is
-discrete, so the statistic is rounded before, on a grid fine enough that the clip's own
-safety covers it [docs/threat-model.md].
+Every pair of sites agrees on a secret (X25519) that is stretched into a mask; one of
+the two adds it and the other subtracts it, so pair masks cancel in the sum. A self-mask
+on top protects a vector that arrives after its sender was declared lost. The
+survivors are fixed once, and a site answers for them once: two sums over different
+survivors would differ by one site's vector.
+
+All secrets of a sum come from the site's own key and the *context*, a digest that names
+this one sum: a site that was killed and asked again sends the same bytes. So a context
+must serve one vector only, which the site's ledger sees to.
+
+Honest but curious parties: the aggregator and S_C < t sites learn the survivors' honest
+sum. An aggregator that lies about who survived needs t sites for each of its stories;
+with ``2 t > S + S_C`` (:mod:`capeneuro.rules`) it cannot get both secrets of one site,
+and with signatures (stage 3) every site knows that t sites were told the same.
+Keys are signed, so nobody sits in the middle. All of it rests on X25519, Ed25519, HKDF,
+AES-256 and on parties that keep their secrets [docs/threat-model.md].
 """
 
-import math
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from cryptography.hazmat.primitives import hashes
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PrivateKey,
     X25519PublicKey,
 )
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-GRID_BITS = 20
-ROUNDING_BITS = 12
-LARGEST = 2.0**62
-# Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
-# doubles of the noise, and 2^14 of the zero-sum noise, which it adds to.
-FINEST = 2.0**28
-FINEST_ZERO_SUM = 2.0**36
-# So far apart may the deviations of the sites' noises be, on any grid of 2^-21 or more.
-LARGEST_SPREAD = FINEST / 2.0 ** (GRID_BITS + 1)
+from capeneuro import masking, shamir
 
 
-class OutOfRange(ValueError):
-    """A value does not fit the ring; it is refused, never wrapped."""
+class Mismatch(ValueError):
+    """What a party sent is not what the protocol asks for; the argument says what."""
 
 
-def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
-    """Grid step of a release: a power of two, exact in binary.
+# --- what a site does ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Party:
+    """A site in one secure sum.
 
     Parameters
     ----------
-    gamma
-        Variance of each site's noise; all sites and the aggregator use the same.
-    sensitivity
-        L2 sensitivity of the weighted statistic.
-    size
-        Length of the statistic.
-    noise
-        ``"rounded"`` or ``"exact"``.
+    name
+        Its name in the roster.
+    key
+        Its long-term key: it signs, and all secrets of the sum derive from it.
+    roster
+        Long-term public key (Ed25519, 32 bytes) of every site, by name.
+    threshold
+        Fewest sites, t, that may remain.
+    context
+        Identity of the sum, a digest; must not be used for another vector.
     """
-    step = math.sqrt(min(gamma)) * 2.0**-GRID_BITS
-    if noise == "exact":
-        # Privacy: rounding moves neighbors apart by sqrt(size) h at most, which is a
-        # quarter of what queries.CLIP_SAFETY keeps free.
-        step = min(step, sensitivity * 2.0**-ROUNDING_BITS / math.sqrt(size))
-    return 2.0 ** (math.frexp(step)[1] - 1)
+
+    name: str
+    key: Ed25519PrivateKey
+    roster: Mapping[str, bytes]
+    threshold: int
+    context: bytes
+
+    def secret(self, use: str) -> bytes:
+        """Secret of 32 bytes for one use in this sum; always the same."""
+        return masking.derive(self.key.private_bytes_raw(), use.encode() + self.context)
+
+    @property
+    def seal(self) -> X25519PrivateKey:
+        """Key that shares for this site are sealed to."""
+        return X25519PrivateKey.from_private_bytes(self.secret("seal"))
+
+    @property
+    def pair(self) -> X25519PrivateKey:
+        """Key of the pair masks."""
+        return X25519PrivateKey.from_private_bytes(self.secret("pair"))
 
 
-def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
-    """Round ``x`` to multiples of ``h`` as integers modulo 2^64 (uint64).
+class Keys(NamedTuple):
+    """What a site advertises for one sum: 32 bytes each."""
+
+    seal: bytes
+    pair: bytes
+    self_digest: bytes  # of the secret of its self-mask: a wrong share shows
+
+    @classmethod
+    def read(cls, advertised: bytes) -> "Keys":
+        """Read what :func:`advertise` wrote, without its signature."""
+        return cls(advertised[:32], advertised[32:64], advertised[64:96])
+
+
+def advertise(party: Party) -> bytes:
+    """Public keys of a site for this sum, signed (160 bytes)."""
+    public = party.seal.public_key(), party.pair.public_key()
+    keys = b"".join(key.public_bytes_raw() for key in public)
+    keys += hashlib.sha256(party.secret("self")).digest()
+    return keys + party.key.sign(_signed_keys(party.context, party.name, keys))
+
+
+def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Split the secrets of the two masks, sealed for each other site.
+
+    Parameters
+    ----------
+    party
+        The site.
+    advertised
+        What the sites advertised, by name, its own among it.
 
     Raises
     ------
-    OutOfRange
-        If a value exceeds ``2^62 / n_sites`` grid steps or is not finite.
+    Mismatch
+        If a signature is not that of the roster's key, or too few sites advertised.
     """
-    k = np.rint(np.asarray(x, dtype=np.float64) / h)
-    if not np.all(np.abs(k) < LARGEST / n_sites):  # False for NaN as well
-        raise OutOfRange("a value exceeds the range of the ring")
-    return k.astype(np.int64).view(np.uint64)
+    keys = _verified(party, advertised)
+    told = _told(advertised)
+    return {
+        name: _box(party, keys[name].seal, party.name, name, told).encrypt(
+            bytes(12), text, None
+        )
+        for name, text in _split(party, told).items()
+        if name in keys and name != party.name
+    }
 
 
-def from_ring(total: np.ndarray, h: float) -> np.ndarray:
-    """Read a ring total as signed multiples of ``h`` (float64)."""
-    return total.view(np.int64).astype(np.float64) * h
-
-
-def pairwise_masks(
-    key: X25519PrivateKey,
-    name: str,
-    roster: Mapping[str, bytes],
-    context: bytes,
+def masks(
+    party: Party,
+    advertised: Mapping[str, bytes],
+    sealed: Mapping[str, bytes],
     size: int,
 ) -> np.ndarray:
-    """Total of this site's masks for one context; over all sites they sum to zero.
+    """Self-mask and pair masks of a site, to be added to its vector.
 
     Parameters
     ----------
-    key
-        This site's secret.
-    name
-        This site's name in the roster.
-    roster
-        Public key (32 bytes) of every site, by name.
-    context
-        Identity of the sum (a digest); must not be used for another vector.
+    party
+        The site.
+    advertised
+        What the sites advertised.
+    sealed
+        What each other site shared with this one; they are masked against.
     size
         Length of the vector.
 
@@ -110,21 +172,217 @@ def pairwise_masks(
     -------
     numpy.ndarray
         uint64, shape (size,).
+
+    Raises
+    ------
+    Mismatch
+        As :func:`share`, or if a sealed share is not from its site for this sum.
     """
+    keys = _verified(party, advertised)
+    _opened(party, advertised, sealed)  # what cannot be unmasked must not be sent
+    others = {name: keys[name].pair for name in sealed}
+    total = masking.pairwise_masks(party.pair, party.name, others, party.context, size)
+    return total + masking.self_mask(party.secret("self"), party.context, size)
+
+
+def sign(party: Party, survivors: Iterable[str]) -> bytes:
+    """Signature of the survivors that this site was told of."""
+    return party.key.sign(_signed_survivors(party.context, survivors))
+
+
+def check_signatures(
+    party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
+) -> None:
+    """Raise :class:`Mismatch` unless t sites signed the same survivors."""
+    text = _signed_survivors(party.context, survivors)
+    for name in signatures:
+        _verify(party.roster, name, signatures[name], text, "survivors")
+    if len(signatures) < party.threshold:
+        raise Mismatch("signatures of too few sites")
+
+
+def unmask(
+    party: Party,
+    advertised: Mapping[str, bytes],
+    sealed: Mapping[str, bytes],
+    survivors: Iterable[str],
+) -> dict[str, bytes]:
+    """Shares that take the masks off the survivors' sum.
+
+    Parameters
+    ----------
+    party
+        The site.
+    advertised, sealed
+        As for :func:`masks`.
+    survivors
+        Sites whose vectors arrived, at least the threshold; fixed once for a sum.
+
+    Returns
+    -------
+    dict
+        By site: of a survivor the share of its self-mask, of a lost one that of its
+        pair key. Never both.
+    """
+    survivors = set(survivors)
+    opened = _opened(party, advertised, sealed)
+    if party.name not in survivors or not survivors <= set(opened):
+        raise Mismatch("survivors that are not in the sum")
+    if len(survivors) < party.threshold:
+        raise Mismatch("fewer survivors than the threshold")
+    half = shamir.SHARE_BYTES
+    # Privacy: both shares of one site would show its vector.
+    return {v: y[:half] if v in survivors else y[half:] for v, y in opened.items()}
+
+
+# --- what the aggregator does --------------------------------------------------------
+
+
+def leftover(
+    roster: Iterable[str],
+    threshold: int,
+    context: bytes,
+    advertised: Mapping[str, bytes],
+    survivors: Iterable[str],
+    shares: Mapping[str, Mapping[str, bytes]],
+    size: int,
+) -> np.ndarray:
+    """Masks that remain in the sum of the survivors' masked vectors.
+
+    Parameters
+    ----------
+    roster
+        Names of all sites.
+    threshold, context
+        Of the sum.
+    advertised
+        What the sites advertised.
+    survivors
+        Sites whose vectors are in the sum.
+    shares
+        Answers of :func:`unmask`, by the site that gave them; at least the threshold.
+    size
+        Length of the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, shape (size,); to be subtracted from the sum.
+
+    Raises
+    ------
+    Mismatch
+        If the shares do not give the secrets that were advertised.
+    """
+    survivors = list(survivors)
+    points = _points(roster)
+    helpers = sorted(shares)[:threshold]
+    if len(helpers) < threshold:
+        raise Mismatch("shares of too few sites")
+    w = shamir.weights([points[name] for name in helpers])
     total = np.zeros(size, dtype=np.uint64)
-    for other, public in roster.items():
-        if other == name:
-            continue
-        shared = key.exchange(X25519PublicKey.from_public_bytes(public))
-        pair = "\0".join(sorted((name, other))).encode()
-        mask = _stream(shared, context + pair, size)
-        total = total + mask if name < other else total - mask
+    for name in shares[helpers[0]]:
+        if not all(name in shares[h] for h in helpers):
+            raise Mismatch(f"shares of {name}")
+        y = (int.from_bytes(shares[h][name]) for h in helpers)
+        value, told = shamir.combine(y, w), Keys.read(advertised[name])
+        if value >= 2**256:
+            raise Mismatch(f"shares of {name}")
+        secret = value.to_bytes(32)
+        if name in survivors:
+            right = hashlib.sha256(secret).digest() == told.self_digest
+            residue = masking.self_mask(secret, context, size)
+        else:
+            key = X25519PrivateKey.from_private_bytes(secret)
+            right = key.public_key().public_bytes_raw() == told.pair
+            others = {other: Keys.read(advertised[other]).pair for other in survivors}
+            # What the survivors added for this site is what it would have taken off.
+            residue = -masking.pairwise_masks(key, name, others, context, size)
+        if not right:
+            raise Mismatch(f"shares of {name}")
+        total += residue
     return total
 
 
-def _stream(secret: bytes, info: bytes, size: int) -> np.ndarray:
-    """Stretch a shared secret into uniform ring elements (HKDF, then AES-256-CTR)."""
-    key = HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
-    # A key serves one stream only, so a constant initial counter is safe.
-    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-    return np.frombuffer(cipher.update(bytes(8 * size)), dtype="<u8")
+# --- keys, signatures and boxes ------------------------------------------------------
+
+
+def _points(roster: Iterable[str]) -> dict[str, int]:
+    """Where each site's shares lie."""
+    return {name: i + 1 for i, name in enumerate(sorted(roster))}
+
+
+def _verified(party: Party, advertised: Mapping[str, bytes]) -> dict[str, Keys]:
+    """Keys of all sites that advertised, signatures checked."""
+    if advertised.get(party.name) != advertise(party):
+        raise Mismatch("own keys")
+    if len(advertised) < party.threshold:
+        raise Mismatch("fewer sites than the threshold")
+    for name, text in advertised.items():
+        signed = _signed_keys(party.context, name, text[:96])
+        _verify(party.roster, name, text[96:], signed, "keys")
+    return {name: Keys.read(text) for name, text in advertised.items()}
+
+
+def _told(advertised: Mapping[str, bytes]) -> bytes:
+    """Digest of all keys that a site was told; part of what it seals."""
+    text = b"".join(n.encode() + b"\0" + advertised[n] for n in sorted(advertised))
+    return hashlib.sha256(text).digest()
+
+
+def _verify(
+    roster: Mapping[str, bytes], name: str, signature: bytes, text: bytes, what: str
+) -> None:
+    try:
+        Ed25519PublicKey.from_public_bytes(roster[name]).verify(signature, text)
+    except (KeyError, ValueError, InvalidSignature):
+        raise Mismatch(f"signature of {what}") from None
+
+
+def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
+    return b"capeneuro keys\0" + context + name.encode() + b"\0" + keys
+
+
+def _signed_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
+    return b"capeneuro survivors\0" + context + "\0".join(sorted(survivors)).encode()
+
+
+def _split(party: Party, told: bytes) -> dict[str, bytes]:
+    """Both secrets of a site as shares for every site, its own among them."""
+    points, t = _points(party.roster), party.threshold
+    # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
+    raw = masking.stretch(party.secret("shares"), told, 2 * (t - 1) * 48)
+    a = [int.from_bytes(raw[i : i + 48]) % shamir.PRIME for i in range(0, len(raw), 48)]
+    halves = [
+        shamir.split(int.from_bytes(party.secret(use)), part, points.values())
+        for use, part in (("self", a[: t - 1]), ("pair", a[t - 1 :]))
+    ]
+    return {
+        name: b"".join(y.to_bytes(shamir.SHARE_BYTES) for y in pair)
+        for name, *pair in zip(points, *halves, strict=True)
+    }
+
+
+def _opened(
+    party: Party, advertised: Mapping[str, bytes], sealed: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Shares of both secrets of each site in the sum, its own among them."""
+    told = _told(advertised)
+    opened = {party.name: _split(party, told)[party.name]}
+    for name, text in sealed.items():
+        try:
+            box = _box(party, Keys.read(advertised[name]).seal, name, party.name, told)
+            opened[name] = box.decrypt(bytes(12), text, None)
+        except (KeyError, ValueError, InvalidTag):
+            raise Mismatch("sealed shares") from None
+    if len(opened) < party.threshold:
+        raise Mismatch("fewer sites than the threshold")
+    return opened
+
+
+def _box(party: Party, public: bytes, source: str, to: str, told: bytes) -> AESGCM:
+    """Cipher of one message of one sum, so its nonce may be constant."""
+    shared = party.seal.exchange(X25519PublicKey.from_public_bytes(public))
+    # Keys that the sites were told otherwise make another box: nothing opens.
+    info = b"box" + party.context + told + f"{source}\0{to}".encode()
+    return AESGCM(masking.derive(shared, info))

@@ -1,7 +1,9 @@
 """One data holder. Its public methods are the wire protocol: read this file to audit.
 
-What ``describe``, ``project`` and ``release`` return may leave the site; nothing else
-may, and a test pins the list. An error leaves as a code and the name of a rule, never
+What the methods named in :data:`REQUESTS` return may leave the site; nothing else may,
+and a test pins the list. A release in the cooperative arms is a secure sum in four
+exchanges (:mod:`capeneuro.secagg`): ``advertise``, ``share``, ``release``, ``unmask``.
+An error leaves as a code and the name of a rule, never
 as text. Sites enforce, the aggregator only asks (:mod:`capeneuro.rules`): a site
 refuses queries it does not know, noise below its floor, a charge beyond its ceiling, a
 unit weaker than its own, a smaller number of colluding sites than its own, sites it did
@@ -15,11 +17,29 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import noise, secagg
+from capeneuro import noise, privacy, secagg
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
+from capeneuro.perturb import perturb
 from capeneuro.queries import QUERIES, Query, bounded, without_outliers
-from capeneuro.rules import EXACT_ARMS, Limits, Refused, admit, check_form
+from capeneuro.rules import (
+    COOPERATIVE_ARMS,
+    EXACT_ARMS,
+    Limits,
+    Refused,
+    admit,
+    check_form,
+)
+
+REQUESTS = (
+    "describe",
+    "project",
+    "advertise",
+    "share",
+    "release",
+    "confirm",
+    "unmask",
+)
 
 
 class Site:
@@ -71,10 +91,10 @@ class Site:
     def answer(self, what: str, message: Message) -> Message:
         """Answer one request; errors become a code and the name of a rule."""
         try:
-            if what not in ("describe", "project", "release"):
+            if what not in REQUESTS:
                 raise Refused("unknown request")
             return getattr(self, what)(message)
-        except Refused as error:
+        except (Refused, secagg.Mismatch) as error:
             return {"error": "refused", "rule": str(error)}
         except BudgetExceeded as error:
             logging.getLogger(f"capeneuro.{self.name}").error("%s", error)
@@ -135,71 +155,188 @@ class Site:
         self._reduction = digest(message)
         return {}
 
+    def advertise(self, message: Message) -> Message:
+        """Agree to a request, and offer keys for its secure sum.
+
+        Every rule and the ceiling are checked here, so that a site that will refuse
+        does so before any other has spent anything.
+
+        Parameters
+        ----------
+        message
+            ``request``: ``study``, ``query``, ``parameters``, ``round``, ``attempt``,
+            ``reduction``, ``arm``, ``unit``, ``relation``, ``variances`` (of every
+            site's noise g, at unit sensitivity), ``n_colluding``,
+            ``survivor_threshold``, ``consistency``, ``noise_ratio``, ``noise``
+            (sampler) and the ``roster`` (what every site described).
+
+        Guarantee
+        ---------
+        Nothing leaves but public keys.
+        """
+        request = message["request"]
+        _, sensitivity, mu = self._admit(request)
+        if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
+            self._ledger.check(self._subjects, self._entry(request, sensitivity, mu))
+        return {"keys": secagg.advertise(self._party(request))}
+
+    def share(self, message: Message) -> Message:
+        """Split the secrets of the masks among the sites, sealed for each.
+
+        Parameters
+        ----------
+        message
+            ``request``, and ``advertised``: the keys of each site.
+
+        Guarantee
+        ---------
+        Nothing leaves but ciphertexts for other sites; fewer of them than the survivor
+        threshold tell nothing even in clear.
+        """
+        self._admit(message["request"])
+        party = self._party(message["request"])
+        return {"sealed": secagg.share(party, message["advertised"])}
+
     def release(self, message: Message) -> Message:
         """Answer a query in the asked arm, charged before it leaves.
 
         Parameters
         ----------
         message
-            ``study``, ``query``, ``parameters``, ``round``, ``reduction``, ``arm``,
-            ``unit``, ``relation``, ``variances`` (of every site's noise g, at unit
-            sensitivity), ``n_colluding``, ``noise_ratio``, ``noise`` (sampler) and
-            the ``roster`` (what every site described).
+            ``request``; in the cooperative arms also ``advertised``, and ``sealed``:
+            what each other site shared with this one.
 
         Returns
         -------
         Message
-            ``noisy``: weighted statistic with noise; ``masked``: the site's share of a
+            ``noisy``: weighted statistic with noise; ``masked``: the site's part of a
             secure sum. Which of them depends on the arm.
 
         Guarantee
         ---------
         For the whole view of the aggregator and ``n_colluding`` sites, mu-GDP with the
         mu that the site computes from the request and charges; exact arms have none.
-        Sites that were told other variances share no masks with this one, so the
-        total of their noise stays hidden and the loss is smaller.
+        It counts on the noise of ``survivor_threshold - n_colluding`` sites only. A
+        request is answered in one form: other keys would show the difference of masks.
         """
-        query, sensitivity, mu = self._admit(message)
-        # The name, for sites that share a ledger: each has an answer of its own.
-        request = digest({**message, "site": self.name})
-        n_units = _total(message["roster"])
-        weight = self._n_units(message["unit"]) / n_units
-        if message["arm"] in EXACT_ARMS:
-            return {"noisy": weight * self._mean(query, message)}
-        stored = self._ledger.stored(request)
+        request = message["request"]
+        query, sensitivity, mu = self._admit(request)
+        n_units = _total(request["roster"])
+        weight = self._n_units(request["unit"]) / n_units
+        if request["arm"] in EXACT_ARMS:
+            return {"noisy": weight * self._mean(query, request)}
+        own, asked = self._own(digest(request)), pack(message)
+        stored = self._ledger.stored(own)
         if stored is None:
-            u = weight * self._mean(query, message)
+            u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
-            t = query.sensitivity(n_units, message["relation"], message["parameters"])
+            t = query.sensitivity(n_units, request["relation"], request["parameters"])
             reply = pack(self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
-            stored = self._ledger.charge(
-                request, self._subjects, self._entry(message, sensitivity, mu), reply
-            )
-        return unpack(stored)
+            entry = self._entry(request, sensitivity, mu)
+            stored = self._ledger.charge(own, self._subjects, entry, reply, asked)
+        # Privacy: one request, one vector under its masks, one set of sites.
+        if stored[0] != asked:
+            raise Refused("another form of an answered request")
+        return unpack(stored[1])
 
-    def _admit(self, message: Message) -> tuple[Query, float, float | None]:
+    def confirm(self, message: Message) -> Message:
+        """Sign the survivors of a secure sum, for the other sites to see.
+
+        Parameters
+        ----------
+        message
+            ``request``: its digest; ``survivors``: names.
+
+        Guarantee
+        ---------
+        Nothing leaves but a signature of what the aggregator said.
+        """
+        party, _ = self._fixed(message)
+        return {"signature": secagg.sign(party, message["survivors"])}
+
+    def unmask(self, message: Message) -> Message:
+        """Give the shares that take the masks off the survivors' sum.
+
+        Parameters
+        ----------
+        message
+            ``request``: its digest; ``survivors``: names; with ``consistency`` also
+            ``signatures`` of them.
+
+        Guarantee
+        ---------
+        For one set of survivors only, at least the survivor threshold: for each site a
+        share of its self-mask or of its pair key, never both. The release that it
+        belongs to is charged already.
+        """
+        party, asked = self._fixed(message)
+        survivors = message["survivors"]
+        if asked["request"]["consistency"]:
+            secagg.check_signatures(party, survivors, message["signatures"])
+        shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
+        return {"shares": shares}
+
+    def _fixed(self, message: Message) -> tuple[secagg.Party, Message]:
+        """Fix the survivors of an answered request; what was asked."""
+        own = self._own(message["request"])
+        stored = self._ledger.stored(own)
+        if stored is None:
+            raise Refused("survivors of a request that was not answered")
+        asked = unpack(stored[0])
+        if asked["request"]["arm"] not in COOPERATIVE_ARMS:
+            raise Refused("survivors of a request without a secure sum")
+        party = self._party(asked["request"])
+        # Refuse what is no answer before it is kept as the only one.
+        secagg.unmask(party, asked["advertised"], asked["sealed"], message["survivors"])
+        # Privacy: sums over two sets of survivors differ by single sites' vectors.
+        if not self._ledger.fix_survivors(own, message["survivors"]):
+            raise Refused("other survivors than before")
+        return party, asked
+
+    def _own(self, request: str) -> str:
+        """Identity of this site's answer; sites may share a ledger."""
+        return digest({"request": request, "site": self.name})
+
+    def _party(self, request: Message) -> secagg.Party:
+        """Its part in the secure sum of a request."""
+        keys = {name: site["key"] for name, site in request["roster"].items()}
+        threshold = request["survivor_threshold"]
+        # Privacy: the whole request is the context, so no mask serves two vectors.
+        context = bytes.fromhex(digest(request))
+        return secagg.Party(self.name, self._ledger.key, keys, threshold, context)
+
+    def _admit(self, request: Message) -> tuple[Query, float, float | None]:
         """Check a request against all rules; returns its query, sensitivity, mu."""
-        check_form(message)
-        query = QUERIES.get(message["query"])
+        check_form(request)
+        query = QUERIES.get(request["query"])
         if query is None:
             raise Refused("unknown query")
-        described = self.describe(message)
+        described = self.describe(request)
         ceiling = self._ledger.ceiling
-        mu = admit(message, self.name, described, self._limits, ceiling)
+        mu = admit(request, self.name, described, self._limits, ceiling)
         n_rows = self._n_features()
         if query.stage == "components":
-            if self._reduced is None or message["reduction"] != self._reduction:
+            if self._reduced is None or request["reduction"] != self._reduction:
                 raise Refused("query before its projection")
             n_rows = len(self._reduced)
-        if not query.admits(message["parameters"], n_rows):
+        if not query.admits(request["parameters"], n_rows):
             raise Refused("parameters of the query")
         sensitivity = query.sensitivity(
-            self._n_units(message["unit"]), message["relation"], message["parameters"]
+            self._n_units(request["unit"]), request["relation"], request["parameters"]
         )
-        if message["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
+        if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
             raise Refused("unbounded sensitivity")
+        if mu is not None and self._limits.promise is not None:
+            self._keep_promise(request, mu)
         return query, sensitivity, mu
+
+    def _keep_promise(self, request: Message, mu: float) -> None:
+        """Refuse a new release beyond what the study promised."""
+        if self._ledger.stored(self._own(digest(request))) is None:
+            spent = self._ledger.spent(request["study"], digest(request["roster"]))
+            if not self._limits.promise.admits(privacy.compose([spent, mu])):
+                raise Refused("beyond the study's promise")
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
@@ -219,49 +356,15 @@ class Site:
 
     def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
-        arm = message["arm"]
-        # Bit-equal everywhere: products of numbers that all sites were sent.
-        gamma = {s: v * sensitivity**2 for s, v in message["variances"].items()}
-        h = secagg.grid(list(gamma.values()), sensitivity, u.size, message["noise"])
-        own, sigma2 = gamma[self.name], message["noise_ratio"] * gamma[self.name]
-        # Privacy: refused by public numbers alone; a value that did not fit the ring
-        # would be an answer.
-        largest = noise.LARGEST * np.sqrt(max(own, sigma2))
-        reach = message["parameters"]["clip"] + largest
-        if not reach / h < secagg.LARGEST / len(gamma):
-            raise Refused("range of the noise")
-        # Privacy: doubles are a lattice too; what is not far finer than the grid shows.
-        if message["noise"] == "rounded" and not (
-            np.sqrt(own) <= secagg.FINEST * h
-            and np.sqrt(sigma2) <= secagg.FINEST_ZERO_SUM * h
-        ):
-            raise Refused("range of the noise")
-        k_f = self._on_grid(u, own, h, message, "g")
-        if arm in ("local", "conventional"):
-            return {"noisy": secagg.from_ring(k_f, h)}
-        masks = self._masks(message, u.size)
-        if arm == "secure_sum":
-            return {"masked": k_f + masks}
-        k_e = self._on_grid(np.zeros(u.size), sigma2, h, message, "e")
-        return {"noisy": k_f + k_e, "masked": k_e + masks}
-
-    def _on_grid(
-        self, u: np.ndarray, variance: float, h: float, message: Message, which: str
-    ) -> np.ndarray:
-        """Statistic with noise as ring integers [docs/threat-model.md]."""
-        n_sites = len(message["roster"])
-        if message["noise"] == "exact":
-            k = noise.discrete_normal(u.size, np.sqrt(variance) / h)
-            return secagg.to_ring(u, h, n_sites) + k.view(np.uint64)
-        z = self._normal(u.size, variance, message, which)
-        # Privacy: add, then round once, so that rounding is post-processing.
-        return secagg.to_ring(u + z, h, n_sites)
-
-    def _masks(self, message: Message, size: int) -> np.ndarray:
-        keys = {name: site["key"] for name, site in message["roster"].items()}
-        # Privacy: the whole request is the context, so no mask serves two vectors.
-        context = bytes.fromhex(digest(message))
-        return secagg.pairwise_masks(self._ledger.key, self.name, keys, context, size)
+        request = message["request"]
+        drawn = perturb(u, sensitivity, request, self.name, self._normal)
+        if request["arm"] in ("local", "conventional"):
+            return {"noisy": drawn.f}
+        asked = message["advertised"], message["sealed"]
+        masks = secagg.masks(self._party(request), *asked, u.size)
+        if request["arm"] == "secure_sum":
+            return {"masked": drawn.f + masks}
+        return {"noisy": drawn.f + drawn.e, "masked": drawn.e + masks}
 
     def _normal(
         self, size: int, variance: float, message: Message, which: str
@@ -270,7 +373,7 @@ class Site:
         if self._seed is None:
             return np.sqrt(variance) * noise.standard_normal(size)
         label = [self._seed, self.name, which]
-        label += [message[key] for key in ("study", "query", "round")]
+        label += [message[key] for key in ("study", "query", "round", "attempt")]
         seed = hashlib.sha256(repr(label).encode()).digest()
         rng = np.random.default_rng(np.frombuffer(seed, dtype="<u4"))
         return np.sqrt(variance) * rng.standard_normal(size)
@@ -281,7 +384,8 @@ class Site:
 
     def _entry(self, message: Message, sensitivity: float, mu: float) -> dict[str, Any]:
         """What the ledger keeps of a release."""
-        kept = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
+        kept = ("study", "query", "round", "attempt", "arm", "unit", "relation")
+        kept += ("n_colluding", "survivor_threshold")
         return {
             **{key: message[key] for key in kept},
             "roster": digest(message["roster"]),

@@ -5,11 +5,13 @@ the sites work: in this process, or behind a network.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__, files, io, metrics
@@ -19,8 +21,9 @@ from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
 from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
-from capeneuro.mechanism import Mechanism, RoundFailed
+from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
+from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -58,32 +61,43 @@ def validate(study: Config, sites: Sites) -> None:
 # --- at one site ---------------------------------------------------------------------
 
 
-def prepare(study: Config, sites: Sites, site: str) -> None:
-    """Turn one site's images into features; nothing leaves the site."""
+def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images into features; nothing leaves the site.
+
+    ``threads`` people at a time, each in a process of its own.
+    """
     from capeneuro import plots
 
     own, bound = _site(sites, site), study.pca.norm_bound
     mask = io.read_mask(study.results / MASK)
     basis = io.build_basis(study.space, mask)
+    runs = io.find_runs(own)
     rows: list[dict[str, Any]] = []
     norms: list[np.ndarray] = []
 
+    def person(folder: Path, images: list[Path]) -> np.ndarray:
+        os.chdir(folder)  # a worker may have been started elsewhere
+        parts = [
+            io.run_features(image, own, study.space, study.cleaning, mask, basis)
+            for image in images
+        ]
+        return np.concatenate(parts, axis=1)
+
     def people() -> Iterator[tuple[str, np.ndarray]]:
-        runs = io.find_runs(own)
-        for person, images in tqdm(runs.items(), f"prepare {site}", disable=None):
-            parts = [
-                io.run_features(image, own, study.space, study.cleaning, mask, basis)
-                for image in images
-            ]
-            X = np.concatenate(parts, axis=1)
+        # In order and as they come: few people are in memory at a time.
+        work = Parallel(threads, return_as="generator")
+        here = Path.cwd()
+        features = work(delayed(person)(here, images) for images in runs.values())
+        bar = tqdm(runs.items(), f"prepare {site}", disable=None)
+        for (name, images), X in zip(bar, features, strict=True):
             if X.shape[1] < study.n_components:
                 raise ConfigError(
-                    f"{images[0]}: {person} has {X.shape[1]} volumes, fewer than "
+                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
                     f"n_components {study.n_components}; exclude the person"
                 )
             norms.append(np.linalg.norm(X, axis=0))
-            rows.append(page.quality(person, norms[-1], bound))
-            yield person, X
+            rows.append(page.quality(name, norms[-1], bound))
+            yield name, X
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
@@ -228,8 +242,11 @@ def report(study: Config, sites: Sites) -> None:
     unmixing = files.read_arrays(folder / UNMIXING)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
-    rounds = [r for r in record["releases"] if r["query"].startswith("infomax")]
-    noise = [r["noise_deviation"] * r["size"] ** 0.5 for r in rounds]
+    noise = [
+        r["noise_deviation"] * r["size"] ** 0.5
+        for r in record["releases"]
+        if r["query"].startswith("infomax") and r["survivors"]
+    ]
     figures = {
         "Norm of the released gradient": plots.convergence(unmixing["trace"], noise),
         "Energy of the subspace": plots.spectrum(subspace["eigenvalues"]),
@@ -259,7 +276,10 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
     if isinstance(error, RoundFailed):
         kinds = {why.split(":")[0] for why in error.lost.values()}
         status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
-        return status, [f"the round failed: {error}"]
+        what = "the round failed"
+        if isinstance(error, RoundVoid):
+            what = "a charged round is void and the promise pays for no other"
+        return status, [f"{what}: {error}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
     if isinstance(error, (ConfigError, LedgerDamaged)):
@@ -305,6 +325,9 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         study.pca.noise_ratio_per_site * len(study.sites),
         study.mu_factors,
         study.noise,
+        study.budget.consistency,
+        {"pca": 1, "ica": study.ica.n_rounds}[stage],
+        Checkpoint(Path("private") / "_aggregator" / study.study),
     )
 
 

@@ -305,7 +305,8 @@ def charge_all(
             start.wait(60)
         for request in requests:
             with suppress(BudgetExceeded):
-                reply = ledger.charge(request, subjects, {"mu": mu}, os.urandom(300))
+                reply = os.urandom(300)
+                reply = ledger.charge(request, subjects, {"mu": mu}, reply)[1]
                 note("sent", request, short(reply))
 
 
@@ -318,7 +319,8 @@ def main(tap: str, how: str, at: str, *command: str) -> None:
         reply = answer(self, what, message)
         if what == "release" and "error" not in reply:
             digest = short(pack(reply))
-            note("sent", self.name, message["query"], message["round"], digest)
+            asked = message["request"]
+            note("sent", self.name, asked["query"], asked["round"], digest)
         return reply
 
     def tapped_charge(self: Ledger, *args: Any, **options: Any) -> bytes:

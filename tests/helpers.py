@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from capeneuro import secagg
 from capeneuro.federation import InProcess, pack, unpack
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.privacy import Budget
-from capeneuro.rules import Limits
-from capeneuro.site import Site
+from capeneuro.rules import COOPERATIVE_ARMS, Limits
+from capeneuro.site import Site, digest
 
 # Files under results/<study>/ of a study with a reference run.
 CONTRACT = {
@@ -129,17 +130,54 @@ def request(sites: Mapping[str, Site], **changes: Any) -> dict[str, Any]:
         "query": "second_moment",
         "parameters": {"norm_bound": 1.0, "clip": 1.0},
         "round": 0,
+        "attempt": 0,
         "reduction": "",
         "arm": "cape",
         "unit": unit,
         "relation": "replace-one",
         "variances": mechanism.variances(),
         "n_colluding": 0,
+        "survivor_threshold": len(sites),
+        "consistency": False,
         "noise_ratio": 100.0,
         "noise": "rounded",
         "roster": {n: site.describe({"unit": unit}) for n, site in sites.items()},
     }
     return unpack(pack({**message, **changes}))
+
+
+def agree(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
+    """What each of ``sites`` is asked to release, once they agreed on keys.
+
+    A site that refuses has its refusal in the place of keys; others then refuse, too.
+    """
+    one = {"request": asked}
+    if asked["arm"] not in COOPERATIVE_ARMS:
+        return dict.fromkeys(sites, one)
+    replies = {n: s.answer("advertise", one) for n, s in sites.items()}
+    one = {**one, "advertised": {n: r.get("keys", b"") for n, r in replies.items()}}
+    boxes = {n: s.answer("share", one).get("sealed", {}) for n, s in sites.items()}
+    return {
+        to: {**one, "sealed": {n: boxes[n].get(to, b"") for n in boxes if n != to}}
+        for to in sites
+    }
+
+
+def release(sites: Mapping[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
+    """Answers of all ``sites`` to a request."""
+    messages = agree(sites, asked)
+    return {n: s.answer("release", messages[n]) for n, s in sites.items()}
+
+
+def total_mask(
+    sites: Mapping[str, Site], asked: dict[str, Any], size: int
+) -> np.ndarray:
+    """Masks that are left in the sum of a release by all ``sites``, by unmasking."""
+    keys = agree(sites, asked)[next(iter(sites))]["advertised"]
+    message = {"request": digest(asked), "survivors": list(sites)}
+    shares = {n: s.answer("unmask", message)["shares"] for n, s in sites.items()}
+    t, context = asked["survivor_threshold"], bytes.fromhex(digest(asked))
+    return secagg.leftover(list(sites), t, context, keys, list(sites), shares, size)
 
 
 def in_process(sites: Mapping[str, Site]) -> InProcess:

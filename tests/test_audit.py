@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capeneuro import cape, noise, queries, secagg
+from capeneuro import cape, masking, noise, queries, secagg
 from capeneuro.audit import (
     ARMS,
     CANARIES,
@@ -145,8 +145,8 @@ def test_colluders_remove_their_masks(arm):
 
 def test_the_claim_is_what_the_ledger_says(monkeypatch):
     assert transcript(_case(mu=1.5, n_rounds=4), 0)[3] == pytest.approx(1.5)
-    monkeypatch.setattr(Ledger, "charge", lambda self, *args: args[-1])
-    assert transcript(_case(mu=1.5), 0)[3] == 0
+    monkeypatch.setattr(Ledger, "charge", lambda self, *args: args[:2:-1])
+    assert transcript(_case(arm="local", n_sites=1, mu=1.5), 0)[3] == 0
 
 
 # --- the code withstands, planted bugs do not ----------------------------------------
@@ -180,7 +180,7 @@ def _settings(**changes: Any) -> dict[str, Any]:
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-_normal, _masks, _sensitivity = Site._normal, secagg.pairwise_masks, Query.sensitivity
+_normal, _masks, _sensitivity = Site._normal, masking.pairwise_masks, Query.sensitivity
 _standard = noise.standard_normal
 
 
@@ -248,10 +248,16 @@ def same_noise_everywhere(monkeypatch):
 
 
 def same_masks_in_all_rounds(monkeypatch):
-    def masks(key, name, roster, context, size):
-        return _masks(key, name, roster, bytes(32), size)
+    """The secrets of a sum come from the site's key alone."""
 
-    monkeypatch.setattr(secagg, "pairwise_masks", masks)
+    def secret(party, use):
+        return masking.derive(party.key.private_bytes_raw(), use.encode())
+
+    def masks(key, name, others, context, size):
+        return _masks(key, name, others, bytes(32), size)
+
+    monkeypatch.setattr(secagg.Party, "secret", secret)
+    monkeypatch.setattr(masking, "pairwise_masks", masks)
 
 
 def masks_that_add_up(monkeypatch):
@@ -261,7 +267,7 @@ def masks_that_add_up(monkeypatch):
         each = {o: _masks(key, name, {o: k}, context, size) for o, k in roster.items()}
         return sum(m if name < other else -m for other, m in each.items())
 
-    monkeypatch.setattr(secagg, "pairwise_masks", masks)
+    monkeypatch.setattr(masking, "pairwise_masks", masks)
 
 
 def masks_with_the_last_site_only(monkeypatch):
@@ -269,7 +275,7 @@ def masks_with_the_last_site_only(monkeypatch):
         pairs = {o: k for o, k in roster.items() if "s3" in (name, o)}
         return _masks(key, name, pairs, context, size)
 
-    monkeypatch.setattr(secagg, "pairwise_masks", masks)
+    monkeypatch.setattr(masking, "pairwise_masks", masks)
 
 
 def thesis_loss(monkeypatch):

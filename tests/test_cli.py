@@ -523,6 +523,23 @@ def test_plan_says_that_a_site_will_refuse_the_unit(tiny, capsys):
 # What works
 
 
+def test_people_prepared_in_processes_of_their_own_give_the_same_features(tiny):
+    run_steps("validate")
+    path = Path("private/site-1/tiny/projected.npz")
+    assert command(*PREPARE) == 0
+    first = path.read_bytes()
+    path.unlink()
+    assert command(*PREPARE, "--threads", "2") == 0
+    assert path.read_bytes() == first
+
+
+def test_an_error_in_such_a_process_is_one_line(tiny, capsys):
+    run_steps("validate")
+    damage(RUN, lambda data: np.where(np.indices(data.shape)[3] == 0, np.nan, data))
+    capsys.readouterr()
+    assert_refused(capsys, (*PREPARE, "--threads", "2"), ["NaN", "sub-"])
+
+
 def test_a_second_run_gives_the_same_bytes_and_no_charge(tiny):
     run_steps("validate", "prepare", "pca", "ica")
     before = tree()

@@ -123,7 +123,7 @@ class Study:
             book = Ledger(copy / site, UNLIMITED)
             for e in book.entries():
                 if e.get("study") == identity:
-                    digest = short(book.stored(e["request"]))
+                    digest = short(book.stored(e["request"])[1])
                     stored[site, e["query"], e["round"]] = {digest}
         shutil.rmtree(copy, ignore_errors=True)
         lost = {k: v for k, v in self.sent().items() if stored.get(k) != v}
@@ -322,7 +322,7 @@ def check_sent(ledger: Ledger, tap: Path) -> None:
     assert len(set(charged)) == len(charged)
     for asked, digest in lines(tap, "sent") if tap.exists() else []:
         assert asked in charged
-        assert short(ledger.stored(asked)) == digest
+        assert short(ledger.stored(asked)[1]) == digest
 
 
 @pytest.mark.parametrize("state", ["new", "used", "other cohort", "half a line"])
@@ -373,7 +373,7 @@ PEOPLE = {"ann": np.ones((5, 6)), "bob": np.zeros((5, 6))}
 def ask(site: Site, number: int) -> dict:
     """Release number ``number`` of a study of one site."""
     message = request({"site0": site}, arm="conventional", round=number)
-    return site.answer("release", message)
+    return site.answer("release", {"request": message})
 
 
 @pytest.mark.parametrize("how", ["once", "full"])
@@ -384,7 +384,7 @@ def test_without_space_nothing_is_released(tmp_path, how, earlier):
         before = [ask(site, i) for i in range(earlier)]
         message = request({"site0": site}, arm="conventional", round=9)
         with Faults(tmp_path / str(at), how, at) as faults:
-            reply = site.answer("release", message)
+            reply = site.answer("release", {"request": message})
         if not faults.struck:
             assert "noisy" in reply
             break

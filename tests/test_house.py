@@ -18,12 +18,14 @@ FLOORS = [
     {"ica", "audit"},
     {"pca"},
     {"mechanism"},
+    {"rounds"},
     {"site"},
-    {"ledger", "rules"},
+    {"perturb", "ledger"},
+    {"rules"},
     {"federation"},
-    {"secagg", "cape", "queries", "noise"},
-    {"privacy", "as_printed"},
-    {"linalg"},
+    {"secagg", "cape", "queries"},
+    {"masking", "privacy", "as_printed"},
+    {"noise", "ring", "shamir", "linalg", "durable"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {

@@ -4,10 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import assert_same_law, in_process, make_mechanism, make_sites, request
+from helpers import (
+    assert_same_law,
+    in_process,
+    make_mechanism,
+    make_sites,
+    release,
+    request,
+    total_mask,
+)
 
-from capeneuro import cape, linalg, secagg
-from capeneuro import site as site_module
+from capeneuro import cape, linalg, ring
 
 D = 64  # 2080 packed coordinates: enough to see a scale that is off by 15%
 ZERO = {"norm_bound": 1.0, "clip": 1.0}
@@ -115,31 +122,32 @@ def test_off_diagonal_entries_have_half_the_variance():
     assert_same_law(upper, _claimed("cape", SIZES) / np.sqrt(2))
 
 
-def _replies(sizes: list[int], **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _replies(sizes: list[int], **changes: Any) -> tuple[list[Any], np.ndarray]:
+    """Replies of all sites, and the sum of what they masked, unmasked."""
     sites = make_sites(sizes, D, 2)
-    message = request(sites, **changes)
-    return message, {name: s.release(message) for name, s in sites.items()}
+    asked = request(sites, **changes)
+    replies = list(release(sites, asked).values())
+    masked = sum(r["masked"] for r in replies)
+    return replies, masked - total_mask(sites, asked, masked.size)
 
 
 @pytest.mark.parametrize("sizes", [SIZES, UNEQUAL], ids=["equal", "unequal"])
 def test_each_message_and_the_total_have_their_own_laws(sizes):
-    _, replies = _replies(sizes, n_colluding=1, noise_multiplier=MULTIPLIER)
+    replies, T = _replies(sizes, n_colluding=1, noise_multiplier=MULTIPLIER)
     t = np.sqrt(2) / sum(sizes)
     gamma = t**2 * cape.calibrate(np.full(len(sizes), 1 / MULTIPLIER), 100.0, 1)[0]
-    sigma2, h = 100.0 * gamma, secagg.grid([gamma], t, 2080, "rounded")
-    for reply in replies.values():
-        assert_same_law(secagg.from_ring(reply["noisy"], h), np.sqrt(sigma2 + gamma))
-    T = secagg.from_ring(sum(r["masked"] for r in replies.values()), h)
-    assert_same_law(T, np.sqrt(len(sizes) * sigma2))
+    sigma2, h = 100.0 * gamma, ring.grid([gamma], t, 2080, "rounded")
+    for reply in replies:
+        assert_same_law(ring.from_ring(reply["noisy"], h), np.sqrt(sigma2 + gamma))
+    assert_same_law(ring.from_ring(T, h), np.sqrt(len(sizes) * sigma2))
 
 
 def test_messages_of_sites_are_independent_and_share_only_e_with_the_total():
-    _, replies = _replies(SIZES, n_colluding=0)
+    replies, T = _replies(SIZES, n_colluding=0)
     t = np.sqrt(2) / sum(SIZES)
     (gamma, *_) = t**2 * cape.calibrate(np.full(4, 1 / MULTIPLIER), 100.0, 0)
-    h = secagg.grid([gamma], t, 2080, "rounded")
-    rows = [secagg.from_ring(r["noisy"], h) for r in replies.values()]
-    rows.append(secagg.from_ring(sum(r["masked"] for r in replies.values()), h))
+    h = ring.grid([gamma], t, 2080, "rounded")
+    rows = [ring.from_ring(x, h) for x in [*(r["noisy"] for r in replies), T]]
     r = np.corrcoef(rows)
     expected = np.eye(5)
     expected[-1, :4] = expected[:4, -1] = np.sqrt(100 / 101 / 4)
@@ -151,32 +159,23 @@ def test_messages_of_sites_are_independent_and_share_only_e_with_the_total():
 )
 def test_zero_sum_noise_cancels_exactly_in_the_ring(sizes, monkeypatch):
     rounded: list[np.ndarray] = []
+    to_ring = ring.to_ring
 
     def spy(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
-        rounded.append(secagg.to_ring(x, h, n_sites))
+        rounded.append(to_ring(x, h, n_sites))
         return rounded[-1]
 
-    spied = {**vars(secagg), "to_ring": spy}
-    monkeypatch.setattr(site_module, "secagg", type("spied", (), {}))
-    for name, value in spied.items():
-        if not name.startswith("__"):
-            setattr(site_module.secagg, name, value)
-    _, replies = _replies(sizes)
-    noisy, masked = (
-        sum(r[part] for r in replies.values()) for part in ("noisy", "masked")
-    )
+    monkeypatch.setattr(ring, "to_ring", spy)
+    replies, T = _replies(sizes)
     signal = sum(rounded[0::2])  # each site rounds u + g first, then e
     assert len(rounded) == 2 * len(sizes)
-    np.testing.assert_array_equal(noisy - masked, signal)
-    np.testing.assert_array_equal(masked, sum(rounded[1::2]))
+    np.testing.assert_array_equal(sum(r["noisy"] for r in replies) - T, signal)
+    np.testing.assert_array_equal(T, sum(rounded[1::2]))
 
 
 def test_another_round_has_fresh_noise():
     sites = make_sites([2, 2], D, 2)
-    a, b = (
-        {n: s.release(request(sites, round=i)) for n, s in sites.items()}
-        for i in (0, 1)
-    )
+    a, b = (release(sites, request(sites, round=i)) for i in (0, 1))
     for part in ("noisy", "masked"):
         assert not (a["site0"][part] == b["site0"][part]).any()
     # The difference of two masked vectors is still masked: no mask is used twice.

@@ -107,7 +107,7 @@ def test_the_order_of_subjects_is_no_new_cohort(either):
 def test_an_identical_request_gets_identical_bytes_uncharged(either):
     first = either.charge(_request(0), ["a"], HALF, b"first")
     again = either.charge(_request(0), ["a"], HALF, b"second")
-    assert first == again == either.stored(_request(0)) == b"first"
+    assert first == again == either.stored(_request(0)) == (b"", b"first")
     assert max(either.totals().values()) == pytest.approx(HALF["mu"])
     assert either.stored(_request(1)) is None
 
@@ -117,7 +117,7 @@ def test_a_ledger_outlives_its_object(ledger):
     again = Ledger(ledger.folder, CEILING)
     assert again.entries() == ledger.entries()
     assert again.totals() == ledger.totals()
-    assert again.stored(_request(0)) == b"bytes"
+    assert again.stored(_request(0)) == (b"", b"bytes")
     assert again.key.private_bytes_raw() == ledger.key.private_bytes_raw()
 
 
@@ -136,7 +136,7 @@ def test_a_torn_last_line_counts_and_is_restored(ledger, kept):
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:kept])
     again = Ledger(ledger.folder, CEILING)
     assert again.entries() == expected
-    assert again.stored(_request(1)) == b"1"
+    assert again.stored(_request(1)) == (b"", b"1")
     assert path.read_bytes().splitlines(keepends=True) == lines
 
 
@@ -162,7 +162,7 @@ def test_bytes_lie_on_disk_before_the_line(ledger, monkeypatch):
     with pytest.raises(OSError, match="crash"):
         ledger.charge(_request(0), ["a"], HALF, b"0")
     again = Ledger(ledger.folder, CEILING)
-    assert again.charge(_request(0), ["a"], HALF, b"other") == b"0"
+    assert again.charge(_request(0), ["a"], HALF, b"other") == (b"", b"0")
     assert max(again.totals().values()) == pytest.approx(HALF["mu"])
 
 

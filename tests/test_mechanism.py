@@ -101,8 +101,8 @@ def test_fixed_seeds_repeat_and_other_seeds_do_not(rng):
 
 def test_sites_of_one_seed_do_not_share_their_noise():
     sites = {n: make_site(n, {"s": np.zeros((5, 4))}, seed=1) for n in ("a", "b")}
-    draws = [s._normal(9, 1.0, {"study": "t", "query": "q", "round": 0}, w)
-             for s in sites.values() for w in "eg"]  # fmt: skip
+    asked = {"study": "t", "query": "q", "round": 0, "attempt": 0}
+    draws = [s._normal(9, 1.0, asked, w) for s in sites.values() for w in "eg"]
     assert np.abs(np.corrcoef(draws) - np.eye(4)).max() < 0.99
     assert len({d[0] for d in draws}) == 4
 
@@ -183,8 +183,8 @@ def test_each_site_charges_its_own_promise(arm):
         assert charged <= factors.get(name, 1.0) / 4
         recorded = release["sites"][name]["mu"]["aggregator_and_colluders"]
         assert charged == pytest.approx(recorded, rel=1e-12)
-    strictest = sites["site1"]._ledger.entries()[-1]["mu"]
-    assert strictest == pytest.approx(0.4 / 4)
+        if name == "site1":
+            assert charged == pytest.approx(0.4 / 4)
     assert_same_law(noise, release["noise_deviation"])
 
 

@@ -15,7 +15,7 @@ def _from_words(
     monkeypatch: pytest.MonkeyPatch, words: list[int], second: int = 0
 ) -> np.ndarray:
     raw = np.array([words, len(words) * [second]], dtype="<u8").tobytes()
-    monkeypatch.setattr(noise, "_key_stream", lambda: lambda text: raw[: len(text)])
+    monkeypatch.setattr(noise, "key_stream", lambda _: lambda text: raw[: len(text)])
     return noise.standard_normal(len(words))
 
 

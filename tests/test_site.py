@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import budget, make_site, make_sites, request
+from helpers import agree, budget, make_site, make_sites, request
 
 from capeneuro import privacy, queries
 from capeneuro.federation import pack
 from capeneuro.ledger import Ledger
-from capeneuro.rules import EXACT_ARMS, Limits
-from capeneuro.site import Site
+from capeneuro.rules import COOPERATIVE_ARMS, EXACT_ARMS, Limits
+from capeneuro.site import REQUESTS, Site
 
 REFUSED = "refused"
 FORM = "form of the request, "
@@ -42,7 +42,17 @@ def site(sites) -> Site:
 
 def _ask(sites: dict[str, Site], **changes: Any) -> dict[str, Any]:
     changes = {"noise_multiplier": 20.0, "n_colluding": 1, **changes}
-    return sites["site0"].answer("release", request(sites, **changes))
+    return _answer(sites, request(sites, **changes))
+
+
+def _answer(sites: dict[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
+    """What the first site answers to a request, in all its exchanges."""
+    site = sites["site0"]
+    if asked["arm"] in COOPERATIVE_ARMS:
+        reply = site.answer("advertise", {"request": asked})
+        if "error" in reply:
+            return reply
+    return site.answer("release", agree(sites, asked)["site0"])
 
 
 def _answer_with(monkeypatch: pytest.MonkeyPatch, total: Callable[..., Any]) -> None:
@@ -67,7 +77,11 @@ def _spent(site: Site) -> float:
 
 def test_public_methods_are_the_protocol():
     public = [n for n, _ in inspect.getmembers(Site) if not n.startswith("_")]
-    assert public == ["answer", "describe", "project", "release"]
+    assert public == sorted(["answer", *REQUESTS])
+    assert set(REQUESTS) == {"describe", "project", "advertise", "share", "release"} | {
+        "confirm",
+        "unmask",
+    }
 
 
 def test_a_site_has_no_public_attributes(site):
@@ -174,13 +188,13 @@ def test_each_rule_refuses_uncharged(sites, changes, rule):
 @pytest.mark.parametrize("unit", ["scan", None, "Subject"])
 def test_an_unknown_unit_is_refused(sites, unit):
     message = request(sites, n_colluding=1, noise_multiplier=20.0)
-    reply = sites["site0"].answer("release", {**message, "unit": unit})
+    reply = _answer(sites, {**message, "unit": unit})
     assert _rule(reply) == FORM + "unit"
 
 
 def test_samples_are_refused_where_the_ceiling_protects_subjects(sites):
     message = request(sites, n_colluding=1, noise_multiplier=20.0)
-    reply = sites["site0"].answer("release", {**message, "unit": "sample"})
+    reply = _answer(sites, {**message, "unit": "sample"})
     assert _rule(reply) == "unit weaker than the ceiling's"
     assert _spent(sites["site0"]) == 0
 
@@ -190,7 +204,7 @@ def test_a_false_entry_about_oneself_is_refused(sites, field):
     message = request(sites, n_colluding=1, noise_multiplier=20.0)
     other = "public" if field == "kind" else message["roster"]["site1"][field] * 2
     message["roster"]["site0"][field] = other
-    reply = sites["site0"].answer("release", message)
+    reply = _answer(sites, message)
     assert _rule(reply) == "own entry in the roster"
 
 
@@ -296,7 +310,9 @@ def test_without_a_charge_nothing_leaves(sites, monkeypatch, error):
 
 def test_what_leaves_is_what_the_ledger_returned(sites, monkeypatch):
     stored = {"noisy": np.arange(3.0)}
-    monkeypatch.setattr(sites["site0"]._ledger, "charge", lambda *_: pack(stored))
+    monkeypatch.setattr(
+        sites["site0"]._ledger, "charge", lambda *args: (args[-1], pack(stored))
+    )
     np.testing.assert_array_equal(_ask(sites)["noisy"], stored["noisy"])
 
 
@@ -332,7 +348,7 @@ def test_an_error_carries_a_code_and_a_rule_only(tmp_path, monkeypatch, error):
     [{}, {"unit": "subject"}, {"roster": []}, {"query": []}, {"roster": {"site0": 1}}],
     ids=str,
 )
-@pytest.mark.parametrize("what", ["describe", "project", "release"])
+@pytest.mark.parametrize("what", REQUESTS)
 def test_a_malformed_message_is_an_error_reply(site, what, message):
     if what == "describe" and message.get("unit"):
         return
@@ -401,11 +417,12 @@ def test_made_up_sites_do_not_thin_the_noise(tmp_path, rng):
     agreed = dict.fromkeys(THREE)
     sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, kind="private", roster=agreed)
     message = request(sites, n_colluding=1, noise_multiplier=20.0, arm="secure_sum")
-    assert "masked" in sites["site0"].answer("release", message)
+    assert "masked" in _answer(sites, message)
     for i in range(1000):
         message["roster"][f"ghost{i}"] = message["roster"]["site1"]
         message["variances"][f"ghost{i}"] = message["variances"]["site1"]
-    reply = sites["site0"].answer("release", message)
+    message["survivor_threshold"] = len(message["roster"])
+    reply = _answer(sites, message)
     assert reply == {"error": REFUSED, "rule": "sites that were not agreed on"}
 
 
@@ -479,7 +496,7 @@ def test_sizes_of_other_sites_are_plausible(sites):
     # The variance becomes a denormal number and is rounded, here down to two thirds.
     message = request(sites, n_colluding=1, noise_multiplier=20.0, arm="conventional")
     message["roster"]["site1"]["n_units"] = 1e162
-    assert sites["site0"].answer("release", message).get("error") == REFUSED
+    assert _answer(sites, message).get("error") == REFUSED
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

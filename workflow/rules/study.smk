@@ -35,6 +35,7 @@ rule prepare:
         f"benchmarks/{study.study}/prepare-{{site}}.tsv"
     conda:
         "../envs/capeneuro.yaml"
+    threads: 1
     params:
         study=STUDY,
         options=section(study, "space", "cleaning", "n_components"),
@@ -44,7 +45,7 @@ rule prepare:
         ),
         version=__version__,
     shell:
-        "capeneuro prepare {params.study} --site {wildcards.site} --log {log}"
+        "capeneuro prepare {params.study} --site {wildcards.site} --threads {threads} --log {log}"
 
 
 # What a site does before it joins a federation: snakemake --cores N prepared

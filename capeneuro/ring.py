@@ -1,0 +1,67 @@
+"""Real numbers as integers modulo 2^64, so that sums are exact and can be masked.
+
+They enter as multiples of a grid ``h``, a power of two near ``2^-20 sqrt(gamma)`` of
+the smallest noise. Rounded noise: noise first, then one rounding, so that the rounding
+is post-processing of a released value. Exact noise is discrete, so the statistic is
+rounded before, on a grid fine enough that the clip's own safety covers it
+[docs/threat-model.md].
+"""
+
+import math
+
+import numpy as np
+
+GRID_BITS = 20
+ROUNDING_BITS = 12
+LARGEST = 2.0**62
+# Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
+# doubles of the noise, and 2^14 of the zero-sum noise, which it adds to.
+FINEST = 2.0**28
+FINEST_ZERO_SUM = 2.0**36
+# So far apart may the deviations of the sites' noises be, on any grid of 2^-21 or more.
+LARGEST_SPREAD = FINEST / 2.0 ** (GRID_BITS + 1)
+
+
+class OutOfRange(ValueError):
+    """A value does not fit the ring; it is refused, never wrapped."""
+
+
+def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
+    """Grid step of a release: a power of two, exact in binary.
+
+    Parameters
+    ----------
+    gamma
+        Variance of each site's noise; all sites and the aggregator use the same.
+    sensitivity
+        L2 sensitivity of the weighted statistic.
+    size
+        Length of the statistic.
+    noise
+        ``"rounded"`` or ``"exact"``.
+    """
+    step = math.sqrt(min(gamma)) * 2.0**-GRID_BITS
+    if noise == "exact":
+        # Privacy: rounding moves neighbors apart by sqrt(size) h at most, which is a
+        # quarter of what queries.CLIP_SAFETY keeps free.
+        step = min(step, sensitivity * 2.0**-ROUNDING_BITS / math.sqrt(size))
+    return 2.0 ** (math.frexp(step)[1] - 1)
+
+
+def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
+    """Round ``x`` to multiples of ``h`` as integers modulo 2^64 (uint64).
+
+    Raises
+    ------
+    OutOfRange
+        If a value exceeds ``2^62 / n_sites`` grid steps or is not finite.
+    """
+    k = np.rint(np.asarray(x, dtype=np.float64) / h)
+    if not np.all(np.abs(k) < LARGEST / n_sites):  # False for NaN as well
+        raise OutOfRange("a value exceeds the range of the ring")
+    return k.astype(np.int64).view(np.uint64)
+
+
+def from_ring(total: np.ndarray, h: float) -> np.ndarray:
+    """Read a ring total as signed multiples of ``h`` (float64)."""
+    return total.view(np.int64).astype(np.float64) * h
