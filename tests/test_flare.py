@@ -1,6 +1,7 @@
 """The sites behind the engine: what may travel, what is lost, and whole runs."""
 
 import contextlib
+import json
 import threading
 import time
 from pathlib import Path
@@ -322,6 +323,40 @@ def test_a_killed_aggregator_goes_on_with_the_same_command(root, kits):
         assert parties.n_charged(root, "site-1") < MANY
         with parties.aggregate(root, kits, patience=120) as drive:
             finish(root, drive, 200)
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_goes_through_many_segments(root, kits):
+    with (
+        sites(root, kits),
+        parties.aggregate(root, kits, segment=25, patience=120) as drive,
+    ):
+        finish(root, drive, 200)
+    text = said(root / "aggregator")
+    assert text.count("end of the segment; going on") == 2
+    assert "job 3 submitted" in text
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_that_may_goes_on_without_a_killed_site(root, kits):
+    for folder in (*SITES, "aggregator"):
+        edit(root / folder / STUDY, "budget.survivor_threshold", 2)
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, timeout=10, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        parties.kill(own["site-1"])
+        assert drive.wait(200) == 0, said(root / "aggregator")
+    assert [parties.n_charged(root, name) for name in ("site-0", "site-2")] == [61, 61]
+    assert 10 < parties.n_charged(root, "site-1") < MANY
+    record = json.loads((root / "aggregator/results/tiny/privacy.json").read_text())
+    survivors = [release["survivors"] for release in record["releases"]]
+    assert survivors[0] == list(SITES)
+    assert survivors[-1] == ["site-0", "site-2"]
+    assert "job 2 submitted" not in said(root / "aggregator")
 
 
 @slow
