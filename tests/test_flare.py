@@ -343,6 +343,7 @@ def test_a_study_goes_through_many_segments(root, kits):
 @pytest.mark.parametrize("root", [MANY], indirect=True)
 def test_a_study_that_may_goes_on_without_a_killed_site(root, kits):
     for folder in (*SITES, "aggregator"):
+        edit(root / folder / STUDY, "budget.n_colluding", 0)
         edit(root / folder / STUDY, "budget.survivor_threshold", 2)
     with (
         sites(root, kits) as own,
