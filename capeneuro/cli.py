@@ -141,10 +141,8 @@ def _check_kit(options: argparse.Namespace) -> int:
     name = None if path is None else config.load_site(path).name
     found = kit.check(options.kit, name)
     for rule, wrong, warning in found:
-        print(
-            f"{'WARN ' if warning else 'WRONG' if wrong else 'ok   '}  {rule}", end=""
-        )
-        print(f": {wrong}" if wrong else "")
+        word = "warning" if warning else "wrong" if wrong else "ok"
+        print(f"{word:8} {rule}{': ' if wrong else ''}{wrong}")
     return 2 if any(f.wrong and not f.warning for f in found) else 0
 
 

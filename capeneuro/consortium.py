@@ -234,6 +234,11 @@ def in_process(
     study: Config, sites: Sites, n_workers: int, exact: bool
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
+    if not is_complete(study, sites):
+        raise ConfigError(
+            f"study {study.study}: federation: only {len(sites)} of "
+            f"{len(study.sites)} site files are here; run: capeneuro aggregate"
+        )
     if not exact:  # Before anything is spent that the study could not finish.
         check_ceilings(study, sites)
         check_sampler(study)

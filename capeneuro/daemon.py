@@ -47,7 +47,7 @@ class Daemon:
             # Privacy: what FLARE writes beside its logs is nobody else's to read.
             "TMPDIR": str(folder / "tmp"),
         }
-        self._log = log
+        self._log = log.absolute()
         self._lock = os.open(folder / "tmp/lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ left to the study's own files (:mod:`capeneuro.parties` submits the next one).
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ from threadpoolctl import threadpool_limits
 from capeneuro import __version__, config, consortium, files, steps
 from capeneuro.federation import Message, Replies, pack, sort_reply, unpack
 from capeneuro.rounds import RoundFailed
+from capeneuro.rules import EXACT_ARMS
 
 TOPIC = "capeneuro"
 # Set by `capeneuro site` and `capeneuro aggregate`: which files the processes read that
@@ -230,6 +232,8 @@ class StudyController(Controller):
             )
         sites = consortium.load_sites(study)
         names = consortium.names(study, sites)
+        if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
+            self._segment = sys.maxsize
         federation = FlareFederation(
             self._engine, names, self._timeout, self._before_asking
         )

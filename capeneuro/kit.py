@@ -258,10 +258,10 @@ def require(kit: Path, kind: str, name: str | None = None) -> None:
     """Raise with all that is wrong with a kit, before anything starts with it."""
     if kind_of(kit) != kind:
         raise ConfigError(f"{kit}: must be a {kind}'s kit, got a {kind_of(kit)}'s")
-    wrong = [f"{f.rule}: {f.wrong}" for f in check(kit, name) if f.wrong]
-    warned = [f"{f.rule}: {f.wrong}" for f in check(kit, name) if f.warning]
-    if wrong := [line for line in wrong if line not in warned]:
-        raise ConfigError("\n".join(f"{kit}: {line}" for line in wrong))
+    wrong = [f for f in check(kit, name) if f.wrong and not f.warning]
+    if wrong:
+        lines = [f"{kit}: {f.rule}: {f.wrong}" for f in wrong]
+        raise ConfigError("\n".join(lines))
 
 
 def _identity(kit: Path, name: str | None) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ and its word that a job is running is not believed.
 """
 
 import json
+import logging
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,8 +22,9 @@ from tqdm import tqdm
 from capeneuro import config, consortium, files, kit
 from capeneuro.config import Config, ConfigError
 
-# Seconds: between looks; for a job to end once its study's part has.
-LOOK, ENDING = 0.5, 10.0
+# Seconds: between looks; for a job to end once its study's part has; for sites behind
+# enough others.
+LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
 # Words of FLARE for a job that has ended.
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
 
@@ -129,6 +130,9 @@ def aggregate(
     kit.require(lead_kit, "lead")
     from capeneuro import daemon, flare  # nvflare is an extra
 
+    for handler in logging.getLogger().handlers:  # FLARE tells of each lost connection
+        handler.addFilter(lambda r: r.name == "root" or r.name.startswith("capeneuro"))
+
     folder = consortium.status_file(study).parent
     files.write_json(consortium.status_file(study), {"job": None})
     with _stopped_by_signals():
@@ -181,29 +185,31 @@ class _Drive:
                 return 0
             if told["state"] == "failed":
                 for line in told["lines"]:
-                    print(f"error: {line}", file=sys.stderr)
+                    logging.error("error: %s", line)
                 return int(told["exit"])
             self._missing = set(told.get("lost", ()))
             why = "; ".join(told["lines"]) or "end of the segment"
             print(f"{why}; going on", flush=True)
         missing = ", ".join(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
-        print(f"error: no progress for {patience:g} s; {text}", file=sys.stderr)
+        logging.error("error: no progress for %g s; %s", patience, text)
         return 1
 
     def _moved(self) -> None:
         self._deadline = time.monotonic() + self._patience
 
     def _wait_for_sites(self, lead: Any) -> None:
-        """Wait until enough sites are registered."""
+        """Wait until enough sites are registered, and a while for the others."""
         everyone, before = {path.stem for path in self._study.sites}, None
+        start = time.monotonic()
         while True:
             info = self._flare.within(10.0, lead.get_system_info)
             here = {client.name for client in info.client_info} & everyone
             self._missing = everyone - here
             if here != before:
                 print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
-            if len(here) >= self._study.survivor_threshold:
+            enough = len(here) >= self._study.survivor_threshold
+            if not self._missing or (enough and time.monotonic() - start > GRACE):
                 return
             before = here
             if time.monotonic() > self._deadline:
@@ -310,10 +316,12 @@ def _stopped_by_signals() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as `nohup` sets it
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

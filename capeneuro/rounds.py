@@ -209,7 +209,8 @@ def _release(
         messages = {n: {**one, "sealed": box} for n, box in agreed["sealed"].items()}
     t = request["survivor_threshold"]
     survivors = ask_enough(federation, t, "release", messages, add)
-    return sums, survivors
+    # In the study's order: over a network answers arrive in any.
+    return sums, [name for name in request["roster"] if name in survivors]
 
 
 def _leftover(federation: Federation, request: Message, state: Message) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The sites behind the engine: what may travel, what is lost, and whole runs."""
 
 import contextlib
+import json
 import threading
 import time
 from pathlib import Path
@@ -17,8 +18,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from parties import SITES, STUDY, said
 from test_cli import command, edit
 
-from capeneuro import __version__, daemon, flare, kit
+from capeneuro import __version__, config, daemon, flare, kit
 from capeneuro.federation import pack, unpack
+from capeneuro.parties import ENDED, write_job
 
 NAMES = ("a", "b", "c")
 
@@ -325,6 +327,41 @@ def test_a_killed_aggregator_goes_on_with_the_same_command(root, kits):
 
 
 @slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_goes_through_many_segments(root, kits):
+    with (
+        sites(root, kits),
+        parties.aggregate(root, kits, segment=25, patience=120) as drive,
+    ):
+        finish(root, drive, 200)
+    text = said(root / "aggregator")
+    assert text.count("end of the segment; going on") == 2
+    assert "job 3 submitted" in text
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_that_may_goes_on_without_a_killed_site(root, kits):
+    for folder in (*SITES, "aggregator"):
+        edit(root / folder / STUDY, "budget.n_colluding", 0)
+        edit(root / folder / STUDY, "budget.survivor_threshold", 2)
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, timeout=10, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        parties.kill(own["site-1"])
+        assert drive.wait(200) == 0, said(root / "aggregator")
+    assert [parties.n_charged(root, name) for name in ("site-0", "site-2")] == [61, 61]
+    assert 10 < parties.n_charged(root, "site-1") < MANY
+    record = json.loads((root / "aggregator/results/tiny/privacy.json").read_text())
+    survivors = [release["survivors"] for release in record["releases"]]
+    assert survivors[0] == list(SITES)
+    assert survivors[-1] == ["site-0", "site-2"]
+    assert "job 2 submitted" not in said(root / "aggregator")
+
+
+@slow
 def test_a_missing_site_is_named(root, kits):
     with contextlib.ExitStack() as stack:
         for name in SITES[:2]:
@@ -372,3 +409,63 @@ def test_a_site_that_refuses_ends_the_study_with_its_rule(root, kits):
     text = said(root / "aggregator")
     assert status == 2, text
     assert "site-1: refused: noise multiplier below the floor" in text
+
+
+@slow
+def test_the_lead_can_do_no_more_than_start_jobs(root, kits, tmp_path):
+    """With hardened kits: no code, no class of FLARE's, no look into a site."""
+    study = config.load(root / "aggregator" / STUDY)
+    daemons = []
+    for party in ("server", "site-0"):
+        (tmp_path / party).mkdir()
+        with contextlib.chdir(tmp_path / party):
+            variables = {"STUDY": STUDY, "SITE": party}
+            daemons.append(
+                daemon.Daemon(kits / party / "kit", variables, tmp_path / party / "log")
+            )
+            daemons[-1].keep()
+    try:
+        parties.wait_for(
+            lambda: "Successfully registered client" in daemons[1].said(), 60, "site"
+        )
+        with flare.session(kits / "lead/kit", 10.0) as lead:
+            for forbidden in (
+                lambda: lead.ls_target("site-0"),
+                lambda: lead.cat_target("site-0", file="log.txt"),
+                lambda: lead.cat_target("server", file="log.txt"),
+                lambda: lead.grep_target("site-0", pattern="a", file="log.txt"),
+                lambda: lead.get_client_env(["site-0"]),
+                lambda: lead.shutdown("all"),
+            ):
+                with pytest.raises(Exception, match=r"(?i)authoriz|not allowed|denied"):
+                    forbidden()
+            jobs = {}
+            for kind in ("code", "class"):
+                folder = tmp_path / kind
+                args = {"segment": 1, "job": "1", "timeout": 1.0, "patience": 1.0}
+                write_job(folder, study, args)
+                change = {"min_clients": 1, "deploy_map": {"app": ["server", "site-0"]}}
+                meta = json.loads((folder / "meta.json").read_text()) | change
+                (folder / "meta.json").write_text(json.dumps(meta))
+                if kind == "code":
+                    (folder / "app/custom").mkdir()
+                    (folder / "app/custom/evil.py").write_text("print(1)")
+                else:
+                    path = folder / "app/config/config_fed_client.json"
+                    other = "nvflare.app_common.np.np_trainer.NPTrainer"
+                    text = path.read_text().replace(
+                        "capeneuro.flare.SiteExecutor", other
+                    )
+                    path.write_text(text)
+                jobs[kind] = lead.submit_job(str(folder))
+
+            def ended(kind: str) -> bool:
+                state = str(lead.get_job_status(jobs[kind]))
+                return state.startswith(ENDED) and "OK" not in state
+
+            for kind in jobs:
+                parties.wait_for(lambda kind=kind: ended(kind), 60, kind)
+    finally:
+        for one in daemons:
+            one.stop()
+    assert "ComponentNotAuthorized" in (tmp_path / "site-0/log").read_text()
