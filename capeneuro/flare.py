@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro import __version__, config, consortium, files, steps
 from capeneuro.federation import Message, Replies, pack, sort_reply, unpack
-from capeneuro.rounds import RoundFailed
+from capeneuro.rounds import RoundFailed, RoundVoid
 from capeneuro.rules import EXACT_ARMS
 
 TOPIC = "capeneuro"
@@ -219,7 +219,8 @@ class StudyController(Controller):
             self._tell("over")
         except RoundFailed as error:
             codes = {why.split(":")[0] for why in error.lost.values()}
-            state = "lost" if codes == {"lost"} else "failed"
+            again = codes == {"lost"} and not isinstance(error, RoundVoid)
+            state = "lost" if again else "failed"
             self._tell(state, steps.outcome(error), sorted(error.lost))
         except Exception as error:
             logger.exception("the study failed")
