@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,7 +19,7 @@ from capeneuro.config import Config, ConfigError, SiteConfig, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.rounds import RoundFailed
-from capeneuro.rules import Limits
+from capeneuro.rules import COOPERATIVE_ARMS, Limits
 from capeneuro.site import Site, digest
 
 Sites = dict[str, SiteConfig]
@@ -63,7 +64,7 @@ def load_sites(study: Config) -> Sites:
                 f"{', '.join(sorted(site.peers)) or 'none'}"
             )
     kinds = {site.data for site in sites.values()}
-    if study.arm in ("cape", "secure_sum") and "private" in kinds and len(kinds) > 1:
+    if study.arm in COOPERATIVE_ARMS and "private" in kinds and len(kinds) > 1:
         raise ConfigError(
             f"study {study.study}: sites: private data must not rely on the noise of "
             f"open data, got {' and '.join(sorted(kinds))}; separate them"
@@ -115,7 +116,7 @@ def _admits(study: Config, path: Path, site: SiteConfig) -> None:
     least = site.min_colluding
     if least is None:
         least = privacy.default_n_colluding(len(study.sites))
-    if study.arm in ("cape", "secure_sum") and study.n_colluding < least:
+    if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
         raise ConfigError(
             f"{path}: min_colluding: the study must guard against {least} sites or "
             f"more, got budget.n_colluding {study.n_colluding}; raise it"
@@ -263,10 +264,29 @@ def open_site(study: Config, sites: Sites, name: str) -> Site:
     pins = dict.fromkeys(everyone, None)
     if site.peers is not None:
         pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-    agreed = (pins, study.identity, study.promise_of(name))
+    agreed = (pins, _agreed(study), study.promise_of(name))
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     ledger = open_ledger(site)
     return Site(
         name, people, people.n_samples, ledger, limits, people.digest, site.seed
     )
+
+
+def _agreed(study: Config) -> dict[str, Any]:
+    """Fields of a request that this study file fixes."""
+    fields = {
+        "study": study.identity,
+        "arm": study.arm,
+        "unit": study.budget.unit,
+        "relation": study.budget.relation,
+        "noise": study.noise,
+    }
+    if study.arm in COOPERATIVE_ARMS:
+        fields |= {
+            "n_colluding": study.n_colluding,
+            "survivor_threshold": study.survivor_threshold,
+            "consistency": study.budget.consistency,
+            "noise_ratio": study.pca.noise_ratio_per_site * len(study.sites),
+        }
+    return fields

@@ -119,7 +119,9 @@ def sort_reply(
 
     ``fold`` checks an answer before it takes anything of it, and raises if it is wrong.
     """
-    if "error" in reply:
+    if not isinstance(reply, dict):
+        replies.lost[name] = "failed: form of the answer"
+    elif "error" in reply:
         replies.lost[name] = f"{reply['error']}: {reply.get('rule')}"
     elif fold is None:
         replies.ok[name] = reply

@@ -107,7 +107,7 @@ class FlareFederation:
 
     def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
         """Ask one site; whatever happens becomes an answer or an error code."""
-        request = Shareable()
+        request, start = Shareable(), time.perf_counter()
         request["what"], request["message"] = what, pack(message)
         try:
             # FLARE 2.9's own call for many sites raises TypeError; and a context each.
@@ -130,6 +130,9 @@ class FlareFederation:
             rule = "no answer in time" if late else "no connection"
             return {"error": "lost", "rule": rule}
         try:
+            seconds = time.perf_counter() - start
+            sizes = len(request["message"]), len(reply["answer"])
+            logger.info("%s %s: %d bytes, %d back, %.4f s", what, name, *sizes, seconds)
             return _checked(unpack(reply["answer"]))
         except Exception:
             logger.exception("the answer of %s is malformed", name)
@@ -335,11 +338,13 @@ class SiteExecutor(Executor):
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        reply = make_reply(ReturnCode.OK)
+        reply, what = make_reply(ReturnCode.OK), request["what"]
         try:
             with self._lock:
-                answer = self._answer(request["what"], unpack(request["message"]))
+                start = time.perf_counter()
+                answer = self._answer(what, unpack(request["message"]))
             reply["answer"] = pack(answer)
+            logger.info("%s: answered in %.4f s", what, time.perf_counter() - start)
         except Exception:  # Privacy: the text may carry data; it stays at the site.
             logger.exception("no answer")
             reply["answer"] = pack({"error": "failed", "rule": "no answer"})

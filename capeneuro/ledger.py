@@ -147,7 +147,7 @@ class Ledger:
 
         They are on disk before anyone is told that they are.
         """
-        survivors = sorted(survivors)
+        survivors = sorted(set(survivors))
         with self._locked():
             if request not in self._survivors:
                 line = {"kind": "survivors", "request": request}

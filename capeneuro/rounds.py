@@ -111,9 +111,11 @@ def gather(
     try:
         state = _secure_sum(federation, request, checkpoint, state)
     except RoundFailed as error:
-        tries = checkpoint.read(context).get("tries", 0)
-        used = any(rule in why for why in error.lost.values() for rule in USED)
-        if used or tries >= TRIES:
+        kept = checkpoint.read(context)
+        # Boxes that are kept and do not open will not open the next time either.
+        rules = (*USED, *(["sealed shares"] if "sealed" in kept else []))
+        used = any(rule in why for why in error.lost.values() for rule in rules)
+        if used or kept.get("tries", 0) >= TRIES:
             checkpoint.write(context, {"void": True})
             raise RoundVoid(error.lost) from None
         raise
@@ -151,11 +153,12 @@ def _secure_sum(
 def _agree(federation: Federation, request: Message) -> Message:
     """Keys of the sites, and for each what the others sealed for it."""
     t, message = request["survivor_threshold"], {"request": request}
+    about = _public_keys(request), bytes.fromhex(digest(request))
     keys: dict[str, bytes] = {}
     boxes: dict[str, dict[str, bytes]] = {}
 
     def keep_keys(name: str, reply: Message) -> None:
-        _right(isinstance(reply["keys"], bytes))
+        secagg.check_keys(*about, name, reply["keys"])
         keys[name] = reply["keys"]
 
     def keep_boxes(name: str, reply: Message) -> None:
@@ -166,7 +169,8 @@ def _agree(federation: Federation, request: Message) -> Message:
     ask_enough(federation, t, "advertise", dict.fromkeys(names, message), keep_keys)
     message = {**message, "advertised": keys}
     ask_enough(federation, t, "share", dict.fromkeys(keys, message), keep_boxes)
-    sealed = {to: {n: boxes[n][to] for n in boxes if n != to} for to in boxes}
+    there = [name for name in names if name in boxes]  # in order, whoever came first
+    sealed = {to: {n: boxes[n][to] for n in there if n != to} for to in there}
     return {"advertised": keys, "sealed": sealed}
 
 
@@ -203,11 +207,13 @@ def _leftover(federation: Federation, request: Message, state: Message) -> np.nd
     """Have the survivors unmask their sum; the masks that are left in it."""
     t, survivors = request["survivor_threshold"], state["survivors"]
     message = {"request": digest(request), "survivors": survivors}
+    context = bytes.fromhex(digest(request))
     if request["consistency"]:
         signatures: dict[str, bytes] = {}
 
         def keep_signature(name: str, reply: Message) -> None:
-            _right(isinstance(reply["signature"], bytes))
+            about = _public_keys(request), context, survivors
+            secagg.check_signature(*about, name, reply["signature"])
             signatures[name] = reply["signature"]
 
         asked = dict.fromkeys(survivors, message)
@@ -221,8 +227,8 @@ def _leftover(federation: Federation, request: Message, state: Message) -> np.nd
         shares[name] = reply["shares"]
 
     ask_enough(federation, t, "unmask", dict.fromkeys(survivors, message), keep_shares)
-    context, size = bytes.fromhex(digest(request)), state["masked"].size
     about = request["roster"], t, context, state["advertised"]
+    size = state["masked"].size
     try:
         return secagg.leftover(*about, survivors, shares, size)
     except secagg.Mismatch as error:
@@ -247,6 +253,11 @@ def ask_enough(
     if len(replies.ok) < threshold:
         raise RoundFailed(replies.lost)
     return [name for name in messages if name in replies.ok]
+
+
+def _public_keys(request: Message) -> dict[str, bytes]:
+    """Long-term keys of the sites, by name."""
+    return {name: site["key"] for name, site in request["roster"].items()}
 
 
 def _right(holds: bool) -> None:

@@ -47,8 +47,8 @@ class Limits:
         key will do; None: any sites. Made-up sites would take their share of the noise
         away.
     study
-        Identity of the study that it agreed to, a digest of all that fixes the
-        releases; None: any study.
+        What the requests of the study it agreed to say, by field, from its own study
+        file; None: any study.
     promise
         That study's promise to this site's people; None: its ceiling alone.
     """
@@ -57,7 +57,7 @@ class Limits:
     min_noise_multiplier: float = 0.0
     min_colluding: int = 0
     roster: Mapping[str, bytes | None] | None = None
-    study: str | None = None
+    study: Mapping[str, Any] | None = None
     promise: privacy.Budget | None = None
 
 
@@ -141,7 +141,12 @@ def admit(
     S, S_C, t = len(roster), message["n_colluding"], message["survivor_threshold"]
     mu = None if exact or name not in roster else _loss(message, name)
     rules = {
-        "study that was not agreed on": limits.study in (None, message["study"]),
+        # Exact arms have a rule of their own; a reference run is of the same study.
+        "study that was not agreed on": all(
+            message[field] == value
+            for field, value in (limits.study or {}).items()
+            if not exact or field == "study"
+        ),
         "own entry in the roster": roster.get(name) == described,
         "arm without privacy on private data": not (exact and private),
         "unit weaker than the ceiling's": (

@@ -39,6 +39,7 @@ AES-256 and on parties that keep their secrets [docs/threat-model.md].
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from capeneuro import masking, shamir
+
+# Any private key: an exchange with a key of small order fails.
+PROBE = X25519PrivateKey.from_private_bytes(bytes(32))
 
 
 class Mismatch(ValueError):
@@ -89,14 +93,16 @@ class Party:
 
     def secret(self, use: str) -> bytes:
         """Secret of 32 bytes for one use in this sum; always the same."""
-        return masking.derive(self.key.private_bytes_raw(), use.encode() + self.context)
+        # Privacy: sites may share a ledger and its key, never a mask.
+        info = use.encode() + self.context + self.name.encode()
+        return masking.derive(self.key.private_bytes_raw(), info)
 
-    @property
+    @cached_property
     def seal(self) -> X25519PrivateKey:
         """Key that shares for this site are sealed to."""
         return X25519PrivateKey.from_private_bytes(self.secret("seal"))
 
-    @property
+    @cached_property
     def pair(self) -> X25519PrivateKey:
         """Key of the pair masks."""
         return X25519PrivateKey.from_private_bytes(self.secret("pair"))
@@ -123,6 +129,20 @@ def advertise(party: Party) -> bytes:
     return keys + party.key.sign(_signed_keys(party.context, party.name, keys))
 
 
+def check_keys(
+    roster: Mapping[str, bytes], context: bytes, name: str, advertised: bytes
+) -> None:
+    """Raise :class:`Mismatch` unless a site signed these keys, and they can be used."""
+    signed = _signed_keys(context, name, advertised[:96])
+    _verify(roster, name, advertised[96:], signed, "keys")
+    keys = Keys.read(advertised)
+    for public in (keys.seal, keys.pair):
+        try:
+            PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:  # of small order: it agrees on zero with everyone
+            raise Mismatch("order of keys") from None
+
+
 def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
     """Split the secrets of the two masks, sealed for each other site.
 
@@ -144,8 +164,7 @@ def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
         name: _box(party, keys[name].seal, party.name, name, told).encrypt(
             bytes(12), text, None
         )
-        for name, text in _split(party, told).items()
-        if name in keys and name != party.name
+        for name, text in _split(party, told, keys.keys() - {party.name}).items()
     }
 
 
@@ -190,13 +209,25 @@ def sign(party: Party, survivors: Iterable[str]) -> bytes:
     return party.key.sign(_signed_survivors(party.context, survivors))
 
 
+def check_signature(
+    roster: Mapping[str, bytes],
+    context: bytes,
+    survivors: Iterable[str],
+    name: str,
+    signature: bytes,
+) -> None:
+    """Raise :class:`Mismatch` unless a site signed these survivors."""
+    text = _signed_survivors(context, survivors)
+    _verify(roster, name, signature, text, "survivors")
+
+
 def check_signatures(
     party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
 ) -> None:
     """Raise :class:`Mismatch` unless t sites signed the same survivors."""
-    text = _signed_survivors(party.context, survivors)
-    for name in signatures:
-        _verify(party.roster, name, signatures[name], text, "survivors")
+    about = party.roster, party.context, survivors
+    for name, signature in signatures.items():
+        check_signature(*about, name, signature)
     if len(signatures) < party.threshold:
         raise Mismatch("signatures of too few sites")
 
@@ -319,8 +350,7 @@ def _verified(party: Party, advertised: Mapping[str, bytes]) -> dict[str, Keys]:
     if len(advertised) < party.threshold:
         raise Mismatch("fewer sites than the threshold")
     for name, text in advertised.items():
-        signed = _signed_keys(party.context, name, text[:96])
-        _verify(party.roster, name, text[96:], signed, "keys")
+        check_keys(party.roster, party.context, name, text)
     return {name: Keys.read(text) for name, text in advertised.items()}
 
 
@@ -333,10 +363,17 @@ def _told(advertised: Mapping[str, bytes]) -> bytes:
 def _verify(
     roster: Mapping[str, bytes], name: str, signature: bytes, text: bytes, what: str
 ) -> None:
+    if name not in roster or not _is_signed(roster[name], signature, text):
+        raise Mismatch(f"signature of {what}")
+
+
+@lru_cache(maxsize=2**12)  # the same keys are checked in two exchanges
+def _is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(roster[name]).verify(signature, text)
-    except (KeyError, ValueError, InvalidSignature):
-        raise Mismatch(f"signature of {what}") from None
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
 
 
 def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
@@ -344,12 +381,15 @@ def _signed_keys(context: bytes, name: str, keys: bytes) -> bytes:
 
 
 def _signed_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
-    return b"capeneuro survivors\0" + context + "\0".join(sorted(survivors)).encode()
+    return (
+        b"capeneuro survivors\0" + context + "\0".join(sorted(set(survivors))).encode()
+    )
 
 
-def _split(party: Party, told: bytes) -> dict[str, bytes]:
-    """Both secrets of a site as shares for every site, its own among them."""
+def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
+    """Both secrets of a site as shares for the named sites."""
     points, t = _points(party.roster), party.threshold
+    points = {name: points[name] for name in sorted(names)}
     # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
     raw = masking.stretch(party.secret("shares"), told, 2 * (t - 1) * 48)
     a = [int.from_bytes(raw[i : i + 48]) % shamir.PRIME for i in range(0, len(raw), 48)]
@@ -368,7 +408,7 @@ def _opened(
 ) -> dict[str, bytes]:
     """Shares of both secrets of each site in the sum, its own among them."""
     told = _told(advertised)
-    opened = {party.name: _split(party, told)[party.name]}
+    opened = _split(party, told, [party.name])
     for name, text in sealed.items():
         try:
             box = _box(party, Keys.read(advertised[name]).seal, name, party.name, told)

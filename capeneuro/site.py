@@ -252,7 +252,7 @@ class Site:
         ---------
         Nothing leaves but a signature of what the aggregator said.
         """
-        party, _ = self._fixed(message)
+        party, _, _ = self._fixed(message)
         return {"signature": secagg.sign(party, message["survivors"])}
 
     def unmask(self, message: Message) -> Message:
@@ -270,15 +270,16 @@ class Site:
         share of its self-mask or of its pair key, never both. The release that it
         belongs to is charged already.
         """
-        party, asked = self._fixed(message)
-        survivors = message["survivors"]
-        if asked["request"]["consistency"]:
-            secagg.check_signatures(party, survivors, message["signatures"])
-        shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
+        party, request, shares = self._fixed(message)
+        if request["consistency"]:
+            survivors, signatures = message["survivors"], message["signatures"]
+            secagg.check_signatures(party, survivors, signatures)
         return {"shares": shares}
 
-    def _fixed(self, message: Message) -> tuple[secagg.Party, Message]:
-        """Fix the survivors of an answered request; what was asked."""
+    def _fixed(
+        self, message: Message
+    ) -> tuple[secagg.Party, Message, dict[str, bytes]]:
+        """Fix the survivors of an answered request; the shares that unmask them."""
         own = self._own(message["request"])
         stored = self._ledger.stored(own)
         if stored is None:
@@ -287,12 +288,13 @@ class Site:
         if asked["request"]["arm"] not in COOPERATIVE_ARMS:
             raise Refused("survivors of a request without a secure sum")
         party = self._party(asked["request"])
-        # Refuse what is no answer before it is kept as the only one.
-        secagg.unmask(party, asked["advertised"], asked["sealed"], message["survivors"])
+        survivors = message["survivors"]
+        # What is refused here is not kept as the only answer.
+        shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
         # Privacy: sums over two sets of survivors differ by single sites' vectors.
-        if not self._ledger.fix_survivors(own, message["survivors"]):
+        if not self._ledger.fix_survivors(own, survivors):
             raise Refused("other survivors than before")
-        return party, asked
+        return party, asked["request"], shares
 
     def _own(self, request: str) -> str:
         """Identity of this site's answer; sites may share a ledger."""

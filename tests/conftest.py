@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from faulty import Drawn
 from hypothesis import settings
 
-from capeneuro import noise
+from capeneuro import noise, site
 
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("steady")
@@ -26,3 +27,11 @@ def fixed_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Feed the real sampler with fixed bytes, so that law tests cannot flake."""
     source = SimpleNamespace(urandom=np.random.default_rng(7).bytes)
     monkeypatch.setattr(noise, "os", source)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """What sites draw for their releases."""
+    spy = Drawn()
+    monkeypatch.setattr(site, "perturb", spy.spy)
+    return spy

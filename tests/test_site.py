@@ -8,11 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import agree, budget, make_site, make_sites, request
+from helpers import (
+    agree,
+    budget,
+    in_process,
+    make_mechanism,
+    make_site,
+    make_sites,
+    request,
+)
 
 from capeneuro import privacy, queries
 from capeneuro.federation import pack
 from capeneuro.ledger import Ledger
+from capeneuro.rounds import RoundFailed
 from capeneuro.rules import COOPERATIVE_ARMS, EXACT_ARMS, Limits
 from capeneuro.site import REQUESTS, Site
 
@@ -550,3 +559,50 @@ def test_lengths_that_are_not_those_of_the_data_are_refused(tmp_path):
     site = Site("s", X, {"a": 3, "b": 9}, Ledger(tmp_path, budget()), Limits())
     message = {"matrix": np.eye(2), "norm_bound": 1.0, "clip": 1.0}
     assert "error" in site.answer("project", message)
+
+
+AGREED = {"study": "t", "arm": "cape", "n_colluding": 1, "survivor_threshold": 3}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"study": "another"},
+        {"arm": "secure_sum"},
+        {"n_colluding": 0},
+        {"n_colluding": 2},
+        {"survivor_threshold": 2},
+    ],
+    ids=str,
+)
+def test_a_request_that_differs_from_the_agreed_study_is_refused(rng, tmp_path, change):
+    sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, kind="private", study=AGREED)
+    assert "noisy" in _ask(sites)
+    reply = _ask(sites, round=1, **change)
+    assert reply == {"error": REFUSED, "rule": "study that was not agreed on"}
+    assert _spent(sites["site0"]) == pytest.approx(1 / 20)
+
+
+def test_a_study_ends_at_its_promise_though_the_ceiling_has_room(rng, tmp_path):
+    promise = privacy.Budget(1.0, 1e-5, "subject", "replace-one", 1)
+    options = {"kind": "private", "ceiling": budget(9.0), "promise": promise}
+    sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, **options)
+    last = {"noise_multiplier": 1.01 / promise.mu}
+    assert "noisy" in _ask(sites, **last)
+    assert "noisy" in _ask(sites, **last)  # the same request, from the ledger
+    reply = _ask(sites, round=1, noise_multiplier=20.0)
+    assert reply == {"error": REFUSED, "rule": "beyond the study's promise"}
+    assert "noisy" in _ask(sites, study="another", **last)
+
+
+def test_a_refusal_of_one_site_costs_the_others_nothing(rng, tmp_path):
+    sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private")
+    data = {"a": rng.standard_normal((5, 6))}
+    strict = {"ceiling": budget(0.1), "kind": "private"}
+    sites["site2"] = make_site("site2", data, tmp_path / "strict", **strict)
+    mechanism = make_mechanism("cape", n_colluding=1)
+    with pytest.raises(RoundFailed, match="site2: refused"):
+        mechanism.answer(
+            in_process(sites), "second_moment", {"norm_bound": 1.0, "clip": 1.0}
+        )
+    assert [_spent(site) for site in sites.values()] == [0, 0, 0]

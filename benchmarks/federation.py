@@ -1,0 +1,244 @@
+"""A study over FLARE against the same study in one process, and the engine alone.
+
+    PYTHONPATH=. .venv/bin/python benchmarks/federation.py [folder]
+
+Four sites as processes over loopback mutual TLS; 400 features, 20 components, 30 rounds
+of ICA. Prints whether the released arrays are those of one process to the last bit, the
+time of a round, what its exchanges cost bare with the same bytes, what the sites worked
+in it, and the memory of a site's processes. Needs the extra `federated`; a minute.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import psutil
+import yaml
+
+from capeneuro import config, consortium, daemon, files, flare, kit, parties, steps
+
+SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
+STUDY = "study.yaml"
+EXCHANGES = ("advertise", "share", "release", "unmask")
+LINE = re.compile(
+    r"^(\S+ \S+) - .*? (\w+) (\w): (\d+) bytes, (\d+) back, ([\d.]+) s", re.M
+)
+WORK = re.compile(r"(\w+): answered in ([\d.]+) s")
+
+
+def write(root: Path) -> None:
+    """Every party's folder, and one with all sites."""
+    rng = np.random.default_rng(0)
+    maps = rng.standard_normal((D, R)) / D**0.5
+    study = {
+        "study": "bench",
+        "federation": "nvflare",
+        "sites": [f"{name}.yaml" for name in SITES],
+        "space": {"mask": "none.nii.gz", "basis": "voxels"},
+        "cleaning": {"standardize": "none"},
+        "n_components": R,
+        "arm": "cape",
+        "budget": {
+            "epsilon": 8.0,
+            "delta": 1e-5,
+            "unit": "sample",
+            "relation": "replace-one",
+            "n_colluding": 1,
+        },
+        "pca": {"norm_bound": 5.0},
+        "ica": {"n_rounds": ROUNDS},
+    }
+    for folder in (*SITES, "together", "aggregator"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / STUDY).write_text(yaml.safe_dump(study))
+    for name in SITES:
+        site = {
+            "name": name,
+            "images": f"images-{name}",
+            "data": "simulated",
+            "epsilon": 10.0,
+            "delta": 1e-5,
+            "unit": "sample",
+            "ledger": f"ledger-{name}",
+            "seed": 1,
+        }
+        people = {}
+        for i in range(20):
+            S = rng.laplace(size=(R, 250))
+            X = maps @ S + 0.02 * rng.standard_normal((D, 250))
+            people[f"{name}{i}"] = X.astype("f4")
+        for folder in (name, "together"):
+            (root / folder / f"{name}.yaml").write_text(yaml.safe_dump(site))
+            path = root / folder / "private" / name / "bench" / "projected.npz"
+            files.write_features(path, people.items())
+
+
+def in_process(folder: Path) -> float:
+    """Run the study in this process; seconds of a round of ICA."""
+    with contextlib.chdir(folder):
+        study = config.load(STUDY)
+        sites = consortium.load_sites(study)
+        steps.pca(study, sites, 1, False)
+        start = time.perf_counter()
+        steps.ica(study, sites, 1, False)
+        return (time.perf_counter() - start) / ROUNDS
+
+
+def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
+    """Make kits, allow the echo in them, and start all processes."""
+    with contextlib.chdir(root / "together"):
+        kit.init(config.load(STUDY), root / "kits", "localhost", port, here=True)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    running = {}
+    for name in ("server", *SITES):
+        own = root / "kits" / name / "kit"
+        path = own / "local/resources.json"
+        resources = json.loads(path.read_text())
+        resources["class_allow_list"].append("federation_echo.")
+        path.write_text(json.dumps(resources))
+        folder = root / ("aggregator" if name == "server" else name)
+        with contextlib.chdir(folder):
+            variables = {"STUDY": STUDY, "SITE": name}
+            running[name] = daemon.Daemon(own, variables, folder / "log")
+            running[name].keep()
+    return running
+
+
+def submit(root: Path, job: Path, done, seconds: float) -> None:
+    """Submit a job with the lead's kit and wait until it is done."""
+    end = time.monotonic() + seconds
+    with flare.session(root / "kits/lead/kit", 10.0) as lead:
+        while len(lead.get_system_info().client_info) < len(SITES):
+            assert time.monotonic() < end, "sites did not register"
+            time.sleep(0.2)
+        identity = lead.submit_job(str(job))
+        while not done():
+            assert time.monotonic() < end, "the job did not end"
+            time.sleep(0.2)
+        while not str(lead.get_job_status(identity)).startswith(parties.ENDED):
+            time.sleep(0.2)
+
+
+def study_job(root: Path) -> None:
+    """Run the study; its status file says when it is done."""
+    with contextlib.chdir(root / "aggregator"):
+        study = config.load(STUDY)
+        options = {"job": "1", "segment": 1000, "timeout": 60.0, "patience": 60.0}
+        parties.write_job(root / "job", study, options)
+        status = consortium.status_file(study).resolve()
+
+    def done() -> bool:
+        told = json.loads(status.read_text()) if status.exists() else {"state": ""}
+        assert told["state"] not in ("failed", "lost"), told
+        return told["state"] == "finished"
+
+    submit(root, root / "job", done, 120.0)
+
+
+def echo_job(root: Path, exchanges: list[dict[str, list[int]]]) -> list[float]:
+    """Seconds of each exchange with sites that do nothing."""
+    files.write_json(root / "exchanges.json", exchanges)
+    results = root / "seconds.json"
+    job = root / "echo"
+    shutil.copytree(root / "job", job)
+    path = job / "app/config/config_fed_server.json"
+    content = json.loads(path.read_text())
+    arguments = {"exchanges": str(root / "exchanges.json"), "results": str(results)}
+    content["workflows"][0] |= {
+        "path": "federation_echo.EchoController",
+        "args": arguments,
+    }
+    files.write_json(path, content)
+    path = job / "app/config/config_fed_client.json"
+    content = json.loads(path.read_text())
+    content["executors"][0]["executor"]["path"] = "federation_echo.EchoExecutor"
+    files.write_json(path, content)
+    submit(root, job, results.exists, 120.0)
+    return json.loads(results.read_text())
+
+
+def watch_memory(running: dict[str, daemon.Daemon], peaks: dict[str, float]) -> None:
+    """Keep the peak of each party's processes in MiB (proportional set size)."""
+    while running:
+        for name, party in list(running.items()):
+            with contextlib.suppress(psutil.Error, AttributeError):
+                process = party._process
+                below = [process, *process.children(recursive=True)]
+                used = sum(p.memory_full_info().pss for p in below) / 2**20
+                peaks[name] = max(peaks.get(name, 0.0), used)
+        time.sleep(0.5)
+
+
+def main(root: Path) -> None:
+    """Run all three and print."""
+    write(root)
+    alone = in_process(root / "together")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    running, peaks = start(root, port), {}
+    watcher = threading.Thread(target=watch_memory, args=(running, peaks))
+    watcher.start()
+    try:
+        study_job(root)
+        rows = LINE.findall((root / "aggregator/log").read_text())
+        sizes = [
+            {r[2]: [int(r[3]), int(r[4])] for r in rows[i : i + len(SITES)]}
+            for i in range(0, len(rows), len(SITES))
+        ]
+        first = max(i for i, r in enumerate(rows) if r[1] == "project") + 1
+        ends = [
+            datetime.strptime(r[0], "%Y-%m-%d %H:%M:%S,%f").timestamp()
+            for r in rows[first - 1 :]
+        ]
+        per_round = len(SITES) * len(EXCHANGES)
+        seconds = np.diff(ends[::per_round])
+        bare = echo_job(root, sizes[first // len(SITES) :])
+    finally:
+        parts = list(running.values())
+        running.clear()
+        watcher.join()
+        for part in parts:
+            part.stop()
+    bare = np.reshape(bare, (-1, len(EXCHANGES))).sum(axis=1)
+    worked = []
+    for name in SITES:
+        found = WORK.findall((root / name / "log").read_text())
+        found = [float(s) for what, s in found if what in EXCHANGES]
+        worked.append(np.reshape(found, (-1, len(EXCHANGES)))[-ROUNDS:].sum(axis=1))
+    for name in (steps.SUBSPACE, steps.UNMIXING):
+        a, b = (
+            files.read_arrays(root / folder / "results/bench" / name)
+            for folder in ("together", "aggregator")
+        )
+        same = all(np.array_equal(a[k], b[k]) for k in a)
+        print(f"{name}: {'bit-equal' if same else 'DIFFERENT'}")
+    work, whole, alone_bare = np.median(worked), np.median(seconds), np.median(bare)
+    carried = sum(sum(pair) for e in sizes[-len(EXCHANGES) :] for pair in e.values())
+    print(f"rounds of ICA: {len(seconds)}, bytes of a round: {carried}")
+    print(f"a round over FLARE: {whole:.3f} s (median)")
+    print(f"a site's work in it: {work:.3f} s")
+    print(f"its four exchanges bare: {alone_bare:.3f} s")
+    print(f"ratio without the sites' work: {(whole - work) / alone_bare:.2f}")
+    print(f"a round in one process: {alone:.3f} s")
+    for name, peak in sorted(peaks.items()):
+        print(f"memory of {name}'s processes, peak: {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(Path(sys.argv[1]).resolve())
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            main(Path(made))
