@@ -255,11 +255,8 @@ class StudyController(Controller):
             if len(ready) >= needed and waited > GRACE:
                 break
             federation.left_out.clear()
-            ping = {
-                "version": __version__,
-                "clock": time.time(),
-                "study": study.identity,
-            }
+            ping = {"version": __version__, "study": study.identity}
+            ping["clock"] = time.time()
             missing = [name for name in federation.names if name not in ready]
             replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
             ready |= set(replies.ok)
@@ -290,14 +287,8 @@ class StudyController(Controller):
         lost: list[str] | None = None,
         at: list[Any] | None = None,
     ) -> None:
-        content = {
-            "job": self._job,
-            "state": state,
-            "exit": outcome[0],
-            "lines": outcome[1],
-            "lost": lost or [],
-            "at": at,
-        }
+        content = {"job": self._job, "state": state, "lost": lost or [], "at": at}
+        content |= {"exit": outcome[0], "lines": outcome[1]}
         files.write_json(self._status, content)
 
 
