@@ -36,6 +36,11 @@ def plan(
     )
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
+    if n_dropout := promise.n_dropout(S):
+        more = (
+            (S - promise.n_colluding) / (S - promise.n_colluding - n_dropout)
+        ) ** 0.5
+        print(f"{n_dropout} of {S} sites may drop out, for {more:.2f} times the noise")
     if promise.n_colluding == 0:
         print("note: no site may pool what it knows with the aggregator")
     rounds = {"pca": 1, "ica": study.ica.n_rounds}

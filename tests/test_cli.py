@@ -618,6 +618,21 @@ def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
     assert "order of magnitude" in text
 
 
+def test_plan_tells_what_dropout_costs(tiny, capsys):
+    edit(STUDY, "budget.n_colluding", 0)
+    edit(STUDY, "budget.survivor_threshold", 2)
+    assert command("plan", STUDY, *EXPECTED, "--force") == 0
+    text = capsys.readouterr().out
+    assert "1 of 3 sites may drop out, for 1.22 times the noise" in text
+
+
+@pytest.mark.parametrize("threshold", [1, 4])
+def test_a_threshold_that_two_stories_could_reach_is_bad_input(tiny, capsys, threshold):
+    edit(STUDY, "budget.survivor_threshold", threshold)
+    words = ["budget.survivor_threshold", "at most the number of sites 3"]
+    assert_refused(capsys, ("check", STUDY), words)
+
+
 def test_plan_asks_for_what_no_file_tells(tiny, capsys):
     assert command("plan", STUDY) == 0
     assert "give --people, --volumes" in capsys.readouterr().out
