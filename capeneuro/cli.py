@@ -46,19 +46,29 @@ EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply"
 
 
 def init(options: argparse.Namespace) -> None:
-    """Write a new study with every key explained, ready to be filled in."""
+    """Write a new study with every key explained, ready to be filled in.
+
+    In a folder that has a study file already it adds the workflow alone: for a party
+    that was sent one.
+    """
     folder = Path(options.folder)
+    given = (folder / "config" / "config.yaml").exists()
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
-    if (folder / "config").exists():
-        raise ConfigError(f"{folder / 'config'}: exists already; choose another folder")
-    names = [f"site-{i + 1}" for i in range(options.sites)]
-    for name in names:
-        text = scaffold.site_file(name)
-        files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
-    files.write_text(folder / "config" / "config.yaml", scaffold.study_file(names))
+    if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
+        what = folder / ("workflow" if (folder / "workflow").exists() else "config")
+        raise ConfigError(f"{what}: exists already; choose another folder")
+    if not given:
+        names = [f"site-{i + 1}" for i in range(options.sites)]
+        for name in names:
+            text = scaffold.site_file(name)
+            files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
+        files.write_text(folder / "config" / "config.yaml", scaffold.study_file(names))
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
-    print(f"cd {folder}; fill in config/, then: capeneuro check config/config.yaml")
+    profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
+    files.write_text(profile, scaffold.profile())
+    todo = "" if given else "fill in config/, then: "
+    print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -74,7 +84,9 @@ def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = config.load(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
-    options.step(study, load_sites(study), **given)
+    sites = load_sites(study)
+    files.keep_private()
+    options.step(study, sites, **given)
 
 
 def ledger(options: argparse.Namespace) -> None:

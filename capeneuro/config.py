@@ -111,7 +111,8 @@ class BudgetOptions(_Model):
     """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
     survivor_threshold: Annotated[int, Field(ge=1)] | None = None
     """Fewest sites that a release may rest on; null: all. With fewer the study goes on
-    when sites drop out, and every release has the noise for that."""
+    when sites drop out, and every release has the noise for that. At the start all of
+    them must be there once."""
     consistency: bool = True
     """Where sites may drop out, they sign who survived before any unmasks a sum; false
     saves an exchange, if the aggregator surely tells all of them the same."""
@@ -322,6 +323,16 @@ class Config(_Model):
     def survivor_threshold(self) -> int:
         """Fewest sites of a release, with the default filled in."""
         return self.budget.survivor_threshold or len(self.sites)
+
+    @property
+    def noise_ratio(self) -> float:
+        """``sigma2 / gamma`` of CAPE."""
+        return self.pca.noise_ratio_per_site * len(self.sites)
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """Names of all sites, by their files; a federation over a network has these."""
+        return tuple(path.stem for path in self.sites)
 
     @property
     def consistency(self) -> bool:

@@ -18,9 +18,8 @@ from capeneuro import cape, files, privacy, ring
 from capeneuro.config import Config, ConfigError, SiteConfig, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
-from capeneuro.rounds import RoundFailed
 from capeneuro.rules import COOPERATIVE_ARMS, Limits
-from capeneuro.site import Site, digest
+from capeneuro.site import Site
 
 Sites = dict[str, SiteConfig]
 
@@ -85,8 +84,14 @@ def load_sites(study: Config) -> Sites:
 def names(study: Config, sites: Sites) -> tuple[str, ...]:
     """Names of all sites of a study, in its order, whoever's files are here."""
     if study.federation == "nvflare":
-        return tuple(path.stem for path in study.sites)
+        return study.site_names
     return tuple(sites)
+
+
+def n_needed(study: Config) -> int:
+    """Sites that must be there: all at the start, to tell their sizes, then enough."""
+    rosters = (study.private("_aggregator")).glob("roster-*")
+    return study.survivor_threshold if any(rosters) else len(study.sites)
 
 
 def status_file(study: Config) -> Path:
@@ -150,13 +155,13 @@ def open_ledger(site: SiteConfig) -> Ledger:
 def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
-    What this study spent with the same roster is part of its promise, not beside it.
+    What this study spent on the same data is part of its promise, not beside it.
     """
     if study.arm == "non-private":
         return {}
     everyone = names(study, sites)
     factors = [study.mu_factors.get(name, 1.0) for name in everyone]
-    ratio = study.pca.noise_ratio_per_site * len(everyone)
+    ratio = study.noise_ratio
     missing = study.n_colluding, len(everyone) - study.survivor_threshold
     gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
     apart = float(np.sqrt(gamma.max() / gamma.min()))
@@ -166,13 +171,10 @@ def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
             f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
             "cannot hold them; set noise: exact, or bring the promises closer"
         )
-    roster = _roster(study, sites)
-    return {name: _spent_before(study, name, sites[name], roster) for name in sites}
+    return {name: _spent_before(study, name, site) for name, site in sites.items()}
 
 
-def _spent_before(
-    study: Config, name: str, site: SiteConfig, roster: str | None
-) -> float:
+def _spent_before(study: Config, name: str, site: SiteConfig) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
@@ -185,11 +187,14 @@ def _spent_before(
             f"site {name}: unit: earlier releases per sample cannot be counted per "
             "subject; keep the ceiling's unit, or start a ledger for other people"
         )
+    features = study.private(name) / "projected.npz"
+    # Before they are prepared nothing was spent on them.
+    digest = files.Features(features).digest if features.exists() else None
+    same = (study.identity, digest and book.pseudonym(digest))
     own = [
         entry["request"]
         for entry in entries
-        if entry.get("study") == study.identity
-        and (roster is None or entry.get("roster") == roster)
+        if (entry.get("study"), entry.get("version", "")) == same
     ]
     spent = max(book.totals(without=own).values(), default=0.0)
     before = privacy.epsilon_from_mu(spent, site.delta)
@@ -205,25 +210,6 @@ def _spent_before(
             f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
         )
     return before
-
-
-def _roster(study: Config, sites: Sites) -> str | None:
-    """Digest of what the sites say of themselves; empty before they are prepared.
-
-    None where not all sites are here: a site that joins a federation cannot know what
-    the others will say. Whatever it is asked then is charged all the same.
-    """
-    if not is_complete(study, sites):
-        return None
-    if not all((study.private(name) / "projected.npz").exists() for name in sites):
-        return ""
-    asked = list(sites)[:1] if study.arm == "local" else sites
-    federation = InProcess({name: open_site(study, sites, name) for name in sites})
-    request = {name: {"unit": study.budget.unit} for name in asked}
-    replies = federation.ask("describe", request)
-    if replies.lost:
-        raise RoundFailed(replies.lost)
-    return digest(replies.ok)
 
 
 # --- the sites at work ---------------------------------------------------------------
@@ -287,6 +273,6 @@ def _agreed(study: Config) -> dict[str, Any]:
             "n_colluding": study.n_colluding,
             "survivor_threshold": study.survivor_threshold,
             "consistency": study.consistency,
-            "noise_ratio": study.pca.noise_ratio_per_site * len(study.sites),
+            "noise_ratio": study.noise_ratio,
         }
     return fields

@@ -14,7 +14,15 @@ import psutil
 from capeneuro import kit
 from capeneuro.config import ConfigError
 
-MODULES = {"site": "client.client_train", "server": "server.server_train"}
+# Asks Linux to end the process when its parent dies, however, and becomes the command.
+WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+MODULES = {
+    "site": "capeneuro.flare_site",
+    "server": "nvflare.private.fed.app.server.server_train",
+}
 # Seconds: a process that lived shorter is not started again at once; for each to end.
 SHORT_LIFE, ENDING = 10.0, 5.0
 
@@ -35,11 +43,13 @@ class Daemon:
     def __init__(self, folder: Path, variables: dict[str, str], log: Path) -> None:
         folder, kind = folder.resolve(), kit.kind_of(folder)
         name, org = kit.owner(folder)
-        module = f"nvflare.private.fed.app.{MODULES[kind]}"
-        self._command = [sys.executable, "-u", "-m", module, "-m", str(folder)]
+        self._folder, self._kind = folder, kind
+        self._command = [sys.executable, "-u", "-m", MODULES[kind], "-m", str(folder)]
         self._command += ["-s", kit.CONFIGURATION[kind], "--set", "secure_train=true"]
         self._command += [f"uid={name}"] if kind == "site" else []
         self._command += [f"org={org}", "config_folder="]
+        if sys.platform == "linux":
+            self._command[:0] = [sys.executable, "-c", WITH_PARENT]
         self._environment = {
             **os.environ,
             **{f"CAPENEURO_{key}": value for key, value in variables.items()},
@@ -49,15 +59,22 @@ class Daemon:
         }
         self._log = log.absolute()
         self._lock = os.open(folder / "tmp/lock", os.O_RDWR | os.O_CREAT, 0o600)
+        end = time.monotonic() + 2 * ENDING  # one that was killed may still be ending
+        while not self._mine():
+            if time.monotonic() > end:
+                other = os.read(self._lock, 20).decode().strip() or "another one"
+                raise ConfigError(f"{folder}: in use by process {other}; stop it first")
+            time.sleep(0.2)
+        self._process: psutil.Popen | None = None
+        self._below: set[psutil.Process] = set()
+
+    def _mine(self) -> bool:
+        """Lock the kit, unless another process has it."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            other = os.read(self._lock, 20).decode().strip() or "another one"
-            raise ConfigError(
-                f"{folder}: in use by process {other}; stop it first"
-            ) from None
-        self._process: psutil.Popen | None = None
-        self._below: set[psutil.Process] = set()
+            return False
+        return True
 
     def keep(self) -> None:
         """Start it, or start it again if it has died."""
@@ -66,6 +83,7 @@ class Daemon:
                 return
             print("nvflare has stopped; starting it again", flush=True)
             self.stop()
+            kit.require(self._folder, self._kind)  # as safe as it was
             time.sleep(max(0.0, self._started + SHORT_LIFE - time.monotonic()))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with open(self._log, "ab") as log:
@@ -80,7 +98,7 @@ class Daemon:
                 pass_fds=[self._lock],  # locked for as long as it lives
             )
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{self._process.pid}\n".encode(), 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         self._started = time.monotonic()
 
     def require(self) -> None:

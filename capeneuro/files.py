@@ -7,7 +7,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,14 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def keep_private() -> None:
+    """Make `private/` its owner's alone, whoever made it."""
+    folder = Path("private")
+    folder.mkdir(exist_ok=True, mode=0o700)
+    with suppress(PermissionError):  # another user's, who decides
+        folder.chmod(0o700)
 
 
 class Features(Mapping[str, np.ndarray]):

@@ -36,8 +36,7 @@ from capeneuro.rounds import RoundFailed, RoundVoid
 from capeneuro.rules import EXACT_ARMS
 
 TOPIC = "capeneuro"
-# Set by `capeneuro site` and `capeneuro aggregate`: which files the processes read that
-# FLARE starts. A job names no file.
+# Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
 FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
 # Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
@@ -72,6 +71,7 @@ class FlareFederation:
     ) -> None:
         self.names = names
         self.left_out: set[str] = set()
+        self.away: dict[str, str] = {}  # since when they last answered, and why
         self._engine = engine
         self._timeout = timeout
         self._before = before
@@ -97,12 +97,13 @@ class FlareFederation:
                 # Freed here: large answers of many sites are never held at once.
                 sort_reply(arrived, calls.pop(call), call.result(), fold)
         for name in messages:  # in the order asked, whatever the order of arrival
-            if name in self.left_out and name not in asked:
-                replies.lost[name] = "lost: left out until the next segment"
-            elif name in arrived.ok:
+            if name in arrived.ok:
                 replies.ok[name] = arrived.ok[name]
-            else:
-                replies.lost[name] = arrived.lost[name]
+                self.away.pop(name, None)
+                continue
+            why = arrived.lost.get(name, "lost: left out until the next segment")
+            replies.lost[name] = why
+            self.away.setdefault(name, why)
         return replies
 
     def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
@@ -120,7 +121,7 @@ class FlareFederation:
                     fl_ctx=context,
                 )
             reply = (reply or {}).get(name)
-            code = None if reply is None else reply.get_return_code()
+            code = reply and reply.get_return_code()
         except Exception:
             logger.exception("asking %s failed", name)
             code = None
@@ -194,6 +195,7 @@ class StudyController(Controller):
         self._patience = patience
         self._n_released, self._n_asked = 0, 0
         self._at = ["", 0]
+        self._away: dict[str, str] = {}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -238,6 +240,7 @@ class StudyController(Controller):
         federation = FlareFederation(
             self._engine, names, self._timeout, self._before_asking
         )
+        self._away = federation.away
         self._tell("waiting")
         self._gather(federation, study, abort)
         with threadpool_limits(1):  # as in process, so that runs are bit-equal
@@ -249,7 +252,7 @@ class StudyController(Controller):
     ) -> None:
         """Ping until enough sites answer; a site's process may not be up yet."""
         start, ready = time.monotonic(), set()
-        needed = study.survivor_threshold
+        needed = consortium.n_needed(study)
         while len(ready) < len(federation.names) and not abort.triggered:
             waited = time.monotonic() - start
             if len(ready) >= needed and waited > GRACE:
@@ -261,6 +264,7 @@ class StudyController(Controller):
             replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
             ready |= set(replies.ok)
             lost = {n: why for n, why in replies.lost.items() if n in missing}
+            self._tell("waiting")
             if refused := {n: w for n, w in lost.items() if not w.startswith("lost")}:
                 raise RoundFailed(refused)
             if len(ready) < needed and waited > self._patience:

@@ -119,7 +119,7 @@ def _design(
         )
     local = study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
-    ratio = study.pca.noise_ratio_per_site * S
+    ratio = study.noise_ratio
     missing = study.n_colluding, S - study.survivor_threshold
     gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
     return planner.Design(

@@ -14,6 +14,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from capeneuro.config import Config, ConfigError
 
 VERSIONS = ((2, 9), (2, 10))
 # All that FLARE may build from a job, at a site and at the server.
-ALLOWED = ["capeneuro.flare."]
+ALLOWED = ["capeneuro.flare.StudyController", "capeneuro.flare.SiteExecutor"]
 # All that a role may do: start and end jobs; at the server also see how they go.
 JOBS = {"submit_job": "any", "manage_job": "n:submitter", "byoc": "none"}
 PERMISSIONS = {
@@ -79,7 +80,7 @@ def init(study: Config, folder: Path, server: str, port: int, here: bool) -> Non
     """
     if folder.exists():
         raise ConfigError(f"{folder}: exists already; choose another folder")
-    sites = [path.stem for path in study.sites]
+    sites = list(study.site_names)
     if taken := {"server", "lead", "ca"} & set(sites):
         raise ConfigError(f"sites: {', '.join(taken)} is a party's name; rename it")
     folder.mkdir(parents=True, mode=0o700)
@@ -303,16 +304,22 @@ def _host(kit: Path, kind: str) -> Iterator[Finding]:
     yield Finding("version of nvflare", text)
     if kind == "server":
         port = address(kit)[1]
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                # A second server would not fail: both would get half of the sites.
-                probe.bind(("", port))
-                text = ""
-            except OSError:
-                text = f"{port} is in use; stop what listens there"
+        # One that was killed may still be ending.
+        tries = (_is_free(port) or time.sleep(0.5) for _ in range(16))
+        text = "" if any(tries) else f"{port} is in use; stop what listens there"
         yield Finding("free port", text)
     yield Finding("clock", *_clock())
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            # A second server would not fail: both would get half of the sites.
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _clock() -> tuple[str, bool]:
@@ -337,7 +344,7 @@ def _settings(kit: Path, kind: str) -> Iterator[Finding]:
         and resources.get("class_list_enforcement_mode") == "enforce"
     )
     remedy = "run: capeneuro federation harden KIT"
-    text = f"jobs may build more than {ALLOWED[0]}*; {remedy}"
+    text = f"jobs may build more than this package's two classes; {remedy}"
     yield Finding("classes of a job", "" if allowed else text)
     rights = _read(kit, "authorization.json").get("permissions")
     text = f"roles may do more than start and end jobs; {remedy}"

@@ -8,8 +8,7 @@ A folder with
   asked and the entry that charges it and holds their digest. Written and synced before
   the ledger line, and the line before anything leaves. A crash in between leaves a file
   without a line: it counts as spent.
-- ``salt``, ``key``: secrets of the site, mode 0600. The key signs, and the secrets of
-  its secure sums derive from it.
+- ``salt``, ``key``: secrets of the site. The key signs, and its sums' secrets derive.
 
 The identical request gets the identical bytes and costs nothing, so a killed study
 resumes by asking again; any other request is a new release with fresh noise. A line
@@ -38,6 +37,10 @@ from capeneuro.federation import pack, unpack
 
 class BudgetExceeded(Exception):
     """A release would take some subject beyond the site's ceiling."""
+
+
+class PromiseExceeded(BudgetExceeded):
+    """A release would go beyond what its study promised."""
 
 
 class LedgerDamaged(Exception):
@@ -107,6 +110,8 @@ class Ledger:
         with self._explained():
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.folder / "releases").mkdir(exist_ok=True, mode=0o700)
+            with suppress(PermissionError):  # another user's folder that exists
+                self.folder.chmod(0o700)
             # Privacy: also what a killed process made; a lost name is a lost spend.
             for folder in (self.folder.parent, self.folder):
                 durable.sync_folder(folder)
@@ -117,7 +122,7 @@ class Ledger:
         return hmac.new(self._salt, text.encode(), "sha256").hexdigest()[:16]
 
     def entries(self) -> list[dict[str, Any]]:
-        """All cohorts and releases so far, in order."""
+        """All lines so far, in order."""
         with self._locked():
             return list(self._entries)
 
@@ -127,20 +132,15 @@ class Ledger:
             # Reading charges a file that a crash left without its line.
             return self._release(request) if request in self._known else None
 
-    def check(self, subjects: Iterable[str], entry: dict[str, Any]) -> None:
-        """Raise :class:`BudgetExceeded` if this charge would be refused now."""
+    def check(
+        self,
+        subjects: Iterable[str],
+        entry: dict[str, Any],
+        promise: privacy.Budget | None = None,
+    ) -> None:
+        """Raise what :meth:`charge` would."""
         with self._locked():
-            self._check(self._pseudonyms(subjects), entry)
-
-    def spent(self, study: str, roster: str) -> float:
-        """Composed mu of a study's releases with one roster."""
-        with self._locked():
-            own = [
-                entry["mu"]
-                for entry in self._known.values()
-                if (entry.get("study"), entry.get("roster")) == (study, roster)
-            ]
-        return privacy.compose(own)
+            self._check(self._pseudonyms(subjects), entry, promise)
 
     def fix_survivors(self, request: str, survivors: Iterable[str]) -> bool:
         """Keep the survivors of a secure sum; whether they are the ones kept before.
@@ -161,6 +161,7 @@ class Ledger:
         entry: dict[str, Any],
         reply: bytes,
         asked: bytes = b"",
+        promise: privacy.Budget | None = None,
     ) -> tuple[bytes, bytes]:
         """Record a release before it leaves, and return the bytes that may leave.
 
@@ -176,6 +177,8 @@ class Ledger:
             The outgoing bytes.
         asked
             The message that is answered.
+        promise
+            What the entry's ``study`` promised these data (its ``version``).
 
         Returns
         -------
@@ -185,7 +188,8 @@ class Ledger:
         Raises
         ------
         BudgetExceeded
-            If any subject's total would exceed the ceiling; nothing is written.
+            If any subject's total would exceed the ceiling, or the study's its promise;
+            nothing is written.
         """
         ids = self._pseudonyms(subjects)
         cohort = _checksum("".join(ids))
@@ -201,7 +205,7 @@ class Ledger:
             if request in self._known:
                 return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
-            self._check(ids, entry)
+            self._check(ids, entry, promise)
             if cohort not in self._cohorts:
                 self._append({"kind": "cohort", "cohort": cohort, "subjects": ids})
             content = pack({"entry": entry, "reply": reply, "asked": asked})
@@ -255,8 +259,17 @@ class Ledger:
                 totals[subject] += square
         return {subject: total**0.5 for subject, total in totals.items()}
 
-    def _check(self, ids: list[str], entry: dict[str, Any]) -> None:
-        """Refuse a charge that takes one of its people beyond the ceiling."""
+    def _check(
+        self, ids: list[str], entry: dict[str, Any], promise: privacy.Budget | None
+    ) -> None:
+        """Refuse a charge beyond its study's promise or its people's ceiling."""
+        if promise is not None:
+            # Privacy: by the site's own data; the roster is the aggregator's word.
+            one = (entry["study"], entry["version"])
+            known = self._known.values()
+            same = [e for e in known if (e.get("study"), e.get("version")) == one]
+            if not promise.admits(privacy.compose(e["mu"] for e in [*same, entry])):
+                raise PromiseExceeded("beyond the study's promise")
         units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
         if self.ceiling.unit == "subject" and "sample" in units:
             raise BudgetExceeded(

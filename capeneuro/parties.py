@@ -48,6 +48,7 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
         under its ceiling.
     """
     study = _over_network(path)
+    files.keep_private()
     sites = consortium.load_sites(study)
     if name not in sites:
         everyone = consortium.names(study, sites)
@@ -125,6 +126,7 @@ def aggregate(
         The exit status.
     """
     study = _over_network(path)
+    files.keep_private()
     consortium.check_ceilings(study, {})
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
@@ -164,6 +166,7 @@ class _Drive:
         self._options = {"segment": segment, "timeout": timeout}
         self._n_jobs = 0
         self._missing: set[str] = set()
+        self._away: dict[str, str] = {}
 
     def run(self, patience: float) -> int:
         """Submit jobs until one finishes the study, fails, or nothing moves."""
@@ -192,6 +195,12 @@ class _Drive:
             print(f"{why}; going on", flush=True)
         missing = ", ".join(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
+        if missing and consortium.n_needed(self._study) == len(self._study.sites):
+            text += "; all sites must be there" + (
+                ""
+                if self._study.survivor_threshold == len(self._study.sites)
+                else " once, at the start"
+            )
         logging.error("error: no progress for %g s; %s", patience, text)
         return 1
 
@@ -200,7 +209,7 @@ class _Drive:
 
     def _wait_for_sites(self, lead: Any) -> None:
         """Wait until enough sites are registered, and a while for the others."""
-        everyone, before = {path.stem for path in self._study.sites}, None
+        everyone, before = set(self._study.site_names), None
         start = time.monotonic()
         while True:
             info = self._flare.within(10.0, lead.get_system_info)
@@ -208,7 +217,7 @@ class _Drive:
             self._missing = everyone - here
             if here != before:
                 print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
-            enough = len(here) >= self._study.survivor_threshold
+            enough = len(here) >= consortium.n_needed(self._study)
             if not self._missing or (enough and time.monotonic() - start > GRACE):
                 return
             before = here
@@ -222,7 +231,9 @@ class _Drive:
         self._n_jobs += 1
         name = f"{os.getpid()}-{time.time_ns()}"
         with tempfile.TemporaryDirectory() as folder:
-            job = {"job": name, "patience": 60.0, **self._options}
+            # So long for sites that were registered and do not start.
+            wait = min(60.0, self._patience / 2)
+            job = {"job": name, "patience": wait, **self._options}
             write_job(Path(folder), self._study, job)
             identity = self._flare.within(30.0, lead.submit_job, folder)
         print(f"job {self._n_jobs} submitted", flush=True)
@@ -261,7 +272,14 @@ class _Drive:
                 time.sleep(LOOK / 5)
 
     def _show(self, told: dict[str, Any], bar: tqdm) -> None:
-        """Note progress, and show the round."""
+        """Note progress, show the round, and who is away and why."""
+        away = told.get("away", {})
+        for name in sorted(away.keys() - self._away.keys()):
+            word = "waiting" if told["state"] == "waiting" else "going on without it"
+            bar.write(f"{name}: {away[name]}; {word}")
+        for name in sorted(self._away.keys() - away.keys()):
+            bar.write(f"{name}: is back")
+        self._away = away
         if told["state"] != "running":
             return
         self._moved()
@@ -281,7 +299,7 @@ def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
     controller = {"path": "capeneuro.flare.StudyController", "id": "study"}
     controller["args"] = {"study": study.identity, **options}
     executor = {"path": "capeneuro.flare.SiteExecutor", "args": {}}
-    everyone = [path.stem for path in study.sites]
+    everyone = list(study.site_names)
     meta = {
         "name": study.study,
         "min_clients": study.survivor_threshold,

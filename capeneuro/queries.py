@@ -127,6 +127,25 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
     )
 
 
+def projects(message: dict[str, Any], n_features: int) -> bool:
+    """Whether a message is a projection that any data of so many features can take."""
+    if message.keys() != {"matrix", "norm_bound", "clip"}:
+        return False
+    V = message["matrix"]
+    return (
+        isinstance(V, np.ndarray)
+        and V.dtype.kind == "f"
+        and V.ndim == 2
+        and V.shape[1] == n_features
+        and 0 < len(V) <= n_features
+        and bool(np.isfinite(V).all())
+        and all(
+            type(message[name]) in (int, float) and _fits(name, message[name], 0)
+            for name in ("norm_bound", "clip")
+        )
+    )
+
+
 def bounded(X: np.ndarray, norm_bound: float, clip: float) -> np.ndarray:
     """Scale samples by a public bound, then clip each to squared norm ``clip``."""
     with np.errstate(over="ignore", invalid="ignore"):

@@ -95,7 +95,13 @@ def privacy_record(
     for site in kinds:
         mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
         mus = {view: [mu[view] for mu in mine] for view in VIEWS}
-        spent[site] = {"promise": config.promise_of(site).epsilon} | {
+        about = [r for r in releases if site in r["sites"]]
+        n_present = sum(site in r["survivors"] for r in about)
+        spent[site] = {
+            "promise": config.promise_of(site).epsilon,
+            "releases": len(about),
+            "present": n_present,
+        } | {
             view: None if None in mus[view] else privacy.epsilons(mus[view], p.delta)
             for view in VIEWS
         }
@@ -282,6 +288,5 @@ def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _range(values: list[float | None], form: str) -> str:
     """Smallest and largest of values that differ when written."""
-    known = [x for x in values if x is not None]
-    ends = sorted({form.format(x) for x in (min(known), max(known))}) if known else []
-    return " to ".join(ends)
+    known = sorted(x for x in values if x is not None)
+    return " to ".join(dict.fromkeys(form.format(x) for x in (*known[:1], *known[-1:])))

@@ -44,16 +44,23 @@ def site_file(name: str) -> str:
 
 def snakefile() -> str:
     """Text of the Snakefile of a new study: the installed workflow, unchanged."""
-    package = Path(importlib.util.find_spec("capeneuro").origin).parent
-    installed = package / "_workflow" / "Snakefile"
-    path = (
-        installed if installed.exists() else package.parent / "workflow" / "Snakefile"
-    )
     # Snakemake ignores the default target of an included file.
     return (
-        f'include: "{path}"\n\n\nrule study:\n    default_target: True\n'
-        "    input:\n        rules.all.input,\n"
+        f'include: "{_workflow() / "Snakefile"}"\n\n\nrule study:\n'
+        "    default_target: True\n    input:\n        rules.all.input,\n"
     )
+
+
+def profile() -> str:
+    """Text of the profile of a new study: how an interrupted run goes on."""
+    return (_workflow() / "profiles" / "default" / "profile.yaml").read_text()
+
+
+def _workflow() -> Path:
+    """The workflow's folder, installed or in a checkout."""
+    package = Path(importlib.util.find_spec("capeneuro").origin).parent
+    installed = package / "_workflow"
+    return installed if installed.exists() else package.parent / "workflow"
 
 
 def _describe(model: type[BaseModel], given: dict[str, Any], indent: str = "") -> str:

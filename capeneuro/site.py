@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import noise, privacy, secagg, signing
+from capeneuro import noise, secagg, signing
 from capeneuro.federation import Message, pack, unpack
-from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged
+from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged, PromiseExceeded
 from capeneuro.perturb import perturb
-from capeneuro.queries import QUERIES, Query, bounded, without_outliers
+from capeneuro.queries import QUERIES, Query, bounded, projects, without_outliers
 from capeneuro.rules import (
     COOPERATIVE_ARMS,
     EXACT_ARMS,
@@ -31,15 +31,8 @@ from capeneuro.rules import (
     check_form,
 )
 
-REQUESTS = (
-    "describe",
-    "project",
-    "advertise",
-    "share",
-    "release",
-    "confirm",
-    "unmask",
-)
+REQUESTS = ("describe", "project", "advertise", "share", "release", "confirm")
+REQUESTS += ("unmask",)
 
 
 class Site:
@@ -90,20 +83,22 @@ class Site:
 
     def answer(self, what: str, message: Message) -> Message:
         """Answer one request; errors become a code and the name of a rule."""
+        log = logging.getLogger(f"capeneuro.{self.name}")
         try:
             if what not in REQUESTS:
                 raise Refused("unknown request")
             return getattr(self, what)(message)
-        except (Refused, secagg.Mismatch) as error:
+        except (Refused, PromiseExceeded, secagg.Mismatch) as error:
+            log.info("refused: %s", error)
             return {"error": "refused", "rule": str(error)}
         except BudgetExceeded as error:
-            logging.getLogger(f"capeneuro.{self.name}").error("%s", error)
+            log.error("%s", error)
             return {"error": "budget", "rule": "ceiling"}
         except (LedgerDamaged, OSError) as error:
-            logging.getLogger(f"capeneuro.{self.name}").error("%s", error)
+            log.error("%s", error)
             return {"error": "failed", "rule": "ledger"}
         except Exception as error:  # Privacy: the text may carry data; it stays here.
-            logging.getLogger(f"capeneuro.{self.name}").exception("%s", error)
+            log.exception("%s", error)
             return {"error": "failed", "rule": "internal"}
 
     def describe(self, message: Message) -> Message:
@@ -135,13 +130,18 @@ class Site:
         message
             ``matrix`` (n_components, n_features), ``norm_bound``, ``clip``: public.
 
+        Raises
+        ------
+        Refused
+            If it is of another form: what data make of an odd one would be an answer.
+
         Guarantee
         ---------
         Nothing leaves but the acknowledgment.
         """
-        V = message["matrix"].astype("f4")
-        if V.ndim != 2 or V.shape[1] != self._n_features():
+        if not projects(message, self._n_features()):
             raise Refused("matrix does not fit the features")
+        V, reduction = message["matrix"].astype("f4"), digest(message)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
                 V @ bounded(X, message["norm_bound"], message["clip"])
@@ -151,8 +151,7 @@ class Site:
         lengths = [self._n_samples[s] for s in self._subjects]
         if [part.shape[1] for part in parts] != lengths:
             raise Refused("lengths of the data")
-        self._reduced = reduced
-        self._reduction = digest(message)
+        self._reduced, self._reduction = reduced, reduction
         return {}
 
     def advertise(self, message: Message) -> Message:
@@ -177,7 +176,8 @@ class Site:
         request = message["request"]
         _, sensitivity, mu = self._admit(request)
         if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
-            self._ledger.check(self._subjects, self._entry(request, sensitivity, mu))
+            entry = self._entry(request, sensitivity, mu)
+            self._ledger.check(self._subjects, entry, self._limits.promise)
         return {"keys": secagg.advertise(self._party(request))}
 
     def share(self, message: Message) -> Message:
@@ -234,7 +234,9 @@ class Site:
             reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             entry = self._entry(request, sensitivity, mu)
-            stored = self._ledger.charge(own, self._subjects, entry, reply, asked)
+            stored = self._ledger.charge(
+                own, self._subjects, entry, reply, asked, self._limits.promise
+            )
         # Privacy: one request, one vector under its masks, one set of sites.
         if stored[0] != asked:
             raise Refused("another form of an answered request")
@@ -329,16 +331,7 @@ class Site:
         )
         if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
             raise Refused("unbounded sensitivity")
-        if mu is not None and self._limits.promise is not None:
-            self._keep_promise(request, mu)
         return query, sensitivity, mu
-
-    def _keep_promise(self, request: Message, mu: float) -> None:
-        """Refuse a new release beyond what the study promised."""
-        if self._ledger.stored(self._own(digest(request))) is None:
-            spent = self._ledger.spent(request["study"], digest(request["roster"]))
-            if not self._limits.promise.admits(privacy.compose([spent, mu])):
-                raise Refused("beyond the study's promise")
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
@@ -397,6 +390,7 @@ class Site:
         return {
             **{key: message[key] for key in kept},
             "roster": digest(message["roster"]),
+            "version": message["roster"][self.name]["version"],
             "sensitivity": float(sensitivity),
             "noise": message["noise"],
             "noise_multiplier": 1 / mu,

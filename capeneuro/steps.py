@@ -322,7 +322,7 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         "non-private" if reference else study.arm,
         multipliers(study)[stage],
         study.promise,
-        study.pca.noise_ratio_per_site * len(study.sites),
+        study.noise_ratio,
         study.mu_factors,
         study.noise,
         study.consistency,

@@ -487,7 +487,7 @@ def test_an_earlier_study_counts_against_the_ceiling(tiny, capsys):
     assert_refused(capsys, ("validate", STUDY), expected, 3)
 
 
-def test_a_run_on_changed_data_is_a_second_spend_at_every_site(tiny, capsys):
+def test_a_run_on_changed_data_is_a_second_spend(tiny, capsys):
     for i in range(3):
         edit(f"site-{i}.yaml", "epsilon", 6.0)
     run_steps("validate", "prepare", "pca", "ica")
@@ -495,7 +495,16 @@ def test_a_run_on_changed_data_is_a_second_spend_at_every_site(tiny, capsys):
     damage(RUN, lambda data: data + np.indices(data.shape)[3] % 3)
     assert command(*PREPARE) == 0
     capsys.readouterr()
-    assert_refused(capsys, ("pca", STUDY), ["site-0", "ceiling"], 3)
+    assert_refused(capsys, ("pca", STUDY), ["site-1", "ceiling"], 3)
+
+
+def test_other_sites_promise_is_not_made_twice_for_it(tiny, capsys):
+    run_steps("validate", "prepare", "pca", "ica")
+    damage(RUN, lambda data: data + np.indices(data.shape)[3] % 3)
+    assert command(*PREPARE) == 0
+    capsys.readouterr()
+    assert command("pca", STUDY) == 2
+    assert "site-0: refused: beyond the study's promise" in capsys.readouterr().err
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
@@ -795,7 +804,21 @@ def test_init_then_check(tmp_path, monkeypatch, capsys):
     assert command("check", "config/config.yaml") == 0
     assert "3 sites" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
-    assert_refused(capsys, ("init", "mine"), ["mine/config", "exists already"])
+    assert_refused(capsys, ("init", "mine"), ["mine/workflow", "exists already"])
+
+
+def test_init_adds_the_workflow_to_a_study_that_was_sent(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("init", "lead", "--sites", "2") == 0
+    (tmp_path / "site/config").mkdir(parents=True)
+    sent = (tmp_path / "lead/config/config.yaml").read_bytes()
+    (tmp_path / "site/config/config.yaml").write_bytes(sent)
+    assert command("init", "site") == 0
+    assert (tmp_path / "site/config/config.yaml").read_bytes() == sent
+    assert not (tmp_path / "site/config/sites").exists()
+    profile = (tmp_path / "site/workflow/profiles/default/profile.yaml").read_text()
+    assert "rerun-incomplete: true" in profile
+    assert (tmp_path / "site/workflow/Snakefile").exists()
 
 
 def test_init_refuses_one_site(tmp_path, monkeypatch, capsys):

@@ -142,7 +142,7 @@ def test_the_papers_split_shows_their_claim_as_not_valid(record, results, tmp_pa
         )
         assert spent["as_printed_not_valid"] == pytest.approx(claimed)
     mu = dict.fromkeys(VIEWS)
-    exact = {"sites": {f"site-{i}": {"mu": mu} for i in range(3)}}
+    exact = {"sites": {f"site-{i}": {"mu": mu} for i in range(3)}, "survivors": []}
     beside = report.privacy_record(study, sites, [exact])
     assert "as_printed_not_valid" not in beside["sites"]["site-0"]
 
@@ -261,7 +261,7 @@ def test_exact_releases_break_the_promise_of_every_view(results):
     sites = {"a": "private"}
     mu = dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
     site = {"sensitivity": None, "mu": mu}
-    exact = {"query": "second_moment", "sites": {"a": site}}
+    exact = {"query": "second_moment", "sites": {"a": site}, "survivors": ["a"]}
     record = report.privacy_record(study, sites, [exact])
     assert record["promise"]["holds"] is False
     assert record["sites"]["a"]["output"] is None
@@ -284,3 +284,22 @@ def test_scores_of_a_perfect_unmixing(rng):
     assert rows["truth_mean_abs_r"] == pytest.approx(1)
     fewer = report.scores(perfect, A[:, :2], "truth", 2.0)
     assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]
+
+
+def test_the_page_says_who_took_part_and_what_was_void(results, record):
+    study = config.load(STUDY)
+    assert "took part in" not in (results / "report.html").read_text()
+    releases = [dict(r) for r in record["releases"]]
+    releases[2]["survivors"] = ["site-0", "site-2"]
+    releases[3] |= {"survivors": [], "size": 0, "noise_deviation": None}
+    kinds = {f"site-{i}": "private" for i in range(3)}
+    told = report.privacy_record(study, kinds, releases)
+    assert [told["sites"][s]["present"] for s in kinds] == [3, 2, 3]
+    page = report.render(study, told, [], {"quality": [], "maps": []})
+    assert "2 of 4" in page and "3 of 4" in page
+    assert "2 to 3" in page and "(1 void)" in page
+
+
+def test_a_range_is_one_of_numbers():
+    assert report._range([9, 10], "{:d}") == "9 to 10"
+    assert report._range([0.009, 0.01, None], "{:.2e}") == "9.00e-03 to 1.00e-02"

@@ -320,7 +320,7 @@ def test_without_a_charge_nothing_leaves(sites, monkeypatch, error):
 def test_what_leaves_is_what_the_ledger_returned(sites, monkeypatch):
     stored = {"noisy": np.arange(3.0)}
     monkeypatch.setattr(
-        sites["site0"]._ledger, "charge", lambda *args: (args[-1], pack(stored))
+        sites["site0"]._ledger, "charge", lambda *args: (args[4], pack(stored))
     )
     np.testing.assert_array_equal(_ask(sites)["noisy"], stored["noisy"])
 
@@ -363,7 +363,8 @@ def test_a_malformed_message_is_an_error_reply(site, what, message):
         return
     reply = site.answer(what, message)
     assert reply["error"] in ("failed", REFUSED)
-    assert reply["rule"] == "internal" or reply["rule"].startswith(FORM)
+    forms = ("internal", "matrix does not fit the features")
+    assert reply["rule"] in forms or reply["rule"].startswith(FORM)
 
 
 @pytest.mark.parametrize(
@@ -606,3 +607,59 @@ def test_a_refusal_of_one_site_costs_the_others_nothing(rng, tmp_path):
             in_process(sites), "second_moment", {"norm_bound": 1.0, "clip": 1.0}
         )
     assert [_spent(site) for site in sites.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"norm_bound": np.ones((1, 37))},
+        {"norm_bound": np.inf},
+        {"clip": np.ones((1, 37))},
+        {"clip": -1.0},
+        {"matrix": np.full((2, 5), np.nan)},
+        {"matrix": np.ones((6, 5))},
+        {"matrix": np.ones((2, 5), "i8")},
+        {"more": 1},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+def test_no_projection_tells_how_many_volumes_people_have(tmp_path, odd):
+    # One bound per volume fits people of so many volumes alone, free of charge.
+    message = {"matrix": np.zeros((1, 5)), "norm_bound": 1.0, "clip": np.inf, **odd}
+    replies = []
+    for n_volumes in (37, 41):
+        data = {"a": np.zeros((5, n_volumes))}
+        site = make_site("site0", data, tmp_path / str(n_volumes), kind="private")
+        replies.append(site.answer("project", message))
+    assert (
+        replies == [{"error": REFUSED, "rule": "matrix does not fit the features"}] * 2
+    )
+
+
+def test_another_roster_does_not_start_the_promise_anew(rng, tmp_path):
+    # The aggregator writes the roster: what it says of others must not reset a count.
+    promise = privacy.Budget(1.0, 1e-5, "subject", "replace-one", 1)
+    options = {"kind": "private", "ceiling": budget(9.0), "promise": promise}
+    sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, **options)
+    asked = request(sites, n_colluding=1, noise_multiplier=1.01 / promise.mu)
+    assert "noisy" in _answer(sites, asked)
+    asked["roster"]["site2"]["version"] = "another"
+    one = {"request": asked}
+    assert sites["site0"].answer("advertise", one) == {
+        "error": REFUSED,
+        "rule": "beyond the study's promise",
+    }
+
+
+def test_two_requests_at_once_do_not_pass_the_promise_together(rng, tmp_path):
+    promise = privacy.Budget(1.0, 1e-5, "subject", "replace-one", 0)
+    options = {"kind": "private", "ceiling": budget(9.0), "promise": promise}
+    sites = make_sites([2, 3], 5, 6, rng, tmp_path, **options)
+    forms = {"arm": "conventional", "noise_multiplier": 1.01 / promise.mu}
+    messages = [{"request": request(sites, round=i, **forms)} for i in range(2)]
+    site = sites["site0"]
+    for message in messages:  # both are agreed to before either is charged
+        assert "keys" in site.answer("advertise", message)
+    replies = [site.answer("release", message) for message in messages]
+    assert "noisy" in replies[0]
+    assert replies[1] == {"error": REFUSED, "rule": "beyond the study's promise"}
