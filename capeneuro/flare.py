@@ -127,9 +127,8 @@ class FlareFederation:
             code = None
         if code != ReturnCode.OK:
             self.left_out.add(name)
-            late = code == ReturnCode.TIMEOUT
-            rule = "no answer in time" if late else "no connection"
-            return {"error": "lost", "rule": rule}
+            why = {ReturnCode.TIMEOUT: "no answer in time"}.get(code, "no connection")
+            return {"error": "lost", "rule": why}
         try:
             seconds = time.perf_counter() - start
             sizes = len(request["message"]), len(reply["answer"])
@@ -264,7 +263,8 @@ class StudyController(Controller):
             replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
             ready |= set(replies.ok)
             lost = {n: why for n, why in replies.lost.items() if n in missing}
-            self._tell("waiting")
+            if waited > GRACE:  # it is not only slow to start
+                self._tell("waiting")
             if refused := {n: w for n, w in lost.items() if not w.startswith("lost")}:
                 raise RoundFailed(refused)
             if len(ready) < needed and waited > self._patience:
@@ -292,7 +292,7 @@ class StudyController(Controller):
         at: list[Any] | None = None,
     ) -> None:
         content = {"job": self._job, "state": state, "lost": lost or [], "at": at}
-        content |= {"exit": outcome[0], "lines": outcome[1]}
+        content |= {"exit": outcome[0], "lines": outcome[1], "away": self._away}
         files.write_json(self._status, content)
 
 

@@ -195,12 +195,9 @@ class _Drive:
             print(f"{why}; going on", flush=True)
         missing = ", ".join(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
-        if missing and consortium.n_needed(self._study) == len(self._study.sites):
-            text += "; all sites must be there" + (
-                ""
-                if self._study.survivor_threshold == len(self._study.sites)
-                else " once, at the start"
-            )
+        needed = consortium.n_needed(self._study)
+        if missing and needed > self._study.survivor_threshold:
+            text += "; all sites must be there once, at the start"
         logging.error("error: no progress for %g s; %s", patience, text)
         return 1
 

@@ -328,6 +328,26 @@ def test_a_killed_aggregator_goes_on_with_the_same_command(root, kits):
 
 @slow
 @pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_commands_killed_alone_take_their_processes_along(root, kits):
+    """Not the children, as the kernel would kill: the same command goes on."""
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        for process in (drive, own["site-1"]):
+            process.kill()
+            process.wait(10)
+        assert parties.n_charged(root, "site-1") < MANY
+        with (
+            parties.site(root, kits, "site-1"),
+            parties.aggregate(root, kits, patience=120) as again,
+        ):
+            finish(root, again, 200)
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
 def test_a_study_goes_through_many_segments(root, kits):
     with (
         sites(root, kits),
@@ -358,6 +378,8 @@ def test_a_study_that_may_goes_on_without_a_killed_site(root, kits):
     survivors = [release["survivors"] for release in record["releases"]]
     assert survivors[0] == list(SITES)
     assert survivors[-1] == ["site-0", "site-2"]
+    why = "site-1: lost: no answer in time; going on without it"
+    assert why in said(root / "aggregator")
     assert "job 2 submitted" not in said(root / "aggregator")
 
 
