@@ -454,7 +454,8 @@ def check_resumes(study: Study, arrays: dict) -> None:
     """With space again the same commands end the study, each round charged once."""
     study.check_sent()
     for site in SITES:
-        assert command("ledger", "verify", f"{site}.yaml") == 0
+        if Path(f"private/{site}/ledger").is_dir():  # made before the system refused
+            assert command("ledger", "verify", f"{site}.yaml") == 0
     assert [command(step, STUDY) for step in STEPS] == [0, 0]
     study.check_done()
     assert study.arrays() == arrays
