@@ -59,7 +59,7 @@ class Federation(Protocol):
         messages
             One message per site to ask.
         timeout
-            Seconds to wait for each site; None waits for ever.
+            Seconds to wait for each site; None: the federation's own default.
         fold
             Called once per arriving answer, which is then not kept: large answers of
             many sites need not be held at once. Calls do not overlap.
