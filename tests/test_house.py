@@ -14,7 +14,7 @@ FLOORS = [
     {"parties"},
     {"flare", "flare_site", "daemon", "forecast"},
     {"steps", "workflow", "scaffold"},
-    {"report", "plots", "planner", "consortium"},
+    {"report", "plots", "planner", "consortium", "dp_djica"},
     {"ica", "audit"},
     {"pca"},
     {"mechanism"},
