@@ -14,7 +14,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import as_printed, cape, files, metrics, privacy
+from capeneuro import as_printed, cape, files, metrics, order, privacy
 from capeneuro.config import Config
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
@@ -215,12 +215,7 @@ def render(
     pictures: dict[str, list[tuple[str, str]]],
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("report.html.jinja").render(
+    return _template("report.html.jinja").render(
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,
@@ -230,6 +225,32 @@ def render(
         versions=versions(),
         today=date.today().isoformat(),
     )
+
+
+def order_in_words(
+    config: Config, spectrum: np.ndarray, noise_deviation: float, n_units: int
+) -> tuple[float, str]:
+    """Edge of the noise in the released spectrum, and what it says of the order."""
+    released, K = (spectrum, noise_deviation, n_units), config.n_components
+    counted, _, edge = order.threshold(*released)
+    shortest = order.description_length(*released)
+    text = (
+        f"Spectrum of the released second moment. {counted} of {len(spectrum)} "
+        "eigenvalues stand above what noise alone reaches; minimum description length "
+        f"keeps {shortest}; the study uses {K}."
+    )
+    if counted < K:
+        text += " What lies below the line cannot be told from noise."
+    if config.budget.unit == "subject":
+        text += (
+            " The number of people stands in for that of volumes, so the line is high."
+        )
+    if noise_deviation == 0:
+        text += (
+            " Without noise of privacy both counts tend to be large: what images "
+            "measure beside the components is not white."
+        )
+    return edge, text
 
 
 def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:
@@ -247,12 +268,24 @@ def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, norm_bound: float
 ) -> str:
     """Render a site's private quality page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
-    )
-    return environment.get_template("qc.html.jinja").render(
+    return _template("qc.html.jinja").render(
         site=site, rows=rows, picture=picture("", figure)[1], norm_bound=norm_bound
     )
+
+
+def render_people(site: str, n_people: int, pictures: list[tuple[str, str]]) -> str:
+    """Render a site's private page on its own people's part in the components."""
+    return _template("reconstruction.html.jinja").render(
+        site=site, n_people=n_people, pictures=pictures
+    )
+
+
+def _template(name: str) -> jinja2.Template:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    ).get_template(name)
 
 
 def picture(title: str, figure: Any) -> tuple[str, str]:

@@ -14,7 +14,7 @@ FLOORS = [
     {"parties"},
     {"flare", "flare_site", "daemon", "forecast"},
     {"steps", "workflow", "scaffold"},
-    {"report", "plots", "planner", "consortium"},
+    {"report", "plots", "planner", "consortium", "components"},
     {"ica", "audit"},
     {"pca"},
     {"mechanism"},
@@ -25,7 +25,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"masking", "privacy", "as_printed"},
-    {"noise", "ring", "shamir", "signing", "linalg", "durable"},
+    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {
