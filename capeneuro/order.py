@@ -141,6 +141,8 @@ def description_length(
     largest, level, _ = threshold(spectrum, noise_deviation, n_samples)
     rounding = (ROUNDING * spectrum[0]) ** 2
     u = max(noise_deviation**2 + 2 * level**2 / n_samples, rounding)
+    if largest == 0:
+        return 0
     lengths = [
         (D - k) * np.var(spectrum[k:]) / (2 * u)
         + k * (2 * D - k + 1) / 4 * np.log(n_samples)

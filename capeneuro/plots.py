@@ -119,13 +119,17 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
         Power per unit of frequency, (R, n_frequencies).
     """
     figure, axis = _axes(height=3.4)
+    per = "Hz" if unit == "Hz" else "cycle per volume"
     rows = np.arange(1, len(density) + 1)
-    image = axis.pcolormesh(frequencies, rows, density, cmap="viridis", vmin=0)
+    # Courses are centered: there is nothing at zero.
+    image = axis.pcolormesh(
+        frequencies[1:], rows, density[:, 1:], cmap="viridis", vmin=0
+    )
     axis.invert_yaxis()
     axis.set_yticks(_component_ticks(len(density)) + 1)
     axis.set_xlabel(f"frequency [{unit}]")
     axis.set_ylabel("component")
-    figure.colorbar(image, ax=axis, label="power density", shrink=0.8)
+    figure.colorbar(image, ax=axis, label=f"power per {per}", shrink=0.8)
     return figure
 
 
@@ -153,7 +157,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.set_ylim(min(0.0, eigenvalues[: last + 1].min()), None)
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylabel("eigenvalue of the second moment")
+    axis.set_ylabel("eigenvalue")
     axis.legend(frameon=False)
     return figure
 

@@ -16,6 +16,7 @@ import yaml
 
 from capeneuro import as_printed, cape, files, metrics, order, privacy
 from capeneuro.config import Config
+from capeneuro.pca import Subspace
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 AGAINST = {
@@ -227,17 +228,22 @@ def render(
     )
 
 
-def order_in_words(
-    config: Config, spectrum: np.ndarray, noise_deviation: float, n_units: int
-) -> tuple[float, str]:
+def order_line(config: Config, subspace: Subspace) -> str:
+    """What a released spectrum says of the order, as one line."""
+    counted, shortest, _ = _order(subspace)
+    line = f"order: threshold {counted}, MDL {shortest}; "
+    line += f"the study uses {config.n_components}"
+    white = " (taking what is measured beside components as white: may be far too many)"
+    return line + ("" if subspace.noise_deviation else white)
+
+
+def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
     """Edge of the noise in the released spectrum, and what it says of the order."""
-    released, K = (spectrum, noise_deviation, n_units), config.n_components
-    counted, _, edge = order.threshold(*released)
-    shortest = order.description_length(*released)
+    (counted, shortest, edge), K = _order(subspace), config.n_components
     text = (
-        f"Spectrum of the released second moment. {counted} of {len(spectrum)} "
-        "eigenvalues stand above what noise alone reaches; minimum description length "
-        f"keeps {shortest}; the study uses {K}."
+        f"Spectrum of the released second moment. {counted} of "
+        f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
+        f"minimum description length keeps {shortest}; the study uses {K}."
     )
     if counted < K:
         text += " What lies below the line cannot be told from noise."
@@ -245,12 +251,19 @@ def order_in_words(
         text += (
             " The number of people stands in for that of volumes, so the line is high."
         )
-    if noise_deviation == 0:
+    if subspace.noise_deviation == 0:
         text += (
-            " Without noise of privacy both counts tend to be large: what images "
-            "measure beside the components is not white."
+            " Without noise of privacy both counts may be far too large: what is "
+            "measured beside the components is taken as white over features."
         )
     return edge, text
+
+
+def _order(subspace: Subspace) -> tuple[int, int, float]:
+    """Order by threshold, by description length, and the edge of the noise."""
+    released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
+    counted, _, edge = order.threshold(*released)
+    return counted, order.description_length(*released), edge
 
 
 def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from capeneuro import __version__, components, files, io, metrics, order
+from capeneuro import __version__, components, files, io, metrics
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process
@@ -157,13 +157,7 @@ def pca_over(
         clip=np.inf if exact else 1.0,
     )
     _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
-    released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
-    counted, shortest = (
-        order.threshold(*released)[0],
-        order.description_length(*released),
-    )
-    K = study.n_components
-    print(f"order: threshold {counted}, MDL {shortest}; the study uses {K}")
+    print(page.order_line(study, subspace))
 
 
 def ica(study: Config, sites: Sites, threads: int, reference: bool) -> None:
@@ -258,8 +252,7 @@ def report(study: Config, sites: Sites) -> None:
     page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
     subspace, unmixing = read_subspace(study), files.read_arrays(folder / UNMIXING)
-    released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
-    edge, caption = page.order_in_words(study, *released)
+    edge, caption = page.order_in_words(study, subspace)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
     noise = [
