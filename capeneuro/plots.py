@@ -139,7 +139,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     Parameters
     ----------
     eigenvalues
-        All of them, descending; noise can make them negative.
+        All of them, descending; noise can make them negative, which is not drawn.
     edge
         From :func:`capeneuro.order.threshold`.
     n_components
@@ -154,7 +154,10 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.plot(ranks[K:], eigenvalues[K:], "o", color=INK, ms=3, mfc="none", mew=0.7)
     axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
     axis.set_xlim(0, min(last, len(ranks)) + 1)
-    axis.set_ylim(min(0.0, eigenvalues[: last + 1].min()), None)
+    above = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
+    if above:  # what is negative or far below the noise says nothing
+        axis.set_yscale("log")
+        axis.set_ylim(min(above) / 3, 1.5 * max(eigenvalues[0], edge))
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue")

@@ -230,16 +230,15 @@ def render(
 
 def order_line(config: Config, subspace: Subspace) -> str:
     """What a released spectrum says of the order, as one line."""
-    counted, shortest, _ = _order(subspace)
+    counted, shortest, _, white = _order(subspace)
     line = f"order: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
-    white = " (taking what is measured beside components as white: may be far too many)"
-    return line + ("" if subspace.noise_deviation else white)
+    return line + (" (counts tend to be large: see the report)" if white else "")
 
 
 def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
     """Edge of the noise in the released spectrum, and what it says of the order."""
-    (counted, shortest, edge), K = _order(subspace), config.n_components
+    (counted, shortest, edge, white), K = _order(subspace), config.n_components
     text = (
         f"Spectrum of the released second moment. {counted} of "
         f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
@@ -251,19 +250,22 @@ def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
         text += (
             " The number of people stands in for that of volumes, so the line is high."
         )
-    if subspace.noise_deviation == 0:
+    if white:
         text += (
-            " Without noise of privacy both counts may be far too large: what is "
-            "measured beside the components is taken as white over features."
+            " Both counts tend to be large here: what is measured beside the "
+            "components is taken as white, which in images it is not."
         )
     return edge, text
 
 
-def _order(subspace: Subspace) -> tuple[int, int, float]:
-    """Order by threshold, by description length, and the edge of the noise."""
+def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
+    """Order by threshold, by description length, the edge of the noise.
+
+    And whether it rests on measurement noise, which is only assumed to be white.
+    """
     released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
-    counted, _, edge = order.threshold(*released)
-    return counted, order.description_length(*released), edge
+    counted, level, edge = order.threshold(*released)
+    return counted, order.description_length(*released), edge, level > 0.2 * edge
 
 
 def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:

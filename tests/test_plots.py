@@ -46,14 +46,19 @@ def test_spectrum_shows_what_is_kept_and_where_noise_ends():
     np.testing.assert_array_equal(kept, values[:2])
     np.testing.assert_array_equal(left, values[2:])
     np.testing.assert_array_equal(edge, [0.4, 0.4])
-    assert axis.get_ylim()[0] <= -0.2
+    assert axis.get_yscale() == "log"
+    assert axis.get_ylim()[0] < 0.4 and axis.get_ylim()[1] > 3
     assert axis.get_xlim() == (0, 5)
 
 
-def test_spectrum_starts_at_zero_and_leaves_out_the_far_end():
-    axis = plots.spectrum(np.linspace(9, 1, 500), 1e9, 10).axes[0]
-    assert axis.get_ylim()[0] == 0
+def test_spectrum_leaves_out_the_far_end():
+    axis = plots.spectrum(np.linspace(9, 1, 500), 20.0, 10).axes[0]
+    assert axis.get_ylim()[1] > 20
     assert axis.get_xlim() == (0, 21)
+
+
+def test_spectrum_of_nothing_is_drawn():
+    assert plots.spectrum(np.zeros(3), 0.0, 2).axes[0].get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("n_components", [1, 3, 30])

@@ -282,7 +282,7 @@ def subspace_of(spectrum: list[float], deviation: float) -> Subspace:
 def test_the_order_in_words(results):
     study = config.load(STUDY)
     rest = np.linspace(0.011, 0.009, 18).tolist()
-    noisy = subspace_of([1.0, 0.5, *rest], 1e-4)
+    noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
     line = report.order_line(study, noisy)
     assert line == "order: threshold 2, MDL 2; the study uses 3"
     edge, text = report.order_in_words(study, noisy)
@@ -292,8 +292,8 @@ def test_the_order_in_words(results):
     assert 0.011 < edge < 0.5
     exact = subspace_of([1.0, 0.5, *rest], 0.0)
     assert "white" in report.order_in_words(study, exact)[1]
-    assert "white" in report.order_line(study, exact)
-    one_more = subspace_of([1.0, 0.5, 0.3, *rest], 1e-4)
+    assert "tend to be large" in report.order_line(study, exact)
+    one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
     assert "cannot be told" not in report.order_in_words(study, one_more)[1]
 
 
