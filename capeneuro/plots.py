@@ -78,26 +78,90 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
 
 def matching(correlation: np.ndarray) -> Figure:
     """Draw the correlation of matched maps, rows estimated, columns true."""
-    R = len(correlation)
+    return _correlations(correlation, "reference component", "matched component")
+
+
+def connectivity(correlation: np.ndarray) -> Figure:
+    """Draw correlations between components' time courses; the diagonal is blank."""
+    off = np.where(np.eye(len(correlation), dtype=bool), np.nan, correlation)
+    # Between components of ICA most are small; the largest fills the scale.
+    largest = np.nanmax(np.abs(off)) if off.size > 1 else 1.0
+    return _correlations(off, "component", "component", largest or 1.0)
+
+
+def _correlations(
+    r: np.ndarray, columns: str, rows: str, largest: float = 1.0
+) -> Figure:
     figure, axis = _axes(height=3.4)
-    image = axis.imshow(correlation, cmap="RdBu_r", vmin=-1, vmax=1)
-    ticks = np.arange(R) if R <= 12 else np.arange(0, R, 5)
+    image = axis.imshow(r, cmap="RdBu_r", vmin=-largest, vmax=largest)
+    ticks = _component_ticks(len(r))
     axis.set_xticks(ticks, [str(t + 1) for t in ticks])
     axis.set_yticks(ticks, [str(t + 1) for t in ticks])
-    axis.set_xlabel("reference component")
-    axis.set_ylabel("matched component")
+    axis.set_xlabel(columns)
+    axis.set_ylabel(rows)
     figure.colorbar(image, ax=axis, label="correlation", shrink=0.8)
     return figure
 
 
-def spectrum(eigenvalues: np.ndarray) -> Figure:
-    """Draw the eigenvalues that the subspace keeps."""
+def _component_ticks(R: int) -> np.ndarray:
+    """Indices of components that an axis names: all of few, every fifth of many."""
+    return np.arange(R) if R <= 12 else np.arange(0, R, 5)
+
+
+def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
+    """Draw power spectra, one row per component (private).
+
+    Parameters
+    ----------
+    frequencies
+        Shape (n_frequencies,), in ``unit``.
+    density
+        Power per unit of frequency, (R, n_frequencies).
+    """
+    figure, axis = _axes(height=3.4)
+    per = "Hz" if unit == "Hz" else "cycle per volume"
+    rows = np.arange(1, len(density) + 1)
+    # Courses are centered: there is nothing at zero.
+    image = axis.pcolormesh(
+        frequencies[1:], rows, density[:, 1:], cmap="viridis", vmin=0
+    )
+    axis.invert_yaxis()
+    axis.set_yticks(_component_ticks(len(density)) + 1)
+    axis.set_xlabel(f"frequency [{unit}]")
+    axis.set_ylabel("component")
+    figure.colorbar(image, ax=axis, label=f"power per {per}", shrink=0.8)
+    return figure
+
+
+def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
+    """Draw a released spectrum, what noise alone reaches, and the chosen dimension.
+
+    Parameters
+    ----------
+    eigenvalues
+        All of them, descending; noise can make them negative, which is not drawn.
+    edge
+        From :func:`capeneuro.order.threshold`.
+    n_components
+        Dimension K of the subspace.
+    """
     figure, axis = _axes()
-    axis.plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, "o-", color=INK, ms=3)
-    axis.set_ylim(0, None)
-    axis.set_xlabel("component")
+    ranks = np.arange(1, len(eigenvalues) + 1)
+    # Of many only the first matter: twice what is kept or stands out.
+    last = 2 * max(n_components, int((eigenvalues > edge).sum()), 10)
+    K = n_components
+    axis.plot(ranks[:K], eigenvalues[:K], "o", color=INK, ms=3, label="kept")
+    axis.plot(ranks[K:], eigenvalues[K:], "o", color=INK, ms=3, mfc="none", mew=0.7)
+    axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
+    axis.set_xlim(0, min(last, len(ranks)) + 1)
+    above = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
+    if above:  # what is negative or far below the noise says nothing
+        axis.set_yscale("log")
+        axis.set_ylim(min(above) / 3, 1.5 * max(eigenvalues[0], edge))
+    axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylabel("eigenvalue of the second moment")
+    axis.set_ylabel("eigenvalue")
+    axis.legend(frameon=False)
     return figure
 
 

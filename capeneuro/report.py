@@ -14,8 +14,9 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import as_printed, cape, files, metrics, privacy
+from capeneuro import as_printed, cape, files, metrics, order, privacy
 from capeneuro.config import Config
+from capeneuro.pca import Subspace
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 AGAINST = {
@@ -215,12 +216,7 @@ def render(
     pictures: dict[str, list[tuple[str, str]]],
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("report.html.jinja").render(
+    return _template("report.html.jinja").render(
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,
@@ -230,6 +226,46 @@ def render(
         versions=versions(),
         today=date.today().isoformat(),
     )
+
+
+def order_line(config: Config, subspace: Subspace) -> str:
+    """What a released spectrum says of the order, as one line."""
+    counted, shortest, _, white = _order(subspace)
+    line = f"order: threshold {counted}, MDL {shortest}; "
+    line += f"the study uses {config.n_components}"
+    return line + (" (counts tend to be large: see the report)" if white else "")
+
+
+def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
+    """Edge of the noise in the released spectrum, and what it says of the order."""
+    (counted, shortest, edge, white), K = _order(subspace), config.n_components
+    text = (
+        f"Spectrum of the released second moment. {counted} of "
+        f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
+        f"minimum description length keeps {shortest}; the study uses {K}."
+    )
+    if counted < K:
+        text += " What lies below the line cannot be told from noise."
+    if config.budget.unit == "subject":
+        text += (
+            " The number of people stands in for that of volumes, so the line is high."
+        )
+    if white:
+        text += (
+            " Both counts tend to be large here: what is measured beside the "
+            "components is taken as white, which in images it is not."
+        )
+    return edge, text
+
+
+def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
+    """Order by threshold, by description length, the edge of the noise.
+
+    And whether it rests on measurement noise, which is only assumed to be white.
+    """
+    released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
+    counted, level, edge = order.threshold(*released)
+    return counted, order.description_length(*released), edge, level > 0.2 * edge
 
 
 def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:
@@ -247,12 +283,24 @@ def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, norm_bound: float
 ) -> str:
     """Render a site's private quality page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True
-    )
-    return environment.get_template("qc.html.jinja").render(
+    return _template("qc.html.jinja").render(
         site=site, rows=rows, picture=picture("", figure)[1], norm_bound=norm_bound
     )
+
+
+def render_people(site: str, n_people: int, pictures: list[tuple[str, str]]) -> str:
+    """Render a site's private page on its own people's part in the components."""
+    return _template("reconstruction.html.jinja").render(
+        site=site, n_people=n_people, pictures=pictures
+    )
+
+
+def _template(name: str) -> jinja2.Template:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    ).get_template(name)
 
 
 def picture(title: str, figure: Any) -> tuple[str, str]:

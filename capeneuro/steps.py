@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from capeneuro import __version__, files, io, metrics
+from capeneuro import __version__, components, files, io, metrics
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process
@@ -28,7 +28,6 @@ from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
 UNMIXING = "group_desc-ica_unmixing.npz"
-COMPONENTS = "group_desc-ica_components.nii.gz"
 
 
 # --- before anything is computed -----------------------------------------------------
@@ -106,22 +105,34 @@ def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
 
 
 def reconstruct(study: Config, sites: Sites, site: str) -> None:
-    """Write one site's time courses; they stay at the site."""
-    _site(sites, site)
-    folder = study.private(site)
+    """Write what one site's people have in the components; it stays at the site."""
+    from capeneuro import plots
+
+    own, folder = _site(sites, site), study.private(site)
+    mask = io.read_mask(study.results / MASK)
     result = files.read_arrays(study.results / UNMIXING)
-    # Unit deviation, as the maps assume: data are maps times time courses.
-    deviations = np.linalg.norm(result["W"], axis=1)[:, None]
-    unmixing = result["unmixing"] / deviations / study.pca.norm_bound
-    people = files.Features(folder / "projected.npz")
-    header = ["subject", "volume"]
-    header += [f"component-{i + 1}" for i in range(len(unmixing))]
-    rows = (
-        [person, t, *(f"{z:.6g}" for z in sources)]
-        for person in people
-        for t, sources in enumerate((unmixing @ people[person]).T)
+    runs = [run for person in io.find_runs(own).values() for run in person]
+    known = {io.repetition_time(run, own) for run in runs}
+    found = components.write_people(
+        folder,
+        result,
+        study.pca.norm_bound,
+        io.build_basis(study.space, mask),
+        mask,
+        known.pop() if len(known) == 1 else None,
+        lambda people: tqdm(people, f"reconstruct {site}", disable=None),
     )
-    files.write_table(folder / "timecourses.tsv", header, rows)
+    figures = {
+        "Mean power spectrum of each component's time courses": plots.power(
+            found["frequencies"], found["power"], found["unit"]
+        ),
+        "Mean functional network connectivity": plots.connectivity(
+            found["connectivity"]
+        ),
+    }
+    pictures = [page.picture(title, figure) for title, figure in figures.items()]
+    text = page.render_people(site, found["n_people"], pictures)
+    files.write_text(folder / "reconstruction.html", text)
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -146,6 +157,7 @@ def pca_over(
         clip=np.inf if exact else 1.0,
     )
     _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
+    print(page.order_line(study, subspace))
 
 
 def ica(study: Config, sites: Sites, threads: int, reference: bool) -> None:
@@ -185,17 +197,18 @@ def read_subspace(study: Config, reference: bool = False) -> Subspace:
         arrays["eigenvectors"],
         float(arrays["norm_bound"]),
         float(arrays["clip"]),
+        arrays["spectrum"],
+        float(arrays["noise_deviation"]),
+        int(arrays["n_units"]),
     )
 
 
 def maps(study: Config, sites: Sites) -> None:
-    """Write the component maps as NIfTI in the study's space."""
+    """Write the component maps as NIfTI in the study's space, and their table."""
     mask = io.read_mask(study.results / MASK)
     basis = io.build_basis(study.space, mask)
     unmixing = files.read_arrays(study.results / UNMIXING)
-    sidecar = {
-        "Description": "Spatial maps of joint temporal ICA, per unit deviation of a "
-        "component's time course, strongest first",
+    about = {
         "Stamp": str(unmixing["stamp"]),
         "Sources": [UNMIXING],
         "capeneuro": {
@@ -205,8 +218,8 @@ def maps(study: Config, sites: Sites) -> None:
             **vars(study.promise),
         },
     }
-    voxels = basis.synthesis @ (unmixing["mixing"] * study.pca.norm_bound)
-    io.write_maps(study.results / COMPONENTS, voxels, mask, sidecar)
+    A = unmixing["mixing"] * study.pca.norm_bound
+    components.write_group(study.results, A, basis, mask, about)
 
 
 def score(study: Config, sites: Sites) -> None:
@@ -238,8 +251,8 @@ def report(study: Config, sites: Sites) -> None:
     folder = study.results
     page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
-    subspace = files.read_arrays(folder / SUBSPACE)
-    unmixing = files.read_arrays(folder / UNMIXING)
+    subspace, unmixing = read_subspace(study), files.read_arrays(folder / UNMIXING)
+    edge, caption = page.order_in_words(study, subspace)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
     noise = [
@@ -249,14 +262,14 @@ def report(study: Config, sites: Sites) -> None:
     ]
     figures = {
         "Norm of the released gradient": plots.convergence(unmixing["trace"], noise),
-        "Energy of the subspace": plots.spectrum(subspace["eigenvalues"]),
+        caption: plots.spectrum(subspace.spectrum, edge, R),
     }
     for name, A in _comparisons(study).items():
         r = metrics.matched_correlation(unmixing["mixing"], A)
         figures[f"Maps matched with the {page.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
     drawn = [
-        page.picture(title, plots.component_map(folder / COMPONENTS, i, title))
+        page.picture(title, plots.component_map(folder / components.ZSCORED, i, title))
         for i in tqdm(range(R), "report", disable=None)
         for title in [f"component {i + 1}"]
     ]

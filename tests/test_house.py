@@ -14,7 +14,7 @@ FLOORS = [
     {"parties"},
     {"flare", "flare_site", "daemon", "forecast"},
     {"steps", "workflow", "scaffold"},
-    {"report", "plots", "planner", "consortium", "dp_djica"},
+    {"report", "plots", "planner", "consortium", "components", "dp_djica"},
     {"ica", "audit"},
     {"pca"},
     {"mechanism"},
@@ -25,7 +25,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"masking", "privacy", "as_printed"},
-    {"noise", "ring", "shamir", "signing", "linalg", "durable"},
+    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {

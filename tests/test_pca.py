@@ -63,3 +63,19 @@ def test_whitening_floors_negative_eigenvalues():
     values = np.array([2.0, 1e-9, -0.5])
     whitening = Subspace(values, np.eye(3), 1.0, 1.0).whitening(floor=0.01)
     np.testing.assert_allclose(np.diag(whitening), [2**-0.5, 50**0.5, 50**0.5])
+
+
+def test_the_whole_spectrum_and_its_noise_are_kept(sites):
+    exact = make_mechanism("non-private", unit="sample")
+    found = principal_subspace(in_process(sites), exact, 4, 2.0, np.inf)
+    values = np.linalg.eigvalsh(pooled_moment(sites, 2.0))[::-1]
+    np.testing.assert_allclose(found.spectrum, values, rtol=1e-5)
+    assert found.noise_deviation == 0
+    assert found.n_units == 10 * 40
+    people = make_mechanism("cape", unit="subject", noise_multiplier=3.0)
+    noisy = principal_subspace(in_process(sites), people, 4, 2.0)
+    assert noisy.n_units == 10
+    # Ten people's mean at multiplier 3, with nobody colluding.
+    assert noisy.noise_deviation == pytest.approx(3 * 2**0.5 / 10, rel=1e-2)
+    np.testing.assert_allclose(noisy.spectrum[:4], noisy.eigenvalues, rtol=1e-9)
+    assert len(noisy.spectrum) == 12

@@ -39,11 +39,47 @@ def test_matching_shows_the_correlations(rng, n_components):
     assert axis.get_xticklabels()[0].get_text() == "1"
 
 
-@pytest.mark.parametrize("eigenvalues", [[3.0, 2.0, 1.0], [3.0, 0.5, -0.2]])
-def test_spectrum_starts_at_zero_and_shows_every_eigenvalue(eigenvalues):
-    axis = plots.spectrum(np.array(eigenvalues)).axes[0]
-    np.testing.assert_array_equal(_lines(axis)[0], eigenvalues)
-    assert axis.get_ylim()[0] == 0
+def test_spectrum_shows_what_is_kept_and_where_noise_ends():
+    values = np.array([3.0, 2.0, 0.5, -0.2])
+    axis = plots.spectrum(values, 0.4, 2).axes[0]
+    kept, left, edge = _lines(axis)
+    np.testing.assert_array_equal(kept, values[:2])
+    np.testing.assert_array_equal(left, values[2:])
+    np.testing.assert_array_equal(edge, [0.4, 0.4])
+    assert axis.get_yscale() == "log"
+    assert axis.get_ylim()[0] < 0.4 and axis.get_ylim()[1] > 3
+    assert axis.get_xlim() == (0, 5)
+
+
+def test_spectrum_leaves_out_the_far_end():
+    axis = plots.spectrum(np.linspace(9, 1, 500), 20.0, 10).axes[0]
+    assert axis.get_ylim()[1] > 20
+    assert axis.get_xlim() == (0, 21)
+
+
+def test_spectrum_of_nothing_is_drawn():
+    assert plots.spectrum(np.zeros(3), 0.0, 2).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 30])
+def test_connectivity_leaves_the_diagonal_blank(rng, n_components):
+    r = np.corrcoef(rng.standard_normal((n_components, 50))).reshape(n_components, -1)
+    image = plots.connectivity(r).axes[0].images[0]
+    shown = np.ma.filled(image.get_array(), np.nan)
+    assert np.isnan(np.diag(shown)).all()
+    off = ~np.eye(n_components, dtype=bool)
+    np.testing.assert_array_equal(shown[off], r[off])
+    if n_components > 1:
+        assert image.get_clim()[1] == np.abs(r[off]).max()
+
+
+def test_power_has_a_row_per_component(rng):
+    density = rng.uniform(1, 2, (4, 9))
+    axis = plots.power(np.linspace(0, 0.25, 9), density, "Hz").axes[0]
+    np.testing.assert_array_equal(axis.collections[0].get_array(), density[:, 1:])
+    assert axis.get_xlabel() == "frequency [Hz]"
+    first, last = axis.get_ylim()
+    assert first > last  # component 1 on top
 
 
 def test_norms_shows_all_volumes_and_the_bound(rng):
@@ -71,7 +107,7 @@ def test_component_map_of_an_empty_map(tmp_path):
 
 def test_a_picture_is_closed_when_encoded():
     before = plt.get_fignums()
-    title, data = report.picture("a title", plots.spectrum(np.ones(3)))
+    title, data = report.picture("a title", plots.spectrum(np.ones(3), 0.5, 2))
     assert title == "a title"
     assert data.startswith("iVBORw0KGgo")  # the signature of PNG
     assert plt.get_fignums() == before

@@ -25,8 +25,18 @@ from test_cli import (
 )
 
 from capeneuro import as_printed, config, report
+from capeneuro.pca import Subspace
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
+PRIVATE = {
+    "projected.npz",
+    "qc.html",
+    "timecourses.tsv",
+    "spectra.tsv",
+    "connectivity.tsv",
+    "reconstruction.html",
+    "dualregression",
+}
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 
 
@@ -62,6 +72,10 @@ def test_the_whole_chain_leaves_every_file_of_the_contract(results):
     names = [f"component-{i + 1}" for i in range(N_COMPONENTS)]
     assert courses[0].split("\t") == ["subject", "volume", *names]
     assert len(courses) == 1 + 2 * N_VOLUMES
+    own = {p.name for p in Path("private/site-1/tiny").iterdir()} - {"logs"}
+    assert own == PRIVATE
+    people = Path("private/site-1/tiny/dualregression").glob("*.nii.gz")
+    assert sorted(p.name[:6] for p in people) == ["sub-10", "sub-11"]
 
 
 def test_scores_compare_with_truth_and_reference(results):
@@ -176,7 +190,11 @@ class _Links(HTMLParser):
         self.found += [v for k, v in attrs if k in fetched]
 
 
-PAGES = ["results/tiny/report.html", "private/site-1/tiny/qc.html"]
+PAGES = [
+    "results/tiny/report.html",
+    "private/site-1/tiny/qc.html",
+    "private/site-1/tiny/reconstruction.html",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -204,6 +222,9 @@ def test_the_page_states_the_promise(results, finished):
     assert ("weaker than it sounds" in words) == (finished.unit == "sample")
     assert text.count("<img") == 2 + 2 + N_COMPONENTS
     assert "infomax_skew" in words
+    assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
+    assert ("number of people stands in" in words) == (finished.unit == "subject")
+    assert "as z-scores over the mask" in words
 
 
 def test_every_output_of_simulated_data_is_stamped(results, record):
@@ -241,7 +262,39 @@ def test_the_quality_page_is_private_and_names_people(results):
     assert "sub-10" in text and "sub-11" in text
 
 
+def test_what_people_have_in_the_components_is_on_a_private_page(results):
+    text = Path("private/site-1/tiny/reconstruction.html").read_text()
+    assert "Private: this page describes the participants of one site" in text
+    assert "Means over 2 people" in text
+    assert text.count("<img") == 2
+    assert "sub-1" not in text
+
+
 # Parts of the page
+
+
+def subspace_of(spectrum: list[float], deviation: float) -> Subspace:
+    values = np.array(spectrum)
+    return Subspace(values[:3], np.eye(len(values))[:, :3], 1.0, 1.0, values,
+                    deviation, 1000)  # fmt: skip
+
+
+def test_the_order_in_words(results):
+    study = config.load(STUDY)
+    rest = np.linspace(0.011, 0.009, 18).tolist()
+    noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
+    line = report.order_line(study, noisy)
+    assert line == "order: threshold 2, MDL 2; the study uses 3"
+    edge, text = report.order_in_words(study, noisy)
+    assert "2 of 20 eigenvalues stand above" in text
+    assert "cannot be told from noise" in text
+    assert "white" not in text
+    assert 0.011 < edge < 0.5
+    exact = subspace_of([1.0, 0.5, *rest], 0.0)
+    assert "white" in report.order_in_words(study, exact)[1]
+    assert "tend to be large" in report.order_line(study, exact)
+    one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
+    assert "cannot be told" not in report.order_in_words(study, one_more)[1]
 
 
 @pytest.mark.parametrize(

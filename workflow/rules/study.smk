@@ -61,6 +61,9 @@ rule maps:
     output:
         f"{RESULTS}/group_desc-ica_components.nii.gz",
         f"{RESULTS}/group_desc-ica_components.json",
+        f"{RESULTS}/group_desc-ica_components.tsv",
+        f"{RESULTS}/group_desc-icaz_components.nii.gz",
+        f"{RESULTS}/group_desc-icaz_components.json",
     log:
         f"private/_logs/{study.study}/maps.log",
     benchmark:
@@ -80,8 +83,13 @@ rule reconstruct:
     input:
         f"{PRIVATE}/projected.npz",
         f"{RESULTS}/group_desc-ica_unmixing.npz",
+        f"{RESULTS}/group_desc-brain_mask.nii.gz",
     output:
         f"{PRIVATE}/timecourses.tsv",
+        f"{PRIVATE}/spectra.tsv",
+        f"{PRIVATE}/connectivity.tsv",
+        f"{PRIVATE}/reconstruction.html",
+        directory(f"{PRIVATE}/dualregression"),
     log:
         f"private/{{site}}/{study.study}/logs/reconstruct.log",
     benchmark:
@@ -90,6 +98,7 @@ rule reconstruct:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
+        site=lambda w: section(sites[w.site], "images", "task", "repetition_time"),
         version=__version__,
     shell:
         "capeneuro reconstruct {params.study} --site {wildcards.site} --log {log}"
@@ -121,7 +130,7 @@ rule report:
     input:
         f"{RESULTS}/group_desc-pca_subspace.npz",
         f"{RESULTS}/group_desc-ica_unmixing.npz",
-        f"{RESULTS}/group_desc-ica_components.nii.gz",
+        f"{RESULTS}/group_desc-icaz_components.nii.gz",
         f"{RESULTS}/scores.tsv",
     output:
         f"{RESULTS}/report.html",
