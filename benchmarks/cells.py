@@ -1,7 +1,7 @@
 """What the cells of `config/figures/` run: one function per experiment.
 
 ``python -m benchmarks.cells config/figures/smoke.yaml CELL`` from the repository runs
-one cell and keeps its rows; `workflow/rules/figures.smk` runs all. A function takes the
+one cell and keeps its rows; `workflow/figures.smk` runs all. A function takes the
 options of a figure file by name and returns rows of scores. Data are simulated from the
 cell's seed; the noise of privacy is drawn afresh, as users draw it, so a cell that runs
 twice gives two draws.
@@ -23,7 +23,7 @@ from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import principal_subspace
 from capeneuro.queries import Query
-from capeneuro.rules import EXACT_ARMS, Limits
+from capeneuro.rules import Limits
 from capeneuro.site import Site
 from sim.fmri import matrix_study
 from sim.sources import DEFAULT_20, maps_2d
@@ -202,7 +202,7 @@ def run_ica(
     budget
         The promise, which is each site's ceiling too: what is not paid for is refused.
     arm
-        One of :data:`capeneuro.rules.Arm`; exact arms do not clip.
+        One of :data:`capeneuro.rules.Arm`; non-private does not clip.
     memo
         Statistics that were computed before on these data.
     pca_share, pca_clip
@@ -221,7 +221,7 @@ def run_ica(
     weights : list of numpy.ndarray
         W of each round, and the final one, on whitened data.
     """
-    exact = arm in EXACT_ARMS
+    exact = arm == "non-private"
     sites = federate(people, budget, memo)
     federation = InProcess(sites)
     ratio = noise_ratio_per_site * len(sites)
@@ -297,7 +297,7 @@ def ica_scores(
     list of dict
         For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``,
         ``n_rounds``, ``rounds_to_10_percent`` (of the final NGI) and ``captured``, the
-        share of the true maps' energy in the subspace. Exact arms run once.
+        share of the true maps' energy in the subspace. Without privacy it runs once.
     """
     data = {"n_sites": n_sites, "n_components": n_components, "n_volumes": n_volumes}
     A, people = simulate(n_subjects, seed, cnr=cnr, cube=cube, **data)
@@ -310,7 +310,7 @@ def ica_scores(
             budget = privacy.Budget(epsilon, delta, unit, "replace-one", n_colluding)
             chosen = at({**options, **own}, epsilon)
             scores = exact or _score_ica(A, people, budget, memo, **chosen)
-            if chosen["arm"] in ("non-private",):  # epsilon is nothing to it: run once
+            if chosen["arm"] == "non-private":  # epsilon is nothing to it: run once
                 exact = scores
             row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
             rows.append(row)

@@ -224,7 +224,7 @@ def audit(options: argparse.Namespace) -> int:
 def figure(options: argparse.Namespace) -> None:
     """List the cells of a figure file, or make its tables or its plot from them.
 
-    Cells run with `workflow/rules/figures.smk`, or one by one with `python -m
+    Cells run with `workflow/figures.smk`, or one by one with `python -m
     benchmarks.cells FIGURE CELL`; both need the source checkout.
     """
     chosen = figures.load(options.figure)
@@ -235,8 +235,10 @@ def figure(options: argparse.Namespace) -> None:
             print(cell.name, *(f"{k}={v}" for k, v in cell.axes.items()), state)
         print(figures.progress(chosen))
     elif options.action == "table":
-        for *row, verdict in figures.write_tables(chosen).itertuples(index=False):
-            print("{}: {} {}, mean {:.4g} of {}".format(*row), verdict, sep=": ")
+        for goal in figures.write_tables(chosen).itertuples():
+            reached = f", mean {goal.mean:.4g} of {goal.n_repeats}"
+            what = f"{goal.where}: {goal.score} {goal.goal}"
+            print(f"{what}{reached if goal.n_repeats else ''}: {goal.verdict}")
     else:
         print(*figures.write_plot(chosen), sep="\n")
 

@@ -1,7 +1,7 @@
 """Experiments over grids: one YAML names the cells, a table gathers them, a plot shows.
 
 A cell is one combination of the grid's axes. Whoever runs it (`benchmarks/cells.py` of
-the source checkout, through `workflow/rules/figures.smk`) writes its rows to a file
+the source checkout, through `workflow/figures.smk`) writes its rows to a file
 named after a digest of all its options, so a changed grid or option runs the cells that
 changed and no other. Files of one figure, under `results/figures/<figure>/`:
 
@@ -21,6 +21,7 @@ import difflib
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from capeneuro.config import ConfigError, Label
 if TYPE_CHECKING:  # pandas takes half a second, which every command would pay
     import pandas as pd
 
+# What a summary adds to the settings.
+SUMMARY = ("score", "mean", "min", "max", "n_repeats")
 # Without a date the same cells draw the same bytes.
 METADATA = {".png": {}, ".svg": {"Date": None}}
 
@@ -158,17 +161,19 @@ class Figure(_Model):
             if set(grid) != axes:
                 names = ", ".join(self.grids[0])
                 _fail(f"grids.{i}: must have the axes of the first block: {names}")
+        if taken := axes & set(SUMMARY):
+            _fail(f"grids: the summary has columns of its own called {min(taken)!r}")
         if self.repeat not in axes:
             _fail(f"grids: lacks the axis {self.repeat!r} that `repeat` names")
         for axis, given in self.options.items():
             if axis not in axes:
-                _fail(f"options.{axis}: no axis of the grid{near_name(axis, axes)}")
+                _fail(f"options.{axis}: no axis of the grid{_near(axis, axes)}")
             for value in [v for grid in self.grids for v in grid[axis]]:
                 if value not in given:
-                    _fail(f"options.{axis}: lacks {value!r}{near_name(value, given)}")
+                    _fail(f"options.{axis}: lacks {value!r}{_near(value, given)}")
         for goal in [self.plot.y, *(g.score for g in self.goals if g.score)]:
             if goal not in self.scores:
-                _fail(f"scores: lacks {goal!r}{near_name(goal, self.scores)}")
+                _fail(f"scores: lacks {goal!r}{_near(goal, self.scores)}")
         return self
 
     @property
@@ -177,7 +182,7 @@ class Figure(_Model):
         return Path("results") / "figures" / self.figure
 
 
-def near_name(name: Any, known: Iterable[Any]) -> str:
+def _near(name: Any, known: Iterable[Any]) -> str:
     """A remedy for a misspelled name: the nearest known one, if there is one."""
     near = difflib.get_close_matches(str(name), list(map(str, known)), 1, 0.4)
     return f"; did you mean {near[0]!r}?" if near else ""
@@ -257,7 +262,8 @@ def progress(figure: Figure) -> str:
 def load_all(paths: Iterable[Path | str]) -> dict[str, tuple[str, Figure]]:
     """Read figure files for the workflow, by name, each with its path."""
     found: dict[str, tuple[str, Figure]] = {}
-    for path in map(str, paths):
+    # Relative, or the same file would be another parameter of the workflow's jobs.
+    for path in map(os.path.relpath, paths):
         figure = load(path)
         if figure.figure in found:
             other = found[figure.figure][0]
@@ -281,7 +287,7 @@ def table(figure: Figure) -> "pd.DataFrame":
     if missing:
         raise ConfigError(
             f"{figure.folder / 'cells'}: {len(missing)} of {len(wanted)} cells have "
-            f"not run, first {missing[0].name}; run workflow/rules/figures.smk"
+            f"not run, first {missing[0].name}; run workflow/figures.smk"
         )
     found = pd.DataFrame(
         [{**cell.axes, **row} for cell in wanted for row in read_cell(cell)["rows"]]
@@ -291,7 +297,7 @@ def table(figure: Figure) -> "pd.DataFrame":
     named += [column for goal in figure.goals for column in goal.where]
     for name in filter(None, named):
         if name not in found:
-            near = near_name(name, found) or f"; known: {', '.join(found)}"
+            near = _near(name, found) or f"; known: {', '.join(found)}"
             raise ConfigError(f"{figure.figure}: {name}: no column of the table{near}")
     return found
 
@@ -309,8 +315,8 @@ def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Columns: the settings, ``score``, ``mean``, ``min``, ``max``, ``n``. Settings in
-        which a score was never measured have no row.
+        Columns: the settings, ``score``, ``mean``, ``min``, ``max``, ``n_repeats``.
+        Settings in which a score was never measured have no row.
     """
     settings = [c for c in rows if c not in (*figure.scores, figure.repeat)]
     long = rows.melt(settings, figure.scores, "score").dropna(subset="value")
@@ -318,7 +324,7 @@ def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
         [*settings, "score"], sort=False, dropna=False
     )
     value = by["value"]
-    return value.agg(mean="mean", min="min", max="max", n="count").reset_index()
+    return value.agg(mean="mean", min="min", max="max", n_repeats="count").reset_index()
 
 
 def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
@@ -334,8 +340,8 @@ def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Columns ``where``, ``score``, ``goal``, ``mean``, ``n``, ``verdict`` (met, not
-        met, not measured).
+        Columns ``where``, ``score``, ``goal``, ``mean``, ``n_repeats``, ``verdict``
+        (met, not met, not measured).
     """
     import pandas as pd
 
@@ -348,9 +354,9 @@ def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
         head = [", ".join(f"{c} {v}" for c, v in goal.where.items()), score, goal.rule]
         if found.empty:
             rows.append([*head, None, 0, "not measured"])
-        for mean, n in zip(found["mean"], found["n"], strict=True):
+        for mean, n in zip(found["mean"], found["n_repeats"], strict=True):
             rows.append([*head, mean, n, "met" if goal.is_met(mean) else "not met"])
-    names = ["where", "score", "goal", "mean", "n", "verdict"]
+    names = ["where", "score", "goal", "mean", "n_repeats", "verdict"]
     return pd.DataFrame(rows, columns=names)
 
 
@@ -369,10 +375,26 @@ def write_tables(figure: Figure) -> "pd.DataFrame":
 
 
 def write_plot(figure: Figure) -> list[Path]:
-    """Draw the summary of the finished cells as PNG and SVG; returns the paths."""
+    """Draw the summary of the finished cells as PNG and SVG; returns the paths.
+
+    Raises
+    ------
+    ConfigError
+        If cells are missing, or a line would have several values at one x.
+    """
     from capeneuro import plots
 
     means = summary(figure, table(figure))
+    plot = figure.plot
+    drawn = [c for c in (plot.x, plot.line, plot.columns, plot.rows) if c]
+    shown = means[means["score"] == plot.y]
+    if shown.duplicated(drawn).any():
+        settings = [c for c in shown if c not in (*drawn, *SUMMARY)]
+        many = " or ".join(c for c in settings if shown[c].nunique() > 1)
+        raise ConfigError(
+            f"{figure.figure}: plot: a line has several values at one {plot.x}; give "
+            f"panels to {many} by columns or rows"
+        )
     picture = plots.over_grid(means, figure.plot, figure.goals, figure.title)
     paths = [figure.folder / f"{figure.figure}.{kind}" for kind in ("png", "svg")]
     for path in paths:

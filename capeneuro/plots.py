@@ -1,5 +1,6 @@
 """One function per picture; each takes arrays or files and returns a figure."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,8 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
     down, across = (
         list(means[c].unique()) if c else [None] for c in (plot.rows, plot.columns)
     )
-    size = (1.9 + 4.2 * len(across), 0.5 + 3.2 * len(down))
+    panel_width = 4.2 if len(across) == 1 else 3.2
+    size = (1.9 + panel_width * len(across), 0.5 + 3.2 * len(down))
     figure, axes = plt.subplots(
         len(down), len(across), figsize=size, sharex=True, sharey=True, squeeze=False
     )
@@ -201,9 +203,9 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
             here = all(panel.get(c, v) == v for c, v in goal.where.items())
             if here and plot.x in goal.where and goal.score in (None, plot.y):
                 bound = goal.at_most if goal.at_least is None else goal.at_least
-                style = {"color": ACCENT, "marker": "_", "ms": 16, "mew": 2, "ls": ""}
                 at = goal.where[plot.x]
-                (drawn["goal"],) = axes[i, j].plot(at, bound, zorder=3, **style)
+                style = {"ls": "", "ms": 16, "mew": 2, "zorder": 4}
+                (drawn["goal"],) = axes[i, j].plot(at, bound, "_", c=ACCENT, **style)
     for axis in axes.flat:
         _scales(axis, plot, sorted(means[plot.x].unique()))
     for axis in axes[-1]:
@@ -211,7 +213,7 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
     for axis in axes[:, 0]:
         axis.set_ylabel(plot.labels.get(plot.y, plot.y))
     figure.legend(drawn.values(), drawn.keys(), loc="outside right center")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(textwrap.fill(title, int(11 * size[0])), fontsize=10)
     return figure
 
 
@@ -229,6 +231,7 @@ def _line(axis: Axes, values: Any, x: str, k: int, is_reference: bool) -> Any:
     at, low, high = values[x], values["min"], values["max"]
     axis.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
     axis.vlines(at, low, high, color=color, alpha=0.5, lw=1)
+    style["zorder"] = 3 - 0.01 * k  # the first line lies on top
     return axis.plot(at, values["mean"], color=color, ms=4, lw=1.5, **style)[0]
 
 

@@ -1,6 +1,5 @@
-# Experiments over grids, cell by cell; needs the source checkout, from its folder:
-#   snakemake -s workflow/rules/figures.smk --cores 2 --configfile config/figures/smoke.yaml
-# Without --configfile all of config/figures/. A dry run (-n) prints the cells to run.
+# One YAML is one figure: cells -> tables -> plot. A cell's file is named after a digest
+# of its options, so finished cells stay and a changed option is another cell.
 import sys
 from pathlib import Path
 
@@ -17,6 +16,9 @@ try:
 except Exception as error:
     raise WorkflowError(str(error))
 
+if workflow.config_settings.config:
+    raise WorkflowError("a figure is one file; write overrides into it, not --config")
+
 CELLS = {name: figures.cells(figure) for name, (_, figure) in FIGURES.items()}
 for _, figure in FIGURES.values():
     print(figures.progress(figure), file=sys.stderr)
@@ -27,20 +29,7 @@ wildcard_constraints:
     cell="[0-9a-f]{16}",
 
 
-localrules:
-    figures_done,
-    figure_table,
-    figure_plot,
-
-
-rule figures_done:
-    default_target: True
-    input:
-        expand("results/figures/{figure}/{figure}.png", figure=FIGURES),
-        expand("results/figures/{figure}/goals.tsv", figure=FIGURES),
-
-
-# Its name is a digest of its options, so a changed option is another cell.
+# Simulated data only; its privacy noise is fresh in each run.
 rule figure_cell:
     output:
         "results/figures/{figure}/cells/{cell}.json",
