@@ -21,6 +21,7 @@ import difflib
 import hashlib
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,20 +47,20 @@ def _fail(rule: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Refuse what YAML reads as text though it was meant as a number."""
+    """Refuse what YAML reads as text though it was meant as a number, and infinity."""
     if isinstance(value, dict):
         return {key: _plain(v) for key, v in value.items()}
     if isinstance(value, list):
         return [_plain(v) for v in value]
     if isinstance(value, str):
         try:
-            number = float(value)
+            float(value)
         except ValueError:
             return value
-        _fail(f"{value!r} is text in YAML; write it as {number:.6f}".rstrip("0"))
-    if value is None or isinstance(value, (bool, int, float)):
+        _fail(f"{value!r} is text in YAML; write numbers as 1.0e-5, without quotes")
+    if value is None or (isinstance(value, (int, float)) and math.isfinite(value)):
         return value
-    return _fail(f"must hold numbers, words and lists, got a {type(value).__name__}")
+    return _fail(f"must hold finite numbers, words and lists, got {value}")
 
 
 Options = Annotated[dict[str, Any], AfterValidator(_plain)]
