@@ -1,6 +1,6 @@
 """The papers' study in memory: S = 4, M = 1024, 250 volumes, 30 x 30, R = 20.
 
-Run ``python benchmarks/papers_scale.py`` from the repository. Prints the time of each
+Run ``python -m benchmarks.papers_scale`` from the repository. Prints the time of each
 step, the scores with and without privacy, the peak memory, and the time of one ICA
 round against its three matrix products, measured in the same run.
 """
@@ -14,15 +14,13 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.cells import federate, simulate
 from capeneuro import cape, ica, metrics, privacy
 from capeneuro.federation import InProcess
-from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import principal_subspace
 from capeneuro.queries import QUERIES
-from capeneuro.rules import Limits
 from capeneuro.site import Site
-from sim.fmri import matrix_study
 
 NORM_BOUND = 8.0
 
@@ -36,7 +34,8 @@ def main() -> None:
     parser.add_argument("--clip", type=float, default=6.0)
     options = parser.parse_args()
     start = time.perf_counter()
-    A, sites = simulate(options.subjects, n_sites=4)
+    A, people = simulate(options.subjects, seed=0)
+    sites = federate(people, privacy.Budget(100.0, 1e-5, "sample", "replace-one", 0))
     print(f"simulate {time.perf_counter() - start:.1f} s")
     with threadpool_limits(1):
         federation = InProcess(sites, n_workers=2)
@@ -45,22 +44,6 @@ def main() -> None:
         round_against_products(sites["site-1"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory {peak:.2f} GiB")
-
-
-def simulate(n_subjects: int, n_sites: int) -> tuple[np.ndarray, dict[str, Site]]:
-    """Make sites in memory from the papers' model, with mild noise."""
-    A, subjects = matrix_study(n_subjects, np.random.default_rng(0), cnr=3.0)
-    ceiling = privacy.Budget(100.0, 1e-5, "sample", "replace-one", 0)
-    sites = {}
-    for s in range(n_sites):
-        share = n_subjects // n_sites
-        people = {f"sub-{s}-{i}": next(subjects) for i in range(share)}
-        n_samples = {name: X.shape[1] for name, X in people.items()}
-        name = f"site-{s + 1}"
-        sites[name] = Site(
-            name, people, n_samples, Ledger(None, ceiling), Limits("simulated")
-        )
-    return A, sites
 
 
 def study(

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from capeneuro import (
     __version__,
     config,
+    figures,
     files,
     forecast,
     kit,
@@ -220,6 +221,28 @@ def audit(options: argparse.Namespace) -> int:
     return 0 if right else 1
 
 
+def figure(options: argparse.Namespace) -> None:
+    """List the cells of a figure file, or make its tables or its plot from them.
+
+    Cells run with `workflow/figures.smk`, or one by one with `python -m
+    benchmarks.cells FIGURE CELL`; both need the source checkout.
+    """
+    chosen = figures.load(options.figure)
+    if options.action == "cells":
+        for cell in figures.cells(chosen):
+            done = cell.path.exists()
+            state = f"{figures.read_cell(cell)['seconds']} s" if done else "to run"
+            print(cell.name, *(f"{k}={v}" for k, v in cell.axes.items()), state)
+        print(figures.progress(chosen))
+    elif options.action == "table":
+        for goal in figures.write_tables(chosen).itertuples():
+            reached = f", mean {goal.mean:.4g} of {goal.n_repeats}"
+            what = f"{goal.where}: {goal.score} {goal.goal}"
+            print(f"{what}{reached if goal.n_repeats else ''}: {goal.verdict}")
+    else:
+        print(*figures.write_plot(chosen), sep="\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
     top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
@@ -285,6 +308,9 @@ def parser() -> argparse.ArgumentParser:
         default=2000,
         help="transcripts per world; 10000 show 0.8 mu",
     )
+    command = add(figure, "plot config/figures/smoke.yaml")
+    command.add_argument("action", choices=["cells", "table", "plot"])
+    command.add_argument("figure", help="figure file")
     command = add(federation, "check kits/site-1 --site-file config/sites/site-1.yaml")
     actions = command.add_subparsers(required=True, metavar="ACTION")
     action = actions.add_parser("init", help="prepare a federation")

@@ -19,6 +19,7 @@ from capeneuro.consortium import Sites, is_complete, load_sites, names
 from capeneuro.io import find_runs
 
 __all__ = [
+    "find_commands",
     "images",
     "load_study",
     "made_data",
@@ -39,10 +40,7 @@ def load_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Config, Si
         If there is more than one file, or keys were overridden on the command line: a
         study is one file, and the steps read that file.
     """
-    # `.venv/bin/snakemake` without activation must find the `capeneuro` beside it.
-    here = str(Path(sys.executable).parent)
-    if here not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
+    find_commands()
     path = os.path.relpath(files[-1])
     study = load(path)
     if len(files) > 1 or yaml.safe_load(Path(path).read_text()) != given:
@@ -51,6 +49,13 @@ def load_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Config, Si
             "or a second --configfile"
         )
     return path, study, load_sites(study)
+
+
+def find_commands() -> None:
+    """Let `.venv/bin/snakemake`, without activation, find the `capeneuro` beside it."""
+    here = str(Path(sys.executable).parent)
+    if here not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
 def makes_data(study: Config, sites: Sites) -> bool:

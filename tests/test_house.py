@@ -13,7 +13,7 @@ FLOORS = [
     {"cli", "__main__"},
     {"parties"},
     {"flare", "flare_site", "daemon", "forecast"},
-    {"steps", "workflow", "scaffold"},
+    {"steps", "workflow", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica"},
     {"ica", "audit"},
     {"pca"},

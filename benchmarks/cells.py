@@ -1,0 +1,358 @@
+"""What the cells of `config/figures/` run: one function per experiment.
+
+``python -m benchmarks.cells config/figures/smoke.yaml CELL`` from the repository runs
+one cell and keeps its rows; `workflow/figures.smk` runs all. A function takes the
+options of a figure file by name and returns rows of scores. Data are simulated from the
+cell's seed; the noise of privacy is drawn afresh, as users draw it, so a cell that runs
+twice gives two draws.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from capeneuro import basis, cape, figures, ica, metrics, privacy
+from capeneuro.config import ConfigError
+from capeneuro.federation import InProcess, Message
+from capeneuro.ledger import Ledger
+from capeneuro.mechanism import Mechanism
+from capeneuro.pca import principal_subspace
+from capeneuro.queries import Query
+from capeneuro.rules import Limits
+from capeneuro.site import Site
+from sim.fmri import matrix_study
+from sim.sources import DEFAULT_20, maps_2d
+
+N_SIDE = 30
+People = dict[str, dict[str, np.ndarray]]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one cell of a figure file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("figure", help="figure file")
+    parser.add_argument("cell", help="its name; `capeneuro figure cells` lists them")
+    options = parser.parse_args(argv)
+    try:
+        run(options.figure, options.cell)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(path: str, name: str) -> None:
+    """Run the cell of that name and write its file."""
+    figure = figures.load(path)
+    cell = {c.name: c for c in figures.cells(figure)}.get(name)
+    if cell is None:
+        raise ConfigError(
+            f"{path}: no cell {name!r}; see capeneuro figure cells {path}"
+        )
+    if figure.experiment not in EXPERIMENTS:
+        known = ", ".join(EXPERIMENTS)
+        raise ConfigError(
+            f"{path}: experiment: must be of {known}, got {figure.experiment!r}"
+        )
+    start = time.perf_counter()
+    try:
+        with threadpool_limits(1):
+            rows = EXPERIMENTS[figure.experiment](**cell.options)
+    except TypeError as error:
+        # An option that the experiment does not know, or lacks.
+        if "keyword" not in str(error):
+            raise
+        raise ConfigError(f"{path}: cell {name}: {error}") from None
+    figures.write_cell(cell, rows, time.perf_counter() - start)
+
+
+def simulate(
+    n_subjects: int,
+    seed: int,
+    *,
+    n_sites: int = 4,
+    n_components: int = 20,
+    n_volumes: int = 250,
+    cnr: float = 3.0,
+    cube: int = 1,
+) -> tuple[np.ndarray, People]:
+    """Make the papers' study in memory: R maps on a 30 x 30 image, people at sites.
+
+    Parameters
+    ----------
+    n_subjects, n_sites
+        People M in all, shared out as evenly as possible, and sites S.
+    seed
+        Fixes the data.
+    n_components, n_volumes
+        Sources R (the first of the default 20) and time points of each person.
+    cnr
+        Contrast-to-noise ratio; 3 is mild noise.
+    cube
+        Features are means over cubes of so many pixels a side, inside the head: 1 gives
+        648 features, 3 gives 88. The mask is public.
+
+    Returns
+    -------
+    A : numpy.ndarray
+        True maps over features, shape (n_features, R).
+    people : dict
+        By site and person, arrays (n_features, n_volumes), float32.
+    """
+    indices = DEFAULT_20[:n_components]
+    _, mask = maps_2d(indices, N_SIDE)
+    analysis = basis.grid(mask, cube).analysis
+    maps, subjects = matrix_study(
+        n_subjects,
+        np.random.default_rng(seed),
+        indices=indices,
+        n_side=N_SIDE,
+        n_volumes=n_volumes,
+        cnr=cnr,
+    )
+    people: People = {f"site-{s + 1}": {} for s in range(n_sites)}
+    for i, X in enumerate(subjects):
+        people[f"site-{i * n_sites // n_subjects + 1}"][f"sub-{i}"] = (
+            analysis @ X[mask.ravel()]
+        )
+    return (analysis @ maps[mask.ravel()]).astype(np.float64), people
+
+
+class RememberingSite(Site):
+    """A site that computes a statistic of its features once for all runs on its data.
+
+    Exact statistics are what takes time; every run adds noise of its own. It also notes
+    the weights of each round, which the aggregator knows.
+    """
+
+    def __init__(self, *arguments: Any, memo: dict[Any, np.ndarray]) -> None:
+        super().__init__(*arguments)
+        self.weights: list[np.ndarray] = []
+        self._memo = memo
+
+    def _mean(self, query: Query, message: Message) -> np.ndarray:
+        parameters = message["parameters"]
+        if query.stage != "features":
+            if "W" in parameters:
+                self.weights.append(parameters["W"])
+            return super()._mean(query, message)
+        key = (self.name, query.name, message["unit"], *sorted(parameters.items()))
+        if key not in self._memo:
+            self._memo[key] = super()._mean(query, message)
+        return self._memo[key]
+
+
+def federate(
+    people: People, ceiling: privacy.Budget, memo: dict[Any, np.ndarray] | None = None
+) -> dict[str, RememberingSite]:
+    """Make sites that refuse to spend more than ``ceiling``, ledgers in memory."""
+    memo = {} if memo is None else memo
+    sites = {}
+    for name, own in people.items():
+        lengths = {person: X.shape[1] for person, X in own.items()}
+        about = (name, own, lengths, Ledger(None, ceiling), Limits("simulated"))
+        sites[name] = RememberingSite(*about, memo=memo)
+    return sites
+
+
+def at(options: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
+    """Look options up that differ by epsilon, such as ``clip: {0.1: 1.5, 1: 3}``."""
+    found = {}
+    for name, value in options.items():
+        by_epsilon = isinstance(value, dict) and not any(map(_is_word, value))
+        if by_epsilon and epsilon not in value:
+            known = ", ".join(map(str, value))
+            raise ConfigError(f"{name}: lacks epsilon {epsilon:g}, has {known}")
+        found[name] = value[epsilon] if by_epsilon else value
+    return found
+
+
+def _is_word(key: Any) -> bool:
+    return isinstance(key, str)
+
+
+def run_ica(
+    people: People,
+    budget: privacy.Budget,
+    arm: str,
+    *,
+    n_components: int,
+    norm_bound: float,
+    memo: dict[Any, np.ndarray] | None = None,
+    pca_share: float = 0.5,
+    pca_clip: float = 1.0,
+    noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
+    n_rounds: int = 20,
+    clip: float = 2.5,
+    schedule: Mapping[str, float] | None = None,
+    **solver: Any,
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run PCA and ICA in one arm, as a study does.
+
+    Parameters
+    ----------
+    people, n_components, norm_bound
+        Data, R, and the constant that samples are divided by.
+    budget
+        The promise, which is each site's ceiling too: what is not paid for is refused.
+    arm
+        One of :data:`capeneuro.rules.Arm`; non-private does not clip.
+    memo
+        Statistics that were computed before on these data.
+    pca_share, pca_clip
+        Share of mu^2 for PCA, and its clip.
+    noise_ratio_per_site
+        See :class:`capeneuro.config.PcaOptions`.
+    n_rounds, clip, schedule, **solver
+        Options of :func:`capeneuro.ica.infomax`.
+
+    Returns
+    -------
+    result : Unmixing
+        As returned.
+    V : numpy.ndarray
+        Basis of the subspace, shape (n_features, R).
+    weights : list of numpy.ndarray
+        W of each round, and the final one, on whitened data.
+    """
+    exact = arm == "non-private"
+    sites = federate(people, budget, memo)
+    federation = InProcess(sites)
+    ratio = noise_ratio_per_site * len(sites)
+    mu_round = budget.mu * np.sqrt((1 - pca_share) / n_rounds)
+    mechanism = Mechanism(
+        "figure", arm, 1 / (budget.mu * np.sqrt(pca_share)), budget, ratio
+    )
+    subspace = principal_subspace(
+        federation, mechanism, n_components, norm_bound, np.inf if exact else pca_clip
+    )
+    result = ica.infomax(
+        federation,
+        Mechanism("figure", arm, 1 / mu_round, budget, ratio),
+        subspace,
+        n_rounds=n_rounds,
+        clip=np.inf if exact else clip,
+        schedule=ica.Schedule(**schedule) if schedule else None,
+        **solver,
+    )
+    weights = next(iter(sites.values())).weights
+    return result, subspace.eigenvectors, [*weights, result.W]
+
+
+def rounds_to_final(path: list[float], within: float = 0.1) -> int:
+    """Rounds after which a score stays within a share of its final value.
+
+    Parameters
+    ----------
+    path
+        The score before the first round, after it, ... and at the end.
+    within
+        Share of the final value.
+    """
+    away = [i for i, value in enumerate(path) if value > (1 + within) * path[-1]]
+    return away[-1] + 1 if away else 0
+
+
+def ica_scores(
+    *,
+    n_subjects: int,
+    unit: privacy.Unit,
+    seed: int,
+    methods: Mapping[str, Mapping[str, Any]],
+    epsilons: list[float],
+    delta: float = 1e-5,
+    n_colluding: int = 1,
+    n_sites: int = 4,
+    n_components: int = 20,
+    n_volumes: int = 250,
+    cnr: float = 3.0,
+    cube: int = 1,
+    group: str = "",
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Separate the papers' study by each method at each epsilon, everything charged.
+
+    Parameters
+    ----------
+    n_subjects, seed, n_sites, n_components, n_volumes, cnr, cube
+        The data, see :func:`simulate`.
+    unit, epsilons, delta, n_colluding
+        The promises; neighbors differ by one unit replaced.
+    methods
+        Options of each method, by its name in the figure; they override ``options``.
+        Methods of one cell share its data, which take longest to make.
+    group
+        What the figure file calls these methods together.
+    **options
+        Of :func:`run_ica`; a mapping from epsilon to value is looked up.
+
+    Returns
+    -------
+    list of dict
+        For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``,
+        ``n_rounds``, ``rounds_to_10_percent`` (of the final NGI) and ``captured``, the
+        share of the true maps' energy in the subspace. Without privacy it runs once.
+    """
+    data = {"n_sites": n_sites, "n_components": n_components, "n_volumes": n_volumes}
+    A, people = simulate(n_subjects, seed, cnr=cnr, cube=cube, **data)
+    chance = round(metrics.chance_gain_index(n_components), 4)
+    memo: dict[Any, np.ndarray] = {}
+    rows: list[dict[str, Any]] = []
+    for method, own in methods.items():
+        exact: dict[str, Any] | None = None
+        for epsilon in epsilons:
+            budget = privacy.Budget(epsilon, delta, unit, "replace-one", n_colluding)
+            chosen = at({**options, **own}, epsilon)
+            scores = exact or _score_ica(A, people, budget, memo, **chosen)
+            if chosen["arm"] == "non-private":  # epsilon is nothing to it: run once
+                exact = scores
+            row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
+            rows.append(row)
+    return rows
+
+
+def _score_ica(
+    A: np.ndarray,
+    people: People,
+    budget: privacy.Budget,
+    memo: dict[Any, np.ndarray],
+    *,
+    arm: str,
+    norm_bound: float,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run one method at one epsilon and compare with the true maps A."""
+    result, V, weights = run_ica(
+        people,
+        budget,
+        arm,
+        n_components=A.shape[1],
+        norm_bound=norm_bound,
+        memo=memo,
+        **options,
+    )
+    whitening = np.linalg.solve(result.W, result.unmixing) / norm_bound
+    path = [
+        metrics.normalized_gain_index(metrics.gain(W @ whitening, W, A))
+        for W in weights
+    ]
+    truth = A @ A.T
+    return {
+        "ngi": path[-1],
+        "n_rounds": result.n_rounds,
+        "rounds_to_10_percent": rounds_to_final(path),
+        "captured": metrics.captured_energy(V, truth) / np.trace(truth),
+    }
+
+
+EXPERIMENTS = {"ica": ica_scores}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
