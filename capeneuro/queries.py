@@ -32,7 +32,9 @@ from capeneuro import linalg
 from capeneuro.privacy import Relation, Unit
 
 # Data are float32: norms and the sums within a block carry rounding errors. Clipping to
-# a bound smaller by this factor keeps the bound true; it costs 0.1% of noise.
+# a bound smaller by this factor keeps the bound true; it costs 0.1% of noise. The terms
+# psi z' that linalg.outer_sum adds have norms of at most 2.5 clips, so their rounding
+# moves neighbors apart by at most 2.5 * 2^-12 clips.
 CLIP_SAFETY = 1 - 2.0**-10
 # No norm is taken to be smaller: the largest clip over it must not overflow float32.
 TINY = np.float32(1e-26)
@@ -50,8 +52,6 @@ SCALE = np.pi / np.sqrt(3.0)
 BLOCK = 8192
 # Columns of one second moment in float32.
 GRAM_BLOCK = 4096
-# Columns that are summed in float32 before float64 takes over.
-CHUNK = 128
 
 
 @dataclass(frozen=True)
@@ -168,12 +168,6 @@ def bounded(X: np.ndarray, norm_bound: float, clip: float) -> np.ndarray:
     return X
 
 
-def _segments(starts: np.ndarray, n: int) -> list[tuple[int, int]]:
-    """First and last-plus-one column of each subject of a block."""
-    ends = np.append(starts[1:], n)
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
-
-
 # --- second moment [thesis, Alg. 4.1] ------------------------------------------------
 
 
@@ -191,7 +185,7 @@ def _second_moment(
     if unit == "sample":
         return linalg.pack_symmetric(_gram(X))
     total = np.zeros((X.shape[0],) * 2)
-    for a, b in _segments(starts, X.shape[1]):
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
         C = _gram(X[:, a:b]) / (b - a)
         total += C * clip_factors(np.linalg.norm(C), clip)
     return linalg.pack_symmetric(total)
@@ -213,24 +207,21 @@ def _gram(X: np.ndarray) -> np.ndarray:
 # --- infomax [thesis, Alg. 6.1] ------------------------------------------------------
 
 
-def _blocks(
-    starts: np.ndarray, n: int, unit: Unit, R: int
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """First and last-plus-one column of each block, and the subjects' cuts in it.
+def _blocks(starts: np.ndarray, n: int, unit: Unit, R: int) -> list[np.ndarray]:
+    """Cuts of each block: its first column, those of its other subjects, and its end.
 
     Samples: :data:`BLOCK` columns. Subjects: as many whole ones as fit, so a longer one
     is a block alone, and so few that their R x R means are not larger than a block.
     """
     if unit == "sample":
-        for first in range(0, n, BLOCK):
-            yield first, min(first + BLOCK, n), np.array([])
-        return
-    cuts, i = np.append(starts, n), 0
+        return [np.array([a, min(a + BLOCK, n)]) for a in range(0, n, BLOCK)]
+    blocks, cuts, i = [], np.append(starts, n), 0
     while i < len(starts):
         fits = int(np.searchsorted(cuts, cuts[i] + BLOCK, side="right")) - 1
-        j = max(i + 1, min(fits, i + max(BLOCK // R, 1)))
-        yield int(cuts[i]), int(cuts[j]), cuts[i : j + 1] - cuts[i]
+        j = max(i + 1, min(fits, i + BLOCK // R))
+        blocks.append(cuts[i : j + 1])
         i = j
+    return blocks
 
 
 def _scored(
@@ -242,52 +233,37 @@ def _scored(
     columns: np.ndarray | None = None,
     dtype: str = "f4",
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Sources ``z = W x + b``, scores ``psi = tanh(z / 2)`` and cuts of each block.
+    """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
 
     The arrays are buffers of the call: the next block overwrites them. ``columns``
-    picks and orders samples.
+    picks samples.
     """
     R, n = len(W), X.shape[1] if columns is None else len(columns)
-    blocks = list(_blocks(starts, n, unit, R))
-    widest = max((last - first for first, last, _ in blocks), default=0)
+    blocks = _blocks(starts, n, unit, R)
+    widest = max((cuts[-1] - cuts[0] for cuts in blocks), default=0)
     buffers = np.empty((2, R, widest), dtype)
-    W, b = W.astype(dtype), np.reshape(b, (-1, 1)).astype(dtype)
-    for first, last, cuts in blocks:
-        part = slice(first, last) if columns is None else columns[first:last]
-        Z, psi = buffers[:, :, : last - first]
-        np.matmul(W, X[:, part], out=Z)
+    W, b = (W / 2).astype(dtype), np.reshape(b, (-1, 1)).astype(dtype) / 2
+    for cuts in blocks:
+        part = slice(cuts[0], cuts[-1])
+        H, psi = buffers[:, :, : cuts[-1] - cuts[0]]
+        np.matmul(W, X[:, part if columns is None else columns[part]], out=H)
         if b.any():
-            Z += b
-        np.multiply(Z, 0.5, out=psi)
-        np.tanh(psi, out=psi)
-        yield Z, psi, cuts
+            H += b
+        np.tanh(H, out=psi)
+        yield H, psi, cuts - cuts[0]
 
 
 def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.einsum("rn,rn->n", A, B)
 
 
-def _outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B' in float64, from float32 products of short chunks.
-
-    Privacy: one sample changes the rounding of its own chunk only. There the k-th sum
-    of terms of norm c is wrong by at most k c 2^-24: c 2^-12 over all of a chunk, so
-    two neighbors differ by c 2^-11 more, half of what CLIP_SAFETY leaves.
-    """
-    whole = A.shape[1] - A.shape[1] % CHUNK
-
-    def chunks(M: np.ndarray) -> np.ndarray:
-        return M[:, :whole].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
-
-    products = chunks(A) @ chunks(B).transpose(0, 2, 1)
-    return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T
-
-
 def _subject_means(A: np.ndarray, B: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Mean of a b' over each subject of a block, shape (n_subjects, len(A), len(B))."""
-    return np.stack(
-        [_outer_sum(A[:, a:b], B[:, a:b]) / (b - a) for a, b in pairwise(cuts.tolist())]
-    )
+    """Mean of a b' over each subject of a block, (n_subjects, len(A), len(B)).
+
+    In float32: a subject is clipped afterwards, so no rounding outgrows its clip.
+    """
+    sums = [A[:, a:b] @ B[:, a:b].T for a, b in pairwise(cuts.tolist())]
+    return np.stack(sums) / np.diff(cuts)[:, None, None]
 
 
 def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
@@ -299,20 +275,16 @@ def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
 def _mini_block(
     starts: np.ndarray, n: int, unit: Unit, block: int, n_blocks: int, epoch: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and starts of the units of one mini-block.
+    """Columns of the units of one mini-block, and where its subjects start.
 
     Privacy: units, samples or whole subjects, are dealt by their public number alone,
     so one unit is in one mini-block of an epoch whatever the data are.
     """
-    n_units = n if unit == "sample" else len(starts)
-    dealt = np.random.default_rng(epoch).permutation(n_units)
-    units = dealt[block * n_units // n_blocks : (block + 1) * n_units // n_blocks]
-    if unit == "sample":
-        return units, starts
-    lengths = np.diff(np.append(starts, n))[units]
-    ends = np.cumsum(lengths)
-    shifts = np.repeat(starts[units] - (ends - lengths), lengths)
-    return shifts + np.arange(len(shifts)), ends - lengths
+    lengths = np.diff(np.append(starts, n)) if unit == "subject" else np.ones(n, int)
+    dealt = np.random.default_rng(epoch).permutation(len(lengths))
+    chosen = dealt * n_blocks // len(lengths) == block
+    columns = np.flatnonzero(np.repeat(chosen, lengths))
+    return columns, np.cumsum(lengths[chosen]) - lengths[chosen]
 
 
 def _infomax_gradient(
@@ -345,41 +317,39 @@ def _infomax_gradient(
     right = W if as_printed else np.eye(R)
     # A W that cancels would multiply the rounding of psi z'.
     dtype = "f8" if as_printed else "f4"
-    total, bias = np.zeros((R, R)), np.zeros((R, 1))
-    for Z, psi, cuts in _scored(X, starts, unit, W, b, columns, dtype):
-        ones = np.ones((1, Z.shape[1]), dtype)
+    total = np.zeros((R, R + 1))
+    for H, psi, cuts in _scored(X, starts, unit, W, b, columns, dtype):
+        ones = np.ones((1, H.shape[1]), dtype)
         if unit == "sample":
-            c = clip_factors(_gradient_norms(Z, psi, W if as_printed else None), clip)
+            c = clip_factors(_gradient_norms(H, psi, W if as_printed else None), clip)
             psi *= c
-            G = c.sum(dtype=np.float64) * np.eye(R) - _outer_sum(psi, Z)
-            total += G @ right
-            bias -= _outer_sum(psi, ones)
+            G = c.sum(dtype=np.float64) * np.eye(R) - 2 * linalg.outer_sum(psi, H)
+            total += np.hstack([G @ right, -linalg.outer_sum(psi, ones)])
         else:
-            G = (np.eye(R) - _subject_means(psi, Z, cuts)) @ right
-            both = np.concatenate([G, -_subject_means(psi, ones, cuts)], axis=2)
-            both = _clipped_sum(both, clip)
-            total += both[:, :R]
-            bias += both[:, R:]
-    return n_blocks * np.concatenate([total.ravel(), bias.ravel()])
+            G = (np.eye(R) - 2 * _subject_means(psi, H, cuts)) @ right
+            h = -_subject_means(psi, ones, cuts)
+            total += _clipped_sum(np.concatenate([G, h], axis=2), clip)
+    return n_blocks * np.concatenate([total[:, :R].ravel(), total[:, R]])
 
 
-def _gradient_norms(Z: np.ndarray, psi: np.ndarray, M: np.ndarray | None) -> np.ndarray:
-    """Norms of ``((I - psi z') M, -psi)`` of each sample; without M it is I.
+def _gradient_norms(H: np.ndarray, psi: np.ndarray, M: np.ndarray | None) -> np.ndarray:
+    """Norms of ``((I - 2 psi h') M, -psi)`` of each sample; without M it is I.
 
-    ``|M|^2 - 2 psi' M M' z + |psi|^2 |M'z|^2 + |psi|^2``. The terms may cancel: what
+    ``|M|^2 - 4 psi' M M' h + 4 |psi|^2 |M'h|^2 + |psi|^2``. The terms may cancel: what
     rounding can at most have taken is added.
     """
-    V = U = Z
-    constant, stretch = len(Z), 1.0
+    V = U = H
+    constant, stretch = len(H), 1.0
     if M is not None:
-        V = M.T @ Z
+        V = M.T @ H
         U = M @ V
         constant, stretch = (M**2).sum(), np.linalg.norm(M, 2) ** 2
-    pp, zz = _column_dots(psi, psi), _column_dots(Z, Z)
-    product = pp * (zz if M is None else _column_dots(V, V))
-    square = constant - 2 * _column_dots(psi, U) + product + pp
-    rounding = 8 * len(Z) * float(np.finfo(Z.dtype).eps)
-    return np.sqrt(np.maximum(square, 0) + rounding * (constant + stretch * pp * zz))
+    pp, hh = _column_dots(psi, psi), _column_dots(H, H)
+    product = 4 * pp * (hh if M is None else _column_dots(V, V))
+    square = constant - 4 * _column_dots(psi, U) + product + pp
+    rounding = 8 * len(H) * float(np.finfo(H.dtype).eps)
+    terms = constant + 4 * stretch * pp * hh
+    return np.sqrt(np.maximum(square, 0) + rounding * terms)
 
 
 def _infomax_skew(
@@ -399,20 +369,20 @@ def _infomax_skew(
     multiply psi: the extended rule for sub-Gaussian sources [Lee 1999].
     """
     total = np.zeros(W.shape)
-    for Z, psi, cuts in _scored(X, starts, unit, W):
+    for H, psi, cuts in _scored(X, starts, unit, W):
         if signs is not None:
             psi *= signs.astype("f4")[:, None]
         if unit == "sample":
-            # K stays the same when z loses its part along psi, and then nothing
-            # cancels: |K|_F = |psi| |z| / sqrt(2), and sums are as small as K.
+            # K stays the same when h loses its part along psi, and then nothing
+            # cancels: |K|_F = sqrt(2) |psi| |h|, and sums are as small as K.
             pp = _column_dots(psi, psi)
-            Z -= psi * (_column_dots(psi, Z) / np.maximum(pp, TINY))
-            psi *= clip_factors(np.sqrt(pp * _column_dots(Z, Z) / 2), clip)
-            P = _outer_sum(psi, Z)
-            total += (P - P.T) / 2
+            H -= psi * (_column_dots(psi, H) / np.maximum(pp, TINY))
+            psi *= clip_factors(np.sqrt(2 * pp * _column_dots(H, H)), clip)
+            P = linalg.outer_sum(psi, H)
+            total += P - P.T
         else:
-            P = _subject_means(psi, Z, cuts)
-            total += _clipped_sum((P - P.transpose(0, 2, 1)) / 2, clip)
+            P = _subject_means(psi, H, cuts)
+            total += _clipped_sum(P - P.transpose(0, 2, 1), clip)
     return linalg.pack_skew(total)
 
 
@@ -426,13 +396,12 @@ def _infomax_curvature(
     [Lee 1999]; ``psi' = (1 - psi^2) / 2``.
     """
     total = np.zeros(len(W))
-    for Z, psi, cuts in _scored(X, starts, unit, W):
-        Z *= psi
-        q = np.float32(SCALE**2 / 2) * (1 - psi**2) - Z
+    for H, psi, cuts in _scored(X, starts, unit, W):
+        q = np.float32(SCALE**2 / 2) * (1 - psi**2) - 2 * psi * H
         c = np.ones((1, q.shape[1]), "f4")
         if unit == "sample":
             c[0] = clip_factors(np.sqrt(_column_dots(q, q)), clip)
-            total += _outer_sum(q, c)[:, 0]
+            total += linalg.outer_sum(q, c)[:, 0]
         else:
             total += _clipped_sum(_subject_means(q, c, cuts), clip)[:, 0]
     return total
