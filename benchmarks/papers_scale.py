@@ -1,15 +1,13 @@
 """The papers' study in memory: S = 4, M = 1024, 250 volumes, 30 x 30, R = 20.
 
 Run ``python benchmarks/papers_scale.py`` from the repository. Prints the time of each
-step, the scores with and without privacy, the peak memory, and the time of one ICA
-round against its three matrix products, measured in the same run.
+step, the scores with and without privacy, and the peak memory. What one ICA round
+takes, and how other solvers compare, is in ``ica_speed.py``.
 """
 
 import argparse
 import resource
-import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -19,7 +17,6 @@ from capeneuro.federation import InProcess
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import principal_subspace
-from capeneuro.queries import QUERIES
 from capeneuro.rules import Limits
 from capeneuro.site import Site
 from sim.fmri import matrix_study
@@ -42,7 +39,6 @@ def main() -> None:
         federation = InProcess(sites, n_workers=2)
         for arm in ("non-private", "cape"):
             study(federation, arm, A, options)
-        round_against_products(sites["site-1"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak memory {peak:.2f} GiB")
 
@@ -93,42 +89,6 @@ def study(
         + f", PCA {middle - start:.1f} s, ICA {end - middle:.1f} s in "
         f"{result.n_rounds} rounds"
     )
-
-
-def round_against_products(site: Site) -> None:
-    """Time one clipped round on a site's data and its matrix products alone."""
-    X, starts = next(site._data("components"))
-    R = len(X)
-    W = ica.SCALE * np.eye(R)
-    W32 = W.astype("f4")
-    query = QUERIES["infomax_skew"]
-
-    def products() -> None:
-        Z = W32 @ X  # the two of the round, and one of the same size
-        Z @ Z.T
-        W32 @ Z
-
-    def one_round() -> None:
-        query.total(X, starts, "sample", W=W, clip=6.0)
-
-    t_round, t_products = alternate(one_round, products)
-    print(
-        f"one round on {X.shape[1]} samples {1e3 * t_round:.1f} ms, three products "
-        f"{1e3 * t_products:.1f} ms, ratio {t_round / t_products:.2f}"
-    )
-
-
-def alternate(
-    a: Callable[[], None], b: Callable[[], None], n: int = 15
-) -> tuple[float, float]:
-    """Median times of two functions, run in turn."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(n):
-        for function, found in zip((a, b), times, strict=True):
-            start = time.perf_counter()
-            function()
-            found.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
 
 
 if __name__ == "__main__":
