@@ -2,10 +2,13 @@
 
 Run ``python benchmarks/ica_speed.py`` from the repository, with the packages of
 ``benchmarks/requirements.txt``. Papers' scale: S = 4, M = 1024, N = 256,000, R = 20,
-mild noise, whitened by capePCA at half of the budget. Each solver goes to its own end,
-ours with two workers of one BLAS thread, the others with two BLAS threads. Then one
-clipped round against its three matrix products and against literal clipping, and how
-its time grows with N and R: processor time of one thread, medians of runs in turn.
+mild noise, whitened by capePCA at half of the budget, and again without privacy: the
+norm bound of capePCA puts nearly all samples on one sphere, where sums of sources are
+sub-Gaussian, and FastICA, which seeks either sign, goes there. Each solver runs to its
+own end, ours with two workers of one BLAS thread, the others with two BLAS threads.
+Then one clipped round against its three matrix products and against literal clipping,
+and how its time grows with N and R: processor time of one thread, medians of runs in
+turn.
 """
 
 import argparse
@@ -43,24 +46,8 @@ def main() -> None:
     A, sites = simulate(options.subjects, n_sites=4)
     with threadpool_limits(1):
         federation = InProcess(sites, n_workers=2)
-        budget = privacy.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
-        ratio = cape.NOISE_RATIO_PER_SITE * len(sites)
-        half = budget.mu / 2**0.5
-        mechanism = Mechanism("speed", "cape", 1 / half, budget, ratio)
-        subspace = principal_subspace(
-            federation, mechanism, A.shape[1], NORM_BOUND, 1.0
-        )
-        mechanism.project(federation, subspace.whitening(), NORM_BOUND, subspace.clip)
-
-        def fresh() -> Mechanism:
-            # A site would answer the requests of an old study from its ledger.
-            study, multiplier = uuid.uuid4().hex, options.rounds**0.5 / half
-            return Mechanism(study, "cape", multiplier, budget, ratio)
-
-        private = cape_djica(federation, fresh, subspace, options)
-        solvers = {f"capeDJICA, epsilon {options.epsilon:g}": (1, private)}
-        solvers |= {name: (2, peer) for name, peer in peers(whitened(sites)).items()}
-        compare(solvers, A, subspace, options.repeats)
+        for arm in ("cape", "non-private"):
+            compare(*solvers(federation, sites, arm, A.shape[1], options), A, options)
         X = next(sites["site-1"]._data("components"))[0]
         against_literal(X, options.clip)
     growth(options.clip)
@@ -71,36 +58,52 @@ def main() -> None:
 # --- solvers -------------------------------------------------------------------------
 
 
-def cape_djica(
+def solvers(
     federation: InProcess,
-    fresh: Callable[[], Mechanism],
-    subspace: Subspace,
+    sites: dict[str, Site],
+    arm: str,
+    R: int,
     options: argparse.Namespace,
-) -> Solver:
-    """Return capeDJICA on the sites; the clock starts at its first round."""
+) -> tuple[Subspace, dict[str, tuple[int, Solver]]]:
+    """Whiten with an arm of PCA; return all solvers on that, with their threads."""
+    budget = privacy.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
+    ratio, half = cape.NOISE_RATIO_PER_SITE * len(sites), budget.mu / 2**0.5
+    mechanism = Mechanism(f"speed-{arm}", arm, 1 / half, budget, ratio)
+    clip = 1.0 if arm == "cape" else np.inf
+    subspace = principal_subspace(federation, mechanism, R, NORM_BOUND, clip)
+    mechanism.project(federation, subspace.whitening(), NORM_BOUND, clip)
 
-    def solve(begin: Begin) -> np.ndarray:
+    def ours(begin: Begin) -> np.ndarray:
+        # A site would answer the requests of an old study from its ledger.
+        study, multiplier = uuid.uuid4().hex, options.rounds**0.5 / half
+
         def progress(rounds: range) -> range:
-            begin()
+            begin()  # the projection is over
             return rounds
 
         return ica.infomax(
             federation,
-            fresh(),
+            Mechanism(study, "cape", multiplier, budget, ratio),
             subspace,
             n_rounds=options.rounds,
             clip=options.clip,
             progress=progress,
         ).W
 
-    return solve
+    kind = "capePCA" if arm == "cape" else "PCA without privacy or clipping"
+    print(f"\nwhitened by {kind}:")
+    found = {f"capeDJICA, epsilon {options.epsilon:g}": (1, ours)}
+    found |= {name: (2, peer) for name, peer in peers(pooled(sites)).items()}
+    return subspace, found
 
 
-def whitened(sites: dict[str, Site]) -> np.ndarray:
-    """Return the pooled whitened data, which no site would give away."""
-    return np.concatenate(
-        [next(site._data("components"))[0] for site in sites.values()], axis=1
-    )
+def pooled(sites: dict[str, Site]) -> np.ndarray:
+    """Return the pooled whitened data, which no site would give away, in float64.
+
+    The peers are faster on float64, their weights' type, than on float32.
+    """
+    blocks = [next(site._data("components"))[0] for site in sites.values()]
+    return np.concatenate(blocks, axis=1, dtype=np.float64)
 
 
 def peers(X: np.ndarray) -> dict[str, Solver]:
@@ -133,15 +136,15 @@ def peers(X: np.ndarray) -> dict[str, Solver]:
 
 
 def compare(
+    subspace: Subspace,
     solvers: dict[str, tuple[int, Solver]],
     A: np.ndarray,
-    subspace: Subspace,
-    repeats: int,
+    options: argparse.Namespace,
 ) -> None:
     """Print time, NGI and memory of each solver; runs in turn, memory in one more."""
     times = {name: [] for name in solvers}
     scores = {name: [] for name in solvers}
-    for _ in range(repeats):
+    for _ in range(options.repeats):
         for name, (n_threads, solve) in solvers.items():
             with threadpool_limits(n_threads):
                 started: list[float] = []
