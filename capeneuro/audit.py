@@ -32,16 +32,19 @@ from capeneuro.site import Site
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
 # Both volumes of the attacked person in the two worlds. Clipped contributions: x x' of
-# two orthogonal x; K and -K; about I and -I. Every entry moves, so none may lack noise.
+# two orthogonal x; K and -K; about I and -I; q and -q. Every entry moves, so none may
+# lack noise.
 CANARIES = {
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
+    "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
 }
 PARAMETERS = {
     "second_moment": {"norm_bound": 1.0, "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
+    "infomax_curvature": {"W": np.eye(2), "clip": 1.0},
 }
 OTHERS = np.full((2, 2), 0.5, dtype=np.float32)  # everyone else; the adversary knows
 CEILING = privacy.Budget(1e8, DELTA, "sample", "replace-one", 0)  # never met

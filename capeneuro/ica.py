@@ -29,10 +29,8 @@ from capeneuro import linalg
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace
+from capeneuro.queries import SCALE
 
-# psi = tanh(z / 2) is the score of the logistic density, whose standard deviation is
-# pi / sqrt(3): sources of unit variance belong at this scale.
-SCALE = np.pi / np.sqrt(3.0)
 # Curvature E[psi'(z)] E[z^2] - E[psi(z) z] along rotations at that scale, by density:
 # 0 Gaussian, 0.10 logistic, 0.24 Laplace. Steps start from the middle of that range.
 CURVATURE = 0.12

@@ -1,4 +1,4 @@
-"""Packing of symmetric and skew matrices, eigenpairs and whitening.
+"""Packing of symmetric and skew matrices, sums of products, eigenpairs and whitening.
 
 Packing is isometric: the Euclidean norm of the packed vector is the Frobenius norm
 of the matrix, so iid noise in packed coordinates is what the sensitivities of
@@ -9,6 +9,8 @@ import numpy as np
 import scipy.linalg
 
 SQRT2 = np.sqrt(2.0)
+# Columns that are summed in float32 before float64 takes over.
+CHUNK = 64
 
 
 def pack_symmetric(C: np.ndarray) -> np.ndarray:
@@ -79,3 +81,31 @@ def peak_signs(A: np.ndarray) -> np.ndarray:
     """Sign, 1 or -1, of the entry of largest magnitude of each column."""
     peak = np.take_along_axis(A, np.abs(A).argmax(axis=0)[None], axis=0)[0]
     return np.where(peak < 0, -1.0, 1.0)
+
+
+def outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Sum of a b' over samples in float64, from products of short chunks.
+
+    Parameters
+    ----------
+    A, B
+        Samples as columns, shapes (P, N) and (Q, N), in one precision.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``A @ B.T``, shape (P, Q), float64.
+
+    Guarantee
+    ---------
+    One sample changes the rounding of its own chunk only. If the terms have norms of at
+    most c in float32, the k-th partial sum is rounded by at most ``k c 2^-24``: all of
+    a chunk by ``c 2^-13``, and two neighbors differ by ``c 2^-12`` more than exactly.
+    """
+    whole = A.shape[1] - A.shape[1] % CHUNK
+
+    def chunks(M: np.ndarray) -> np.ndarray:
+        return M[:, :whole].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
+
+    products = chunks(A) @ chunks(B).transpose(0, 2, 1)
+    return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T

@@ -12,6 +12,7 @@ import numpy as np
 
 from capeneuro import noise, ring
 from capeneuro.federation import Message
+from capeneuro.queries import largest_contribution
 from capeneuro.rules import Refused
 
 Draw = Callable[[int, float, Message, str], np.ndarray]
@@ -55,7 +56,7 @@ def perturb(
     # Privacy: refused by public numbers alone; a value that did not fit the ring would
     # be an answer.
     largest = noise.LARGEST * np.sqrt(max(own, sigma2))
-    reach = request["parameters"]["clip"] + largest
+    reach = largest_contribution(request["parameters"]) + largest
     if not reach / h < ring.LARGEST / len(gamma):
         raise Refused("range of the noise")
     # Privacy: doubles are a lattice too; what is not far finer than the grid shows.

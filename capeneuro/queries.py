@@ -20,8 +20,9 @@ any other              ``2 B / n``      ``B / n``
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,23 +32,26 @@ from capeneuro import linalg
 from capeneuro.privacy import Relation, Unit
 
 # Data are float32: norms and the sums within a block carry rounding errors. Clipping to
-# a bound smaller by this factor keeps the bound true; it costs 0.1% of noise.
+# a bound smaller by this factor keeps the bound true; it costs 0.1% of noise. The terms
+# psi z' that linalg.outer_sum adds have norms of at most 2.5 clips, so their rounding
+# moves neighbors apart by at most 2.5 * 2^-12 clips.
 CLIP_SAFETY = 1 - 2.0**-10
-# Where a norm is a difference of large terms, this share of them is added to it.
-ROUNDING = 2.0**-36
-TINY = np.float32(1e-30)
+# No norm is taken to be smaller: the largest clip over it must not overflow float32.
+TINY = np.float32(1e-26)
 # Samples with a larger entry (or NaN) count as zero: nothing overflows float32 later,
 # so the size of the data can never turn an answer into an error.
 LARGEST = np.float32(1e9)
 # Public numbers outside this range are refused: float32 factors would be denormal.
 RANGE = (1e-12, 1e12)
 LARGEST_WEIGHT = 1e6
+LARGEST_INTEGERS = {"block": 10**6, "n_blocks": 10**6, "epoch": 10**9}
+# psi = tanh(z / 2) is the score of the logistic density, whose standard deviation is
+# pi / sqrt(3): sources of unit variance belong at this scale.
+SCALE = np.pi / np.sqrt(3.0)
 # Columns of one pass: a block of this size and its scores stay in the cache.
 BLOCK = 8192
 # Columns of one second moment in float32.
 GRAM_BLOCK = 4096
-# Columns that are summed in float32 before float64 takes over.
-CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -84,18 +88,25 @@ class Query:
         takes = inspect.signature(self.total).parameters.values()
         known = {p.name for p in takes if p.kind is p.KEYWORD_ONLY}
         needed = {p.name for p in takes if p.name in known and p.default is p.empty}
-        return needed <= set(parameters) <= known and all(
+        fit = needed <= set(parameters) <= known and all(
             _fits(name, value, n_rows) for name, value in parameters.items()
         )
+        return fit and parameters.get("block", 0) < parameters.get("n_blocks", 1)
 
     def sensitivity(
         self, n_units: int, relation: Relation, parameters: dict[str, Any]
     ) -> float:
         """L2 distance between the means of two neighboring data sets of ``n_units``."""
-        bound = float(parameters["clip"])
+        bound = largest_contribution(parameters)
         if relation == "zero-out":
             return bound / n_units
         return (np.sqrt(2.0) if self.positive else 2.0) * bound / n_units
+
+
+def largest_contribution(parameters: dict[str, Any]) -> float:
+    """Norm that no unit's contribution to a sum exceeds."""
+    # Privacy: a unit of a mini-block counts n_blocks times.
+    return float(parameters["clip"]) * parameters.get("n_blocks", 1)
 
 
 def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
@@ -118,13 +129,15 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
         return in_range or (name == "clip" and value == np.inf)
     if name == "as_printed":
         return isinstance(value, bool)
-    shape = {"W": (n_rows, n_rows), "b": (n_rows,)}[name]
+    if name in LARGEST_INTEGERS:
+        return type(value) is int and 0 <= value <= LARGEST_INTEGERS[name]
+    shape = (n_rows, n_rows) if name == "W" else (n_rows,)
     is_array = isinstance(value, np.ndarray) and value.dtype == np.float64
-    return (
-        is_array
-        and value.shape == shape
-        and bool((np.abs(value) <= LARGEST_WEIGHT).all())
-    )
+    if not is_array or value.shape != shape:
+        return False
+    size = np.abs(value)
+    # Privacy: the norm of a rotation holds for psi in [-1, 1] only.
+    return bool((size == 1 if name == "signs" else size <= LARGEST_WEIGHT).all())
 
 
 def projects(message: dict[str, Any], n_features: int) -> bool:
@@ -155,12 +168,6 @@ def bounded(X: np.ndarray, norm_bound: float, clip: float) -> np.ndarray:
     return X
 
 
-def _segments(starts: np.ndarray, n: int) -> list[tuple[int, int]]:
-    """First and last-plus-one column of each subject of a block."""
-    ends = np.append(starts[1:], n)
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
-
-
 # --- second moment [thesis, Alg. 4.1] ------------------------------------------------
 
 
@@ -178,7 +185,7 @@ def _second_moment(
     if unit == "sample":
         return linalg.pack_symmetric(_gram(X))
     total = np.zeros((X.shape[0],) * 2)
-    for a, b in _segments(starts, X.shape[1]):
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
         C = _gram(X[:, a:b]) / (b - a)
         total += C * clip_factors(np.linalg.norm(C), clip)
     return linalg.pack_symmetric(total)
@@ -200,36 +207,84 @@ def _gram(X: np.ndarray) -> np.ndarray:
 # --- infomax [thesis, Alg. 6.1] ------------------------------------------------------
 
 
-def _scores(Z: np.ndarray) -> np.ndarray:
-    """Scores ``psi(z) = tanh(z / 2) = 2 g(z) - 1`` of sources."""
-    psi = Z * np.float32(0.5)
-    return np.tanh(psi, out=psi)
+def _blocks(starts: np.ndarray, n: int, unit: Unit, R: int) -> list[np.ndarray]:
+    """Cuts of each block: its first column, those of its other subjects, and its end.
+
+    Samples: :data:`BLOCK` columns. Subjects: as many whole ones as fit, so a longer one
+    is a block alone, and so few that their R x R means are not larger than a block.
+    """
+    if unit == "sample":
+        return [np.array([a, min(a + BLOCK, n)]) for a in range(0, n, BLOCK)]
+    blocks, cuts, i = [], np.append(starts, n), 0
+    while i < len(starts):
+        fits = int(np.searchsorted(cuts, cuts[i] + BLOCK, side="right")) - 1
+        j = max(i + 1, min(fits, i + BLOCK // R))
+        blocks.append(cuts[i : j + 1])
+        i = j
+    return blocks
+
+
+def _scored(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    W: np.ndarray,
+    b: np.ndarray | float = 0.0,
+    columns: np.ndarray | None = None,
+    dtype: str = "f4",
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
+
+    The arrays are buffers of the call: the next block overwrites them. ``columns``
+    picks samples.
+    """
+    R, n = len(W), X.shape[1] if columns is None else len(columns)
+    blocks = _blocks(starts, n, unit, R)
+    widest = max((cuts[-1] - cuts[0] for cuts in blocks), default=0)
+    buffers = np.empty((2, R, widest), dtype)
+    W, b = (W / 2).astype(dtype), np.reshape(b, (-1, 1)).astype(dtype) / 2
+    for cuts in blocks:
+        part = slice(cuts[0], cuts[-1])
+        H, psi = buffers[:, :, : cuts[-1] - cuts[0]]
+        np.matmul(W, X[:, part if columns is None else columns[part]], out=H)
+        if b.any():
+            H += b
+        np.tanh(H, out=psi)
+        yield H, psi, cuts - cuts[0]
 
 
 def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.einsum("rn,rn->n", A, B)
 
 
-def _outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B' in float64, from float32 products of short chunks.
+def _subject_means(A: np.ndarray, B: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Mean of a b' over each subject of a block, (n_subjects, len(A), len(B)).
 
-    Privacy: one sample changes the rounding of its own chunk only, which CLIP_SAFETY
-    covers.
+    In float32: a subject is clipped afterwards, so no rounding outgrows its clip.
     """
-    whole = A.shape[1] - A.shape[1] % CHUNK
-
-    def chunks(M: np.ndarray) -> np.ndarray:
-        return M[:, :whole].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
-
-    products = chunks(A) @ chunks(B).transpose(0, 2, 1)
-    return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T
+    sums = [A[:, a:b] @ B[:, a:b].T for a, b in pairwise(cuts.tolist())]
+    return np.stack(sums) / np.diff(cuts)[:, None, None]
 
 
-def _passes(n: int, starts: np.ndarray, unit: Unit) -> list[tuple[int, int]]:
-    """Columns of each pass: a block of samples, or one subject."""
-    if unit == "subject":
-        return _segments(starts, n)
-    return [(a, min(a + BLOCK, n)) for a in range(0, n, BLOCK)]
+def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
+    """Sum of the subjects' means, each clipped."""
+    norms = np.linalg.norm(means.reshape(len(means), -1), axis=1)
+    return np.tensordot(clip_factors(norms, clip), means, axes=1)
+
+
+def _mini_block(
+    starts: np.ndarray, n: int, unit: Unit, block: int, n_blocks: int, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of the units of one mini-block, and where its subjects start.
+
+    Privacy: units, samples or whole subjects, are dealt by their public number alone,
+    so one unit is in one mini-block of an epoch whatever the data are.
+    """
+    lengths = np.diff(np.append(starts, n)) if unit == "subject" else np.ones(n, int)
+    dealt = np.random.default_rng(epoch).permutation(len(lengths))
+    chosen = dealt * n_blocks // len(lengths) == block
+    columns = np.flatnonzero(np.repeat(chosen, lengths))
+    return columns, np.cumsum(lengths[chosen]) - lengths[chosen]
 
 
 def _infomax_gradient(
@@ -241,75 +296,115 @@ def _infomax_gradient(
     b: np.ndarray,
     clip: float,
     as_printed: bool = False,
+    block: int = 0,
+    n_blocks: int = 1,
+    epoch: int = 0,
 ) -> np.ndarray:
     """Sum over units of ``(I - psi z', -psi)``, jointly clipped; (R R + R,).
 
     Multiply by the public W afterwards for the thesis' direction. ``as_printed`` clips
-    ``(I - psi z') W`` instead, as (6.4) does.
+    ``(I - psi z') W`` instead, as (6.4) does. With ``n_blocks`` above 1 only the units
+    of one mini-block contribute, ``n_blocks`` times each, so that the mean estimates
+    the full one: djICA's step [Baker 2015].
 
     # Differs from thesis Alg. 6.1: weight and bias gradients are clipped together and
     # charged once; clipping before W is centered at the optimum.
     """
-    R = len(W)
+    R, columns = len(W), None
+    if n_blocks > 1:
+        deal = unit, block, n_blocks, epoch
+        columns, starts = _mini_block(starts, X.shape[1], *deal)
     right = W if as_printed else np.eye(R)
-    total = np.zeros(R * R + R)
-    for first, last in _passes(X.shape[1], starts, unit):
-        Z = W.astype("f4") @ X[:, first:last] + b.astype("f4")[:, None]
-        psi = _scores(Z)
-        if unit == "subject":
-            c = np.full(last - first, 1 / (last - first), dtype="f4")
+    # A W that cancels would multiply the rounding of psi z'.
+    dtype = "f8" if as_printed else "f4"
+    total = np.zeros((R, R + 1))
+    for H, psi, cuts in _scored(X, starts, unit, W, b, columns, dtype):
+        ones = np.ones((1, H.shape[1]), dtype)
+        if unit == "sample":
+            c = clip_factors(_gradient_norms(H, psi, W if as_printed else None), clip)
+            psi *= c
+            G = c.sum(dtype=np.float64) * np.eye(R) - 2 * linalg.outer_sum(psi, H)
+            total += np.hstack([G @ right, -linalg.outer_sum(psi, ones)])
         else:
-            c = clip_factors(_gradient_norms(Z, psi, right), clip).astype("f4")
-        psi *= c
-        G = (c.sum(dtype=np.float64) * np.eye(R) - _outer_sum(psi, Z)) @ right
-        part = np.concatenate([G.ravel(), -psi.sum(axis=1, dtype=np.float64)])
-        if unit == "subject":
-            part *= clip_factors(np.linalg.norm(part), clip)
-        total += part
-    return total
+            G = (np.eye(R) - 2 * _subject_means(psi, H, cuts)) @ right
+            h = -_subject_means(psi, ones, cuts)
+            total += _clipped_sum(np.concatenate([G, h], axis=2), clip)
+    return n_blocks * np.concatenate([total[:, :R].ravel(), total[:, R]])
 
 
-def _gradient_norms(Z: np.ndarray, psi: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Norms of ``((I - psi z') M, -psi)`` of each sample, in closed form.
+def _gradient_norms(H: np.ndarray, psi: np.ndarray, M: np.ndarray | None) -> np.ndarray:
+    """Norms of ``((I - 2 psi h') M, -psi)`` of each sample; without M it is I.
 
-    ``|M|^2 - 2 psi' M M' z + |psi|^2 |M'z|^2 + |psi|^2``; in float64 with a share of
-    the terms on top, because for a general M they may cancel.
+    ``|M|^2 - 4 psi' M M' h + 4 |psi|^2 |M'h|^2 + |psi|^2``. The terms may cancel: what
+    rounding can at most have taken is added.
     """
-    psi, Z = psi.astype(np.float64), Z.astype(np.float64)
-    V = M.T @ Z
-    pp, constant = _column_dots(psi, psi), (M**2).sum()
-    product = pp * _column_dots(V, V)
-    square = constant - 2 * _column_dots(psi, M @ V) + product + pp
-    return np.sqrt(np.maximum(square, 0) + ROUNDING * (constant + product))
+    V = U = H
+    constant, stretch = len(H), 1.0
+    if M is not None:
+        V = M.T @ H
+        U = M @ V
+        constant, stretch = (M**2).sum(), np.linalg.norm(M, 2) ** 2
+    pp, hh = _column_dots(psi, psi), _column_dots(H, H)
+    product = 4 * pp * (hh if M is None else _column_dots(V, V))
+    square = constant - 4 * _column_dots(psi, U) + product + pp
+    rounding = 8 * len(H) * float(np.finfo(H.dtype).eps)
+    terms = constant + 4 * stretch * pp * hh
+    return np.sqrt(np.maximum(square, 0) + rounding * terms)
 
 
 def _infomax_skew(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, W: np.ndarray, clip: float
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    W: np.ndarray,
+    clip: float,
+    signs: np.ndarray | None = None,
 ) -> np.ndarray:
     """Sum over units of ``K = (psi z' - z psi') / 2``, clipped; (R (R - 1) / 2,).
 
     The part of the gradient along rotations, all that an orthogonal update needs. It
     is small where the full gradient is large:
-    ``|K|_F^2 = (|psi|^2 |z|^2 - (psi'z)^2) / 2``.
+    ``|K|_F^2 = (|psi|^2 |z|^2 - (psi'z)^2) / 2``. ``signs``, 1 or -1 for each source,
+    multiply psi: the extended rule for sub-Gaussian sources [Lee 1999].
     """
     total = np.zeros(W.shape)
-    for first, last in _passes(X.shape[1], starts, unit):
-        Z = W.astype("f4") @ X[:, first:last]
-        psi = _scores(Z)
+    for H, psi, cuts in _scored(X, starts, unit, W):
+        if signs is not None:
+            psi *= signs.astype("f4")[:, None]
         if unit == "sample":
-            # K stays the same when z loses its part along psi, and then nothing
-            # cancels: |K|_F = |psi| |z| / sqrt(2), and sums are as small as K.
+            # K stays the same when h loses its part along psi, and then nothing
+            # cancels: |K|_F = sqrt(2) |psi| |h|, and sums are as small as K.
             pp = _column_dots(psi, psi)
-            Z -= psi * (_column_dots(psi, Z) / np.maximum(pp, TINY))
-            norms = np.sqrt(pp * _column_dots(Z, Z) / 2)
-            psi *= clip_factors(norms, clip).astype("f4")
-        P = _outer_sum(psi, Z)
-        K = (P - P.T) / 2
-        if unit == "subject":
-            K /= last - first
-            K *= clip_factors(np.linalg.norm(K), clip)
-        total += K
+            H -= psi * (_column_dots(psi, H) / np.maximum(pp, TINY))
+            psi *= clip_factors(np.sqrt(2 * pp * _column_dots(H, H)), clip)
+            P = linalg.outer_sum(psi, H)
+            total += P - P.T
+        else:
+            P = _subject_means(psi, H, cuts)
+            total += _clipped_sum(P - P.transpose(0, 2, 1), clip)
     return linalg.pack_skew(total)
+
+
+def _infomax_curvature(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, W: np.ndarray, clip: float
+) -> np.ndarray:
+    """Sum over units of ``q = s^2 psi'(z) - psi(z) z``, clipped; (R,).
+
+    At sources of the model's variance s^2 it is the curvature of the objective, its
+    sign the criterion that tells super-Gaussian (+) from sub-Gaussian (-) sources
+    [Lee 1999]; ``psi' = (1 - psi^2) / 2``.
+    """
+    total = np.zeros(len(W))
+    for H, psi, cuts in _scored(X, starts, unit, W):
+        q = np.float32(SCALE**2 / 2) * (1 - psi**2) - 2 * psi * H
+        c = np.ones((1, q.shape[1]), "f4")
+        if unit == "sample":
+            c[0] = clip_factors(np.sqrt(_column_dots(q, q)), clip)
+            total += linalg.outer_sum(q, c)[:, 0]
+        else:
+            total += _clipped_sum(_subject_means(q, c, cuts), clip)[:, 0]
+    return total
 
 
 QUERIES = {
@@ -318,5 +413,6 @@ QUERIES = {
         Query("second_moment", "features", _second_moment, positive=True),
         Query("infomax_gradient", "components", _infomax_gradient),
         Query("infomax_skew", "components", _infomax_skew),
+        Query("infomax_curvature", "components", _infomax_curvature),
     )
 }

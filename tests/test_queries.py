@@ -1,5 +1,6 @@
 """No neighbor moves a query beyond its claim, and sums are what they stand for."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize
 
-from capeneuro import linalg
-from capeneuro.queries import CLIP_SAFETY, QUERIES
+from capeneuro import linalg, queries
+from capeneuro.queries import CLIP_SAFETY, QUERIES, SCALE
 
 D = 4
 START = np.zeros(1, dtype=int)
@@ -16,6 +17,7 @@ STATE = np.random.default_rng(3)
 W_ANY, B_ANY = STATE.standard_normal((D, D)), STATE.standard_normal(D)
 # A rank-one W: (I - psi z') W can vanish while its terms are large.
 W_THIN = np.outer(W_ANY[0], W_ANY[1]) * 1e3
+SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "second_moment": ("second_moment", {"norm_bound": 2.0}),
     "gradient": ("infomax_gradient", {"W": W_ANY, "b": B_ANY}),
@@ -24,6 +26,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "printed thin": ("infomax_gradient", {"W": W_THIN, "b": B_ANY, "as_printed": True}),
     "skew": ("infomax_skew", {"W": W_ANY}),
     "skew large": ("infomax_skew", {"W": 1e4 * np.eye(D)}),
+    "skew signs": ("infomax_skew", {"W": W_ANY, "signs": SIGNS}),
+    "curvature": ("infomax_curvature", {"W": W_ANY}),
 }
 
 
@@ -135,6 +139,8 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("infomax_gradient", "zero-out", 3 / 8),
         ("infomax_skew", "replace-one", 6 / 8),
         ("infomax_skew", "zero-out", 3 / 8),
+        ("infomax_curvature", "replace-one", 6 / 8),
+        ("infomax_curvature", "zero-out", 3 / 8),
     ],
 )
 def test_sensitivities_are_those_of_the_table(name, relation, expected):
@@ -157,8 +163,11 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
         return linalg.pack_symmetric(_clipped(C, clip))
     Z = W @ X + parameters.get("b", np.zeros(D))[:, None]
     psi = np.tanh(Z / 2)
+    if name == "infomax_curvature":
+        q = SCALE**2 * (1 - psi**2) / 2 - psi * Z
+        return _clipped(q.mean(axis=1), clip)
     if name == "infomax_skew":
-        P = psi @ Z.T / n
+        P = parameters.get("signs", np.ones(D))[:, None] * psi @ Z.T / n
         return linalg.pack_skew(_clipped((P - P.T) / 2, clip))
     G = np.eye(D) - psi @ Z.T / n
     G = G @ W if parameters.get("as_printed") else G
@@ -167,7 +176,10 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
 
 @pytest.mark.parametrize("clip", [0.3, 2.0, 1e3])
 @pytest.mark.parametrize("unit", ["sample", "subject"])
-@pytest.mark.parametrize("label", ["second_moment", "gradient", "printed", "skew"])
+@pytest.mark.parametrize(
+    "label",
+    ["second_moment", "gradient", "printed", "skew", "skew signs", "curvature"],
+)
 def test_closed_forms_equal_a_matrix_per_unit(label, unit, clip, rng):
     name, parameters = CASES[label]
     sizes = [1] * 300 if unit == "sample" else [20, 3, 50]
@@ -200,6 +212,147 @@ def test_an_infinite_clip_is_the_exact_statistic(case, unit, rng):
     np.testing.assert_allclose(found, expected, atol=3e-5 * scale)
 
 
+@pytest.mark.parametrize("unit", ["sample", "subject"])
+@pytest.mark.parametrize("label", ["gradient", "printed", "skew", "curvature"])
+def test_blocks_of_any_size_give_one_sum(label, unit, rng, monkeypatch):
+    name, parameters = CASES[label]
+    parameters = {**parameters, "clip": 0.7}
+    # Subjects that share a block, that fill one, and that are longer.
+    subjects = [rng.standard_normal((D, n)) for n in (3, 61, 64, 200, 1, 1, 17)]
+    whole = _total(QUERIES[name], parameters, subjects, unit)
+    for size in (1, 64, 100):
+        monkeypatch.setattr(queries, "BLOCK", size)
+        parts = _total(QUERIES[name], parameters, subjects, unit)
+        np.testing.assert_allclose(parts, whole, atol=1e-5 * np.abs(whole).max())
+
+
+@pytest.mark.parametrize("unit", ["sample", "subject"])
+@pytest.mark.parametrize("label", ["gradient", "skew", "curvature"])
+def test_no_temporary_grows_with_the_data(label, unit, rng):
+    name, parameters = CASES[label]
+    X = rng.standard_normal((D, 40 * queries.BLOCK)).astype("f4")
+    starts = np.arange(0, X.shape[1], 100)
+    tracemalloc.start()
+    QUERIES[name].total(X, starts, unit, **parameters, clip=1.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * D * queries.BLOCK * 4 < X.nbytes / 3
+
+
+def test_the_curvature_tells_the_kind_of_a_source(rng):
+    n = 50_000
+    Z = [rng.laplace(size=n), rng.uniform(-1, 1, n), rng.standard_normal(n)]
+    Z = np.array([SCALE * z / z.std() for z in Z])
+    f = QUERIES["infomax_curvature"].total
+    found = f(Z.astype("f4"), START, "sample", W=np.eye(3), clip=np.inf) / n
+    assert found[0] > 0.1
+    assert found[1] < -0.1
+    assert abs(found[2]) < 0.02
+
+
+def test_signs_turn_the_gradient_of_sub_gaussian_sources(rng):
+    """Rotated uniform sources: the gradient leads away, with signs it leads back."""
+    Z = SCALE * rng.uniform(-np.sqrt(3), np.sqrt(3), (2, 50_000))
+    t = 0.3
+    X = np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]) @ Z
+    f = QUERIES["infomax_skew"].total
+    common = {"W": np.eye(2), "clip": np.inf}
+    (plain,) = f(X.astype("f4"), START, "sample", **common)
+    (signed,) = f(X.astype("f4"), START, "sample", **common, signs=-np.ones(2))
+    assert signed == pytest.approx(-plain, rel=1e-5)
+    step = linalg.unpack_skew(np.array([signed])) / Z.shape[1]
+    angle = np.arctan2(*(np.eye(2) - step)[:, 0][::-1])
+    assert angle * t < 0
+
+
+# --- mini-blocks ---------------------------------------------------------------------
+
+BLOCKS = {"W": W_ANY, "b": B_ANY, "n_blocks": 3}
+
+
+@pytest.mark.parametrize("unit", ["sample", "subject"])
+@pytest.mark.parametrize("n_blocks", [2, 3, 9])
+def test_mini_blocks_deal_every_unit_once(unit, n_blocks, rng):
+    query, sizes = QUERIES["infomax_gradient"], [5, 1, 30, 2, 9]
+    units = [rng.standard_normal((D, n)) for n in sizes]
+    common = {"W": W_ANY, "b": B_ANY, "clip": 1.0}
+    whole = _total(query, common, units, unit)
+    for epoch in (0, 1):
+        parts = [
+            _total(
+                query,
+                common | {"block": i, "n_blocks": n_blocks, "epoch": epoch},
+                units,
+                unit,
+            )
+            for i in range(n_blocks)
+        ]
+        np.testing.assert_allclose(np.mean(parts, axis=0), whole, atol=1e-4)
+    before = _total(query, common | {"n_blocks": n_blocks}, units, unit)
+    assert not np.allclose(before, parts[0])
+
+
+@pytest.mark.parametrize("unit", ["sample", "subject"])
+def test_a_unit_of_a_mini_block_moves_it_by_the_sensitivity(unit, rng):
+    """By brute force: every unit, in every block, between data that lie opposite."""
+    query = QUERIES["infomax_gradient"]
+    sizes = [1] * 7 if unit == "sample" else [5, 1, 30, 2, 9]
+    others = [rng.standard_normal((D, n)) for n in sizes]
+    ends = [np.linalg.solve(W_ANY, -B_ANY)[:, None], np.full((D, 1), 1e3)]
+    for _ in range(8):
+        ends.append(10 ** rng.uniform(-2, 3) * rng.standard_normal((D, 1)))
+    moved = np.zeros((len(sizes), 3))
+    for block in range(3):
+        parameters = BLOCKS | {"block": block, "clip": 1.0}
+        for k, n in enumerate(sizes):
+            totals = []
+            for x in ends:
+                units = [*others[:k], np.repeat(x, n, axis=1), *others[k + 1 :]]
+                totals.append(_total(query, parameters, units, unit))
+            moved[k, block] = max(np.linalg.norm(a - b) for a in totals for b in totals)
+    n_units = len(sizes)
+    claimed = query.sensitivity(n_units, "replace-one", {"clip": 1.0, "n_blocks": 3})
+    assert 0.85 * claimed < moved.max() / n_units <= claimed
+    # Without the factor the claim is wrong, and each unit moves one block alone.
+    assert moved.max() / n_units > query.sensitivity(
+        n_units, "replace-one", {"clip": 1.0}
+    )
+    assert ((moved > 0.1).sum(axis=1) == 1).all()
+    assert queries.largest_contribution(BLOCKS | {"clip": 2.0}) == 6.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"block": 3},
+        {"block": -1},
+        {"block": True},
+        {"block": 1.0},
+        {"n_blocks": 0},
+        {"n_blocks": 10**6 + 1},
+        {"n_blocks": 2.5},
+        {"epoch": -1},
+        {"epoch": 10**9 + 1},
+    ],
+    ids=str,
+)
+def test_odd_mini_blocks_are_not_admitted(wrong):
+    query, usual = QUERIES["infomax_gradient"], BLOCKS | {"clip": 1.0, "block": 2}
+    assert query.admits(usual, D)
+    assert not query.admits(usual | wrong, D)
+
+
+@pytest.mark.parametrize(
+    "signs",
+    [np.ones(D - 1), np.zeros(D), 2 * SIGNS, np.nan * SIGNS, SIGNS.astype("f4"), None],
+    ids=str,
+)
+def test_odd_signs_are_not_admitted(signs):
+    query = QUERIES["infomax_skew"]
+    assert query.admits({"W": W_ANY, "clip": 1.0, "signs": SIGNS}, D)
+    assert not query.admits({"W": W_ANY, "clip": 1.0, "signs": signs}, D)
+
+
 # Attacks that once worked
 
 
@@ -214,7 +367,7 @@ def test_a_value_that_is_not_finite_counts_as_zero(value, unit):
 
 
 @pytest.mark.parametrize("unit", ["sample", "subject"])
-@pytest.mark.parametrize("label", ["gradient", "skew"])
+@pytest.mark.parametrize("label", ["gradient", "skew", "curvature"])
 def test_the_largest_data_and_weights_that_are_let_in_stay_finite(label, unit, rng):
     name, parameters = CASES[label]
     W = 1e6 * np.sign(rng.standard_normal((D, D)))
