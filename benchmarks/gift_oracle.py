@@ -126,7 +126,7 @@ def unmix(X: np.ndarray, start: np.ndarray | None = None, **options) -> np.ndarr
     """
     start = ica.SCALE * np.eye(len(X)) if start is None else start
     subspace = Subspace(np.ones(len(X)), start.T / ica.SCALE, 1.0, np.inf)
-    own = {"clip": np.inf, "tol": 1e-5, **options}
+    own = {"clip": np.inf, "tol": 1e-5, "start": "identity", **options}
     return ica.infomax(*federate(X), subspace, **own).unmixing
 
 

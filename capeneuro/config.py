@@ -8,206 +8,32 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    model_validator,
+from pydantic import BaseModel, Field, model_validator
+
+from capeneuro import explain, privacy
+from capeneuro.explain import ConfigError as ConfigError
+from capeneuro.sections import (
+    LABEL,
+    BudgetOptions,
+    Cleaning,
+    Fraction,
+    IcaOptions,
+    Key,
+    Label,
+    Painting,
+    PcaOptions,
+    Positive,
+    Score,
+    Section,
+    Simulation,
+    Space,
+    fail,
 )
 
-from capeneuro import cape, explain, privacy
-from capeneuro.explain import ConfigError as ConfigError
 
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
-Label = Annotated[str, Field(pattern=LABEL)]
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Range = Annotated[
-    tuple[float, float],
-    AfterValidator(lambda r: r if r[0] <= r[1] else _fail("must be [low, high]")),
-]
-
-
-def _fail(rule: str) -> Any:
-    raise ValueError(rule)
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-class Space(_Model):
-    """Where maps live: a public mask, and the features that voxels become."""
-
-    mask: str
-    """Public mask image (NIfTI), or `computed`: from the data, intersected over sites
-    (simulated or public data only)."""
-    basis: Literal["voxels", "grid", "atlas", "template"]
-    """Public feature basis: every in-mask voxel, cubes of a coarser grid, parcels of an
-    atlas image, or the maps of a component template."""
-    basis_file: Path | None = None
-    """Atlas or template image; only with `atlas` and `template`."""
-    grid_size: Annotated[int, Field(ge=2)] = 2
-    """Edge of a cube in voxels; only with `grid`."""
-    resample: bool = False
-    """Resample images whose grid differs from the mask's; false: an error."""
-
-    @model_validator(mode="after")
-    def _file_with_basis(self) -> "Space":
-        if (self.basis in ("atlas", "template")) != (self.basis_file is not None):
-            _fail(f"basis {self.basis!r} and basis_file do not go together")
-        return self
-
-
-class Cleaning(_Model):
-    """What is done to each run before features are formed; all within one person."""
-
-    standardize: Literal["none", "psc", "zscore"]
-    """`psc`: percent of each voxel's mean. `zscore`: each feature to variance 1."""
-    detrend: bool = True
-    """Remove mean and linear trend of each feature."""
-    confounds: list[str] = []
-    """Columns of the BIDS confounds table to regress out."""
-    low_pass: Positive | None = None
-    """Upper edge of the pass band [Hz]; needs a repetition time."""
-    high_pass: Positive | None = None
-    """Lower edge of the pass band [Hz]; needs a repetition time."""
-    smoothing_fwhm: Positive | None = None
-    """Width of a Gaussian kernel [mm], applied before masking."""
-    max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of in-mask voxels that may be constant over a run."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> "Cleaning":
-        if self.low_pass and self.high_pass and self.high_pass >= self.low_pass:
-            _fail(
-                f"high_pass must be below low_pass {self.low_pass:g}, "
-                f"got {self.high_pass:g}"
-            )
-        if self.confounds and not self.detrend:
-            _fail("confounds need detrend: true")
-        return self
-
-
-class BudgetOptions(_Model):
-    """The promise, fixed before the first release."""
-
-    epsilon: Positive
-    """Total epsilon of all releases of the study."""
-    delta: Fraction
-    """Total delta; well below one over the number of people."""
-    unit: privacy.Unit
-    """Whose data are protected: one `sample` (volume) or one `subject`. No default."""
-    relation: privacy.Relation
-    """Neighboring data sets: `replace-one`; `zero-out` only reproduces published
-    figures (simulated or public data only). No default."""
-    n_colluding: Annotated[int, Field(ge=0)] | None = None
-    """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
-    survivor_threshold: Annotated[int, Field(ge=1)] | None = None
-    """Fewest sites that a release may rest on; null: all. With fewer the study goes on
-    when sites drop out, and every release has the noise for that. At the start all of
-    them must be there once."""
-    consistency: bool = True
-    """Where sites may drop out, they sign who survived before any unmasks a sum; false
-    saves an exchange, if the aggregator surely tells all of them the same."""
-    site_epsilon: dict[Label, Positive] = {}
-    """Total epsilon of sites that promise another than the rest, by name; the noise of
-    all sites is then the least that keeps every promise."""
-    pca_share: Fraction = 0.5
-    """Share of mu^2 that PCA may spend; ICA has the rest."""
-
-
-class PcaOptions(_Model):
-    """Options of the subspace."""
-
-    norm_bound: Positive
-    """Public constant in the unit of the features that samples are divided by; typical
-    norm of a volume, never the data's largest."""
-    noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
-    """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
-
-
-class IcaOptions(_Model):
-    """Options of the unmixing."""
-
-    update: Literal["orthogonal", "gradient", "gradient-as-printed"] = "orthogonal"
-    """Step rule; see the docs of `capeneuro.ica`."""
-    n_rounds: Annotated[int, Field(ge=1)] = 20
-    """Rounds that the budget pays for."""
-    clip: Positive = 2.5
-    """Largest norm of one unit's gradient; a public constant. 2.5 suits samples; a
-    person's is near 0.3 R / sqrt(volumes)."""
-    tol: Positive = 1e-6
-    """Stop when the norm of the released gradient falls below it."""
-    max_rounds_exact: Annotated[int, Field(ge=1)] = 500
-    """Rounds of the non-private arm, which stops at `tol`."""
-
-
-class Score(_Model):
-    """What the maps are compared with."""
-
-    truth: Path | None = None
-    """True maps of simulated data (4-D NIfTI); null where there is no truth."""
-    reference: bool = False
-    """Also run without privacy and compare (simulated or public data only)."""
-
-
-class Simulation(_Model):
-    """Simulated fMRI, written as one BIDS folder per site before the study starts."""
-
-    kind: Literal["simtb"] = "simtb"
-    seed: int
-    """Fixes the bytes of all files."""
-    n_subjects: Annotated[int, Field(ge=1)]
-    """People per site."""
-    n_volumes: Annotated[int, Field(ge=2)]
-    """Volumes per person."""
-    sources: Literal["garch", "blocks", "events"] = "garch"
-    """Time courses: GARCH(1,1) as in the papers, or task designs with an HRF."""
-    repetition_time: Positive = 2.0
-    """[s]."""
-    voxel_size: Positive = 8.0
-    """[mm]."""
-    alpha: Range = (0.2, 0.5)
-    """Range of the GARCH coefficient of the squared innovation."""
-    beta: Range = (0.2, 0.45)
-    """Range of the GARCH coefficient of the variance."""
-    ar: Range = (0.0, 0.3)
-    """Range of the AR(1) coefficient."""
-    percent_signal_change: Positive = 1.0
-    """Percent of the baseline at a map's peak for one standard deviation."""
-    cnr: Positive = 1.0
-    """Temporal deviation of the signal over that of the noise."""
-    translation: Annotated[float, Field(ge=0)] = 0.0
-    """Deviation of a subject's map position [mm]."""
-    rotation: Annotated[float, Field(ge=0)] = 0.0
-    """Deviation of a subject's map orientation [degrees]."""
-    spread: Annotated[float, Field(ge=0)] = 0.0
-    """Deviation of a subject's map spread."""
-    motion: Annotated[float, Field(ge=0)] = 0.0
-    """Largest head translation [mm] and rotation [degrees]."""
-
-
-class Painting(_Model):
-    """Parcel series painted into an atlas as 4-D images, one folder per site."""
-
-    kind: Literal["painted"]
-    series: Path
-    """Folder with `<SITE>.npz` (one array of volumes x parcels per person) and
-    `participants.csv`."""
-    atlas: Path
-    """Atlas whose labels are the columns of the series."""
-    voxel_size: Positive = 8.0
-    """[mm]."""
-
-
-class SiteConfig(_Model):
+class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
     name: Label
@@ -245,11 +71,11 @@ class SiteConfig(_Model):
     @model_validator(mode="after")
     def _seed_needs_open_data(self) -> "SiteConfig":
         if self.seed is not None and self.data == "private":
-            _fail("a fixed seed would make the noise of private data predictable")
+            fail("a fixed seed would make the noise of private data predictable")
         return self
 
 
-class Config(_Model):
+class Config(Section):
     """The whole of a study."""
 
     study: Label
@@ -280,18 +106,28 @@ class Config(_Model):
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Config":
         if len(self.sites) < 2:
-            _fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
+            fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
         if self.n_colluding >= len(self.sites):
-            _fail(
+            fail(
                 f"budget.n_colluding: must be below the number of sites "
                 f"{len(self.sites)}, got {self.n_colluding}"
             )
         S, t = len(self.sites), self.survivor_threshold
         if not privacy.threshold_holds(S, self.n_colluding, t):
-            _fail(
+            fail(
                 f"budget.survivor_threshold: must be at most the number of sites {S} "
                 f"and above (sites + n_colluding) / 2 = "
                 f"{(S + self.n_colluding) / 2:g}, got {t}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _components_are_enough(self) -> "Config":
+        n = self.ica.sub_gaussian
+        if n != "measured" and n > self.n_components:
+            fail(
+                f"ica.sub_gaussian: must be at most n_components "
+                f"{self.n_components}, got {n}"
             )
         return self
 
@@ -302,12 +138,12 @@ class Config(_Model):
         stems = [path.stem for path in self.sites]
         odd = [s for s in stems if not re.fullmatch(LABEL, s) or stems.count(s) > 1]
         if odd:
-            _fail(
+            fail(
                 "sites: with federation: nvflare each file is named after its site, "
                 f"and no two sites are alike, got {', '.join(sorted(set(odd)))}"
             )
         if self.space.mask == "computed":
-            _fail(
+            fail(
                 "space.mask: no party of federation: nvflare has all images, got "
                 "'computed'; give a public mask"
             )
@@ -357,6 +193,23 @@ class Config(_Model):
         return {
             site: self.promise_of(site).mu / self.promise.mu
             for site in self.budget.site_epsilon
+        }
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        if self.ica.independence == "spatial":
+            return {"pca": 1}
+        return {"pca": 1, "ica": self.ica.n_rounds * self.ica.n_runs}
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """Noise multiplier of one release in each stage, from the promise."""
+        share = self.budget.pca_share if "ica" in self.n_releases else 1.0
+        shares = {"pca": share, "ica": 1 - share}
+        return {
+            stage: (n / shares[stage]) ** 0.5 / self.promise.mu
+            for stage, n in self.n_releases.items()
         }
 
     @property

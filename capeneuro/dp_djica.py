@@ -35,6 +35,7 @@ import numpy as np
 from capeneuro import linalg
 from capeneuro.ica import Schedule, Unmixing, infomax
 from capeneuro.pca import Subspace
+from capeneuro.privacy import Budget
 from capeneuro.queries import QUERIES, bounded
 
 # Differs from imtiaz2016dpdjica: a hundred times djICA's rate, for a mean over samples.
@@ -153,6 +154,8 @@ class _Noised:
     def __init__(self, X, U, epsilon, rng):
         self.X, self.U, self.epsilon, self.rng = U.T @ X, U, epsilon, rng
         self.releases: list[dict[str, Any]] = []
+        self.roster: dict[str, Any] = {}
+        self.budget = Budget(1.0, 1e-5, "sample", "replace-one", 0)
 
     def project(self, federation, matrix, norm_bound, clip):
         """Keep the whitening of reduced samples, which are bounded already."""
@@ -163,7 +166,7 @@ class _Noised:
         W = parameters["W"] @ self.whitening
         d = len(self.U)
         X = self.whitening @ noised_samples(W, self.X, d, self.epsilon, self.rng)
-        self.releases.append({"epsilon": self.epsilon})
+        self.releases.append({"noise_deviation": 0.0})
         starts = np.array([0])
         total = QUERIES[name].total(X.astype("f4"), starts, "sample", **parameters)
         return total / X.shape[1]
@@ -234,6 +237,15 @@ def dp_djica(
     X = np.hstack(blocks)
     subspace = Subspace(values / X.shape[1], U, float(norm_bound), 1.0)
     mechanism = _Noised(X, U, (epsilon - share) / n_rounds, rng)
-    options = {"n_rounds": n_rounds, "clip": np.inf, "schedule": schedule}
-    found = infomax(None, mechanism, subspace, "gradient", progress=progress, **options)
+    found = infomax(
+        None,
+        mechanism,
+        subspace,
+        "gradient",
+        n_rounds=n_rounds,
+        clip=np.inf,
+        start="identity",
+        schedule=schedule,
+        progress=progress,
+    )
     return subspace, found

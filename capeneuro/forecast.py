@@ -9,7 +9,7 @@ from capeneuro import cape, files, io, planner, privacy
 from capeneuro.config import Config, ConfigError, Simulation
 from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
-from capeneuro.steps import MASK, multipliers
+from capeneuro.steps import MASK
 
 
 def plan(
@@ -43,11 +43,11 @@ def plan(
         print(f"{n_dropout} of {S} sites may drop out, for {more:.2f} times the noise")
     if promise.n_colluding == 0:
         print("note: no site may pool what it knows with the aggregator")
-    rounds = {"pca": 1, "ica": study.ica.n_rounds}
-    for stage, multiplier in multipliers(study).items():
-        mu = rounds[stage] ** 0.5 / multiplier
+    for stage, multiplier in study.multipliers.items():
+        n = study.n_releases[stage]
+        mu = n**0.5 / multiplier
         print(
-            f"{stage}: {rounds[stage]} rounds at noise multiplier {multiplier:.3f}, "
+            f"{stage}: {n} rounds at noise multiplier {multiplier:.3f}, "
             f"epsilon {privacy.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
     for name, spent in check_ceilings(study, sites).items():
@@ -128,7 +128,7 @@ def _design(
         volumes,
         features,
         study.n_components,
-        study.ica.n_rounds,
+        study.ica.n_rounds * study.ica.n_runs,
         study.budget.pca_share,
         study.ica.clip,
         float(np.sqrt(gamma[:1].sum() if local else gamma.sum())),

@@ -3,80 +3,38 @@
 Temporal ICA: samples are volumes, all subjects share the spatial maps. On whitened
 data ``x~`` the sources are ``z = W x~ + b``, and the sites' mean of
 ``I - psi(z) z'`` with ``psi(z) = tanh(z / 2)`` is the relative gradient of the infomax
-objective. One round releases it once; two updates use it:
+objective. One round releases it, or its part along rotations, once; what is done with
+it is in :mod:`capeneuro.updates`. What leaves a site per round: one packed vector of
+that size. Start, steps, annealing, restarts and the end read released values only.
 
-``orthogonal``
-    W stays ``SCALE`` times a rotation; only the skew part ``K`` of the gradient is
-    released, R (R - 1) / 2 numbers, and ``W <- expm(-step) W``. Default: the norm of K
-    is 10 to 25 times smaller, and so are its clip and its noise.
-``gradient``
-    The thesis' descent with bias and annealing; thousands of rounds.
-    ``gradient-as-printed`` also clips ``(I - psi z') W`` as (6.4) does.
+W starts where the loadings of the released subspace have simple structure (varimax):
+maps of brain networks are sparse, so this is near the goal before any round is paid.
 
-What leaves a site per round: one packed vector of that size. Curvatures start from a
-constant of the model density and are then learned from how the released gradients
-change with the steps, weighed by the known noise: post-processing, so it costs nothing.
-Stopping and annealing read released values only.
+# Differs from thesis Alg. 6.1: the start; samples are not clipped to the norm bound
+# before they are projected, since the query clips what it sums: the largest volumes
+# tell heavy-tailed sources apart best.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
 
-from capeneuro import linalg
+from capeneuro import linalg, updates
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace
 from capeneuro.queries import SCALE
+from capeneuro.updates import Schedule, State, Update
 
-# Curvature E[psi'(z)] E[z^2] - E[psi(z) z] along rotations at that scale, by density:
-# 0 Gaussian, 0.10 logistic, 0.24 Laplace. Steps start from the middle of that range.
-CURVATURE = 0.12
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Step rules of the updates; each constant with its source.
-
-    Parameters
-    ----------
-    max_step
-        Largest entry of one rotation step [rad]; beyond it the quadratic model does
-        not hold.
-    averaging
-        Share of the last rounds whose steps decrease as 1 / k, which averages the noise
-        of the rounds (Polyak & Juditsky 1992).
-    curvature_spread
-        Prior deviation of a pair's curvature around :data:`CURVATURE`: the range of
-        densities from Gaussian to Laplace.
-    curvature_floor
-        Smallest curvature of a step; keeps steps of Gaussian pairs finite.
-    coupling
-        Change of a pair's gradient by the other pairs' steps, per unit of step: found
-        by trial on GARCH sources (0.02 to 0.1 do the same).
-    learning_rate
-        ``learning_rate / log(R)`` starts ``gradient`` [thesis, Alg. 6.1].
-    annealing, annealing_angle
-        Its factor when two successive changes enclose a larger angle [degrees]
-        [Baker 2015, djICA].
-    blowup, blowup_factor
-        Largest |W| and |b|; beyond it both start again with a smaller rate.
-
-        # Differs from djICA [Baker 2015], 1e8: sites refuse weights beyond 1e6.
-    """
-
-    max_step: float = 0.5
-    averaging: float = 0.5
-    curvature_spread: float = 0.08
-    curvature_floor: float = 0.03
-    coupling: float = 0.05
-    learning_rate: float = 0.015
-    annealing: float = 0.9
-    annealing_angle: float = 60.0
-    blowup: float = 1e5
-    blowup_factor: float = 0.9
+Start = Literal["varimax", "identity"] | int
+# Shares of the rounds after which the kinds of sources are measured, if asked for.
+MEASURED_AT = (0.25, 0.5)
+# Typical norm of the curvature query over that of the skew one, times sqrt(R).
+CURVATURE_CLIP = 13.0
+# A pair whose curvature is this share of the largest is flat.
+FLAT = 0.05
 
 
 @dataclass(frozen=True)
@@ -100,6 +58,13 @@ class Unmixing:
         Rounds that were released.
     converged
         Whether the last norm fell below the tolerance.
+    signs
+        1 for a super-Gaussian source, -1 for a sub-Gaussian one, shape (R,).
+    curvature
+        What was learned of each pair's curvature, shape (R, R); NaN after a descent.
+    stability
+        Of each component over repeated runs, in [-1, 1], see
+        :func:`capeneuro.stability.repeated`; NaN after a single run.
     """
 
     W: np.ndarray
@@ -109,16 +74,22 @@ class Unmixing:
     trace: np.ndarray
     n_rounds: int
     converged: bool
+    signs: np.ndarray
+    curvature: np.ndarray
+    stability: np.ndarray
 
 
 def infomax(
     federation: Federation,
     mechanism: Mechanism,
     subspace: Subspace,
-    update: str = "orthogonal",
+    update: Update = "orthogonal",
     n_rounds: int = 20,
     clip: float = 2.5,
     tol: float = 1e-6,
+    sub_gaussian: Literal["measured"] | int = 0,
+    start: Start = "varimax",
+    first_round: int = 0,
     schedule: Schedule | None = None,
     progress: Callable[[range], range] = lambda rounds: rounds,
 ) -> Unmixing:
@@ -133,15 +104,26 @@ def infomax(
     subspace
         From :func:`capeneuro.pca.principal_subspace`; whitens the data.
     update
-        ``"orthogonal"``, ``"gradient"`` or ``"gradient-as-printed"``.
+        Step rule, see :mod:`capeneuro.updates`.
     n_rounds
         Largest number of rounds; the budget pays for all of them.
     clip
         Largest norm of one unit's gradient; ``inf`` for exact arms.
     tol
-        Stop when the norm of the released gradient falls below it.
+        Stop when the norm of the released gradient falls below it; with ``djica`` when
+        an epoch's squared change of W does.
+    sub_gaussian
+        Number of sub-Gaussian sources (the extended rule [Lee 1999], ``orthogonal``
+        only), or ``"measured"``: two of the rounds release the sign of every source's
+        curvature instead of a gradient. 0, as in the papers: brain sources are
+        super-Gaussian.
+    start
+        Rotation that W starts from: ``"varimax"``, ``"identity"`` as in the papers, or
+        the seed of a random one.
+    first_round
+        Number of the first round; part of the identity of each request.
     schedule
-        Step rules.
+        Constants of the step rules.
     progress
         Wraps the rounds, for example in a progress bar.
 
@@ -154,128 +136,151 @@ def infomax(
     ------
     RoundFailed
         If too few sites answer; the same call goes on from there.
+    ValueError
+        If the extended rule is asked of another update than ``orthogonal``.
 
     Guarantee
     ---------
-    One release of ``infomax_skew`` or ``infomax_gradient`` per round; the number of
-    rounds depends on released values only.
+    One release of ``infomax_skew``, ``infomax_gradient`` or ``infomax_curvature`` per
+    round; the number of rounds depends on released values only.
     """
     schedule = schedule or Schedule()
-    whitening = subspace.whitening()
+    if sub_gaussian and update != "orthogonal":
+        raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
+    whitening, before = subspace.whitening(), len(mechanism.releases)
+    reduction = mechanism.project(federation, whitening, subspace.norm_bound, np.inf)
     R = len(whitening)
-    reduction = mechanism.project(
-        federation, whitening, subspace.norm_bound, subspace.clip
-    )
-    rotate = update == "orthogonal"
-    query = "infomax_skew" if rotate else "infomax_gradient"
-    as_printed = update == "gradient-as-printed"
-    state = _State(W=SCALE * np.eye(R), b=np.zeros(R))
+    W = SCALE * rotation(subspace, start)
+    query = updates.query_of(update)
+    state = updates.begin(W, query, clip, mechanism.budget.unit)
+    if sub_gaussian != "measured":
+        state = updates.with_signs(
+            state, np.where(np.arange(R) < R - sub_gaussian, 1.0, -1.0)
+        )
+    measured_at = {int(share * n_rounds) for share in MEASURED_AT}
     trace: list[float] = []
-    before = len(mechanism.releases)
-    for j in progress(range(n_rounds)):
+    # A single component has no rotation to find.
+    for j in progress(range(n_rounds if R > 1 or update != "orthogonal" else 0)):
         if len(mechanism.releases) >= before + n_rounds:
             break  # rounds that became void are paid for, too
-        parameters = {"W": state.W, "clip": float(clip)}
-        if not rotate:
-            parameters |= {"b": state.b, "as_printed": as_printed}
-        g = mechanism.answer(federation, query, parameters, j, reduction)
-        trace.append(float(np.linalg.norm(g)))
-        if trace[-1] < tol:
-            break
-        if rotate:
-            noise = mechanism.releases[-1]["noise_deviation"]
-            weight = _weight(j, n_rounds, schedule)
-            state = _rotate(state, linalg.unpack_skew(g), weight, noise, schedule)
+        if sub_gaussian == "measured" and j in measured_at:
+            asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
+            name = "infomax_curvature"
         else:
-            G, h = g[: R * R].reshape(R, R), g[R * R :]
-            # (I - psi z') was clipped before the public W, unless as printed.
-            state = _descend(state, G if as_printed else G @ state.W, h, schedule)
-        if not max(np.abs(state.W).max(), np.abs(state.b).max()) < schedule.blowup:
-            rate = state.rate * schedule.blowup_factor
-            state = _State(W=SCALE * np.eye(R), b=np.zeros(R), rate=rate)
-    return _result(state, subspace, whitening, trace, tol)
+            asked, name = _parameters(state, update, j, float(clip), schedule), query
+        released = mechanism.answer(federation, name, asked, first_round + j, reduction)
+        if name == "infomax_curvature":
+            state = updates.with_signs(state, np.where(released < 0, -1.0, 1.0))
+            continue
+        trace.append(float(np.linalg.norm(released)))
+        if update != "djica" and trace[-1] < tol:
+            break
+        n_averaged = max(j - int(n_rounds * (1 - schedule.averaging)), 0)
+        state = _advance(state, update, released, mechanism, j, n_averaged, schedule)
+        state = updates.contained(state, W, schedule)
+        if update == "djica" and updates.epoch_change(state) < tol:
+            break
+    return unmixed(
+        state, subspace, np.array(trace), _converged(state, update, trace, tol)
+    )
 
 
-@dataclass(frozen=True)
-class _State:
-    """Iterate, and what its update remembers of the last step."""
+def rotation(subspace: Subspace, start: Start) -> np.ndarray:
+    """Rotation of whitened data that the rounds start from, shape (R, R).
 
-    W: np.ndarray
-    b: np.ndarray
-    rate: float = 1.0
-    change: np.ndarray | None = None
-    gradient: np.ndarray | None = None
-    curvature: np.ndarray | float = CURVATURE
-    variance: np.ndarray | float | None = None
-
-
-def _weight(j: int, n_rounds: int, schedule: Schedule) -> float:
-    """Full steps first, then 1 / k: the last iterate averages the noisy rounds."""
-    k = j - int(n_rounds * (1 - schedule.averaging))
-    return 1.0 / (k + 1) if k > 0 else 1.0
-
-
-def _rotate(
-    state: _State, K: np.ndarray, weight: float, noise: float, schedule: Schedule
-) -> _State:
-    """Newton step on the rotation group with a curvature per pair of sources."""
-    state = _learn_curvature(state, K, noise / linalg.SQRT2, schedule)
-    step = weight * K / np.maximum(state.curvature, schedule.curvature_floor)
-    step *= min(1.0, schedule.max_step / np.abs(step).max())
-    W = scipy.linalg.expm(-step) @ state.W
-    return replace(state, W=W, change=step, gradient=K)
-
-
-def _learn_curvature(
-    state: _State, K: np.ndarray, noise: float, schedule: Schedule
-) -> _State:
-    """Kalman update of each pair's curvature c from ``K_old - K = c step + error``.
-
-    The error has the noise of two releases and the coupling to other pairs' steps.
+    ``varimax`` turns the loadings ``V Lambda^(1/2)`` of the released subspace to simple
+    structure [Kaiser 1958]: post-processing. An integer seeds a random rotation.
     """
-    if state.gradient is None:
-        spread = np.full(K.shape, schedule.curvature_spread)
-        return replace(state, variance=spread**2)
-    step, v = state.change, state.variance
-    error = 2 * noise**2 + schedule.coupling**2 * np.mean(step**2)
-    gain = v * step / (v * step**2 + error)
-    surprise = state.gradient - K - state.curvature * step
-    curvature = state.curvature + gain * surprise
-    return replace(state, curvature=curvature, variance=v * (1 - gain * step))
+    R = len(subspace.eigenvalues)
+    if start == "identity":
+        return np.eye(R)
+    if start == "varimax":
+        return linalg.varimax(np.linalg.pinv(subspace.whitening())).T
+    return np.linalg.qr(np.random.default_rng(start).standard_normal((R, R)))[0]
 
 
-def _descend(state: _State, G: np.ndarray, h: np.ndarray, schedule: Schedule) -> _State:
-    """Steps 13-18 of [thesis, Alg. 6.1] with djICA's annealing."""
-    rho = state.rate * schedule.learning_rate / np.log(max(len(h), 2))
-    dW, rate = rho * G, state.rate
-    if state.change is not None:
-        cosine = (dW * state.change).sum()
-        cosine /= np.linalg.norm(dW) * np.linalg.norm(state.change)
-        if cosine < np.cos(np.radians(schedule.annealing_angle)):
-            rate *= schedule.annealing
-    return replace(state, W=state.W + dW, b=state.b + rho * h, rate=rate, change=dW)
+def _parameters(
+    state: State, update: Update, j: int, clip: float, schedule: Schedule
+) -> dict[str, Any]:
+    """Public parameters of a round's query."""
+    if update == "orthogonal":
+        extended = {"signs": state.signs} if (state.signs < 0).any() else {}
+        return {"W": state.W, "clip": clip, **extended}
+    asked = {"W": state.W, "b": state.b, "clip": clip}
+    if update == "djica":
+        epoch, block = divmod(j, schedule.n_blocks)
+        return {**asked, "block": block, "n_blocks": schedule.n_blocks, "epoch": epoch}
+    return {**asked, "as_printed": update == "gradient-as-printed"}
 
 
-def _result(
-    state: _State,
-    subspace: Subspace,
-    whitening: np.ndarray,
-    trace: list[float],
-    tol: float,
+def _advance(
+    state: State,
+    update: Update,
+    released: np.ndarray,
+    mechanism: Mechanism,
+    j: int,
+    n_averaged: int,
+    schedule: Schedule,
+) -> State:
+    """Next iterate from what a round released."""
+    R, noise = len(state.W), mechanism.releases[-1]["noise_deviation"]
+    if update == "orthogonal":
+        K = linalg.unpack_skew(released)
+        noise /= linalg.SQRT2  # of an entry; packed ones are sqrt(2) times as large
+        return updates.rotate(state, K, noise, n_averaged, schedule)
+    G, h = released[: R * R].reshape(R, R), released[R * R :]
+    if update == "relative-newton":
+        return updates.relative_newton(state, G, h, noise, n_averaged, schedule)
+    if update != "gradient-as-printed":
+        G = G @ state.W  # clipped before the public W
+    n_units = sum(site["n_units"] for site in mechanism.roster.values())
+    return updates.descend(state, G, h, j, n_units, schedule)
+
+
+def _converged(state: State, update: Update, trace: list[float], tol: float) -> bool:
+    if update == "djica":
+        return updates.epoch_change(state) < tol
+    return not trace or trace[-1] < tol
+
+
+def unmixed(
+    state: State, subspace: Subspace, trace: np.ndarray, converged: bool
 ) -> Unmixing:
-    """Scale sources to unit variance, order maps by strength, fix signs."""
+    """Scale sources to unit variance, order maps by strength, fix signs.
+
+    All from released values: a component's strength is the norm of its map, the largest
+    entry of a map is positive.
+    """
+    whitening = subspace.whitening()
     unmixing = state.W @ whitening
     # Whitened data have unit variance, so a source's is its row's squared norm.
     mixing = np.linalg.pinv(unmixing) * np.linalg.norm(state.W, axis=1)
     order = np.argsort(-np.linalg.norm(mixing, axis=0))
     signs = linalg.peak_signs(mixing)
     W = (signs[:, None] * state.W)[order]
+    c = state.curvature
     return Unmixing(
         W=W,
         b=(signs * state.b)[order],
         unmixing=W @ whitening,
         mixing=(mixing * signs)[:, order],
-        trace=np.array(trace),
+        trace=trace,
         n_rounds=len(trace),
-        converged=bool(trace[-1] < tol),
+        converged=converged,
+        signs=state.signs[order],
+        curvature=np.full(W.shape, np.nan) if c is None else c[np.ix_(order, order)],
+        stability=np.full(len(W), np.nan),
     )
+
+
+def inseparable(result: Unmixing) -> list[tuple[int, int]]:
+    """Pairs of components that the rounds could not tell apart, numbered from 0.
+
+    Two Gaussian sources look the same however they are turned: what was learned of the
+    pair's curvature is near zero. Where privacy's noise hides it the start of the step
+    rule remains, and no pair is named.
+    """
+    flat = np.abs(result.curvature) < FLAT * np.nanmax(
+        np.abs(result.curvature), initial=0
+    )
+    return [(int(i), int(j)) for i, j in np.argwhere(np.triu(flat, 1))]

@@ -109,3 +109,30 @@ def outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
     products = chunks(A) @ chunks(B).transpose(0, 2, 1)
     return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T
+
+
+def varimax(L: np.ndarray, n_iterations: int = 500, tol: float = 1e-9) -> np.ndarray:
+    """Rotation to simple structure: few large loadings in each column [Kaiser 1958].
+
+    Parameters
+    ----------
+    L
+        Loadings, shape (D, R).
+    n_iterations, tol
+        Largest number of iterations, and the relative gain at which they end.
+
+    Returns
+    -------
+    numpy.ndarray
+        Rotation Q, shape (R, R): columns of ``L Q`` have the largest variance of their
+        squared entries. A local optimum, found from the identity.
+    """
+    Q, reached = np.eye(L.shape[1]), 0.0
+    for _ in range(n_iterations):
+        M = L @ Q
+        U, s, Vt = np.linalg.svd(L.T @ (M**3 - M * (M**2).mean(axis=0)))
+        Q = U @ Vt
+        if s.sum() <= reached * (1 + tol):
+            break
+        reached = s.sum()
+    return Q

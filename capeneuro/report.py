@@ -16,6 +16,7 @@ import yaml
 
 from capeneuro import as_printed, cape, files, metrics, order, privacy
 from capeneuro.config import Config
+from capeneuro.ica import Unmixing, inseparable
 from capeneuro.pca import Subspace
 
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
@@ -256,6 +257,25 @@ def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
             "components is taken as white, which in images it is not."
         )
     return edge, text
+
+
+def ica_lines(found: Unmixing) -> list[str]:
+    """What the rounds say of the components beside their maps, one line each."""
+    lines = []
+    if pairs := inseparable(found):
+        shown = ", ".join(f"{i + 1} and {j + 1}" for i, j in pairs[:5])
+        more = f" and {len(pairs) - 5} pairs more" if len(pairs) > 5 else ""
+        lines.append(
+            f"note: components {shown}{more}: near Gaussian, so any turn of the pair "
+            "is as good; ICA cannot separate them"
+        )
+    if np.isfinite(found.stability).all():
+        least = int(found.stability.argmin())
+        lines.append(
+            f"stability over runs: median {np.median(found.stability):.2f}, least "
+            f"{found.stability[least]:.2f} (component {least + 1})"
+        )
+    return lines
 
 
 def _order(subspace: Subspace) -> tuple[int, int, float, bool]:

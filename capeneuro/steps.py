@@ -19,11 +19,12 @@ from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
-from capeneuro.ica import infomax
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
 from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid
+from capeneuro.spatial import spatial_components
+from capeneuro.stability import repeated
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -154,7 +155,7 @@ def pca_over(
         mechanism,
         study.n_components,
         study.pca.norm_bound,
-        clip=np.inf if exact else 1.0,
+        clip=np.inf if exact else study.pca.clip,
     )
     _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
     print(page.order_line(study, subspace))
@@ -175,18 +176,28 @@ def ica_over(
     reference: bool = False,
 ) -> None:
     """Find the common components of sites that work anywhere; write them."""
-    mechanism, exact = _mechanism(study, "ica", reference), _exact(study, reference)
-    unmixing = infomax(
-        federation,
-        mechanism,
-        subspace,
-        update=study.ica.update,
-        n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
-        clip=np.inf if exact else study.ica.clip,
-        tol=study.ica.tol,
-        progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
-    )
-    _write_released(study, sites, reference, UNMIXING, unmixing, mechanism)
+    stage = "ica" if "ica" in study.n_releases else "pca"
+    mechanism, exact = _mechanism(study, stage, reference), _exact(study, reference)
+    if study.ica.independence == "spatial":
+        mechanism.describe(federation)  # what kinds of data the subspace came from
+        found = spatial_components(subspace, study.ica.max_rounds_exact, study.ica.tol)
+    else:
+        found = repeated(
+            federation,
+            mechanism,
+            subspace,
+            n_runs=1 if exact else study.ica.n_runs,
+            n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
+            clip=np.inf if exact else study.ica.clip,
+            update=study.ica.update,
+            start=study.ica.start,
+            sub_gaussian=study.ica.sub_gaussian,
+            tol=study.ica.tol,
+            progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
+        )
+    for line in page.ica_lines(found):
+        print(line)
+    _write_released(study, sites, reference, UNMIXING, found, mechanism)
 
 
 def read_subspace(study: Config, reference: bool = False) -> Subspace:
@@ -258,8 +269,8 @@ def report(study: Config, sites: Sites) -> None:
     noise = [
         r["noise_deviation"] * r["size"] ** 0.5
         for r in record["releases"]
-        if r["query"].startswith("infomax") and r["survivors"]
-    ]
+        if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
+    ] or [0.0] * len(unmixing["trace"])
     figures = {
         "Norm of the released gradient": plots.convergence(unmixing["trace"], noise),
         caption: plots.spectrum(subspace.spectrum, edge, R),
@@ -312,15 +323,6 @@ def _site(sites: Sites, name: str) -> SiteConfig:
     return sites[name]
 
 
-def multipliers(study: Config) -> dict[str, float]:
-    """Noise multiplier of one release in each stage, from the promise."""
-    mu, share = study.promise.mu, study.budget.pca_share
-    return {
-        "pca": 1 / (mu * share**0.5),
-        "ica": (study.ica.n_rounds / (1 - share)) ** 0.5 / mu,
-    }
-
-
 def _exact(study: Config, reference: bool) -> bool:
     return reference or study.arm == "non-private"
 
@@ -333,13 +335,13 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
-        multipliers(study)[stage],
+        study.multipliers[stage],
         study.promise,
         study.noise_ratio,
         study.mu_factors,
         study.noise,
         study.consistency,
-        {"pca": 1, "ica": study.ica.n_rounds}[stage],
+        study.n_releases[stage],
         Checkpoint(Path("private") / "_aggregator" / study.study),
     )
 

@@ -325,7 +325,7 @@ def test_every_key_stands_in_the_demo_site_files(path):
     assert not _all_keys(SiteConfig, yaml.safe_load(path.read_text()), "")
 
 
-@pytest.mark.parametrize("key", ["mask", "basis", "epsilon", "clip", "n_subjects"])
+@pytest.mark.parametrize("key", ["mask", "basis", "epsilon", "n_rounds", "n_subjects"])
 def test_the_demo_study_explains_keys_as_the_models_do(key):
     text = (ROOT / "config/config.yaml").read_text()
     plain = " ".join(re.sub(r"\n\s*# ?", " ", text).split())
