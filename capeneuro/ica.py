@@ -175,8 +175,7 @@ def infomax(
         trace.append(float(np.linalg.norm(released)))
         if update != "djica" and trace[-1] < tol:
             break
-        n_averaged = max(j - int(n_rounds * (1 - schedule.averaging)), 0)
-        state = _advance(state, update, released, mechanism, j, n_averaged, schedule)
+        state = _advance(state, update, released, mechanism, j, schedule)
         state = updates.contained(state, W, schedule)
         if update == "djica" and updates.epoch_change(state) < tol:
             break
@@ -219,7 +218,6 @@ def _advance(
     released: np.ndarray,
     mechanism: Mechanism,
     j: int,
-    n_averaged: int,
     schedule: Schedule,
 ) -> State:
     """Next iterate from what a round released."""
@@ -227,10 +225,10 @@ def _advance(
     if update == "orthogonal":
         K = linalg.unpack_skew(released)
         noise /= linalg.SQRT2  # of an entry; packed ones are sqrt(2) times as large
-        return updates.rotate(state, K, noise, n_averaged, schedule)
+        return updates.rotate(state, K, noise, schedule)
     G, h = released[: R * R].reshape(R, R), released[R * R :]
     if update == "relative-newton":
-        return updates.relative_newton(state, G, h, noise, n_averaged, schedule)
+        return updates.relative_newton(state, G, h, noise, schedule)
     if update != "gradient-as-printed":
         G = G @ state.W  # clipped before the public W
     n_units = sum(site["n_units"] for site in mechanism.roster.values())
