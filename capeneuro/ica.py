@@ -29,7 +29,8 @@ from capeneuro.queries import SCALE
 from capeneuro.updates import Schedule, State, Update
 
 Start = Literal["varimax", "identity"] | int
-# Shares of the rounds after which the kinds of sources are measured, if asked for.
+# Shares of the rounds after which the kinds of sources are measured, if asked for;
+# sooner where the rounds have settled.
 MEASURED_AT = (0.25, 0.5)
 # Typical norm of the curvature query over that of the skew one, times sqrt(R).
 CURVATURE_CLIP = 13.0
@@ -157,24 +158,29 @@ def infomax(
         state = updates.with_signs(
             state, np.where(np.arange(R) < R - sub_gaussian, 1.0, -1.0)
         )
-    measured_at = {int(share * n_rounds) for share in MEASURED_AT}
+    due = [int(share * n_rounds) for share in MEASURED_AT]
+    due, settled = due if sub_gaussian == "measured" else [], False
     trace: list[float] = []
     # A single component has no rotation to find.
     for j in progress(range(n_rounds if R > 1 or update != "orthogonal" else 0)):
         if len(mechanism.releases) >= before + n_rounds:
             break  # rounds that became void are paid for, too
-        if sub_gaussian == "measured" and j in measured_at:
+        measures = bool(due) and (settled or j >= due[0])
+        if measures:
             asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
             name = "infomax_curvature"
         else:
             asked, name = _parameters(state, update, j, float(clip), schedule), query
         released = mechanism.answer(federation, name, asked, first_round + j, reduction)
-        if name == "infomax_curvature":
+        if measures:
             state = updates.with_signs(state, np.where(released < 0, -1.0, 1.0))
+            due, settled = due[1:], False
             continue
         trace.append(float(np.linalg.norm(released)))
         if update != "djica" and trace[-1] < tol:
-            break
+            if not due:
+                break
+            settled = True  # for the kinds assumed so far
         n_averaged = max(j - int(n_rounds * (1 - schedule.averaging)), 0)
         state = _advance(state, update, released, mechanism, j, n_averaged, schedule)
         state = updates.contained(state, W, schedule)
