@@ -56,7 +56,7 @@ class Unmixing:
     trace
         Norm of the released gradient in each round, shape (n_rounds,).
     n_rounds
-        Rounds that were released.
+        Gradients that were released; rounds that measured the kinds of sources apart.
     converged
         Whether the last norm fell below the tolerance.
     signs
@@ -187,7 +187,7 @@ def infomax(
         if update == "djica" and updates.epoch_change(state) < tol:
             break
     return unmixed(
-        state, subspace, np.array(trace), _converged(state, update, trace, tol)
+        state, subspace, np.array(trace), R == 1 or _converged(state, update, trace, tol)
     )
 
 
@@ -246,7 +246,7 @@ def _advance(
 def _converged(state: State, update: Update, trace: list[float], tol: float) -> bool:
     if update == "djica":
         return updates.epoch_change(state) < tol
-    return not trace or trace[-1] < tol
+    return bool(trace) and trace[-1] < tol
 
 
 def unmixed(
