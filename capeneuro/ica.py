@@ -150,7 +150,9 @@ def infomax(
         raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
     whitening, before = subspace.whitening(), len(mechanism.releases)
     reduction = mechanism.project(federation, whitening, subspace.norm_bound, np.inf)
-    R = len(whitening)
+    R, paid = len(whitening), before + n_rounds
+    if mechanism.n_releases is not None:
+        paid = min(paid, mechanism.n_releases)
     W = SCALE * rotation(subspace, start)
     query = updates.query_of(update)
     state = updates.begin(W, query, clip, mechanism.budget.unit)
@@ -163,8 +165,8 @@ def infomax(
     trace: list[float] = []
     # A single component has no rotation to find.
     for j in progress(range(n_rounds if R > 1 or update != "orthogonal" else 0)):
-        if len(mechanism.releases) >= before + n_rounds:
-            break  # rounds that became void are paid for, too
+        if len(mechanism.releases) >= paid:
+            break  # rounds that became void are paid for, too, also an earlier run's
         measures = bool(due) and (settled or j >= due[0])
         if measures:
             asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
