@@ -192,7 +192,7 @@ def relative_newton(
     np.fill_diagonal(H, SCALING)
     weight = 1 / (state.scale * (1 + n_averaged))
     symmetric = weight * (G + G.T) / 2 / H
-    symmetric *= min(1.0, schedule.max_step / np.abs(symmetric).max())
+    symmetric *= min(1.0, schedule.max_step / max(np.abs(symmetric).max(), 1e-300))
     W = scipy.linalg.expm(symmetric - rotation) @ state.W
     return replace(state, W=W, b=state.b + weight * h / BIAS)
 
@@ -262,9 +262,9 @@ def descend(
         return replace(state, W=W, b=b, moved=moved)
     rate = state.rate
     if state.previous is not None:
-        cosine = (moved * state.previous).sum()
-        cosine /= np.linalg.norm(moved) * np.linalg.norm(state.previous)
-        if cosine < np.cos(np.radians(schedule.annealing_angle)):
+        norms = np.linalg.norm(moved) * np.linalg.norm(state.previous)
+        cosine = np.cos(np.radians(schedule.annealing_angle))
+        if (moved * state.previous).sum() < cosine * norms:
             rate *= schedule.annealing
     return replace(state, W=W, b=b, rate=rate, moved=0.0, previous=moved)
 
