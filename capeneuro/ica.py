@@ -166,7 +166,8 @@ def infomax(
     due, settled = due if sub_gaussian == "measured" else [], False
     trace: list[float] = []
     # A single component has no rotation to find.
-    for j in progress(range(n_rounds if R > 1 or update != "orthogonal" else 0)):
+    turns = R > 1 or update != "orthogonal"
+    for j in progress(range(n_rounds if turns else 0)):
         if len(mechanism.releases) >= paid:
             break  # rounds that became void are paid for, too, also an earlier run's
         measures = bool(due) and (settled or j >= due[0])
@@ -190,9 +191,8 @@ def infomax(
         state = updates.contained(state, W, schedule)
         if update == "djica" and updates.epoch_change(state) < tol:
             break
-    return unmixed(
-        state, subspace, np.array(trace), R == 1 or _converged(state, update, trace, tol)
-    )
+    converged = not turns or _converged(state, update, trace, tol)
+    return unmixed(state, subspace, np.array(trace), converged)
 
 
 def rotation(subspace: Subspace, start: Start) -> np.ndarray:
