@@ -226,7 +226,8 @@ def _learn_curvature(
         return state
     step, v = state.step, state.variance
     coupled = (schedule.coupling * start) ** 2 * np.mean(step**2)
-    gain = v * step / (v * step**2 + noise**2 + state.noise**2 + coupled)
+    error = noise**2 + state.noise**2 + coupled
+    gain = v * step / np.maximum(v * step**2 + error, 1e-300)
     surprise = state.gradient - K - state.curvature * step
     curvature = state.curvature + gain * surprise
     return replace(state, curvature=curvature, variance=v * (1 - gain * step))
