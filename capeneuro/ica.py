@@ -118,7 +118,8 @@ def infomax(
     sub_gaussian
         Number of sub-Gaussian sources (the extended rule [Lee 1999], ``orthogonal``
         only), or ``"measured"``: two of the rounds release the sign of every source's
-        curvature instead of a gradient. 0, as in the papers: brain sources are
+        curvature instead of a gradient; PCA's clip must be rare then, since it makes
+        all sources look sub-Gaussian. 0, as in the papers: brain sources are
         super-Gaussian.
     start
         Rotation that W starts from: ``"varimax"``, ``"identity"`` as in the papers, or
