@@ -279,7 +279,7 @@ def epoch_change(state: State) -> float:
 
 def contained(state: State, start: np.ndarray, schedule: Schedule) -> State:
     """Start again with a smaller rate if the weights blew up."""
-    if max(np.abs(state.W).max(), np.abs(state.b).max()) < schedule.blowup:
+    if np.abs(np.append(state.W, state.b)).max() < schedule.blowup:
         return state
     rate = state.rate * schedule.blowup_factor
     return replace(
