@@ -111,7 +111,7 @@ def consensus(unmixings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     for own in unit:
         cosines = unit[0] @ own.T
         rows, columns = linear_sum_assignment(-np.abs(cosines))
-        signs = np.sign(cosines[rows, columns])
+        signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0)
         matched.append(signs[:, None] * own[columns])
     Z = np.stack(matched)
     n_runs, R, _ = Z.shape
