@@ -53,6 +53,10 @@ def repeated(
         correlation of its estimates in two runs, less that with other components of
         other runs, the index I_q of ICASSO [Himberg 2004].
 
+    Notes
+    -----
+    All runs share the released subspace: noise that bent it shows in no index.
+
     Guarantee
     ---------
     ``n_runs * n_rounds`` releases at most. Matching and mean read released values.

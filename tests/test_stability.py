@@ -1,16 +1,19 @@
 """Runs that agree, runs that do not, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import make_mechanism
 from test_ica import charged, dealt, index_of, mixture, void_at
 
-from capeneuro import metrics, report
+from capeneuro import metrics, report, stability
 from capeneuro.federation import InProcess
-from capeneuro.ica import SCALE, infomax
+from capeneuro.ica import SCALE, infomax, unmixed
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
 from capeneuro.stability import consensus, repeated
+from capeneuro.updates import State
 
 
 def rotation(R: int, rng: np.random.Generator) -> np.ndarray:
@@ -160,10 +163,43 @@ def test_an_unstable_pair_is_told_from_stable_components(fixed_noise):
     stable, unstable = result.stability[order[:4]], result.stability[order[4:]]
     assert stable.min() > 0.95
     assert unstable.max() < 0.92
-    # The index of another component, as if maps had been ordered afterwards, is wrong.
-    assert list(order) != sorted(order)
     (line,) = [line for line in report.ica_lines(result) if "stability" in line]
     assert f"(component {result.stability.argmin() + 1})" in line
+
+
+def test_what_is_said_of_a_component_stays_with_it(monkeypatch, rng):
+    """The first run's order is not that of the merged maps: nothing may be mixed up."""
+    R, angles = 5, iter((0.0, 0.6, -0.6))
+    values = np.array([9.0, 5.0, 3.0, 2.0, 1.0])
+    subspace = Subspace(values, np.eye(8, R), 1.0, np.inf)
+    truth = rotation(R, rng)
+
+    def planted(*_args, **_options):
+        c, s = np.cos(angle := next(angles)), np.sin(angle)
+        turned = truth.copy()
+        turned[:2] = np.array([[c, s], [-s, c]]) @ truth[:2]
+        kinds = np.array([1.0, 1.0, -1.0, 1.0, 1.0])
+        state = State(W=SCALE * turned, b=np.zeros(R), signs=kinds)
+        state = replace(state, curvature=np.diag(np.arange(R) + 1.0))
+        found = unmixed(state, subspace, np.zeros(1), True)
+        back = np.arange(R)[::-1]
+        return replace(
+            found,
+            W=found.W[back],
+            signs=found.signs[back],
+            curvature=found.curvature[np.ix_(back, back)],
+        )
+
+    monkeypatch.setattr(stability, "infomax", planted)
+    result = repeated(None, None, subspace, 3, 1)
+    cosines = np.abs(result.W @ truth.T) / SCALE
+    who = cosines.argmax(axis=1)
+    assert sorted(who) == list(range(R))
+    np.testing.assert_allclose(result.stability[who >= 2], 1, atol=1e-9)
+    assert result.stability[who < 2].max() < 0.8
+    np.testing.assert_array_equal(result.signs, np.where(who == 2, -1, 1))
+    stable = who >= 2
+    np.testing.assert_array_equal(np.diag(result.curvature)[stable], who[stable] + 1)
 
 
 def test_the_consensus_is_no_worse_than_its_runs(fixed_noise):
