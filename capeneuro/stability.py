@@ -42,7 +42,7 @@ def repeated(
     n_rounds
         Rounds of each.
     start
-        Where the first run starts; the others start from random rotations.
+        Where the first run starts; the others start from varimax turned at random.
     progress, **options
         Of :func:`capeneuro.ica.infomax`.
 
