@@ -627,6 +627,16 @@ def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
     assert "order of magnitude" in text
 
 
+def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
+    edit(STUDY, "ica.independence", "spatial")
+    assert command("plan", STUDY, *EXPECTED) == 0
+    text = capsys.readouterr().out
+    kept = float(re.search(r"energy kept (\S+)\. .* maps is not predicted", text)[1])
+    assert 0.9 < kept <= 1
+    assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
+    assert "got pca's by" in capsys.readouterr().err
+
+
 def test_plan_tells_what_dropout_costs(tiny, capsys):
     edit(STUDY, "budget.n_colluding", 0)
     edit(STUDY, "budget.survivor_threshold", 2)
@@ -671,9 +681,9 @@ def test_plan_knows_the_arms(tiny, capsys, arm):
     assert command("plan", STUDY, *EXPECTED, "--force") == 0
     with open("results/tiny/plan.tsv", newline="") as f:
         noise = float(next(csv.DictReader(f, delimiter="\t"))["noise_pca"])
-    # Three sites, one colluding; half of mu^2 for PCA; one person of 3000 per share.
+    # Three sites, one colluding; 0.4 of mu^2 for PCA; one person of 3000 per share.
     over = {"local": 3, "conventional": 3**0.5}.get(arm, 1.5**0.5)
-    mu = privacy.mu_from_epsilon(5.0, 1e-5) / 2**0.5
+    mu = privacy.mu_from_epsilon(5.0, 1e-5) * 0.4**0.5
     assert noise == pytest.approx(over * 2**0.5 / 3000 / mu, rel=5e-3)
 
 
