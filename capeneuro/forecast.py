@@ -61,8 +61,8 @@ def plan(
     if loud and not force:
         raise BudgetExceeded(
             f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {' and '.join(loud)} times; more people or fewer features help, or "
-            "--force"
+            f"got {' and '.join(loud)} times; more people, fewer features or fair "
+            "clips help, or --force"
         )
 
 
