@@ -29,12 +29,14 @@ from capeneuro.queries import SCALE
 from capeneuro.updates import Schedule, State, Update
 
 Start = Literal["varimax", "identity"] | int
-# Shares of the rounds after which the kinds of sources are measured, if asked for.
+# Shares of the rounds after which the kinds of sources are measured, if asked for;
+# sooner where the rounds have settled.
 MEASURED_AT = (0.25, 0.5)
 # Typical norm of the curvature query over that of the skew one, times sqrt(R).
 CURVATURE_CLIP = 13.0
-# A pair whose curvature is this share of the largest is flat.
-FLAT = 0.05
+# A pair of less curvature is flat: an eighth of where steps start. GARCH sources have
+# 0.02 to 0.08, Laplace 0.24, two Gaussians what sampling leaves.
+FLAT = updates.CURVATURE / 8
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,14 @@ class Unmixing:
     trace
         Norm of the released gradient in each round, shape (n_rounds,).
     n_rounds
-        Rounds that were released.
+        Gradients that were released; rounds that measured the kinds of sources apart.
     converged
         Whether the last norm fell below the tolerance.
     signs
         1 for a super-Gaussian source, -1 for a sub-Gaussian one, shape (R,).
     curvature
-        What was learned of each pair's curvature, shape (R, R); NaN after a descent.
+        What was learned of each pair's curvature, shape (R, R), before the clip, whose
+        effect is known for samples; NaN after a descent.
     stability
         Of each component over repeated runs, in [-1, 1], see
         :func:`capeneuro.stability.repeated`; NaN after a single run.
@@ -115,7 +118,8 @@ def infomax(
     sub_gaussian
         Number of sub-Gaussian sources (the extended rule [Lee 1999], ``orthogonal``
         only), or ``"measured"``: two of the rounds release the sign of every source's
-        curvature instead of a gradient. 0, as in the papers: brain sources are
+        curvature instead of a gradient; PCA's clip must be rare then, since it makes
+        all sources look sub-Gaussian. 0, as in the papers: brain sources are
         super-Gaussian.
     start
         Rotation that W starts from: ``"varimax"``, ``"identity"`` as in the papers, or
@@ -149,7 +153,9 @@ def infomax(
         raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
     whitening, before = subspace.whitening(), len(mechanism.releases)
     reduction = mechanism.project(federation, whitening, subspace.norm_bound, np.inf)
-    R = len(whitening)
+    R, paid = len(whitening), before + n_rounds
+    if mechanism.n_releases is not None:
+        paid = min(paid, mechanism.n_releases)
     W = SCALE * rotation(subspace, start)
     query = updates.query_of(update)
     state = updates.begin(W, query, clip, mechanism.budget.unit)
@@ -157,31 +163,36 @@ def infomax(
         state = updates.with_signs(
             state, np.where(np.arange(R) < R - sub_gaussian, 1.0, -1.0)
         )
-    measured_at = {int(share * n_rounds) for share in MEASURED_AT}
+    due = [int(share * n_rounds) for share in MEASURED_AT]
+    due, settled = due if sub_gaussian == "measured" else [], False
     trace: list[float] = []
     # A single component has no rotation to find.
-    for j in progress(range(n_rounds if R > 1 or update != "orthogonal" else 0)):
-        if len(mechanism.releases) >= before + n_rounds:
-            break  # rounds that became void are paid for, too
-        if sub_gaussian == "measured" and j in measured_at:
+    turns = R > 1 or update != "orthogonal"
+    for j in progress(range(n_rounds if turns else 0)):
+        if len(mechanism.releases) >= paid:
+            break  # rounds that became void are paid for, too, also an earlier run's
+        measures = bool(due) and (settled or j >= due[0])
+        if measures:
             asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
             name = "infomax_curvature"
         else:
             asked, name = _parameters(state, update, j, float(clip), schedule), query
         released = mechanism.answer(federation, name, asked, first_round + j, reduction)
-        if name == "infomax_curvature":
+        if measures:
             state = updates.with_signs(state, np.where(released < 0, -1.0, 1.0))
+            due, settled = due[1:], False
             continue
         trace.append(float(np.linalg.norm(released)))
         if update != "djica" and trace[-1] < tol:
-            break
+            if not due:
+                break
+            settled = True  # for the kinds assumed so far
         state = _advance(state, update, released, mechanism, j, schedule)
         state = updates.contained(state, W, schedule)
         if update == "djica" and updates.epoch_change(state) < tol:
             break
-    return unmixed(
-        state, subspace, np.array(trace), _converged(state, update, trace, tol)
-    )
+    converged = not turns or _converged(state, update, trace, tol)
+    return unmixed(state, subspace, np.array(trace), converged)
 
 
 def rotation(subspace: Subspace, start: Start) -> np.ndarray:
@@ -238,7 +249,7 @@ def _advance(
 def _converged(state: State, update: Update, trace: list[float], tol: float) -> bool:
     if update == "djica":
         return updates.epoch_change(state) < tol
-    return not trace or trace[-1] < tol
+    return bool(trace) and trace[-1] < tol
 
 
 def unmixed(
@@ -266,7 +277,9 @@ def unmixed(
         n_rounds=len(trace),
         converged=converged,
         signs=state.signs[order],
-        curvature=np.full(W.shape, np.nan) if c is None else c[np.ix_(order, order)],
+        curvature=np.full(W.shape, np.nan)
+        if c is None
+        else c[np.ix_(order, order)] / state.scale,
         stability=np.full(len(W), np.nan),
     )
 
@@ -278,7 +291,5 @@ def inseparable(result: Unmixing) -> list[tuple[int, int]]:
     pair's curvature is near zero. Where privacy's noise hides it the start of the step
     rule remains, and no pair is named.
     """
-    flat = np.abs(result.curvature) < FLAT * np.nanmax(
-        np.abs(result.curvature), initial=0
-    )
+    flat = np.abs(result.curvature) < FLAT
     return [(int(i), int(j)) for i, j in np.argwhere(np.triu(flat, 1))]

@@ -60,7 +60,14 @@ class Subspace:
         floor
             Smallest eigenvalue as a share of the largest: noise can make the small
             ones tiny or negative, and dividing by them would blow noise up.
+
+        Raises
+        ------
+        ValueError
+            If no eigenvalue is positive.
         """
+        if self.eigenvalues[0] <= 0:
+            raise ValueError("no eigenvalue of the released second moment is positive")
         values = np.maximum(self.eigenvalues, floor * self.eigenvalues[0])
         return self.eigenvectors.T / np.sqrt(values)[:, None]
 

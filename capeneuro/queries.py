@@ -246,11 +246,16 @@ def _scored(
     for cuts in blocks:
         part = slice(cuts[0], cuts[-1])
         H, psi = buffers[:, :, : cuts[-1] - cuts[0]]
-        np.matmul(W, X[:, part if columns is None else columns[part]], out=H)
+        cuts = cuts - cuts[0]
+        Y = X[:, part if columns is None else columns[part]]
+        # Privacy: a product for each subject. BLAS rounds a column by its place in the
+        # product, so one person's length would move what all others contribute.
+        for first, end in pairwise(cuts.tolist()):
+            np.matmul(W, Y[:, first:end], out=H[:, first:end])
         if b.any():
             H += b
         np.tanh(H, out=psi)
-        yield H, psi, cuts - cuts[0]
+        yield H, psi, cuts
 
 
 def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:

@@ -21,6 +21,9 @@ from capeneuro.rules import Limits
 from capeneuro.site import Site
 from capeneuro.updates import State
 
+# Deviation of an eigenvector over features, of unit norm, below which it is constant.
+CONSTANT = 1e-3
+
 
 def spatial_components(
     subspace: Subspace, n_rounds: int = 500, tol: float = 1e-6
@@ -43,12 +46,20 @@ def spatial_components(
     Guarantee
     ---------
     Reads the released subspace alone.
+
+    Notes
+    -----
+    A constant map in the subspace stays a component of its own. With as many
+    components as features there always is one.
     """
     V = subspace.eigenvectors
     # Features are the samples: centered and white over them.
     U, s, Qt = np.linalg.svd(V - V.mean(axis=0), full_matrices=False)
     n = len(V)
-    maps = (np.sqrt(n) * U.T).astype("f4")
+    # A constant map has nothing to be independent of: a component of its own.
+    varies = s > CONSTANT
+    varies[0], s = True, np.maximum(s, 1e-12)
+    maps = (np.sqrt(n) * U.T[varies]).astype("f4")
     budget = Budget(1.0, 1e-5, "sample", "replace-one", 0)
     ledger, limits = Ledger(None, budget), Limits("public")
     site = Site("map", {"map": maps}, {"map": n}, ledger, limits)
@@ -64,8 +75,9 @@ def spatial_components(
         tol=tol,
     )
     # Maps S' = V T over features, so time courses are T^-1 V'x.
-    T = (Qt.T / s) @ found.W.T
+    T = np.hstack([(Qt.T / s)[:, varies] @ found.W.T, Qt.T[:, ~varies]])
+    R = len(T)
     W = np.linalg.solve(T, np.linalg.pinv(subspace.whitening() @ V))
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
-    state = State(W=W, b=np.zeros(R), signs=found.signs)
+    state = State(W=W, b=np.zeros(R), signs=np.ones(R))
     return unmixed(state, subspace, found.trace, found.converged)

@@ -53,6 +53,10 @@ def repeated(
         correlation of its estimates in two runs, less that with other components of
         other runs, the index I_q of ICASSO [Himberg 2004].
 
+    Notes
+    -----
+    All runs share the released subspace: noise that bent it shows in no index.
+
     Guarantee
     ---------
     ``n_runs * n_rounds`` releases at most. Matching and mean read released values.
@@ -111,7 +115,7 @@ def consensus(unmixings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     for own in unit:
         cosines = unit[0] @ own.T
         rows, columns = linear_sum_assignment(-np.abs(cosines))
-        signs = np.sign(cosines[rows, columns])
+        signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0)
         matched.append(signs[:, None] * own[columns])
     Z = np.stack(matched)
     n_runs, R, _ = Z.shape

@@ -216,6 +216,7 @@ def _filtered(
     schedule: Schedule,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kalman step for what ``G = c change + noise`` says, and what it leaves unsure."""
+    P = np.maximum(P, 1e-30)  # without noise nothing stays unsure
     gain = c * P / (c**2 * P + noise**2)
     step = gain * G
     step *= min(1.0, schedule.max_step / max(np.abs(step).max(), 1e-300))
@@ -239,7 +240,8 @@ def _learn_curvature(
         return state
     step, v = state.step, state.variance
     coupled = (schedule.coupling * start) ** 2 * np.mean(step**2)
-    gain = v * step / (v * step**2 + noise**2 + state.noise**2 + coupled)
+    error = noise**2 + state.noise**2 + coupled
+    gain = v * step / np.maximum(v * step**2 + error, 1e-300)
     surprise = state.gradient - K - state.curvature * step
     curvature = state.curvature + gain * surprise
     return replace(state, curvature=curvature, variance=v * (1 - gain * step))
@@ -275,9 +277,9 @@ def descend(
         return replace(state, W=W, b=b, moved=moved)
     rate = state.rate
     if state.previous is not None:
-        cosine = (moved * state.previous).sum()
-        cosine /= np.linalg.norm(moved) * np.linalg.norm(state.previous)
-        if cosine < np.cos(np.radians(schedule.annealing_angle)):
+        norms = np.linalg.norm(moved) * np.linalg.norm(state.previous)
+        cosine = np.cos(np.radians(schedule.annealing_angle))
+        if (moved * state.previous).sum() < cosine * norms:
             rate *= schedule.annealing
     return replace(state, W=W, b=b, rate=rate, moved=0.0, previous=moved)
 
@@ -291,7 +293,7 @@ def epoch_change(state: State) -> float:
 
 def contained(state: State, start: np.ndarray, schedule: Schedule) -> State:
     """Start again with a smaller rate if the weights blew up."""
-    if max(np.abs(state.W).max(), np.abs(state.b).max()) < schedule.blowup:
+    if np.abs(np.append(state.W, state.b)).max() < schedule.blowup:
         return state
     fresh = {"W": start, "b": np.zeros(len(start)), "moved": 0.0, "previous": None}
     rate = state.rate * schedule.blowup_factor

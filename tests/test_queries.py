@@ -436,3 +436,26 @@ def test_many_volumes_of_one_person_do_not_swallow_one(rng):
             )
         worst = max(worst, np.linalg.norm(totals[0] - totals[1]) / claimed)
     assert worst <= 1
+
+
+@pytest.mark.parametrize("label", ["gradient", "skew", "curvature"])
+def test_the_length_of_one_person_moves_nobody_elses_part(label, rng):
+    """BLAS rounds a column by its place; a W that cancels makes rounding a direction.
+
+    One product for all people broke this by up to 3 times the sensitivity.
+    """
+    R, T, n_others = 20, 120, 60
+    query = QUERIES[f"infomax_{label}"]
+    others = rng.standard_normal((R, n_others * T)).astype("f4")
+    parameters = {"W": np.full((R, R), 1e6), "clip": 1e-12}
+    if label == "gradient":
+        parameters["b"] = np.zeros(R)
+
+    def total(length: int) -> np.ndarray:
+        X = np.concatenate([rng.standard_normal((R, length)).astype("f4"), others], 1)
+        starts = np.array([0, *(length + T * np.arange(n_others))])
+        return query.total(X, starts, "subject", **parameters)
+
+    distance = np.linalg.norm(total(T) - total(T + 37))
+    # Of sums over units: n_units times that of means.
+    assert 0 < distance <= query.sensitivity(1, "replace-one", parameters)
