@@ -74,7 +74,7 @@ class Pooled:
 
     def __init__(self, X, T, unit, noise, rng):
         self.X, self.starts, self.unit = X, np.arange(0, X.shape[1], T), unit
-        self.rng, self.roster = rng, {}
+        self.rng, self.roster, self.n_releases = rng, {}, None
         self.releases = [{"noise_deviation": noise}]
         self.budget = privacy.Budget(1.0, 1e-5, unit, "replace-one", 0)
 

@@ -254,12 +254,12 @@ def advice(design: Design, promise: Budget) -> list[tuple[str, Prediction]]:
         "half the features": replace(design, n_features=max(design.n_features // 2, R)),
         "half the components": replace(design, n_components=max(R // 2, 1)),
     }
-    # Within this the clips differ by less than the error of the rules.
+    # From a third to twice the fair clip differs by less than the error of the rules.
     fair = fair_clip(promise.unit, R, design.n_volumes)
-    if design.clip and not 0.5 < fair / design.clip < 2:
+    if design.clip and not 0.5 < fair / design.clip < 3:
         changes[f"ICA clip {fair:.2g}"] = replace(design, clip=fair)
     fair = fair_pca_clip(promise.unit, R)
-    if design.pca_clip and not 0.5 < fair / design.pca_clip < 2:
+    if design.pca_clip and not 0.5 < fair / design.pca_clip < 3:
         changes[f"PCA clip {fair:.2g}"] = replace(design, pca_clip=fair)
     rows = [(name, predict(changed, promise)) for name, changed in changes.items()]
     double = replace(promise, epsilon=2 * promise.epsilon)
