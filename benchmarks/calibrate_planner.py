@@ -1,6 +1,6 @@
 """Calibrate ``capeneuro.planner``: simulate studies, fit its constants, print them.
 
-Run ``python benchmarks/calibrate_planner.py`` from the repository, ten minutes. The
+Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with
 that noise stands for all; ``tests/test_planner.py`` runs the sites.
 """
@@ -11,13 +11,15 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from capeneuro import ica, linalg, metrics, pca, planner, privacy
-from capeneuro.queries import QUERIES, bounded
+from capeneuro.queries import QUERIES
 from sim.garch import garch, garch_parameters
 from sim.sources import DEFAULT_20, maps_2d
 
-FITTED = ("CLIPPED", "NORM", "ROTATION", "SUBSPACE", "START")
+FITTED = ("CLIPPED", "ROTATION", "SUBSPACE", "START")
 N_STUDIES = 200
 EXACT = {"n_rounds": 200, "clip": np.inf, "tol": 1e-4}
+# Shares of the fair clips.
+CLIPS = (0.4, 3)
 
 
 def draw_study(rng):
@@ -35,14 +37,17 @@ def draw_study(rng):
 def draw_settings(rng, unit, design):
     """Draw sites, rounds, share, clip and a promise for a study."""
     S = int(rng.integers(2, min(16, design.n_subjects) + 1))
-    epsilon = np.exp(rng.uniform(*np.log((0.3, 16) if unit == "sample" else (1, 64))))
-    clip = planner.fair_clip(unit, design.n_components, design.n_volumes)
-    J, share = int(rng.integers(8, 41)), rng.uniform(0.15, 0.85)
-    clip = float(clip * rng.choice([0.6, 1, 1, 2]))
+    epsilon = np.exp(rng.uniform(*np.log((0.2, 16) if unit == "sample" else (0.5, 64))))
+    R = design.n_components
+    clip, pca_clip = np.exp(rng.uniform(*np.log(CLIPS), size=2)) * [
+        planner.fair_clip(unit, R, design.n_volumes),
+        planner.fair_pca_clip(unit, R),
+    ]
+    J, share = int(rng.integers(5, 41)), rng.uniform(0.15, 0.85)
     colluding = privacy.default_n_colluding(S)
     promise = privacy.Budget(float(epsilon), 1e-5, unit, "replace-one", colluding)
-    settings = {"n_rounds": J, "pca_share": share, "clip": clip}
-    return replace(design, n_sites=S, **settings), promise
+    own = {"n_rounds": J, "clip": float(clip), "pca_clip": float(pca_clip)}
+    return replace(design, n_sites=S, pca_share=share, **own), promise
 
 
 def simulate(n_side, design, rng, cnr=3.0):
@@ -69,16 +74,19 @@ class Pooled:
 
     def __init__(self, X, T, unit, noise, rng):
         self.X, self.starts, self.unit = X, np.arange(0, X.shape[1], T), unit
-        self.rng, self.releases = rng, [{"noise_deviation": noise}]
+        self.rng, self.roster, self.n_releases = rng, {}, None
+        self.releases = [{"noise_deviation": noise}]
+        self.budget = privacy.Budget(1.0, 1e-5, unit, "replace-one", 0)
 
     def project(self, federation, matrix, norm_bound, clip):
-        """Keep the components; the data are clipped already."""
+        """Keep the components; the data are scaled already."""
         self.X = matrix.astype("f4") @ self.X
 
     def answer(self, federation, name, parameters, *identity):
         """Mean over units, with noise."""
         total = QUERIES[name].total(self.X, self.starts, self.unit, **parameters)
         n = self.X.shape[1] if self.unit == "sample" else len(self.starts)
+        self.releases.append(self.releases[-1])
         noise = self.releases[0]["noise_deviation"]
         return total / n + noise * self.rng.standard_normal(total.size)
 
@@ -104,13 +112,13 @@ def measure(rng, n_data_sets=3, n_settings=4):
     runs = np.empty((n_data_sets, n_settings, 4))
     for rows in runs:
         A, X = simulate(n_side, design, rng)
-        T, clip = design.n_volumes, 1.0 if unit == "sample" else np.inf
+        T = design.n_volumes
         exact = decompose(A, (X, T, "sample"), 0, 0, rng, np.inf, **EXACT)[0]
-        data = (bounded(X, 1.0, clip), T, unit)
         for row, (d, promise) in zip(rows, cells, strict=True):
-            at = planner.predict(d, promise)
-            noise, own = (at.noise_pca, at.noise_ica), {"n_rounds": d.n_rounds}
-            ngi, *rest = decompose(A, data, *noise, rng, 1.0, clip=d.clip, **own)
+            at, own = planner.predict(d, promise), {"n_rounds": d.n_rounds}
+            noise = (at.noise_pca, at.noise_ica)
+            data, clips = (X, T, unit), {"pca_clip": d.pca_clip, "clip": d.clip}
+            ngi, *rest = decompose(A, data, *noise, rng, **clips, **own)
             row[:] = exact, ngi - exact, *rest
     return [(*c, *m) for c, m in zip(cells, runs.mean(axis=0), strict=True)]
 
@@ -120,9 +128,11 @@ def fit(rows):
     designs, promises, exact, excess, captured, energy = zip(*rows, strict=True)
     n = np.array([d.n_subjects * d.n_volumes for d in designs])
     planner.BASE = float(np.mean(exact * np.sqrt(n)))
-    for unit in planner.KEPT:
-        own = [e for e, b in zip(energy, promises, strict=True) if b.unit == unit]
-        planner.KEPT[unit] = float(np.mean(own))
+    kept = []
+    for d, b, e in zip(designs, promises, energy, strict=True):
+        typical = planner.fair_pca_clip(b.unit, d.n_components)
+        kept.append(e * typical / planner.clipped(typical, d.pca_clip))
+    planner.KEPT = float(np.mean(kept))
 
     def predicted(names, x, field):
         for name, value in zip(names, np.exp(x), strict=True):

@@ -26,8 +26,6 @@ def plan(
     a stage whose noise exceeds its signal. What the study file cannot tell (people,
     volumes of one person, features) is asked for; simulated studies tell all.
     """
-    from capeneuro import plots
-
     promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
@@ -57,6 +55,40 @@ def plan(
     design = _design(study, sites, people, volumes, features)
     if design is None:
         return
+    predict = _quality if "ica" in study.n_releases else _subspace
+    ratios = predict(study, design)
+    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
+    if loud and not force:
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
+            f"got {' and '.join(loud)} times; more people, fewer features or fair "
+            "clips help, or --force"
+        )
+
+
+def _subspace(study: Config, design: planner.Design) -> dict[str, float]:
+    """Say what is known of a spatial study; PCA's noise over its signal."""
+    _, ratio, captured = planner.predict_subspace(design, study.promise)
+    print(
+        f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
+        f"{captured:.3f}. The quality of spatial maps is not predicted"
+    )
+    return {"pca": ratio}
+
+
+def _quality(study: Config, design: planner.Design) -> dict[str, float]:
+    """Show and write the predicted quality; each stage's noise over its signal."""
+    from capeneuro import plots
+
+    promise = study.promise
+    options = study.ica
+    usual = options.update == "orthogonal" and options.start == "varimax"
+    if not usual or options.n_runs > 1:
+        print(
+            "note: predicted for one run, ica.update orthogonal, ica.start varimax;\n"
+            "other starts and several runs cost up to 4 times as much, "
+            "other updates more"
+        )
     rows = planner.advice(design, promise)
     print(f"\n{'':52} NGI    from    to      PCA noise  ICA noise  energy kept")
     for name, at in rows:
@@ -80,13 +112,7 @@ def plan(
     with files.atomic(study.results / "plan.png") as path:
         figure.savefig(path, dpi=150)
     print(f"wrote {study.results}/plan.tsv and plan.png")
-    ratios = {"pca": at.ratio_pca, "ica": at.ratio_ica}
-    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
-    if loud and not force:
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {' and '.join(loud)} times; see the table for what helps, or --force"
-        )
+    return {"pca": at.ratio_pca, "ica": at.ratio_ica}
 
 
 def _design(
@@ -129,7 +155,8 @@ def _design(
         features,
         study.n_components,
         study.ica.n_rounds * study.ica.n_runs,
-        study.budget.pca_share,
+        study.budget.pca_share if "ica" in study.n_releases else 1.0,
         study.ica.clip,
+        study.pca.clip,
         float(np.sqrt(gamma[:1].sum() if local else gamma.sum())),
     )

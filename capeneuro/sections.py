@@ -130,8 +130,8 @@ class PcaOptions(Section):
     norm of a volume, never the data's largest."""
     clip: Positive = 1.0
     """Largest Frobenius norm of one unit's second moment, after division by the norm
-    bound; a public constant. 1 suits samples; a person's is near 1.2 / sqrt(R), and
-    with more noise than signal half of either does better."""
+    bound; a public constant. 1 suits samples, half of it where noise exceeds the
+    signal; a person's is near 1 / sqrt(R)."""
     noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
     """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
 
@@ -156,8 +156,8 @@ class IcaOptions(Section):
     """Runs from different starts, which share the budget; two or more tell how stable
     each component is."""
     clip: Positive = 2.5
-    """Largest norm of one unit's gradient; a public constant. 2.5 suits samples; a
-    person's is near 0.13 R / sqrt(volumes)."""
+    """Largest norm of one unit's gradient; a public constant. Near 0.13 R suits
+    samples, more where noise is small; a person's is near 0.13 R / sqrt(volumes)."""
     sub_gaussian: Literal["measured"] | Annotated[int, Field(ge=0)] = 0
     """Number of sub-Gaussian sources, or `measured`: two of the rounds tell which
     sources are. 0, as in the papers; `orthogonal` only."""

@@ -627,6 +627,16 @@ def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
     assert "order of magnitude" in text
 
 
+def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
+    edit(STUDY, "ica.independence", "spatial")
+    assert command("plan", STUDY, *EXPECTED) == 0
+    text = capsys.readouterr().out
+    kept = float(re.search(r"energy kept (\S+)\. .* maps is not predicted", text)[1])
+    assert 0.9 < kept <= 1
+    assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
+    assert "got pca's by" in capsys.readouterr().err
+
+
 def test_plan_tells_what_dropout_costs(tiny, capsys):
     edit(STUDY, "budget.n_colluding", 0)
     edit(STUDY, "budget.survivor_threshold", 2)
