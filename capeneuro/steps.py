@@ -352,7 +352,8 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         study.mu_factors,
         study.noise,
         study.consistency,
-        study.n_releases[stage],
+        # Exact rounds cost nothing: they end when they have converged.
+        None if _exact(study, reference) else study.n_releases[stage],
         Checkpoint(Path("private") / "_aggregator" / study.study),
     )
 
