@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro import basis, cape, figures, ica, metrics, privacy
 from capeneuro.config import ConfigError
+from capeneuro.dp_djica import dp_djica
 from capeneuro.federation import InProcess, Message
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
@@ -128,7 +129,8 @@ class RememberingSite(Site):
     """A site that computes a statistic of its features once for all runs on its data.
 
     Exact statistics are what takes time; every run adds noise of its own. It also notes
-    the weights of each round, which the aggregator knows.
+    the weights of each round, of mini-blocks those of each epoch, which the aggregator
+    knows.
     """
 
     def __init__(self, *arguments: Any, memo: dict[Any, np.ndarray]) -> None:
@@ -139,7 +141,7 @@ class RememberingSite(Site):
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         parameters = message["parameters"]
         if query.stage != "features":
-            if "W" in parameters:
+            if "W" in parameters and not parameters.get("block"):
                 self.weights.append(parameters["W"])
             return super()._mean(query, message)
         key = (self.name, query.name, message["unit"], *sorted(parameters.items()))
@@ -210,7 +212,8 @@ def run_ica(
     noise_ratio_per_site
         See :class:`capeneuro.config.PcaOptions`.
     n_rounds, clip, schedule, **solver
-        Options of :func:`capeneuro.ica.infomax`.
+        Options of :func:`capeneuro.ica.infomax`; with 0 rounds the start is the result,
+        and what they would have cost is not spent.
 
     Returns
     -------
@@ -219,13 +222,13 @@ def run_ica(
     V : numpy.ndarray
         Basis of the subspace, shape (n_features, R).
     weights : list of numpy.ndarray
-        W of each round, and the final one, on whitened data.
+        W before each round (each epoch, where it has mini-blocks), on whitened data.
     """
     exact = arm == "non-private"
     sites = federate(people, budget, memo)
     federation = InProcess(sites)
     ratio = noise_ratio_per_site * len(sites)
-    mu_round = budget.mu * np.sqrt((1 - pca_share) / n_rounds)
+    mu_round = budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1))
     mechanism = Mechanism(
         "figure", arm, 1 / (budget.mu * np.sqrt(pca_share)), budget, ratio
     )
@@ -242,7 +245,32 @@ def run_ica(
         **solver,
     )
     weights = next(iter(sites.values())).weights
-    return result, subspace.eigenvectors, [*weights, result.W]
+    return result, subspace.eigenvectors, weights
+
+
+def run_dp_djica(
+    people: People, epsilon: float, *, n_components: int, **options: Any
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run DP-djICA, which is no arm: it takes arrays and keeps no promise.
+
+    Parameters
+    ----------
+    people, n_components
+        Data and R.
+    epsilon
+        In total, as its paper counts.
+    **options
+        Of :func:`capeneuro.dp_djica.dp_djica`.
+
+    Returns
+    -------
+    result, V, weights
+        As :func:`run_ica`, without weights: they differ in scale from round to round.
+    """
+    sites = [np.hstack(list(own.values())) for own in people.values()]
+    rng = np.random.default_rng()
+    subspace, result = dp_djica(sites, n_components, epsilon, rng=rng, **options)
+    return result, subspace.eigenvectors, []
 
 
 def rounds_to_final(path: list[float], within: float = 0.1) -> int:
@@ -286,7 +314,8 @@ def ica_scores(
         The promises; neighbors differ by one unit replaced.
     methods
         Options of each method, by its name in the figure; they override ``options``.
-        Methods of one cell share its data, which take longest to make.
+        Methods of one cell share its data, which take longest to make. With the arm
+        ``dp-djica`` options are those of :func:`run_dp_djica`.
     group
         What the figure file calls these methods together.
     **options
@@ -296,8 +325,10 @@ def ica_scores(
     -------
     list of dict
         For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``,
-        ``n_rounds``, ``rounds_to_10_percent`` (of the final NGI) and ``captured``, the
-        share of the true maps' energy in the subspace. Without privacy it runs once.
+        ``n_rounds``, ``converged`` (1 if the rule of the method ended it),
+        ``rounds_to_10_percent`` (of the final NGI; of mini-blocks to whole epochs) and
+        ``captured``, the share of the true maps' energy in the subspace. Without
+        privacy it runs once.
     """
     data = {"n_sites": n_sites, "n_components": n_components, "n_volumes": n_volumes}
     A, people = simulate(n_subjects, seed, cnr=cnr, cube=cube, **data)
@@ -328,25 +359,23 @@ def _score_ica(
     **options: Any,
 ) -> dict[str, Any]:
     """Run one method at one epsilon and compare with the true maps A."""
-    result, V, weights = run_ica(
-        people,
-        budget,
-        arm,
-        n_components=A.shape[1],
-        norm_bound=norm_bound,
-        memo=memo,
-        **options,
-    )
+    options |= {"n_components": A.shape[1], "norm_bound": norm_bound}
+    if arm == "dp-djica":
+        result, V, weights = run_dp_djica(people, budget.epsilon, **options)
+    else:
+        result, V, weights = run_ica(people, budget, arm, memo=memo, **options)
     whitening = np.linalg.solve(result.W, result.unmixing) / norm_bound
     path = [
         metrics.normalized_gain_index(metrics.gain(W @ whitening, W, A))
-        for W in weights
+        for W in [*weights, result.W]
     ]
+    per_epoch = (options.get("schedule") or {}).get("n_blocks", 1)
     truth = A @ A.T
     return {
         "ngi": path[-1],
         "n_rounds": result.n_rounds,
-        "rounds_to_10_percent": rounds_to_final(path),
+        "converged": int(result.converged),
+        "rounds_to_10_percent": per_epoch * rounds_to_final(path) if weights else None,
         "captured": metrics.captured_energy(V, truth) / np.trace(truth),
     }
 

@@ -24,7 +24,8 @@ from matplotlib.ticker import (
 INK, ACCENT = "#20303c", "#c4512d"
 # Colors that color-blind readers tell apart [Okabe & Ito 2008]; ACCENT marks goals.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#7d6608", "#5b3a8c")
-MARKERS = "osD^vPX"
+COLORS += ("#66a61e",)
+MARKERS = "osD^vPX*"
 plt.rcParams.update(
     {
         "font.size": 9,
@@ -291,7 +292,7 @@ def _matching(table: Any, where: Mapping[str, Any]) -> Any:
 def _line(axis: Axes, values: Any, x: str, k: int, is_reference: bool) -> Any:
     """Draw one line with its band; where it is one point, the range is a bar."""
     color = "#7f7f7f" if is_reference else COLORS[k % len(COLORS)]
-    style = {"ls": "--"} if is_reference else {"marker": MARKERS[k % len(MARKERS)]}
+    style = {"ls": "--" if is_reference else "-", "marker": MARKERS[k % len(MARKERS)]}
     at, low, high = values[x], values["min"], values["max"]
     axis.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
     axis.vlines(at, low, high, color=color, alpha=0.5, lw=1)

@@ -134,7 +134,13 @@ def test_two_figures_may_not_share_a_name(here):
 
 def test_every_figure_file_is_well_formed_and_names_an_experiment():
     found = figures.load_all(sorted((ROOT / "config/figures").glob("*.yaml")))
-    assert {"smoke", "ica_epsilon", "ica_people", "ica_subject"} <= set(found)
+    assert {
+        "smoke",
+        "ica_epsilon",
+        "ica_people",
+        "ica_subject",
+        "ica_baselines",
+    } <= set(found)
     for name, (path, figure) in found.items():
         assert name == Path(path).stem
         assert figure.experiment in experiments.EXPERIMENTS
@@ -328,6 +334,44 @@ def test_scores_of_a_cell(small):
     assert 0.99 < exact["captured"] <= 1 + 1e-9
     assert all(r["rounds_to_10_percent"] <= r["n_rounds"] for r in rows)
     json.dumps(rows, allow_nan=False)
+
+
+def scores(methods, **options):
+    """Rows of the small study, one for each method."""
+    small = {"n_subjects": 8, "n_volumes": 60, "cube": 5, "n_components": 3}
+    chosen = {**small, "epsilons": [5], "norm_bound": 1.0, **options}
+    return experiments.ica_scores(unit="sample", seed=0, methods=methods, **chosen)
+
+
+def test_without_rounds_the_start_is_scored_and_none_is_charged(small):
+    started = {"arm": "cape", "n_rounds": 0}
+    (row,) = scores({"start alone": started})
+    assert (row["n_rounds"], row["rounds_to_10_percent"]) == (0, None)
+    found, _, weights = experiments.run_ica(
+        small[1], BUDGET, "non-private", n_components=3, norm_bound=1.0, n_rounds=0
+    )
+    assert weights == []
+    # Varimax of the subspace, turned no further: orthonormal up to the common scale.
+    np.testing.assert_allclose(found.W @ found.W.T, np.pi**2 / 3 * np.eye(3), atol=1e-9)
+    assert not np.allclose(np.abs(found.W), np.eye(3) * np.pi / 3**0.5, atol=0.1)
+
+
+def test_dp_djica_is_a_method_that_no_ledger_knows():
+    method = {"arm": "dp-djica", "n_rounds": 100, "norm_bound": 30}  # clips no volume
+    noisy, absurd = scores({"theirs": method}, n_subjects=40, epsilons=[5, 1e9])
+    assert noisy["n_rounds"] == 100
+    assert noisy["rounds_to_10_percent"] is None
+    assert absurd["ngi"] < 0.5 * noisy["ngi"]
+
+
+def test_mini_blocks_are_rounds_and_scored_by_epoch():
+    """Rounds to the end are told in rounds, though weights are kept once an epoch."""
+    djica = {"arm": "non-private", "update": "djica", "start": "identity", "tol": 0.0}
+    (row,) = scores({"djICA": {**djica, "n_rounds": 40, "schedule": {"n_blocks": 4}}})
+    assert row["n_rounds"] == 40
+    assert row["converged"] == 0
+    assert row["rounds_to_10_percent"] % 4 == 0
+    assert 4 <= row["rounds_to_10_percent"] <= 40
 
 
 def test_rounds_until_a_score_stays_near_its_end():
