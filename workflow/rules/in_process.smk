@@ -18,6 +18,8 @@ rule pca:
     params:
         study=STUDY,
         options=section(study, "arm", "noise", "budget", "pca", "n_components"),
+        # PCA's share of the budget depends on it.
+        independence=study.ica.independence,
         kinds=KINDS,
         version=__version__,
     shell:
