@@ -235,7 +235,7 @@ def _scored(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
 
-    Arrays are buffers: the next block overwrites them. ``columns`` picks samples.
+    In buffers that the next block overwrites. ``columns`` picks samples.
     """
     R, n = len(W), X.shape[1] if columns is None else len(columns)
     blocks = _blocks(starts, n, unit, R)
@@ -246,8 +246,7 @@ def _scored(
         part, cuts = slice(cuts[0], cuts[-1]), cuts - cuts[0]
         H, psi = buffers[:, :, : cuts[-1]]
         Y = X[:, part if columns is None else columns[part]]
-        # Privacy: a product per subject. BLAS rounds a column by its place in one, so
-        # one person's length would change what all others contribute.
+        # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
         for i, j in pairwise(cuts.tolist()):
             np.matmul(W, Y[:, i:j], out=H[:, i:j])
         if b.any():
