@@ -11,7 +11,7 @@ rule pca:
     log:
         f"private/_logs/{study.study}/pca.log",
     benchmark:
-        f"benchmarks/{study.study}/pca.tsv"
+        f"private/_logs/{study.study}/pca.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)
@@ -35,7 +35,7 @@ rule ica:
     log:
         f"private/_logs/{study.study}/ica.log",
     benchmark:
-        f"benchmarks/{study.study}/ica.tsv"
+        f"private/_logs/{study.study}/ica.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)
