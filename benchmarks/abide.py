@@ -2,8 +2,8 @@
 
 The experiment ``abide`` of ``benchmarks/cells.py``; ``config/figures/abide.yaml`` says
 what is run. Scores are mean absolute correlations of maps matched one to one with those
-of the pooled run without privacy, as a share of what chance (a random turn of the same
-subspace) leaves open.
+of the pooled run without privacy of the same kind of ICA, as a share of what chance (a
+random turn of the same subspace) leaves open.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,12 @@ import numpy as np
 import scipy.signal
 
 from benchmarks import cells
-from capeneuro import ica, metrics, privacy
+from capeneuro import cape, metrics, privacy
 from capeneuro.config import ConfigError
+from capeneuro.federation import InProcess
+from capeneuro.mechanism import Mechanism
+from capeneuro.pca import principal_subspace
+from capeneuro.spatial import spatial_components
 
 
 def load(series: Path) -> cells.People:
@@ -63,6 +67,7 @@ def abide_scores(
     methods
         Options of each method as in :func:`benchmarks.cells.run_ica`; ``people`` says
         whose data: ``all``, one site by name, or ``half`` of each site's people.
+        ``independence: spatial`` spends everything on PCA.
     epsilons, n_components, n_colluding, delta, group, **options
         As in :func:`benchmarks.cells.ica_scores`.
 
@@ -79,13 +84,17 @@ def abide_scores(
     promise = {"delta": delta, "unit": "sample", "relation": "replace-one"}
     promise["n_colluding"] = n_colluding
     exact = {"arm": "non-private", "n_rounds": 2000, **plain}
-    pooled = _maps(people, privacy.Budget(1.0, **promise), memo, exact)
-    r0 = metrics.chance_match(pooled)
+    kinds = {}
+    for kind in ("temporal", "spatial"):
+        known = {**exact, "independence": kind}
+        maps = _maps(people, privacy.Budget(1.0, **promise), memo, known)
+        kinds[kind] = maps, metrics.chance_match(maps)
     rows = []
     for method, own in methods.items():
         own = dict(own)
         chosen = _chosen(people, own.pop("people", "all"), rng)
         known = memo if chosen is people else {}
+        pooled, r0 = kinds[own.get("independence", "temporal")]
         for epsilon in epsilons:
             budget = privacy.Budget(epsilon, **promise)
             if len(chosen) <= n_colluding:
@@ -121,5 +130,16 @@ def _maps(
     memo: dict[Any, np.ndarray],
     options: Mapping[str, Any],
 ) -> np.ndarray:
-    found: ica.Unmixing = cells.run_ica(people, budget, memo=memo, **options)[0]
-    return found.mixing
+    options = dict(options)
+    if options.pop("independence", "temporal") == "temporal":
+        return cells.run_ica(people, budget, memo=memo, **options)[0].mixing
+    sites = cells.federate(people, budget, memo)
+    arm, ratio = options["arm"], cape.NOISE_RATIO_PER_SITE * len(sites)
+    subspace = principal_subspace(
+        InProcess(sites),
+        Mechanism("figure", arm, 1 / budget.mu, budget, ratio),
+        options["n_components"],
+        options["norm_bound"],
+        np.inf if arm == "non-private" else options["pca_clip"],
+    )
+    return spatial_components(subspace).mixing

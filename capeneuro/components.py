@@ -56,7 +56,10 @@ def zscore(maps: np.ndarray) -> np.ndarray:
 
 
 def table(
-    mixing: np.ndarray, maps: np.ndarray, coordinates: np.ndarray
+    mixing: np.ndarray,
+    maps: np.ndarray,
+    coordinates: np.ndarray,
+    stability: np.ndarray | None = None,
 ) -> list[list[object]]:
     """Describe each component in one row.
 
@@ -68,27 +71,37 @@ def table(
         The same over voxels, (n_voxels, R).
     coordinates
         Of the voxels [mm], (n_voxels, 3).
+    stability
+        Of each component over repeated runs, (R,); NaN and None: not measured.
 
     Returns
     -------
     list of list
         Order number, strength (norm of the map over features), share of the energy of
-        all maps, and x, y, z of the peak. Voxels of one cube or parcel have one value:
-        of those with the largest, the one nearest to their center.
+        all maps, x, y, z of the peak, and the stability. Voxels of one cube or parcel
+        have one value: of those with the largest, the one nearest to their center.
     """
     strength = np.linalg.norm(mixing, axis=0)
     share = strength**2 / (strength**2).sum()
+    shown = np.full(len(strength), np.nan) if stability is None else stability
     rows: list[list[object]] = []
     for i, size in enumerate(np.abs(maps).T):
         peak = coordinates[size >= (1 - 1e-6) * size.max()]
         distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
         xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
-        rows.append([i + 1, f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz])
+        stable = "n/a" if np.isnan(shown[i]) else f"{shown[i]:.3f}"
+        rows.append([i + 1, f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable])
     return rows
 
 
 def write_group(
-    folder: Path, A: np.ndarray, basis: Basis, mask: Any, about: dict[str, Any]
+    folder: Path,
+    A: np.ndarray,
+    basis: Basis,
+    mask: Any,
+    about: dict[str, Any],
+    independence: str = "temporal",
+    stability: np.ndarray | None = None,
 ) -> None:
     """Write the group maps, raw and as z-scores, and the table of components.
 
@@ -102,6 +115,8 @@ def write_group(
         The study's space.
     about
         Goes into both sidecars; the first also describes the table.
+    independence, stability
+        Kind of the ICA, and see :func:`table`.
     """
     maps = basis.synthesis @ A
     order = {
@@ -109,8 +124,8 @@ def write_group(
         "Sign": "the entry of largest magnitude of a map over features is positive",
     }
     raw = {
-        "Description": "Spatial maps of joint temporal ICA, per unit deviation of a "
-        "component's time course, strongest first",
+        "Description": f"Spatial maps of joint {independence} ICA, per unit deviation "
+        "of a component's time course, strongest first",
         **order,
         **about,
     }
@@ -129,11 +144,13 @@ def write_group(
             "nearest to the center of those that share it"
             for axis in "xyz"
         },
+        "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
     }
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
-    files.write_table(folder / TABLE, list(columns), table(A, maps, coordinates))
+    rows = table(A, maps, coordinates, stability)
+    files.write_table(folder / TABLE, list(columns), rows)
     io.write_maps(folder / ZSCORED, zscore(maps), mask, scored)
     io.write_maps(folder / MAPS, maps, mask, raw | described)
 

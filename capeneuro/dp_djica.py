@@ -155,6 +155,7 @@ class _Noised:
         self.X, self.U, self.epsilon, self.rng = U.T @ X, U, epsilon, rng
         self.releases: list[dict[str, Any]] = []
         self.roster: dict[str, Any] = {}
+        self.n_releases = None
         self.budget = Budget(1.0, 1e-5, "sample", "replace-one", 0)
         self.n_releases = None
 

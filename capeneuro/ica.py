@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy.linalg
 
 from capeneuro import linalg, updates
 from capeneuro.federation import Federation
@@ -32,6 +33,9 @@ Start = Literal["varimax", "identity"] | int
 # Shares of the rounds after which the kinds of sources are measured, if asked for;
 # sooner where the rounds have settled.
 MEASURED_AT = (0.25, 0.5)
+# Deviation of a pair's angle in a random start [rad]; all pairs together turn a source
+# by TURN sqrt(R - 1).
+TURN = 0.2
 # Typical norm of the curvature query over that of the skew one, times sqrt(R).
 CURVATURE_CLIP = 13.0
 # A pair of less curvature is flat: an eighth of where steps start. GARCH sources have
@@ -123,7 +127,7 @@ def infomax(
         super-Gaussian.
     start
         Rotation that W starts from: ``"varimax"``, ``"identity"`` as in the papers, or
-        the seed of a random one.
+        a seed: varimax with every pair turned at random, by :data:`TURN`.
     first_round
         Number of the first round; part of the identity of each request.
     schedule
@@ -199,14 +203,16 @@ def rotation(subspace: Subspace, start: Start) -> np.ndarray:
     """Rotation of whitened data that the rounds start from, shape (R, R).
 
     ``varimax`` turns the loadings ``V Lambda^(1/2)`` of the released subspace to simple
-    structure [Kaiser 1958]: post-processing. An integer seeds a random rotation.
+    structure [Kaiser 1958]: post-processing. An integer seeds a random turn of that.
     """
     R = len(subspace.eigenvalues)
     if start == "identity":
         return np.eye(R)
     if start == "varimax":
         return linalg.varimax(np.linalg.pinv(subspace.whitening())).T
-    return np.linalg.qr(np.random.default_rng(start).standard_normal((R, R)))[0]
+    K = TURN * np.random.default_rng(start).standard_normal((R, R))
+    turn = scipy.linalg.expm((K - K.T) / linalg.SQRT2)
+    return turn @ rotation(subspace, "varimax")
 
 
 def _parameters(

@@ -84,7 +84,7 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     axis.set_xlabel("round")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("norm")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     return figure
 
 

@@ -5,7 +5,7 @@ import importlib.metadata
 import io as bytes_io
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -226,6 +226,7 @@ def render(
     record: dict[str, Any],
     score_rows: list[list[str]],
     pictures: dict[str, list[tuple[str, str]]],
+    notes: Sequence[str] = (),
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
     return _template("report.html.jinja").render(
@@ -234,6 +235,7 @@ def render(
         record=record,
         scores=score_rows,
         pictures=pictures,
+        notes=notes,
         releases=_summary(record["releases"]),
         versions=versions(),
         today=date.today().isoformat(),

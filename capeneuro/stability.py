@@ -42,7 +42,7 @@ def repeated(
     n_rounds
         Rounds of each.
     start
-        Where the first run starts; the others start from random rotations.
+        Where the first run starts; the others start from varimax turned at random.
     progress, **options
         Of :func:`capeneuro.ica.infomax`.
 
@@ -52,6 +52,10 @@ def repeated(
         The consensus, with ``stability``: of each component the mean absolute
         correlation of its estimates in two runs, less that with other components of
         other runs, the index I_q of ICASSO [Himberg 2004].
+
+    Notes
+    -----
+    All runs share the released subspace: noise that bent it shows in no index.
 
     Guarantee
     ---------

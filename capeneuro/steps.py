@@ -7,6 +7,7 @@ the sites work: in this process, or behind a network.
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
+from capeneuro.ica import Unmixing
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
@@ -214,6 +216,12 @@ def read_subspace(study: Config, reference: bool = False) -> Subspace:
     )
 
 
+def read_unmixing(study: Config, reference: bool = False) -> Unmixing:
+    """Read the unmixing that :func:`ica_over` wrote."""
+    arrays = files.read_arrays(_folder(study, reference) / UNMIXING)
+    return Unmixing(**{field.name: arrays[field.name] for field in fields(Unmixing)})
+
+
 def maps(study: Config, sites: Sites) -> None:
     """Write the component maps as NIfTI in the study's space, and their table."""
     mask = io.read_mask(study.results / MASK)
@@ -230,7 +238,8 @@ def maps(study: Config, sites: Sites) -> None:
         },
     }
     A = unmixing["mixing"] * study.pca.norm_bound
-    components.write_group(study.results, A, basis, mask, about)
+    options = study.ica.independence, unmixing["stability"]
+    components.write_group(study.results, A, basis, mask, about, *options)
 
 
 def score(study: Config, sites: Sites) -> None:
@@ -262,7 +271,7 @@ def report(study: Config, sites: Sites) -> None:
     folder = study.results
     page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
-    subspace, unmixing = read_subspace(study), files.read_arrays(folder / UNMIXING)
+    subspace, unmixing = read_subspace(study), read_unmixing(study)
     edge, caption = page.order_in_words(study, subspace)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
@@ -270,13 +279,15 @@ def report(study: Config, sites: Sites) -> None:
         r["noise_deviation"] * r["size"] ** 0.5
         for r in record["releases"]
         if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
-    ] or [0.0] * len(unmixing["trace"])
-    figures = {
-        "Norm of the released gradient": plots.convergence(unmixing["trace"], noise),
-        caption: plots.spectrum(subspace.spectrum, edge, R),
-    }
+    ] or [0.0] * len(unmixing.trace)
+    figures = {caption: plots.spectrum(subspace.spectrum, edge, R)}
+    if len(unmixing.trace):
+        title = "Norm of the released gradient"
+        if study.ica.n_runs > 1 and not _exact(study, reference=False):
+            title += f", {study.ica.n_runs} runs one after the other"
+        figures[title] = plots.convergence(unmixing.trace, noise)
     for name, A in _comparisons(study).items():
-        r = metrics.matched_correlation(unmixing["mixing"], A)
+        r = metrics.matched_correlation(unmixing.mixing, A)
         figures[f"Maps matched with the {page.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
     drawn = [
@@ -286,9 +297,9 @@ def report(study: Config, sites: Sites) -> None:
     ]
     scores = [line.split("\t") for line in lines[1:]]
     pictures = {"quality": quality, "maps": drawn}
-    files.write_text(
-        folder / "report.html", page.render(study, record, scores, pictures)
-    )
+    notes = page.ica_lines(unmixing)
+    text = page.render(study, record, scores, pictures, notes)
+    files.write_text(folder / "report.html", text)
     print(folder / "report.html")
 
 

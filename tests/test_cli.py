@@ -671,9 +671,9 @@ def test_plan_knows_the_arms(tiny, capsys, arm):
     assert command("plan", STUDY, *EXPECTED, "--force") == 0
     with open("results/tiny/plan.tsv", newline="") as f:
         noise = float(next(csv.DictReader(f, delimiter="\t"))["noise_pca"])
-    # Three sites, one colluding; half of mu^2 for PCA; one person of 3000 per share.
+    # Three sites, one colluding; 0.4 of mu^2 for PCA; one person of 3000 per share.
     over = {"local": 3, "conventional": 3**0.5}.get(arm, 1.5**0.5)
-    mu = privacy.mu_from_epsilon(5.0, 1e-5) / 2**0.5
+    mu = privacy.mu_from_epsilon(5.0, 1e-5) * 0.4**0.5
     assert noise == pytest.approx(over * 2**0.5 / 3000 / mu, rel=5e-3)
 
 
@@ -777,7 +777,7 @@ def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command("audit", "--arms", "local", "--pairs", "100") == 0
     rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 1 + 3 * 2 * 2  # queries, canaries, mus
+    assert len(rows) == 1 + 4 * 2 * 2  # queries, canaries, mus
     assert all(row.endswith("holds") for row in rows[1:])
     assert list(tmp_path.iterdir()) == []
 

@@ -48,11 +48,11 @@ def test_table_of_components():
     A = np.array([[3.0, 0.0], [4.0, -1.0]])
     maps = np.array([[0.0, 0.1], [2.0, 0.1], [2.0, 0.2], [2.0, -0.7], [0.0, 0.0]])
     x = np.arange(5.0)[:, None] * [4.0, 0.0, -1.0]
-    rows = components.table(A, maps, x)
+    rows = components.table(A, maps, x, np.array([np.nan, 0.91234]))
     # Voxels 1 to 3 share the peak: the middle one of them; the sign does not matter.
     assert rows == [
-        [1, "5", f"{25 / 26:.4f}", "8.0", "0.0", "-2.0"],
-        [2, "1", f"{1 / 26:.4f}", "12.0", "0.0", "-3.0"],
+        [1, "5", f"{25 / 26:.4f}", "8.0", "0.0", "-2.0", "n/a"],
+        [2, "1", f"{1 / 26:.4f}", "12.0", "0.0", "-3.0", "0.912"],
     ]
 
 

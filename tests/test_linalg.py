@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from capeneuro import linalg
 
@@ -69,3 +70,57 @@ def test_peak_signs_follow_the_columns(rng):
         linalg.peak_signs(A * flips), flips * linalg.peak_signs(A)
     )
     assert set(linalg.peak_signs(A)) <= {-1.0, 1.0}
+
+
+# --- varimax -------------------------------------------------------------------------
+
+
+def simple_structure(D: int, R: int, rng: np.random.Generator) -> np.ndarray:
+    """Loadings of which each row has one large entry."""
+    L = 0.02 * rng.standard_normal((D, R))
+    L[np.arange(D), np.arange(D) % R] += rng.uniform(1, 2, D)
+    return L
+
+
+def gain_of_rotation(L: np.ndarray) -> np.ndarray:
+    """Magnitudes over the largest of their row."""
+    return np.abs(L) / np.abs(L).max(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("R", [2, 5, 12])
+def test_varimax_finds_simple_structure_up_to_order_and_sign(R, rng):
+    L = simple_structure(120, R, rng)
+    Q = np.linalg.qr(rng.standard_normal((R, R)))[0]
+    found = linalg.varimax(L @ Q)
+    np.testing.assert_allclose(found @ found.T, np.eye(R), atol=1e-12)
+    nearest = np.sort(gain_of_rotation(Q @ found), axis=1)
+    assert nearest[:, -2].max() < 0.02
+    # The rotation that was planted mixes; without varimax this test would fail.
+    assert np.sort(gain_of_rotation(Q), axis=1)[:, -2].max() > 0.2
+
+
+def test_varimax_has_the_largest_variance_of_squared_loadings(rng):
+    L = np.linalg.qr(rng.standard_normal((60, 4)))[0] * [4.0, 3.0, 2.0, 1.0]
+    L[:20, 0] *= 5
+
+    def criterion(M: np.ndarray) -> float:
+        return float((M**2).var(axis=0).sum())
+
+    Q = linalg.varimax(L)
+    best = criterion(L @ Q)
+    assert best > criterion(L)
+    for _ in range(20):  # nearby rotations are worse: an optimum
+        K = 0.05 * rng.standard_normal((4, 4))
+        assert criterion(L @ Q @ scipy.linalg.expm(K - K.T)) < best
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 1), (3, 3), (2, 5)])
+@pytest.mark.parametrize("kind", ["zeros", "random", "rank one"])
+def test_varimax_of_degenerate_loadings_is_a_rotation(shape, kind, rng):
+    L = np.zeros(shape)
+    if kind == "random":
+        L = rng.standard_normal(shape)
+    if kind == "rank one":
+        L = np.outer(np.arange(shape[0]), np.ones(shape[1]))
+    Q = linalg.varimax(L)
+    np.testing.assert_allclose(Q @ Q.T, np.eye(shape[1]), atol=1e-12)
