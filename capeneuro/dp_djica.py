@@ -157,7 +157,6 @@ class _Noised:
         self.roster: dict[str, Any] = {}
         self.n_releases = None
         self.budget = Budget(1.0, 1e-5, "sample", "replace-one", 0)
-        self.n_releases = None
 
     def project(self, federation, matrix, norm_bound, clip):
         """Keep the whitening of reduced samples, which are bounded already."""

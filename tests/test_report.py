@@ -333,7 +333,7 @@ def test_releases_of_two_plans_together_are_not_called_within_the_promise(record
     more = [*record["releases"], record["releases"][0]]
     beyond = report.privacy_record(study, kinds, more)
     assert beyond["promise"]["kept"] is False
-    page = report.render(study, beyond, [], {"quality": [], "maps": []})
+    page = report.render(study, beyond, [], {"quality": [], "maps": []}, [])
     assert "spent more than the (5, 1e-05)" in page
     assert "together are (5, 1e-05)" not in page
 
