@@ -8,9 +8,10 @@ twice gives two draws.
 """
 
 import argparse
+import importlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def run(path: str, name: str) -> None:
     start = time.perf_counter()
     try:
         with threadpool_limits(1):
-            rows = EXPERIMENTS[figure.experiment](**cell.options)
+            rows = _function(figure.experiment)(**cell.options)
     except TypeError as error:
         # An option that the experiment does not know, or lacks.
         if "keyword" not in str(error):
@@ -380,7 +381,16 @@ def _score_ica(
     }
 
 
-EXPERIMENTS = {"ica": ica_scores}
+# Function of each experiment, by its module.
+EXPERIMENTS = {
+    "ica": "benchmarks.cells:ica_scores",
+    "abide": "benchmarks.abide:abide_scores",
+}
+
+
+def _function(experiment: str) -> Callable[..., list[dict[str, Any]]]:
+    module, name = EXPERIMENTS[experiment].split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

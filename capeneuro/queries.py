@@ -235,8 +235,7 @@ def _scored(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
 
-    The arrays are buffers of the call: the next block overwrites them. ``columns``
-    picks samples.
+    In buffers that the next block overwrites. ``columns`` picks samples.
     """
     R, n = len(W), X.shape[1] if columns is None else len(columns)
     blocks = _blocks(starts, n, unit, R)
@@ -244,14 +243,12 @@ def _scored(
     buffers = np.empty((2, R, widest), dtype)
     W, b = (W / 2).astype(dtype), np.reshape(b, (-1, 1)).astype(dtype) / 2
     for cuts in blocks:
-        part = slice(cuts[0], cuts[-1])
-        H, psi = buffers[:, :, : cuts[-1] - cuts[0]]
-        cuts = cuts - cuts[0]
+        part, cuts = slice(cuts[0], cuts[-1]), cuts - cuts[0]
+        H, psi = buffers[:, :, : cuts[-1]]
         Y = X[:, part if columns is None else columns[part]]
-        # Privacy: a product for each subject. BLAS rounds a column by its place in the
-        # product, so one person's length would move what all others contribute.
-        for first, end in pairwise(cuts.tolist()):
-            np.matmul(W, Y[:, first:end], out=H[:, first:end])
+        # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
+        for i, j in pairwise(cuts.tolist()):
+            np.matmul(W, Y[:, i:j], out=H[:, i:j])
         if b.any():
             H += b
         np.tanh(H, out=psi)

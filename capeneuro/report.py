@@ -128,6 +128,7 @@ def privacy_record(
                 for r in releases
                 for site in r["sites"].values()
             ),
+            "kept": all(_kept(config, site, releases) for site in kinds),
         },
         "assumptions": [
             "The promise is for these releases; a second run on changed data is a "
@@ -145,6 +146,16 @@ def privacy_record(
         "sites": spent,
         "releases": releases,
     }
+
+
+def _kept(config: Config, site: str, releases: list[dict[str, Any]]) -> bool:
+    """Whether a site's releases together keep its promise.
+
+    They may not where some are an older plan's: each site counts by study.
+    """
+    own = [r["sites"][site] for r in releases if site in r["sites"]]
+    mus = [said["mu"]["aggregator_and_colluders"] for said in own]
+    return None not in mus and config.promise_of(site).admits(privacy.compose(mus))
 
 
 def _as_printed(mus: list[float], config: Config) -> float | None:

@@ -343,6 +343,8 @@ def _folder(study: Config, reference: bool) -> Path:
 
 
 def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
+    # The promise pays for no exact round, so it does not end them.
+    paid = None if _exact(study, reference) else study.n_releases[stage]
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
@@ -352,8 +354,7 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
         study.mu_factors,
         study.noise,
         study.consistency,
-        # Exact rounds cost nothing: they end when they have converged.
-        None if _exact(study, reference) else study.n_releases[stage],
+        paid,
         Checkpoint(Path("private") / "_aggregator" / study.study),
     )
 

@@ -78,6 +78,12 @@ def test_the_whole_chain_leaves_every_file_of_the_contract(results):
     assert sorted(p.name[:6] for p in people) == ["sub-10", "sub-11"]
 
 
+def test_the_promise_does_not_end_rounds_without_privacy(results):
+    exact = np.load(results / "reference/group_desc-ica_unmixing.npz")
+    paid = config.load(STUDY).n_releases["ica"]
+    assert bool(exact["converged"]) or int(exact["n_rounds"]) > paid
+
+
 def test_scores_compare_with_truth_and_reference(results):
     table = [x.split("\t") for x in (results / "scores.tsv").read_text().splitlines()]
     assert table[0] == ["name", "value", "reference", "note"]
@@ -318,6 +324,18 @@ def test_exact_releases_break_the_promise_of_every_view(results):
     record = report.privacy_record(study, sites, [exact])
     assert record["promise"]["holds"] is False
     assert record["sites"]["a"]["output"] is None
+
+
+def test_releases_of_two_plans_together_are_not_called_within_the_promise(record):
+    """A subspace that took the whole budget, and rounds paid for by another plan."""
+    assert record["promise"]["kept"] is True
+    study, kinds = config.load(STUDY), dict.fromkeys(record["sites"], "private")
+    more = [*record["releases"], record["releases"][0]]
+    beyond = report.privacy_record(study, kinds, more)
+    assert beyond["promise"]["kept"] is False
+    page = report.render(study, beyond, [], {"quality": [], "maps": []}, [])
+    assert "spent more than the (5, 1e-05)" in page
+    assert "together are (5, 1e-05)" not in page
 
 
 def test_a_page_escapes_what_it_is_given(results, record):

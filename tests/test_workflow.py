@@ -140,6 +140,8 @@ def test_nothing_reruns_when_nothing_changed(study):
     [
         ("ica__clip", 3.0, {"ica", "reference_ica"}),
         ("budget__epsilon", 2.5, {"pca", "ica"}),
+        # With another share of the budget for PCA.
+        ("ica__independence", "spatial", {"pca", "ica"}),
         ("cleaning__detrend", False, {"prepare", "pca", "ica", "reference_pca"}),
         ("score__truth", None, {"score"}),
     ],

@@ -13,7 +13,7 @@ rule aggregate:
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:
-        f"benchmarks/{study.study}/aggregate.tsv"
+        f"private/_logs/{study.study}/aggregate.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:

@@ -7,7 +7,7 @@ rule make_data:
     log:
         f"private/_logs/{study.study}/make_data.log",
     benchmark:
-        f"benchmarks/{study.study}/make_data.tsv"
+        f"private/_logs/{study.study}/make_data.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:

@@ -29,7 +29,7 @@ wildcard_constraints:
     cell="[0-9a-f]{16}",
 
 
-# Simulated data only; its privacy noise is fresh in each run.
+# Simulated or public data only; its privacy noise is fresh in each run.
 rule figure_cell:
     output:
         "results/figures/{figure}/cells/{cell}.json",

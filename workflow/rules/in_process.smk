@@ -11,13 +11,15 @@ rule pca:
     log:
         f"private/_logs/{study.study}/pca.log",
     benchmark:
-        f"benchmarks/{study.study}/pca.tsv"
+        f"private/_logs/{study.study}/pca.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)
     params:
         study=STUDY,
         options=section(study, "arm", "noise", "budget", "pca", "n_components"),
+        # PCA's share of the budget depends on it.
+        independence=study.ica.independence,
         kinds=KINDS,
         version=__version__,
     shell:
@@ -33,7 +35,7 @@ rule ica:
     log:
         f"private/_logs/{study.study}/ica.log",
     benchmark:
-        f"benchmarks/{study.study}/ica.tsv"
+        f"private/_logs/{study.study}/ica.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)

@@ -9,7 +9,7 @@ rule reference_pca:
     log:
         f"private/_logs/{study.study}/reference_pca.log",
     benchmark:
-        f"benchmarks/{study.study}/reference_pca.tsv"
+        f"private/_logs/{study.study}/reference_pca.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)
@@ -30,7 +30,7 @@ rule reference_ica:
     log:
         f"private/_logs/{study.study}/reference_ica.log",
     benchmark:
-        f"benchmarks/{study.study}/reference_ica.tsv"
+        f"private/_logs/{study.study}/reference_ica.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)

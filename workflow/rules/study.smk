@@ -10,7 +10,7 @@ rule validate:
     log:
         f"private/_logs/{study.study}/validate.log",
     benchmark:
-        f"benchmarks/{study.study}/validate.tsv"
+        f"private/_logs/{study.study}/validate.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -32,7 +32,7 @@ rule prepare:
     log:
         f"private/{{site}}/{study.study}/logs/prepare.log",
     benchmark:
-        f"benchmarks/{study.study}/prepare-{{site}}.tsv"
+        f"private/{{site}}/{study.study}/logs/prepare.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: 1
@@ -67,7 +67,7 @@ rule maps:
     log:
         f"private/_logs/{study.study}/maps.log",
     benchmark:
-        f"benchmarks/{study.study}/maps.tsv"
+        f"private/_logs/{study.study}/maps.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -93,7 +93,7 @@ rule reconstruct:
     log:
         f"private/{{site}}/{study.study}/logs/reconstruct.log",
     benchmark:
-        f"benchmarks/{study.study}/reconstruct-{{site}}.tsv"
+        f"private/{{site}}/{study.study}/logs/reconstruct.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -114,7 +114,7 @@ rule score:
     log:
         f"private/_logs/{study.study}/score.log",
     benchmark:
-        f"benchmarks/{study.study}/score.tsv"
+        f"private/_logs/{study.study}/score.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -138,7 +138,7 @@ rule report:
     log:
         f"private/_logs/{study.study}/report.log",
     benchmark:
-        f"benchmarks/{study.study}/report.tsv"
+        f"private/_logs/{study.study}/report.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
