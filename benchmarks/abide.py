@@ -47,7 +47,7 @@ def _zscored(people: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def abide_scores(
     *,
     series: str,
-    repeat: int,
+    seed: int,
     methods: Mapping[str, Mapping[str, Any]],
     epsilons: list[float],
     n_components: int = 20,
@@ -62,8 +62,8 @@ def abide_scores(
     ----------
     series
         Folder with one ``<SITE>.npz`` per site.
-    repeat
-        Number of this draw of the noise, or of the halves.
+    seed
+        Fixes the halves; the noise of privacy is drawn afresh.
     methods
         Options of each method as in :func:`benchmarks.cells.run_ica`; ``people`` says
         whose data: ``all``, one site by name, or ``half`` of each site's people.
@@ -78,7 +78,7 @@ def abide_scores(
         chance ``r0``, the ``share`` (r - r0) / (1 - r0), and ``n_rounds``.
     """
     people = load(Path(series))
-    rng = np.random.default_rng(repeat)
+    rng = np.random.default_rng(seed)
     plain = {"n_components": n_components, "norm_bound": options["norm_bound"]}
     memo: dict[Any, np.ndarray] = {}
     promise = {"delta": delta, "unit": "sample", "relation": "replace-one"}

@@ -99,8 +99,8 @@ def outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     Guarantee
     ---------
     One sample changes the rounding of its own chunk only. If the terms have norms of at
-    most c in float32, the k-th partial sum is rounded by at most ``k c 2^-24``: all of
-    a chunk by ``c 2^-13``, and two neighbors differ by ``c 2^-12`` more than exactly.
+    most c in float32, the k-th partial sum is rounded by at most ``k c 2^-24``: a chunk
+    by ``2080 c 2^-24``, and two neighbors differ by twice that more than exactly.
     """
     whole = A.shape[1] - A.shape[1] % CHUNK
 

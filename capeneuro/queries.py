@@ -51,7 +51,7 @@ SCALE = np.pi / np.sqrt(3.0)
 # Columns of one pass: a block of this size and its scores stay in the cache.
 BLOCK = 8192
 # Columns of one second moment in float32.
-GRAM_BLOCK = 4096
+GRAM_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def projects(message: dict[str, Any], n_features: int) -> bool:
     V = message["matrix"]
     return (
         isinstance(V, np.ndarray)
-        and V.dtype.kind == "f"
+        and V.dtype in (np.float32, np.float64)
         and V.ndim == 2
         and V.shape[1] == n_features
         and 0 < len(V) <= n_features
