@@ -192,8 +192,10 @@ def relative_newton(
     state = _turn(state, (G.T - G) / 2, noise_of_pair, schedule)
     H = np.full(G.shape, SYMMETRIC * state.scale)
     np.fill_diagonal(H, SCALING * state.scale)
+    noises = np.full(G.shape, noise_of_pair)
+    np.fill_diagonal(noises, noise)
     P = schedule.angle**2 if state.scales is None else state.scales
-    symmetric, P = _filtered((G + G.T) / 2, H, P, noise_of_pair, schedule)
+    symmetric, P = _filtered((G + G.T) / 2, H, P, noises, schedule)
     W = scipy.linalg.expm(symmetric - state.step) @ state.W
     b = state.b + _filtered(h, BIAS * state.scale, P.mean(), noise, schedule)[0]
     return replace(state, W=W, b=b, scales=P)
@@ -212,7 +214,7 @@ def _filtered(
     G: np.ndarray,
     c: np.ndarray | float,
     P: np.ndarray | float,
-    noise: float,
+    noise: np.ndarray | float,
     schedule: Schedule,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kalman step for what ``G = c change + noise`` says, and what it leaves unsure."""
