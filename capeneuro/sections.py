@@ -183,11 +183,11 @@ class IcaOptions(Section):
     @model_validator(mode="after")
     def _extended_is_possible(self) -> "IcaOptions":
         if self.sub_gaussian and self.update != "orthogonal":
-            fail(f"ica.sub_gaussian: needs ica.update: orthogonal, got {self.update}")
+            fail(f"sub_gaussian needs update orthogonal, got {self.update}")
         if self.sub_gaussian == "measured" and self.n_rounds < 3:
             fail(
-                "ica.n_rounds: must be at least 3 with ica.sub_gaussian: measured, "
-                f"which takes 2, got {self.n_rounds}"
+                "n_rounds must be at least 3 with sub_gaussian measured, which takes "
+                f"2, got {self.n_rounds}"
             )
         return self
 

@@ -156,11 +156,11 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
         ({"ica.sub_gaussian": True}, "ica.sub_gaussian: must be .*, got True"),
         (
             {"ica.sub_gaussian": 1, "ica.update": "gradient"},
-            "ica.sub_gaussian: needs ica.update: orthogonal, got gradient",
+            "ica: sub_gaussian needs update orthogonal, got gradient",
         ),
         (
             {"ica.sub_gaussian": "measured", "ica.n_rounds": 2},
-            "ica.n_rounds: must be at least 3 .*, got 2",
+            "ica: n_rounds must be at least 3 .*, got 2",
         ),
         ({"space.grid_size": 1}, "space.grid_size: .*got 1"),
         ({"space.basis": "atlas"}, "space: basis 'atlas' and basis_file do not go"),
