@@ -66,8 +66,7 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
     promise = study.promise_of(name)
     print(
         f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
-        f"  pca: 1 release of the second moment\n"
-        f"  ica: up to {study.ica.n_rounds} releases of a gradient\n"
+        f"{asked(study)}\n"
         f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
         f"{promise.unit}, against the aggregator and {promise.n_colluding} colluding "
         f"sites\n"
@@ -245,7 +244,8 @@ class _Drive:
 
     def _watch(self, lead: Any, name: str, identity: str) -> dict[str, Any]:
         last, changed, looked, state = None, time.monotonic(), 0.0, ""
-        with tqdm(total=self._study.ica.n_rounds, desc="ica", disable=None) as bar:
+        n = self._study.n_releases.get("ica", 0)
+        with tqdm(total=n, desc="ica", disable=None if n else True) as bar:
             while True:
                 self._daemon.require()
                 # Before the file: a job that has ended has written it.
@@ -312,6 +312,17 @@ def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
         folder / "app/config/config_fed_client.json",
         {"format_version": 2, "executors": [{"tasks": ["*"], "executor": executor}]},
     )
+
+
+def asked(study: Config) -> str:
+    """What a study asks of each site, one line a stage."""
+    lines = ["  pca: 1 release of the second moment"]
+    n = study.n_releases.get("ica")
+    if n is None:
+        return "\n".join([*lines, "  ica: nothing, it reads the subspace alone"])
+    runs = f", {study.ica.n_runs} runs together" if study.ica.n_runs > 1 else ""
+    kinds = " or of kinds of sources" if study.ica.sub_gaussian == "measured" else ""
+    return "\n".join([*lines, f"  ica: up to {n} releases of a gradient{kinds}{runs}"])
 
 
 def _over_network(path: Path) -> Config:

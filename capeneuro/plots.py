@@ -76,10 +76,10 @@ def component_map(path: Path, index: int, title: str) -> Figure:
 
 
 def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
-    """Draw the norm of the released gradient by round beside the expected noise."""
+    """Draw the norm of the gradient by round, beside the noise expected if released."""
     figure, axis = _axes()
     rounds = np.arange(1, len(trace) + 1)
-    axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="released gradient")
+    axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="gradient")
     if np.max(noise) > 0:
         axis.semilogy(rounds, noise, "--", color=ACCENT, label="expected noise alone")
     axis.set_xlabel("round")

@@ -25,6 +25,9 @@ FILL_IN = {
     "unit": "subject",
     "relation": "replace-one",
     "norm_bound": 30.0,
+    # A person's at R = 20 and 180 volumes; the models' defaults are those of a volume.
+    "pca.clip": 0.22,
+    "ica.clip": 0.2,
 }
 
 
@@ -63,7 +66,9 @@ def _workflow() -> Path:
     return installed if installed.exists() else package.parent / "workflow"
 
 
-def _describe(model: type[BaseModel], given: dict[str, Any], indent: str = "") -> str:
+def _describe(
+    model: type[BaseModel], given: dict[str, Any], indent: str = "", within: str = ""
+) -> str:
     lines: list[str] = []
     for name, field in model.model_fields.items():
         inner = _inner(field.annotation)
@@ -72,9 +77,11 @@ def _describe(model: type[BaseModel], given: dict[str, Any], indent: str = "") -
         lines += [f"{indent}# {line}" for line in wrapped]
         default = field.get_default(call_default_factory=True)
         if inner is not None and (default is not None):
-            lines += [f"{indent}{name}:", _describe(inner, given, indent + "  ")]
+            block = _describe(inner, given, indent + "  ", f"{name}.")
+            lines += [f"{indent}{name}:", block]
             continue
         value = given[name] if default is PydanticUndefined else default
+        value = given.get(f"{within}{name}", value) if within else value
         lines.append(f"{indent}{name}: {_scalar(value)}")
     return "\n".join(lines) + ("\n" if not indent else "")
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     model_validator,
@@ -30,6 +31,13 @@ Range = Annotated[
 def fail(rule: str) -> Any:
     """Refuse a value for breaking a rule, from inside an expression."""
     raise ValueError(rule)
+
+
+def _number_or_measured(value: Any) -> Any:
+    """Refuse what is neither, in one line; a union would tell each of its kinds."""
+    if value == "measured" or (type(value) is int and value >= 0):
+        return value
+    return fail("must be 'measured' or a whole number of at least 0")
 
 
 class Section(BaseModel):
@@ -140,16 +148,19 @@ class IcaOptions(Section):
     """Options of the unmixing."""
 
     independence: Literal["temporal", "spatial"] = "temporal"
-    """Sources independent over volumes, as in the papers, or maps independent over
-    features: then the unmixing is post-processing of the subspace, PCA has the whole
-    budget, and of the keys below `max_rounds_exact` and `tol` alone count."""
+    """`temporal`: sources independent over volumes, as in the papers. `spatial`: maps
+    independent over features; then the unmixing is post-processing of the subspace, PCA
+    has the whole budget, and of the keys below `max_rounds_exact` and `tol` alone
+    count."""
     update: Literal[
         "orthogonal", "relative-newton", "gradient", "gradient-as-printed"
     ] = "orthogonal"
-    """Step rule; see the docs of `capeneuro.updates`."""
+    """Step rule: rotations alone (`orthogonal`), the whole gradient over an approximate
+    Hessian (`relative-newton`), or the thesis' descent, which takes thousands of rounds
+    (`gradient`; `gradient-as-printed` also clips as it does)."""
     start: Literal["varimax", "identity"] = "varimax"
-    """Rotation that the rounds start from: simple structure of the released subspace,
-    at no cost, or none, as in the papers."""
+    """Rotation that the rounds start from: simple structure of the released subspace at
+    no cost (`varimax`), or none, as in the papers (`identity`)."""
     n_rounds: Annotated[int, Field(ge=1)] = 15
     """Rounds that the budget pays for."""
     n_runs: Annotated[int, Field(ge=1)] = 1
@@ -157,8 +168,11 @@ class IcaOptions(Section):
     each component is."""
     clip: Positive = 2.5
     """Largest norm of one unit's gradient; a public constant. Near 0.13 R suits
-    samples, more where noise is small; a person's is near 0.13 R / sqrt(volumes)."""
-    sub_gaussian: Literal["measured"] | Annotated[int, Field(ge=0)] = 0
+    samples, more where noise is small; a person's is near 0.13 R / sqrt(volumes). The
+    whole gradient, of any update but `orthogonal`, is about five times as large."""
+    sub_gaussian: Annotated[
+        Literal["measured"] | int, BeforeValidator(_number_or_measured)
+    ] = 0
     """Number of sub-Gaussian sources, or `measured`: two of the rounds tell which
     sources are. 0, as in the papers; `orthogonal` only."""
     tol: Positive = 1e-6
@@ -167,9 +181,14 @@ class IcaOptions(Section):
     """Rounds of the non-private arm, which stops at `tol`."""
 
     @model_validator(mode="after")
-    def _extended_is_orthogonal(self) -> "IcaOptions":
+    def _extended_is_possible(self) -> "IcaOptions":
         if self.sub_gaussian and self.update != "orthogonal":
             fail(f"sub_gaussian needs update orthogonal, got {self.update}")
+        if self.sub_gaussian == "measured" and self.n_rounds < 3:
+            fail(
+                "n_rounds must be at least 3 with sub_gaussian measured, which takes "
+                f"2, got {self.n_rounds}"
+            )
         return self
 
 

@@ -73,6 +73,7 @@ def spatial_components(
         n_rounds=n_rounds,
         clip=np.inf,
         tol=tol,
+        start="identity",  # varimax of white maps is the same
     )
     # Maps S' = V T over features, so time courses are T^-1 V'x.
     T = np.hstack([(Qt.T / s)[:, varies] @ found.W.T, Qt.T[:, ~varies]])

@@ -51,7 +51,12 @@ def repeated(
     Unmixing
         The consensus, with ``stability``: of each component the mean absolute
         correlation of its estimates in two runs, less that with other components of
-        other runs, the index I_q of ICASSO [Himberg 2004].
+        other runs, the index I_q of ICASSO [Himberg 2004]; signs and curvatures are
+        the first run's, the bias is 0.
+
+        # Differs from Himberg 2004: pairs of one run are left out, above all an
+        # estimate with itself, which would lift the index of few runs; components
+        # are matched one to one instead of clustered.
 
     Notes
     -----

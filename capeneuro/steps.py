@@ -283,6 +283,8 @@ def report(study: Config, sites: Sites) -> None:
     figures = {caption: plots.spectrum(subspace.spectrum, edge, R)}
     if len(unmixing.trace):
         title = "Norm of the released gradient"
+        if study.ica.independence == "spatial":
+            title = "Norm of the gradient of spatial ICA, at no cost"
         if study.ica.n_runs > 1 and not _exact(study, reference=False):
             title += f", {study.ica.n_runs} runs one after the other"
         figures[title] = plots.convergence(unmixing.trace, noise)

@@ -2,13 +2,13 @@
 
 ``orthogonal``
     W stays ``SCALE`` times a rotation; only the skew part ``K`` of the gradient is
-    released, R (R - 1) / 2 numbers, and ``W <- expm(-step) W``. Default: the norm of K
-    is 10 to 25 times smaller, and so are its clip and its noise.
+    released, R (R - 1) / 2 numbers, and ``W <- expm(-step) W``. Default: a unit's K
+    is some 5 times smaller, and so are its clip and its noise.
 ``relative-newton``
     The whole relative gradient ``I - psi(z) z'`` is released and divided by the 2 x 2
     blocks of the approximate Hessian [Ablin 2018], whose eigenvectors are the
     rotation and the symmetric change of a pair. Removes what imperfect whitening
-    leaves; pays for R (R + 1) / 2 numbers more, of much larger norm.
+    leaves; pays for R (R + 3) / 2 numbers more (with the bias), of larger norm.
 ``gradient``
     The thesis' descent with bias and annealing [thesis, Alg. 6.1]; thousands of rounds.
     ``gradient-as-printed`` also clips ``(I - psi z') W`` as (6.4) does.
@@ -175,6 +175,11 @@ def rotate(state: State, K: np.ndarray, noise: float, schedule: Schedule) -> Sta
         Deviation of its entries.
     schedule
         Step rules.
+
+    Returns
+    -------
+    State
+        After the step, with what it learned.
     """
     state = _turn(state, K, noise, schedule)
     return replace(state, W=scipy.linalg.expm(-state.step) @ state.W)
@@ -192,8 +197,10 @@ def relative_newton(
     state = _turn(state, (G.T - G) / 2, noise_of_pair, schedule)
     H = np.full(G.shape, SYMMETRIC * state.scale)
     np.fill_diagonal(H, SCALING * state.scale)
+    noises = np.full(G.shape, noise_of_pair)
+    np.fill_diagonal(noises, noise)
     P = schedule.angle**2 if state.scales is None else state.scales
-    symmetric, P = _filtered((G + G.T) / 2, H, P, noise_of_pair, schedule)
+    symmetric, P = _filtered((G + G.T) / 2, H, P, noises, schedule)
     W = scipy.linalg.expm(symmetric - state.step) @ state.W
     b = state.b + _filtered(h, BIAS * state.scale, P.mean(), noise, schedule)[0]
     return replace(state, W=W, b=b, scales=P)
@@ -212,7 +219,7 @@ def _filtered(
     G: np.ndarray,
     c: np.ndarray | float,
     P: np.ndarray | float,
-    noise: float,
+    noise: np.ndarray | float,
     schedule: Schedule,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kalman step for what ``G = c change + noise`` says, and what it leaves unsure."""
@@ -268,6 +275,11 @@ def descend(
         over its units [Baker 2015], a full one's their mean [thesis].
     schedule
         Step rules.
+
+    Returns
+    -------
+    State
+        After the step; its rate, at the end of an epoch.
     """
     rho = state.rate * schedule.learning_rate / np.log(max(len(h), 2))
     if schedule.n_blocks > 1:

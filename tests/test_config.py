@@ -151,6 +151,17 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
         ({"pca.norm_bound": 0}, "pca.norm_bound: .*got 0"),
         ({"ica": MISSING}, "ica: required key is missing"),
         ({"ica": None}, "ica: .*got None"),
+        ({"ica.sub_gaussian": "some"}, "ica.sub_gaussian: must be .*, got 'some'"),
+        ({"ica.sub_gaussian": -1}, "ica.sub_gaussian: must be .*, got -1"),
+        ({"ica.sub_gaussian": True}, "ica.sub_gaussian: must be .*, got True"),
+        (
+            {"ica.sub_gaussian": 1, "ica.update": "gradient"},
+            "ica: sub_gaussian needs update orthogonal, got gradient",
+        ),
+        (
+            {"ica.sub_gaussian": "measured", "ica.n_rounds": 2},
+            "ica: n_rounds must be at least 3 .*, got 2",
+        ),
         ({"space.grid_size": 1}, "space.grid_size: .*got 1"),
         ({"space.basis": "atlas"}, "space: basis 'atlas' and basis_file do not go"),
         ({"space.basis_file": "a.nii"}, "space: basis 'grid' and basis_file do not"),
@@ -325,13 +336,17 @@ def test_every_key_stands_in_the_demo_site_files(path):
     assert not _all_keys(SiteConfig, yaml.safe_load(path.read_text()), "")
 
 
-@pytest.mark.parametrize("key", ["mask", "basis", "epsilon", "n_rounds", "n_subjects"])
+@pytest.mark.parametrize(
+    "key",
+    ["mask", "basis", "epsilon", "n_subjects", *config.IcaOptions.model_fields],
+)
 def test_the_demo_study_explains_keys_as_the_models_do(key):
     text = (ROOT / "config/config.yaml").read_text()
     plain = " ".join(re.sub(r"\n\s*# ?", " ", text).split())
-    (description,) = (
+    descriptions = [
         m.model_fields[key].description
         for m in MODELS
         if key in m.model_fields and m is not SiteConfig
-    )
-    assert " ".join(description.split()) in plain
+    ]
+    assert descriptions
+    assert all(" ".join(text.split()) in plain for text in descriptions)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_cli import STUDY, command, edit, write_study
 
-from capeneuro import config, consortium
+from capeneuro import config, consortium, parties
 from capeneuro.config import ConfigError
 from capeneuro.ledger import BudgetExceeded
 
@@ -150,3 +150,20 @@ def test_each_party_has_its_own_jobs(apart):
     shutil.rmtree("data/site-1")
     at_aggregator = {"validate", "aggregate", "maps", "score", "report", "all"}
     assert jobs(*given) == at_aggregator
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "ica: up to 6 releases of a gradient"),
+        ({"n_runs": 3}, "ica: up to 18 releases of a gradient, 3 runs together"),
+        ({"sub_gaussian": "measured"}, "ica: up to 6 .* or of kinds of sources"),
+        ({"independence": "spatial"}, "ica: nothing, it reads the subspace alone"),
+    ],
+)
+def test_a_site_is_told_all_releases_that_it_is_asked_for(apart, changes, said):
+    for key, value in ({"n_rounds": 6} | changes).items():
+        edit(STUDY, f"ica.{key}", value)
+    first, second = parties.asked(config.load(STUDY)).splitlines()
+    assert "pca: 1 release" in first
+    assert re.fullmatch(said, second.strip())

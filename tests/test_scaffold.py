@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from capeneuro import cli, config, scaffold
+from capeneuro import cli, config, planner, scaffold
 
 STUDY = scaffold.study_file(["a", "b", "c"])
 SITE = scaffold.site_file("a")
@@ -51,8 +51,9 @@ def test_every_key_is_explained_above_it(text):
 
 
 def test_what_is_left_out_is_what_is_shown():
-    """Defaults written into the file equal those of the models."""
+    """Defaults written into the file equal those of the models; clips: next test."""
     content = yaml.safe_load(STUDY)
+    content["pca"]["clip"], content["ica"]["clip"] = 1.0, 2.5
     shown = config.Config.model_validate(content)
     del content["score"], content["data"]
     for section in ("space", "cleaning", "budget", "pca", "ica"):
@@ -61,6 +62,15 @@ def test_what_is_left_out_is_what_is_shown():
         content[section] = {k: content[section][k] for k in required}
         assert not required or content[section]
     assert config.Config.model_validate(content) == shown
+
+
+def test_clips_of_a_new_study_suit_its_unit():
+    """A volume's would be five and ten times a person's: noise above the signal."""
+    study = config.Config.model_validate(yaml.safe_load(STUDY))
+    R, unit = study.n_components, study.promise.unit
+    assert study.pca.clip == pytest.approx(planner.fair_pca_clip(unit, R), rel=0.1)
+    fair = planner.fair_clip(unit, R, n_volumes=180)
+    assert study.ica.clip == pytest.approx(fair, rel=0.1)
 
 
 def test_numbers_survive_the_writing():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate, linalg, stats
 
 from capeneuro import updates
 from capeneuro.queries import SCALE
@@ -243,6 +243,20 @@ def test_a_newton_step_takes_the_rotation_that_the_orthogonal_update_takes(rng):
     state, zero = fresh(), np.zeros(R)
     newton = updates.relative_newton(state, -K, zero, 2**0.5 * noise, SCHEDULE)
     np.testing.assert_allclose(newton.W, rotated.W, atol=1e-12)
+
+
+@pytest.mark.parametrize("where", [(0, 0), (0, 1)])
+def test_a_newton_step_knows_that_a_scale_is_one_release_and_a_pair_the_mean_of_two(
+    where,
+):
+    noise, G = 0.1, np.zeros((R, R))
+    G[where] = G[where[::-1]] = 0.01
+    state = updates.relative_newton(fresh(np.eye(R)), G, np.zeros(R), noise, SCHEDULE)
+    alone = where == (0, 0)
+    H = updates.SCALING if alone else updates.SYMMETRIC
+    P, v = SCHEDULE.angle**2, noise**2 / (1 if alone else 2)
+    expected = 0.01 * H * P / (H**2 * P + v)
+    assert linalg.logm(state.W)[where] == pytest.approx(expected)
 
 
 def test_relative_newton_takes_one_component():
