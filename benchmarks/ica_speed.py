@@ -2,10 +2,10 @@
 
 Run ``python -m benchmarks.ica_speed`` from the repository, with the packages of
 ``benchmarks/requirements.txt``. Papers' scale: S = 4, M = 1024, N = 256,000, R = 20,
-mild noise, whitened by capePCA at half of the budget, and again without privacy: the
+mild noise, whitened by capePCA at half of the budget, and again without privacy. The
 norm bound of capePCA puts nearly all samples on one sphere, where sums of sources are
-sub-Gaussian: probably why FastICA, which seeks either sign, fails there. Each solver runs to its
-own end, ours with two workers of one BLAS thread, the others with two BLAS threads.
+sub-Gaussian: probably why FastICA, which seeks either sign, fails there. Each solver
+runs to its own end, ours with two workers of one BLAS thread, the others with two.
 Then one clipped round against its three matrix products and against literal clipping,
 and how its time grows with N and R: processor time of one thread, medians of runs in
 turn.

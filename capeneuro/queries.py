@@ -34,7 +34,7 @@ from capeneuro.privacy import Relation, Unit
 # Data are float32: norms and the sums within a block carry rounding errors. Clipping to
 # a bound smaller by this factor keeps the bound true; it costs 0.1% of noise. The terms
 # psi z' that linalg.outer_sum adds have norms of at most 2.5 clips, so their rounding
-# moves neighbors apart by at most 2.5 * 2^-12 clips.
+# moves neighbors apart by at most 2.6 * 2^-12 clips.
 CLIP_SAFETY = 1 - 2.0**-10
 # No norm is taken to be smaller: the largest clip over it must not overflow float32.
 TINY = np.float32(1e-26)
