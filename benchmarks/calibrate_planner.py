@@ -97,7 +97,7 @@ def decompose(A, data, noise_pca, noise_ica, rng, pca_clip, **options):
     exact = Pooled(*data, 0.0, rng).answer(None, "second_moment", moment)
     noisy = linalg.unpack_symmetric(exact + noise_pca * rng.standard_normal(exact.size))
     values, V = linalg.top_eigenpairs(noisy, R)
-    subspace = pca.Subspace(values, V, 1.0, np.inf)
+    subspace = pca.Subspace(values, V, 1.0)
     result = ica.infomax(None, Pooled(*data, noise_ica, rng), subspace, **options)
     ngi = metrics.normalized_gain_index(metrics.gain(result.unmixing, result.W, A))
     C = linalg.unpack_symmetric(exact)

@@ -76,7 +76,7 @@ def chain(gift: dict[str, np.ndarray]) -> dict[str, float]:
     D = voxels - voxels.mean(axis=0)
     values, V = linalg.top_eigenpairs(D.T @ D / (len(D) - 1), len(gift["W"]))
     # No floor: raw images have one eigenvalue 13,000 times the second.
-    whitening = Subspace(values, V, 1.0, np.inf).whitening(floor=0)
+    whitening = Subspace(values, V, 1.0).whitening(floor=0)
     unmixing = gift["W"] @ whitening
     return {
         "mask": error(np.flatnonzero(inside) + 1.0, gift["mask_ind"].ravel()),
@@ -125,7 +125,7 @@ def unmix(X: np.ndarray, start: np.ndarray | None = None, **options) -> np.ndarr
     ``infomax`` starts at SCALE times the whitening, so the start is given as that.
     """
     start = ica.SCALE * np.eye(len(X)) if start is None else start
-    subspace = Subspace(np.ones(len(X)), start.T / ica.SCALE, 1.0, np.inf)
+    subspace = Subspace(np.ones(len(X)), start.T / ica.SCALE, 1.0)
     own = {"clip": np.inf, "tol": 1e-5, "start": "identity", **options}
     return ica.infomax(*federate(X), subspace, **own).unmixing
 

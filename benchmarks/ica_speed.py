@@ -24,10 +24,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.cells import federate, simulate
 from capeneuro import cape, ica, linalg, metrics, privacy
+from capeneuro.clipping import CLIP_SAFETY
 from capeneuro.federation import InProcess
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.queries import CLIP_SAFETY, QUERIES
+from capeneuro.queries import QUERIES
 from capeneuro.site import Site
 
 NORM_BOUND = 8.0
@@ -74,7 +75,7 @@ def solvers(
     mechanism = Mechanism(f"speed-{arm}", arm, 1 / half, budget, ratio)
     clip = 1.0 if arm == "cape" else np.inf
     subspace = principal_subspace(federation, mechanism, R, NORM_BOUND, clip)
-    mechanism.project(federation, subspace.whitening(), NORM_BOUND, clip)
+    mechanism.project(federation, subspace.whitening(), NORM_BOUND)
 
     def ours(begin: Begin) -> np.ndarray:
         # A site would answer the requests of an old study from its ledger.

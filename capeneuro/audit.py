@@ -26,22 +26,29 @@ from capeneuro import cape, masking, privacy, secagg
 from capeneuro.federation import InProcess, Message
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
+from capeneuro.queries import QUERIES
 from capeneuro.rules import Limits
 from capeneuro.site import Site
 
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
-# Both volumes of the attacked person in the two worlds. Clipped contributions: x x' of
-# two orthogonal x; K and -K; about I and -I; q and -q. Every entry moves, so none may
-# lack noise.
+# Both volumes of the attacked person in the two worlds. Clipped contributions: x and
+# -x; x x' of two orthogonal x; nearly x h' and -x h'; K and -K; about I and -I; q and
+# -q. Every entry moves, so none may lack noise.
 CANARIES = {
+    "mean": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
+    "moment_product": ([[-5200, -5200], [8600, 8600]], [[6800, 6800], [-7400, -7400]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
 }
+# Of the moment product: x and y nearly opposite, Q'x and Q'y nearly alike.
+Q = [[0.8, -0.6], [0.6, 0.8]] @ np.diag([1, 1e-3]) @ [[0.6, 0.8], [-0.8, 0.6]]
 PARAMETERS = {
+    "mean": {"norm_bound": 1.0, "clip": 1.0},
     "second_moment": {"norm_bound": 1.0, "clip": 1.0},
+    "moment_product": {"Q": Q.astype("f4"), "norm_bound": 1.0, "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},
@@ -183,8 +190,8 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         replaced = slice(1 if case.unit == "sample" else 2)
         X[:, replaced] = np.array(CANARIES[case.query][side])[:, replaced]
         reduction = ""
-        if case.query != "second_moment":
-            reduction = mechanism.project(federation, np.eye(2), 1.0, np.inf)
+        if QUERIES[case.query].stage == "components":
+            reduction = mechanism.project(federation, np.eye(2), 1.0)
         answers.append(mechanism.answer(federation, case.query, asked, j, reduction))
         seen, shares = overhear(sites, case.n_sites - case.n_colluding, shares)
         view += seen

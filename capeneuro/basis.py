@@ -49,9 +49,29 @@ def grid(mask: np.ndarray, size: int) -> Basis:
     size
         Edge of a cube [voxels].
     """
-    cubes = np.stack(np.nonzero(mask)) // size
-    _, labels = np.unique(cubes, axis=1, return_inverse=True)
-    return _means(labels.ravel())
+    return _means(_cubes(np.stack(np.nonzero(mask)), size)[1])
+
+
+def regions(mask: np.ndarray, size: int, edge: int) -> np.ndarray:
+    """Cube of ``edge`` voxels a side that each feature lies in, numbered from 0.
+
+    Parameters
+    ----------
+    mask
+        Boolean volume.
+    size
+        Edge of a feature [voxels]: 1 of :func:`voxels`, else that of :func:`grid`.
+    edge
+        Edge of a cube [voxels], a multiple of ``size``.
+    """
+    features, _ = _cubes(np.stack(np.nonzero(mask)), size)
+    return _cubes(features, edge // size)[1]
+
+
+def _cubes(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cubes that meet the places, shape (3, n), and the cube of each place."""
+    cubes, labels = np.unique(places // size, axis=1, return_inverse=True)
+    return cubes, labels.ravel()
 
 
 def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:

@@ -32,6 +32,9 @@ from capeneuro.sections import (
     fail,
 )
 
+# Share of PCA's mu^2 for the center: D numbers, where the second moment has D^2 / 2.
+CENTER_SHARE = 0.1
+
 
 class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
@@ -132,6 +135,20 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _start_has_a_grid(self) -> "Config":
+        edge, size = self.pca.start_grid, self.space.grid_size
+        if edge is None:
+            return self
+        if self.space.basis not in ("voxels", "grid"):
+            fail(f"pca.start_grid: needs basis voxels or grid, got {self.space.basis}")
+        if self.space.basis == "grid" and (edge % size or edge == size):
+            fail(
+                f"pca.start_grid: must be a multiple of space.grid_size {size}, "
+                f"got {edge}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _parties_know_each_other(self) -> "Config":
         if self.federation == "in-process":
             return self
@@ -198,15 +215,18 @@ class Config(Section):
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        if self.ica.independence == "spatial":
-            return {"pca": 1}
-        return {"pca": 1, "ica": self.ica.n_rounds * self.ica.n_runs}
+        stages = {"center": 1} if self.pca.center else {}
+        stages["pca"] = self.pca.n_iterations if self.pca.method == "power" else 1
+        if self.ica.independence == "temporal":
+            stages["ica"] = self.ica.n_rounds * self.ica.n_runs
+        return stages
 
     @property
     def multipliers(self) -> dict[str, float]:
         """Noise multiplier of one release in each stage, from the promise."""
         share = self.budget.pca_share if "ica" in self.n_releases else 1.0
-        shares = {"pca": share, "ica": 1 - share}
+        center = CENTER_SHARE * share if self.pca.center else 0.0
+        shares = {"center": center, "pca": share - center, "ica": 1 - share}
         return {
             stage: (n / shares[stage]) ** 0.5 / self.promise.mu
             for stage, n in self.n_releases.items()

@@ -33,10 +33,11 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
+from capeneuro.clipping import bounded
 from capeneuro.ica import Schedule, Unmixing, infomax
 from capeneuro.pca import Subspace
 from capeneuro.privacy import Budget
-from capeneuro.queries import QUERIES, bounded
+from capeneuro.queries import QUERIES
 
 # Differs from imtiaz2016dpdjica: a hundred times djICA's rate, for a mean over samples.
 # Without noise 100 rounds then do what thousands do at the papers' rate.
@@ -236,7 +237,7 @@ def dp_djica(
     share = pca_share * epsilon
     values, U = private_global_pca(blocks, n_components, share, rng, n_local)
     X = np.hstack(blocks)
-    subspace = Subspace(values / X.shape[1], U, float(norm_bound), 1.0)
+    subspace = Subspace(values / X.shape[1], U, float(norm_bound))
     mechanism = _Noised(X, U, (epsilon - share) / n_rounds, rng)
     found = infomax(
         None,

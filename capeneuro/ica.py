@@ -24,9 +24,9 @@ import scipy.linalg
 
 from capeneuro import linalg, updates
 from capeneuro.federation import Federation
+from capeneuro.gradients import SCALE
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace
-from capeneuro.queries import SCALE
 from capeneuro.updates import Schedule, State, Update
 
 Start = Literal["varimax", "identity"] | int
@@ -157,7 +157,9 @@ def infomax(
     if sub_gaussian and update != "orthogonal":
         raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
     whitening, before = subspace.whitening(), len(mechanism.releases)
-    reduction = mechanism.project(federation, whitening, subspace.norm_bound, np.inf)
+    center = subspace.center if subspace.center.size else None
+    known = whitening, subspace.norm_bound, center
+    reduction = mechanism.project(federation, *known)
     R, paid = len(whitening), before + n_rounds
     if mechanism.n_releases is not None:
         paid = min(paid, mechanism.n_releases)

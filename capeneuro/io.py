@@ -195,6 +195,16 @@ def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
         raise ConfigError(f"{space.basis_file}: {error}") from None
 
 
+def start_regions(
+    space: Space, mask: nib.Nifti1Image, edge: int | None
+) -> np.ndarray | None:
+    """Cube of ``edge`` voxels that each feature lies in; None without an edge."""
+    if edge is None:
+        return None
+    inside = np.asarray(mask.dataobj) > 0
+    return basis.regions(inside, space.grid_size if space.basis == "grid" else 1, edge)
+
+
 def repetition_time(run: Path, site: SiteConfig) -> float | None:
     """Repetition time [s] from the site file or the BIDS sidecar; None if unknown."""
     if site.repetition_time is not None:

@@ -207,12 +207,16 @@ class Mechanism:
                     raise
 
     def project(
-        self, federation: Federation, matrix: np.ndarray, norm_bound: float, clip: float
+        self,
+        federation: Federation,
+        matrix: np.ndarray,
+        norm_bound: float,
+        center: np.ndarray | None = None,
     ) -> str:
-        """Have every site keep ``matrix @ clip(x / norm_bound)``; return its digest."""
-        # A person's clip acts on the statistic; single samples stay as they are.
-        clip = clip if self.budget.unit == "sample" else np.inf
-        message = {"matrix": matrix, "norm_bound": norm_bound, "clip": clip}
+        """Have all sites keep ``matrix @ (x / norm_bound - center)``; its digest."""
+        if center is None:
+            center = np.zeros(matrix.shape[1])
+        message = {"matrix": matrix, "norm_bound": norm_bound, "center": center}
         asked = dict.fromkeys(self.describe(federation), message)
         ask_enough(federation, self.threshold, "project", asked)
         return digest(message)

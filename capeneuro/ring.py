@@ -43,7 +43,7 @@ def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
     step = math.sqrt(min(gamma)) * 2.0**-GRID_BITS
     if noise == "exact":
         # Privacy: rounding moves neighbors apart by sqrt(size) h at most, which is a
-        # quarter of what queries.CLIP_SAFETY keeps free.
+        # quarter of what clipping.CLIP_SAFETY keeps free.
         step = min(step, sensitivity * 2.0**-ROUNDING_BITS / math.sqrt(size))
     return 2.0 ** (math.frexp(step)[1] - 1)
 

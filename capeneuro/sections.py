@@ -140,6 +140,21 @@ class PcaOptions(Section):
     """Largest Frobenius norm of one unit's second moment, after division by the norm
     bound; a public constant. 1 suits samples, half of it where noise exceeds the
     signal; a person's is near 1 / sqrt(R)."""
+    method: Literal["moment", "power"] = "moment"
+    """`moment`: the whole second moment in one release, for up to 5000 features.
+    `power`: its products with 2 R directions, round after round, for raw voxels;
+    `capeneuro plan` tells what either keeps."""
+    n_iterations: Annotated[int, Field(ge=2)] = 3
+    """Rounds of `power`, which share its budget. From 2 to 6 the result is much the
+    same: later rounds use all earlier ones."""
+    start_grid: Annotated[int, Field(ge=2)] | None = None
+    """Edge in voxels of the cubes that the first directions of `power` are constant
+    over, with basis `voxels` or `grid` (a multiple of its size there): some hundred
+    cubes hold much of smooth components. Null: directions of single features, which
+    waste the first rounds."""
+    center: bool = False
+    """Release the mean first, for a tenth of PCA's share, and subtract it. Needless
+    where each run is detrended, which removes its mean within the person."""
     noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
     """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
 

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from capeneuro import noise, secagg, signing
+from capeneuro.clipping import scaled, without_outliers
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged, PromiseExceeded
 from capeneuro.perturb import perturb
-from capeneuro.queries import QUERIES, Query, bounded, projects, without_outliers
+from capeneuro.queries import QUERIES, Query, projects
 from capeneuro.rules import (
     COOPERATIVE_ARMS,
     EXACT_ARMS,
@@ -123,12 +124,13 @@ class Site:
         }
 
     def project(self, message: Message) -> Message:
-        """Keep ``V' clip(x / norm_bound)`` of every sample for the queries to come.
+        """Keep ``V' (x / norm_bound - center)`` of samples for the queries to come.
 
         Parameters
         ----------
         message
-            ``matrix`` (n_components, n_features), ``norm_bound``, ``clip``: public.
+            ``matrix`` (n_components, n_features), ``norm_bound`` and ``center``
+            (n_features,): public, or released before.
 
         Raises
         ------
@@ -144,7 +146,7 @@ class Site:
         V, reduction = message["matrix"].astype("f4"), digest(message)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
-                V @ bounded(X, message["norm_bound"], message["clip"])
+                V @ scaled(X, message["norm_bound"], message["center"])
                 for X in self._subjects.values()
             ]
             reduced = without_outliers(np.concatenate(parts, axis=1))

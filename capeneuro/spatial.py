@@ -65,7 +65,7 @@ def spatial_components(
     site = Site("map", {"map": maps}, {"map": n}, ledger, limits)
     mechanism = Mechanism("spatial", "non-private", 1.0, budget, 0.0)
     R = len(maps)
-    white = Subspace(np.ones(R), np.eye(R), 1.0, np.inf)
+    white = Subspace(np.ones(R), np.eye(R), 1.0)
     found = infomax(
         InProcess({"map": site}),
         mechanism,

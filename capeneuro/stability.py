@@ -13,10 +13,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from capeneuro.federation import Federation
+from capeneuro.gradients import SCALE
 from capeneuro.ica import Start, Unmixing, infomax, unmixed
 from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace
-from capeneuro.queries import SCALE
 from capeneuro.updates import State
 
 

@@ -23,13 +23,21 @@ from capeneuro.federation import Federation
 from capeneuro.ica import Unmixing
 from capeneuro.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.mechanism import Mechanism
-from capeneuro.pca import Subspace, principal_subspace
+from capeneuro.pca import (
+    Subspace,
+    power_start,
+    power_subspace,
+    principal_subspace,
+    released_center,
+)
 from capeneuro.rounds import Checkpoint, RoundFailed, RoundVoid
 from capeneuro.spatial import spatial_components
 from capeneuro.stability import repeated
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
+# Rounds of power iteration without privacy, which stops when it has converged.
+MOST_EXACT = 100
 UNMIXING = "group_desc-ica_unmixing.npz"
 
 
@@ -152,15 +160,28 @@ def pca_over(
 ) -> None:
     """Find the common subspace of sites that work anywhere; write it."""
     mechanism, exact = _mechanism(study, "pca", reference), _exact(study, reference)
-    subspace = principal_subspace(
-        federation,
-        mechanism,
-        study.n_components,
-        study.pca.norm_bound,
-        clip=np.inf if exact else study.pca.clip,
-    )
+    options, bound = study.pca, study.pca.norm_bound
+    clip, center, first = np.inf if exact else options.clip, None, None
+    if options.center:
+        first = _mechanism(study, "center", reference)
+        center = released_center(federation, first, bound, clip**0.5)
+    about = federation, mechanism, study.n_components, bound, clip, center
+    if options.method == "power":
+        mask = io.read_mask(study.results / MASK)
+        n_features = io.build_basis(study.space, mask).n_features
+        regions = io.start_regions(study.space, mask, options.start_grid)
+        subspace = power_subspace(
+            *about,
+            start=power_start(n_features, study.n_components, regions),
+            n_iterations=MOST_EXACT if exact else options.n_iterations,
+            progress=lambda r: tqdm(r, f"pca {mechanism.arm}", disable=None),
+        )
+    else:
+        subspace = principal_subspace(*about)
+        print(page.order_line(study, subspace))
+    if first is not None:
+        mechanism.releases[:0] = first.releases
     _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
-    print(page.order_line(study, subspace))
 
 
 def ica(study: Config, sites: Sites, threads: int, reference: bool) -> None:
@@ -209,7 +230,7 @@ def read_subspace(study: Config, reference: bool = False) -> Subspace:
         arrays["eigenvalues"],
         arrays["eigenvectors"],
         float(arrays["norm_bound"]),
-        float(arrays["clip"]),
+        arrays["center"],
         arrays["spectrum"],
         float(arrays["noise_deviation"]),
         int(arrays["n_units"]),
@@ -272,7 +293,6 @@ def report(study: Config, sites: Sites) -> None:
     page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
     subspace, unmixing = read_subspace(study), read_unmixing(study)
-    edge, caption = page.order_in_words(study, subspace)
     lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
     noise = [
@@ -280,7 +300,10 @@ def report(study: Config, sites: Sites) -> None:
         for r in record["releases"]
         if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
     ] or [0.0] * len(unmixing.trace)
-    figures = {caption: plots.spectrum(subspace.spectrum, edge, R)}
+    figures = {}
+    if len(subspace.spectrum):
+        edge, caption = page.order_in_words(study, subspace)
+        figures[caption] = plots.spectrum(subspace.spectrum, edge, R)
     if len(unmixing.trace):
         title = "Norm of the released gradient"
         if study.ica.independence == "spatial":

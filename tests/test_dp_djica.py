@@ -3,13 +3,13 @@ import pytest
 from scipy import stats
 
 from capeneuro import metrics
+from capeneuro.clipping import bounded
 from capeneuro.dp_djica import (
     dp_djica,
     noised_samples,
     private_global_pca,
     private_local_pca,
 )
-from capeneuro.queries import bounded
 from sim.fmri import matrix_study
 
 BOUND = 15.0

@@ -26,8 +26,9 @@ FLOORS = [
     {"rules"},
     {"federation"},
     {"secagg", "cape", "queries"},
-    {"masking", "privacy", "as_printed"},
-    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order"},
+    {"moments", "gradients"},
+    {"masking", "privacy", "as_printed", "clipping"},
+    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {

@@ -107,14 +107,12 @@ def test_sites_of_one_seed_do_not_share_their_noise():
     assert len({d[0] for d in draws}) == 4
 
 
-@pytest.mark.parametrize(("unit", "clip"), [("sample", 1.0), ("subject", np.inf)])
-def test_projection_clips_samples_only_where_they_are_the_unit(
-    federation, rng, unit, clip
-):
+def test_a_projection_is_known_by_its_digest(federation, rng):
     V = rng.standard_normal((2, 5))
-    mechanism = make_mechanism("cape", unit=unit)
-    reduction = mechanism.project(federation, V, 2.0, 1.0)
-    assert reduction == digest({"matrix": V, "norm_bound": 2.0, "clip": clip})
+    mechanism = make_mechanism("cape")
+    reduction = mechanism.project(federation, V, 2.0)
+    zero = {"center": np.zeros(5)}
+    assert reduction == digest({"matrix": V, "norm_bound": 2.0, **zero})
     parameters = {"W": np.eye(2), "clip": 1.0}
     f = mechanism.answer(federation, "infomax_skew", parameters, 0, reduction)
     assert f.shape == (1,)
@@ -126,7 +124,7 @@ def test_a_query_of_components_is_of_the_projected_samples(rng):
         "f8"
     )
     mechanism, V = make_mechanism("non-private"), rng.standard_normal((2, 5))
-    reduction = mechanism.project(in_process(sites), V, 1.0, np.inf)
+    reduction = mechanism.project(in_process(sites), V, 1.0)
     parameters = {"W": np.eye(2), "clip": np.inf}
     f = mechanism.answer(in_process(sites), "infomax_skew", parameters, 0, reduction)
     Z = V @ X
@@ -146,7 +144,7 @@ def test_sites_and_aggregator_agree_on_the_grid(arm):
     # (49/64) (2/49) is just below 2/64: with unit noise, the steps differ.
     sites = make_sites([49, 11, 4], 65, 1)
     mechanism = make_mechanism(arm, noise_multiplier=32.0, n_colluding=2)
-    reduction = mechanism.project(in_process(sites), np.eye(65), 1.0, 1.0)
+    reduction = mechanism.project(in_process(sites), np.eye(65), 1.0)
     parameters = {"W": np.eye(65), "clip": 1.0}
     noise = mechanism.answer(
         in_process(sites), "infomax_skew", parameters, 0, reduction

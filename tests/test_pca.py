@@ -61,7 +61,7 @@ def test_whitening_gives_unit_variance(sites):
 
 def test_whitening_floors_negative_eigenvalues():
     values = np.array([2.0, 1e-9, -0.5])
-    whitening = Subspace(values, np.eye(3), 1.0, 1.0).whitening(floor=0.01)
+    whitening = Subspace(values, np.eye(3), 1.0).whitening(floor=0.01)
     np.testing.assert_allclose(np.diag(whitening), [2**-0.5, 50**0.5, 50**0.5])
 
 
@@ -77,5 +77,6 @@ def test_the_whole_spectrum_and_its_noise_are_kept(sites):
     assert noisy.n_units == 10
     # Ten people's mean at multiplier 3, with nobody colluding.
     assert noisy.noise_deviation == pytest.approx(3 * 2**0.5 / 10, rel=1e-2)
-    np.testing.assert_allclose(noisy.spectrum[:4], noisy.eigenvalues, rtol=1e-9)
+    # Noise enlarges eigenvalues; what it added is taken off.
+    assert (noisy.eigenvalues < noisy.spectrum[:4]).all()
     assert len(noisy.spectrum) == 12

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize
 
-from capeneuro import linalg, queries
-from capeneuro.queries import CLIP_SAFETY, QUERIES, SCALE
+from capeneuro import gradients, linalg, queries
+from capeneuro.clipping import CLIP_SAFETY
+from capeneuro.gradients import SCALE
+from capeneuro.queries import QUERIES
 
 D = 4
 START = np.zeros(1, dtype=int)
@@ -221,7 +223,7 @@ def test_blocks_of_any_size_give_one_sum(label, unit, rng, monkeypatch):
     subjects = [rng.standard_normal((D, n)) for n in (3, 61, 64, 200, 1, 1, 17)]
     whole = _total(QUERIES[name], parameters, subjects, unit)
     for size in (1, 64, 100):
-        monkeypatch.setattr(queries, "BLOCK", size)
+        monkeypatch.setattr(gradients, "BLOCK", size)
         parts = _total(QUERIES[name], parameters, subjects, unit)
         np.testing.assert_allclose(parts, whole, atol=1e-5 * np.abs(whole).max())
 
@@ -230,13 +232,13 @@ def test_blocks_of_any_size_give_one_sum(label, unit, rng, monkeypatch):
 @pytest.mark.parametrize("label", ["gradient", "skew", "curvature"])
 def test_no_temporary_grows_with_the_data(label, unit, rng):
     name, parameters = CASES[label]
-    X = rng.standard_normal((D, 40 * queries.BLOCK)).astype("f4")
+    X = rng.standard_normal((D, 40 * gradients.BLOCK)).astype("f4")
     starts = np.arange(0, X.shape[1], 100)
     tracemalloc.start()
     QUERIES[name].total(X, starts, unit, **parameters, clip=1.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 10 * D * queries.BLOCK * 4 < X.nbytes / 3
+    assert peak < 10 * D * gradients.BLOCK * 4 < X.nbytes / 3
 
 
 def test_the_curvature_tells_the_kind_of_a_source(rng):

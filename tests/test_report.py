@@ -281,8 +281,8 @@ def test_what_people_have_in_the_components_is_on_a_private_page(results):
 
 def subspace_of(spectrum: list[float], deviation: float) -> Subspace:
     values = np.array(spectrum)
-    return Subspace(values[:3], np.eye(len(values))[:, :3], 1.0, 1.0, values,
-                    deviation, 1000)  # fmt: skip
+    return Subspace(values[:3], np.eye(len(values))[:, :3], 1.0, spectrum=values,
+                    noise_deviation=deviation, n_units=1000)  # fmt: skip
 
 
 def test_the_order_in_words(results):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capeneuro import ring
-from capeneuro.queries import CLIP_SAFETY
+from capeneuro.clipping import CLIP_SAFETY
 
 H = 2.0**-20
 

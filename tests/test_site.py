@@ -124,7 +124,7 @@ def test_version_tells_that_data_changed_and_nothing_more(tmp_path):
 
 
 def test_project_only_acknowledges(site):
-    message = {"matrix": np.ones((2, 5)), "norm_bound": 1.0, "clip": 1.0}
+    message = {"matrix": np.ones((2, 5)), "norm_bound": 1.0, "center": np.zeros(5)}
     assert site.answer("project", message) == {}
     assert _spent(site) == 0
 
@@ -232,7 +232,7 @@ def test_a_query_before_its_projection_is_refused(sites):
 
 
 def test_a_matrix_that_does_not_fit_is_refused(site):
-    message = {"matrix": np.ones((2, 4)), "norm_bound": 1.0, "clip": 1.0}
+    message = {"matrix": np.ones((2, 4)), "norm_bound": 1.0, "center": np.zeros(5)}
     assert _rule(site.answer("project", message)) == "matrix does not fit the features"
 
 
@@ -543,7 +543,7 @@ def test_parameters_out_of_range_are_refused(sites, parameters):
 )
 def test_components_parameters_out_of_range_are_refused(sites, changes):
     matrix = np.ones((1 if np.shape(changes.get("W"))[-1:] == (1,) else 2, 5))
-    projection = {"matrix": matrix, "norm_bound": 1.0, "clip": 1.0}
+    projection = {"matrix": matrix, "norm_bound": 1.0, "center": np.zeros(5)}
     sites["site0"].project(projection)
     parameters = {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0, **changes}
     reply = _attacked(
@@ -558,7 +558,7 @@ def test_components_parameters_out_of_range_are_refused(sites, changes):
 def test_lengths_that_are_not_those_of_the_data_are_refused(tmp_path):
     X = {"a": np.zeros((2, 9), "f4"), "b": np.zeros((2, 3), "f4")}
     site = Site("s", X, {"a": 3, "b": 9}, Ledger(tmp_path, budget()), Limits())
-    message = {"matrix": np.eye(2), "norm_bound": 1.0, "clip": 1.0}
+    message = {"matrix": np.eye(2), "norm_bound": 1.0, "center": np.zeros(2)}
     assert "error" in site.answer("project", message)
 
 
@@ -614,8 +614,8 @@ def test_a_refusal_of_one_site_costs_the_others_nothing(rng, tmp_path):
     [
         {"norm_bound": np.ones((1, 37))},
         {"norm_bound": np.inf},
-        {"clip": np.ones((1, 37))},
-        {"clip": -1.0},
+        {"center": np.ones((1, 37))},
+        {"center": np.full(5, np.nan)},
         {"matrix": np.full((2, 5), np.nan)},
         {"matrix": np.ones((6, 5))},
         {"matrix": np.ones((2, 5), "i8")},
@@ -625,7 +625,8 @@ def test_a_refusal_of_one_site_costs_the_others_nothing(rng, tmp_path):
 )
 def test_no_projection_tells_how_many_volumes_people_have(tmp_path, odd):
     # One bound per volume fits people of so many volumes alone, free of charge.
-    message = {"matrix": np.zeros((1, 5)), "norm_bound": 1.0, "clip": np.inf, **odd}
+    message = {"matrix": np.zeros((1, 5)), "norm_bound": 1.0}
+    message |= {"center": np.zeros(5), **odd}
     replies = []
     for n_volumes in (37, 41):
         data = {"a": np.zeros((5, n_volumes))}

@@ -171,7 +171,7 @@ def test_what_is_said_of_a_component_stays_with_it(monkeypatch, rng):
     """The first run's order is not that of the merged maps: nothing may be mixed up."""
     R, angles = 5, iter((0.0, 0.6, -0.6))
     values = np.array([9.0, 5.0, 3.0, 2.0, 1.0])
-    subspace = Subspace(values, np.eye(8, R), 1.0, np.inf)
+    subspace = Subspace(values, np.eye(8, R), 1.0)
     truth = rotation(R, rng)
 
     def planted(*_args, **_options):

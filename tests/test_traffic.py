@@ -116,7 +116,7 @@ def test_requests_repeat_public_facts_only(traffic):
     _, log, _ = traffic
     fields = {
         "describe": {"unit"},
-        "project": {"matrix", "norm_bound", "clip"},
+        "project": {"matrix", "norm_bound", "center"},
         "advertise": {"request"},
         "share": {"request", "advertised"},
         "release": {"request", "advertised", "sealed"},

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, linalg, stats
 
 from capeneuro import updates
-from capeneuro.queries import SCALE
+from capeneuro.gradients import SCALE
 from capeneuro.updates import Schedule, State
 
 SCHEDULE = Schedule()

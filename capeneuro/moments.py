@@ -1,0 +1,110 @@
+"""Moments of the features as sums over units of clipped contributions.
+
+``x`` is a sample divided by the norm bound, less the released center if there is one.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg.blas import ssyrk
+
+from capeneuro import linalg
+from capeneuro.clipping import bounded, clip_factors, scaled
+from capeneuro.privacy import Unit
+
+# Columns of one second moment in float32. The k-th partial sum of terms of norm c is
+# rounded by at most ``k c 2^-24``, so neighbors move apart by at most 2^-10 c.
+GRAM_BLOCK = 128
+# Columns of one product: bounds memory where features are many.
+PRODUCT_BLOCK = 128
+
+
+def mean(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
+) -> np.ndarray:
+    """Sum over units of x, of a subject the mean over volumes, clipped; (D,)."""
+    x = bounded(X, norm_bound, clip**2 if unit == "sample" else np.inf)
+    if unit == "sample":
+        return x.sum(axis=1, dtype=np.float64)
+    cuts = [*starts.tolist(), X.shape[1]]
+    means = [x[:, a:b].mean(axis=1, dtype=np.float64) for a, b in pairwise(cuts)]
+    return sum(m * clip_factors(np.linalg.norm(m), clip) for m in means)
+
+
+def second_moment(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over units of x x', clipped to ``clip``, packed [thesis, Alg. 4.1].
+
+    Sample: ``|x|^2 <= clip``, so ``|x x'|_F <= clip``. Subject: the mean of x x' over
+    the subject's volumes, Frobenius norm at most ``clip``.
+
+    # Differs from thesis 4: a public constant bounds, not the data's largest norm.
+    """
+    X = bounded(X, norm_bound, clip if unit == "sample" else np.inf, center)
+    if unit == "sample":
+        return linalg.pack_symmetric(_gram(X))
+    total = np.zeros((X.shape[0],) * 2)
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
+        C = _gram(X[:, a:b]) / (b - a)
+        total += C * clip_factors(np.linalg.norm(C), clip)
+    return linalg.pack_symmetric(total)
+
+
+def _gram(X: np.ndarray) -> np.ndarray:
+    """X X' as float64, by the symmetric rank-k kernel in float32.
+
+    Privacy: sums of many samples in float32 would move by more than one sample's clip;
+    within :data:`GRAM_BLOCK` columns CLIP_SAFETY covers the rounding.
+    """
+    half = np.zeros((len(X),) * 2)
+    for first in range(0, X.shape[1], GRAM_BLOCK):
+        block = X[:, first : first + GRAM_BLOCK]
+        half += ssyrk(1.0, block.T, trans=1, lower=0)
+    return half + np.triu(half, 1).T
+
+
+def moment_product(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    Q: np.ndarray,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over units of ``x (Q'x)'``, clipped; (D P,).
+
+    What block power iteration needs of the second moment [Hardt & Price 2014]; Q is
+    public, (D, P) float32. The contribution itself is clipped: its norm ``|x| |Q'x|``
+    is far below ``|x|^2`` where Q holds little of the energy, and so is the noise.
+
+    # Differs from Hardt & Price 2014: they clip x, whose sensitivity sqrt(2) is that of
+    # x x'. The product of two clipped factors is no longer positive, hence 2.
+    """
+    X = scaled(X, norm_bound, center)
+    total = np.zeros((len(X), Q.shape[1]))
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
+        own = np.zeros_like(total) if unit == "subject" else total
+        for i in range(a, b, PRODUCT_BLOCK):
+            x = X[:, i : min(i + PRODUCT_BLOCK, b)]
+            H = Q.T @ x
+            if unit == "sample":
+                H *= clip_factors(_norms(x) * _norms(H), clip).astype("f4")
+            own += linalg.outer_sum(x, H)
+        if unit == "subject":
+            own /= b - a
+            total += own * clip_factors(np.linalg.norm(own), clip)
+    return total.ravel()
+
+
+def _norms(X: np.ndarray) -> np.ndarray:
+    # Privacy: in float32 a sum over many features is off by more than CLIP_SAFETY.
+    return np.sqrt(np.square(X).sum(axis=0, dtype=np.float64))
