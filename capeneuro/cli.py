@@ -19,6 +19,7 @@ from capeneuro import (
     files,
     forecast,
     kit,
+    onsite,
     parties,
     privacy,
     scaffold,
@@ -32,11 +33,11 @@ from capeneuro.consortium import load_sites, open_ledger
 STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     steps.validate: (),
     forecast.plan: ("people", "volumes", "features", "force"),
-    steps.prepare: ("site", "threads"),
+    onsite.prepare: ("site", "threads"),
     steps.pca: ("threads", "reference"),
     steps.ica: ("threads", "reference"),
     steps.maps: (),
-    steps.reconstruct: ("site",),
+    onsite.reconstruct: ("site",),
     steps.score: (),
     steps.report: (),
 }

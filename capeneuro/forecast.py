@@ -11,6 +11,9 @@ from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
 from capeneuro.steps import MASK
 
+# Cubes of a coarse grid where the study names none.
+CUBES = 500
+
 
 def plan(
     study: Config,
@@ -55,6 +58,8 @@ def plan(
     design = _design(study, sites, people, volumes, features)
     if design is None:
         return
+    if design.n_iterations:
+        _routes(design, promise)
     predict = _quality if "ica" in study.n_releases else _subspace
     ratios = predict(study, design)
     loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
@@ -64,6 +69,22 @@ def plan(
             f"got {' and '.join(loud)} times; more people, fewer features or fair "
             "clips help, or --force"
         )
+
+
+def _routes(design: planner.Design, promise: privacy.Budget) -> None:
+    """Say what raw voxels keep, and what a basis of cubes would keep instead."""
+    _, ratio, captured = planner.predict_subspace(design, promise)
+    cubes = design.n_regions or CUBES
+    coarse = replace(design, n_features=cubes, n_iterations=0, pca_clip=None)
+    _, other, kept = planner.predict_subspace(coarse, promise)
+    kept *= planner.CUBES_HOLD
+    better = "raw voxels" if captured > kept else f"basis grid with some {cubes} cubes"
+    rounds = f"raw voxels in {design.n_iterations} rounds"
+    print(
+        f"\n{rounds}: noise {ratio:.3g} of the signal, energy kept {captured:.3f}\n"
+        f"second moment of {cubes} cubes: noise {other:.3g}, energy kept {kept:.3f}\n"
+        f"better: {better}"
+    )
 
 
 def _subspace(study: Config, design: planner.Design) -> dict[str, float]:
@@ -129,8 +150,13 @@ def _design(
         people, volumes = people or S * data.n_subjects, volumes or data.n_volumes
     masks = [study.results / MASK, Path(study.space.mask)]
     mask = next((path for path in masks if path.is_file()), None)
-    if features is None and mask is not None:
-        features = io.build_basis(study.space, io.read_mask(mask)).n_features
+    n_regions = None
+    if mask is not None:
+        image = io.read_mask(mask)
+        if features is None:
+            features = io.build_basis(study.space, image).n_features
+        regions = io.start_regions(study.space, image, study.pca.start_grid)
+        n_regions = None if regions is None else int(regions.max()) + 1
     given = {"--people": people, "--volumes": volumes, "--features": features}
     for option, value in given.items():
         if value is not None and value < 1:
@@ -159,4 +185,6 @@ def _design(
         study.ica.clip,
         study.pca.clip,
         float(np.sqrt(gamma[:1].sum() if local else gamma.sum())),
+        study.n_releases["pca"] if study.pca.method == "power" else 0,
+        n_regions,
     )

@@ -30,6 +30,9 @@ from capeneuro.mechanism import Mechanism
 # Columns of block power iteration over K: fewer find the last directions late, more
 # carry more noise.
 OVERSAMPLING = 2
+# Share of a raw volume's energy that is as smooth as regions; the rest is noise of
+# single voxels. It sets the first clip alone.
+SMOOTH = 0.3
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Subspace:
     ----------
     eigenvalues
         Energy of the data along each direction, shape (K,): the noise of privacy, which
-        enlarges eigenvalues, is taken off. Where nothing but noise is left it can be
-        negative.
+        enlarges eigenvalues, is taken off [:mod:`capeneuro.shrinkage`]. Where nothing
+        but noise is left it can be negative.
     eigenvectors
         Shape (n_features, K), orthonormal columns.
     norm_bound
@@ -70,22 +73,30 @@ class Subspace:
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).
 
+        Lambda are values as released, with the noise in them: a direction that noise
+        turned is divided by more than the energy that is left there, so it is not blown
+        up. ICA from there is as good as from exact energies or better
+        [docs/results.md].
+
         Parameters
         ----------
         floor
-            Smallest eigenvalue as a share of the largest. It is also at least the
-            deviation of the noise, up to which energies are known: dividing by less
-            would blow noise up.
+            Smallest value as a share of the largest: noise can make the small ones tiny
+            or negative.
 
         Raises
         ------
         ValueError
-            If no eigenvalue is positive and there is no noise.
+            If no value is positive.
         """
-        floor = max(floor * self.eigenvalues.max(), self.noise_deviation)
-        if floor <= 0:
+        values = self.spectrum[: len(self.eigenvalues)]
+        if not values.size:
+            # What a direction of that energy has in a product with noise.
+            noise = self.noise_deviation * np.sqrt(len(self.eigenvectors))
+            values = np.hypot(self.eigenvalues, noise) if noise else self.eigenvalues
+        if values.max() <= 0:
             raise ValueError("no eigenvalue of the released second moment is positive")
-        values = np.maximum(self.eigenvalues, floor)
+        values = np.maximum(values, floor * values.max())
         return self.eigenvectors.T / np.sqrt(values)[:, None]
 
 
@@ -172,7 +183,7 @@ def power_start(
     n_components: int,
     regions: np.ndarray | None = None,
     seed: int = 0,
-) -> tuple[np.ndarray, float]:
+) -> tuple[np.ndarray, float, float]:
     """Public directions to start block power iteration from.
 
     Parameters
@@ -190,8 +201,9 @@ def power_start(
     -------
     Q : numpy.ndarray
         Orthonormal, shape (n_features, P), float32.
-    share : float
-        Share of an even spectrum that they hold.
+    held, energy : float
+        Share of each component, and of the energy of a volume, that they are taken to
+        hold.
     """
     rng = np.random.default_rng(seed)
     n_regions = n_features if regions is None else int(regions.max()) + 1
@@ -199,7 +211,9 @@ def power_start(
     Q = rng.standard_normal((n_regions, P))
     if regions is not None:
         Q = Q[regions] / np.sqrt(np.bincount(regions))[regions, None]
-    return np.linalg.qr(Q)[0].astype("f4"), P / n_regions
+    held = P / n_regions
+    energy = held if regions is None else SMOOTH * held
+    return np.linalg.qr(Q)[0].astype("f4"), held, energy
 
 
 def power_subspace(
@@ -210,7 +224,7 @@ def power_subspace(
     clip: float = 1.0,
     center: np.ndarray | None = None,
     *,
-    start: tuple[np.ndarray, float],
+    start: tuple[np.ndarray, float, float],
     n_iterations: int = 3,
     tol: float = 1e-6,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
@@ -234,8 +248,8 @@ def power_subspace(
         Largest norm of a unit's ``x (Q'x)'`` if Q held all energy of units scaled to
         norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons. ``inf`` for exact arms.
     start
-        Directions of the first round and the share of energy that they are taken to
-        hold, both public; see :func:`power_start`.
+        Directions of the first round and what they are taken to hold, all public; see
+        :func:`power_start`.
     n_iterations
         Rounds L, at least 2: the last one tells the energies.
     tol
@@ -259,13 +273,13 @@ def power_subspace(
     """
     if n_iterations < 2:
         raise ValueError(f"n_iterations must be at least 2, got {n_iterations}")
-    Q, share = start
+    Q, held, energy = start
     D, P = Q.shape
-    held, energy, answers = share, share, []
+    least, answers = energy, []
     for j in progress(range(n_iterations)):
         if answers and len(mechanism.releases) == mechanism.n_releases:
             break  # rounds that became void are paid for, too
-        bound = clip * float(np.sqrt(np.clip(energy, share, 1.0)))
+        bound = clip * float(np.sqrt(np.clip(energy, least, 1.0)))
         parameters = {"Q": Q, **_parameters(norm_bound, bound, center)}
         packed = mechanism.answer(federation, "moment_product", parameters, j)
         last, Y = Q, packed.reshape(D, P)

@@ -12,6 +12,10 @@ PCA
     eigenvalue of the signal is ``KEPT / R`` for data scaled to norm 1, less by
     clipping. Their ratio p decides what the subspace keeps:
     ``captured = f + (1 - f) / (1 + LEAK p^2)``, with f = R / D for a random subspace.
+    By power iteration on raw voxels a round whose directions hold the share a of the
+    components' energy has the signal ``sqrt(a) VOXELS_KEPT / R`` and noise of spectral
+    norm ``noise sqrt(D)``, less by the smaller clip; squares of their ratios add up
+    over rounds, and a of the next round is what they keep.
 ICA
     Each pair's noise of one round over its typical gradient, less by clipping, is
     averaged over the J rounds as ``1 / sqrt(J)``: the ratio q. Steps shortened by
@@ -48,6 +52,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from capeneuro import metrics, updates
+from capeneuro.pca import OVERSAMPLING, SMOOTH
 from capeneuro.privacy import Budget, Unit
 from capeneuro.queries import QUERIES
 
@@ -55,7 +60,10 @@ from capeneuro.queries import QUERIES
 # clipping; energy that leaves the subspace.
 BASE = 1.99
 KEPT = 0.9
-LEAK = 0.4
+# The same of the voxels of a whole brain; share of it that cubes of some 20 mm hold.
+VOXELS_KEPT = 0.3
+CUBES_HOLD = 0.8
+LEAK, POWER_LEAK = 0.4, 1.8
 # Fitted to the excess of NGI.
 CLIPPED = 1.82
 ROTATION = 0.23
@@ -108,6 +116,10 @@ class Design:
     noise_over_pooled
         Deviation of the noise at the aggregator over that of a trusted curator; None:
         ``sqrt(S / S_H)``, that of CAPE.
+    n_iterations
+        Rounds of power iteration; 0: the whole second moment in one release.
+    n_regions
+        Regions that its first directions are constant over; None: as many as features.
     """
 
     n_sites: int
@@ -120,6 +132,8 @@ class Design:
     clip: float | None = None
     pca_clip: float | None = None
     noise_over_pooled: float | None = None
+    n_iterations: int = 0
+    n_regions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -185,9 +199,32 @@ def predict_subspace(design: Design, promise: Budget) -> tuple[float, float, flo
     R, D = design.n_components, design.n_features
     typical = fair_pca_clip(promise.unit, R)
     clip = design.pca_clip or typical
+    if design.n_iterations:
+        return _predict_power(design, promise, clip)
     noise = _noise(design, promise, "second_moment", clip, design.pca_share)
     p = noise * math.sqrt(2 * D) * R / KEPT * typical / clipped(typical, clip)
     return noise, p, R / D + (1 - R / D) / (1 + LEAK * p**2)
+
+
+def _predict_power(
+    design: Design, promise: Budget, clip: float
+) -> tuple[float, float, float]:
+    """:func:`predict_subspace` of :func:`capeneuro.pca.power_subspace`."""
+    R, D, L = design.n_components, design.n_features, design.n_iterations
+    regions = design.n_regions or D
+    start = held = min(OVERSAMPLING * R / regions, 1.0)
+    if design.n_regions:
+        held *= CUBES_HOLD
+    ratio2 = noise = 0.0
+    least = SMOOTH * start if design.n_regions else start
+    for j in range(L):
+        bound = clip * math.sqrt(max(VOXELS_KEPT * held if j else 0.0, least))
+        noise = _noise(design, promise, "moment_product", bound, design.pca_share / L)
+        ratio2 += held * (VOXELS_KEPT / R / noise) ** 2 / D
+        captured = R / D + (1 - R / D) / (1 + POWER_LEAK / ratio2)
+        held = max(captured, held)
+    # The ratio at which a whole second moment keeps as much.
+    return noise, math.sqrt(POWER_LEAK / LEAK / ratio2), captured
 
 
 def predict(design: Design, promise: Budget) -> Prediction:

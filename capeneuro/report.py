@@ -301,14 +301,26 @@ def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
     return counted, order.description_length(*released), edge, level > 0.2 * edge
 
 
-def quality(person: str, norms: np.ndarray, norm_bound: float) -> dict[str, Any]:
-    """One row of a site's private quality page."""
+def quality(person: str, X: np.ndarray, config: Config) -> dict[str, Any]:
+    """One row of a site's private quality page.
+
+    ``kept`` is the share of the person's second moment that PCA's clip leaves.
+    """
+    norms, bound = np.linalg.norm(X, axis=0), config.pca.norm_bound
+    if config.budget.unit == "sample":
+        squares = (norms.astype(np.float64) / bound) ** 2
+        kept = np.minimum(squares, config.pca.clip).sum() / max(squares.sum(), 1e-300)
+    else:
+        # |X X'| = |X' X|: the smaller of the two.
+        G = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
+        moment = np.linalg.norm(G) / X.shape[1] / bound**2
+        kept = min(1.0, config.pca.clip / max(float(moment), 1e-300))
     return {
         "subject": person,
         "n_samples": norms.size,
         "median": np.median(norms),
         "high": np.percentile(norms, 95),
-        "clipped": np.mean(norms > norm_bound),
+        "kept": kept,
     }
 
 

@@ -5,19 +5,16 @@ the sites work: in this process, or behind a network.
 """
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__, components, files, io, metrics
 from capeneuro import report as page
-from capeneuro.config import Config, ConfigError, SiteConfig
+from capeneuro.config import Config, ConfigError
 from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
 from capeneuro.ica import Unmixing
@@ -36,6 +33,8 @@ from capeneuro.stability import repeated
 
 MASK = "group_desc-brain_mask.nii.gz"
 SUBSPACE = "group_desc-pca_subspace.npz"
+# Features of one second moment: 12.5 million numbers, 100 MB a site.
+MOST_FEATURES = 5000
 # Rounds of power iteration without privacy, which stops when it has converged.
 MOST_EXACT = 100
 UNMIXING = "group_desc-ica_unmixing.npz"
@@ -60,90 +59,17 @@ def validate(study: Config, sites: Sites) -> None:
             f"study {study.study}: n_components: must be at most the {n_features} "
             f"features of the basis, got {study.n_components}"
         )
+    if study.pca.method == "moment" and n_features > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
+            f"features, the basis has {n_features}; use method power or a coarser basis"
+        )
     check_ceilings(study, sites)
     io.write_mask(study.results / MASK, mask)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
     print(f"{len(sites)} sites, {n_features} features: valid")
-
-
-# --- at one site ---------------------------------------------------------------------
-
-
-def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
-    """Turn one site's images into features; nothing leaves the site.
-
-    ``threads`` people at a time, each in a process of its own.
-    """
-    from capeneuro import plots
-
-    own, bound = _site(sites, site), study.pca.norm_bound
-    mask = io.read_mask(study.results / MASK)
-    basis = io.build_basis(study.space, mask)
-    runs = io.find_runs(own)
-    rows: list[dict[str, Any]] = []
-    norms: list[np.ndarray] = []
-
-    def person(folder: Path, images: list[Path]) -> np.ndarray:
-        os.chdir(folder)  # a worker may have been started elsewhere
-        parts = [
-            io.run_features(image, own, study.space, study.cleaning, mask, basis)
-            for image in images
-        ]
-        return np.concatenate(parts, axis=1)
-
-    def people() -> Iterator[tuple[str, np.ndarray]]:
-        # In order and as they come: few people are in memory at a time.
-        work = Parallel(threads, return_as="generator")
-        here = Path.cwd()
-        features = work(delayed(person)(here, images) for images in runs.values())
-        bar = tqdm(runs.items(), f"prepare {site}", disable=None)
-        for (name, images), X in zip(bar, features, strict=True):
-            if X.shape[1] < study.n_components:
-                raise ConfigError(
-                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
-                    f"n_components {study.n_components}; exclude the person"
-                )
-            norms.append(np.linalg.norm(X, axis=0))
-            rows.append(page.quality(name, norms[-1], bound))
-            yield name, X
-
-    folder = study.private(site)
-    files.write_features(folder / "projected.npz", people())
-    text = page.render_quality(site, rows, plots.norms(norms, bound), bound)
-    files.write_text(folder / "qc.html", text)
-
-
-def reconstruct(study: Config, sites: Sites, site: str) -> None:
-    """Write what one site's people have in the components; it stays at the site."""
-    from capeneuro import plots
-
-    own, folder = _site(sites, site), study.private(site)
-    mask = io.read_mask(study.results / MASK)
-    result = files.read_arrays(study.results / UNMIXING)
-    runs = [run for person in io.find_runs(own).values() for run in person]
-    known = {io.repetition_time(run, own) for run in runs}
-    found = components.write_people(
-        folder,
-        result,
-        study.pca.norm_bound,
-        io.build_basis(study.space, mask),
-        mask,
-        known.pop() if len(known) == 1 else None,
-        lambda people: tqdm(people, f"reconstruct {site}", disable=None),
-    )
-    figures = {
-        "Mean power spectrum of each component's time courses": plots.power(
-            found["frequencies"], found["power"], found["unit"]
-        ),
-        "Mean functional network connectivity": plots.connectivity(
-            found["connectivity"]
-        ),
-    }
-    pictures = [page.picture(title, figure) for title, figure in figures.items()]
-    text = page.render_people(site, found["n_people"], pictures)
-    files.write_text(folder / "reconstruction.html", text)
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -350,13 +276,6 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         where = f"{error.filename}: " if error.filename else ""
         return 1, [f"{where}{error.strerror or error}"]
     return 1, [f"{type(error).__name__}: {error}"]
-
-
-def _site(sites: Sites, name: str) -> SiteConfig:
-    if name not in sites:
-        known = ", ".join(sites) or "the sites whose files are here (none)"
-        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
-    return sites[name]
 
 
 def _exact(study: Config, reference: bool) -> bool:

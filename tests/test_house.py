@@ -12,7 +12,7 @@ PACKAGE = ROOT / "capeneuro"
 FLOORS = [
     {"cli", "__main__"},
     {"parties"},
-    {"flare", "flare_site", "daemon", "forecast"},
+    {"flare", "flare_site", "daemon", "forecast", "onsite"},
     {"steps", "workflow", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica"},
     {"spatial", "stability"},

@@ -19,9 +19,20 @@ STATE = np.random.default_rng(3)
 W_ANY, B_ANY = STATE.standard_normal((D, D)), STATE.standard_normal(D)
 # A rank-one W: (I - psi z') W can vanish while its terms are large.
 W_THIN = np.outer(W_ANY[0], W_ANY[1]) * 1e3
+# Public directions: any, and such that Q'x and Q'y are alike for most x and y.
+Q_ANY = STATE.standard_normal((D, 2)).astype("f4")
+Q_THIN = (W_ANY[:, :2] * [1.0, 1e-3]).astype("f4")
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mean": ("mean", {"norm_bound": 2.0}),
     "second_moment": ("second_moment", {"norm_bound": 2.0}),
+    "centered": ("second_moment", {"norm_bound": 2.0, "center": B_ANY}),
+    "product": ("moment_product", {"norm_bound": 2.0, "Q": Q_ANY}),
+    "product thin": ("moment_product", {"norm_bound": 2.0, "Q": Q_THIN}),
+    "product centered": (
+        "moment_product",
+        {"norm_bound": 2.0, "Q": Q_ANY, "center": B_ANY},
+    ),
     "gradient": ("infomax_gradient", {"W": W_ANY, "b": B_ANY}),
     "gradient large": ("infomax_gradient", {"W": 1e4 * W_ANY, "b": B_ANY}),
     "printed": ("infomax_gradient", {"W": W_ANY, "b": B_ANY, "as_printed": True}),
@@ -135,6 +146,10 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
 @pytest.mark.parametrize(
     ("name", "relation", "expected"),
     [
+        ("mean", "replace-one", 6 / 8),
+        ("mean", "zero-out", 3 / 8),
+        ("moment_product", "replace-one", 6 / 8),
+        ("moment_product", "zero-out", 3 / 8),
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
         ("infomax_gradient", "replace-one", 6 / 8),
@@ -158,8 +173,17 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
     """One unit's contribution, from its own matrices in float64."""
     W = parameters.get("W")
     n = X.shape[1]
+    if "norm_bound" in parameters:
+        X = (
+            X / parameters["norm_bound"]
+            - parameters.get("center", np.zeros(D))[:, None]
+        )
+    if name == "mean":
+        return _clipped(X.mean(axis=1), clip)
+    if name == "moment_product":
+        return _clipped(X @ X.T @ parameters["Q"] / n, clip).ravel()
     if name == "second_moment":
-        C = X @ X.T / parameters["norm_bound"] ** 2 / n
+        C = X @ X.T / n
         if n == 1:  # samples are clipped as vectors: squared norm, safety twice
             return linalg.pack_symmetric(_clipped(C, clip * CLIP_SAFETY))
         return linalg.pack_symmetric(_clipped(C, clip))
@@ -180,7 +204,7 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
 @pytest.mark.parametrize("unit", ["sample", "subject"])
 @pytest.mark.parametrize(
     "label",
-    ["second_moment", "gradient", "printed", "skew", "skew signs", "curvature"],
+    [label for label in CASES if not label.endswith(("thin", "large"))],
 )
 def test_closed_forms_equal_a_matrix_per_unit(label, unit, clip, rng):
     name, parameters = CASES[label]
