@@ -316,7 +316,11 @@ def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
 
 def asked(study: Config) -> str:
     """What a study asks of each site, one line a stage."""
-    lines = ["  pca: 1 release of the second moment"]
+    lines = ["  center: 1 release of the mean"] if study.pca.center else []
+    n, what = study.n_releases["pca"], "1 release of the second moment"
+    if study.pca.method == "power":
+        what = f"{n} releases of the second moment's products"
+    lines.append(f"  pca: {what}")
     n = study.n_releases.get("ica")
     if n is None:
         return "\n".join([*lines, "  ica: nothing, it reads the subspace alone"])

@@ -258,6 +258,10 @@ def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
         f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
         f"minimum description length keeps {shortest}; the study uses {K}."
     )
+    total = subspace.spectrum.sum()  # noise has no part in it: its mean is 0
+    if total > 0:
+        share = 100 * np.clip(subspace.eigenvalues.sum() / total, 0, 1)
+        text += f" Its directions hold some {share:.0f}% of the energy of the data."
     if counted < K:
         text += " What lies below the line cannot be told from noise."
     if config.budget.unit == "subject":

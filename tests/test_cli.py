@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import cli, config, consortium, noise, privacy
+from capeneuro import cli, config, consortium, files, noise, privacy, steps
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
@@ -625,6 +625,65 @@ def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
         assert float(row["ngi_exact"]) <= float(row["ngi"]) <= float(row["chance"])
     assert Path("results/tiny/plan.png").read_bytes().startswith(b"\x89PNG")
     assert "order of magnitude" in text
+
+
+def test_a_study_of_raw_voxels_by_power_iteration(tiny, capsys):
+    edit(STUDY, "space.basis", "voxels")
+    edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power", "start_grid": 2})
+    edit(STUDY, "pca.center", True)
+    run_steps("validate", "prepare", "pca", "ica", "maps", "score", "report")
+    record = json.loads(Path("results/tiny/privacy.json").read_text())
+    asked = [r["query"] for r in record["releases"]]
+    assert asked == ["mean"] + 3 * ["moment_product"] + 3 * ["infomax_skew"]
+    spent = record["sites"]["site-0"]["aggregator_and_colluders"]["gdp"]
+    assert spent == pytest.approx(5.0, rel=1e-6)
+    assert record["promise"]["kept"]
+    subspace = files.read_arrays(Path("results/tiny/group_desc-pca_subspace.npz"))
+    n_voxels = int((np.asarray(nib.load("data/mask.nii.gz").dataobj) > 0).sum())
+    assert subspace["eigenvectors"].shape == (n_voxels, N_COMPONENTS)
+    assert subspace["center"].shape == (n_voxels,)
+    before = tree()
+    assert command("pca", STUDY) == 0  # nothing new is asked, nothing is charged
+    assert {k for k, v in tree().items() if before.get(k) != v} <= {STUDY}
+
+
+def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
+    edit(STUDY, "space.basis", "voxels")
+    edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power"})
+    few = ("--people", "40", "--volumes", "150", "--features", "60000")
+    assert command("plan", STUDY, *few) == 3
+    said = capsys.readouterr()
+    assert re.search(r"raw voxels in 3 rounds: noise \S+ of the signal", said.out)
+    assert "better: basis grid with some 500 cubes" in said.out
+    assert "noise must not exceed the signal" in said.err
+    many = ("--people", "100000", "--volumes", "150", "--features", "60000")
+    assert command("plan", STUDY, *many) == 0
+    assert "better: raw voxels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"pca.start_grid": 3}, ["pca.start_grid", "multiple of space.grid_size 2"]),
+        (
+            {"space.basis": "atlas", "space.basis_file": "a.nii", "pca.start_grid": 4},
+            ["pca.start_grid", "needs basis voxels or grid, got atlas"],
+        ),
+        ({"pca.n_iterations": 1}, ["pca.n_iterations", "greater than or equal to 2"]),
+        ({"pca.method": "svd"}, ["pca.method", "'moment' or 'power'"]),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_impossible_options_of_pca_are_one_line(tiny, capsys, changes, parts):
+    for key, value in changes.items():
+        edit(STUDY, key, value)
+    assert_refused(capsys, ("check", STUDY), parts)
+
+
+def test_a_second_moment_of_too_many_features_is_refused(tiny, capsys, monkeypatch):
+    monkeypatch.setattr(steps, "MOST_FEATURES", 4)
+    parts = ["pca.method", "at most 4 features", "use method power"]
+    assert_refused(capsys, ("validate", STUDY), parts)
 
 
 def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):

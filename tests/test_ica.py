@@ -215,7 +215,7 @@ def test_relative_newton_mends_what_imperfect_whitening_leaves():
     how = make_mechanism("non-private", unit="sample")
     exact = principal_subspace(federation, how, 5, 20.0, np.inf)
     factors = np.random.default_rng(1).uniform(0.8, 1.2, 5)
-    wrong = replace(exact, eigenvalues=exact.eigenvalues * factors)
+    wrong = replace(exact, spectrum=exact.spectrum[:5] * factors)
 
     def index(subspace: Subspace, update: str) -> float:
         options = {"n_rounds": 100, "clip": np.inf}
