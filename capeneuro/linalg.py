@@ -27,16 +27,21 @@ def pack_symmetric(C: np.ndarray) -> np.ndarray:
         Shape (D (D + 1) / 2,), float64, with ``norm(out) == norm(C, 'fro')``.
     """
     C = np.asarray(C, dtype=np.float64)
-    upper = np.triu_indices(C.shape[0], 1)
-    return np.concatenate([np.diag(C), SQRT2 * C[upper]])
+    # Row by row: indices of all entries would take four times their memory.
+    rows = [C[i, i + 1 :] for i in range(len(C))]
+    packed = np.concatenate([np.diag(C), *rows])
+    packed[len(C) :] *= SQRT2
+    return packed
 
 
 def unpack_symmetric(packed: np.ndarray) -> np.ndarray:
     """Invert :func:`pack_symmetric`; returns shape (D, D)."""
     D = int((np.sqrt(8 * packed.size + 1) - 1) / 2)
-    C = np.zeros((D, D))
-    C[np.triu_indices(D, 1)] = packed[D:] / SQRT2
-    C += C.T
+    C, first = np.zeros((D, D)), D
+    for i in range(D):
+        row = packed[first : first + D - 1 - i] / SQRT2
+        C[i, i + 1 :] = C[i + 1 :, i] = row
+        first += row.size
     C[np.diag_indices(D)] = packed[:D]
     return C
 
