@@ -40,8 +40,9 @@ def unpack_symmetric(packed: np.ndarray) -> np.ndarray:
     C, first = np.zeros((D, D)), D
     for i in range(D):
         row = packed[first : first + D - 1 - i] / SQRT2
-        C[i, i + 1 :] = C[i + 1 :, i] = row
+        C[i, i + 1 :] = row
         first += row.size
+    C += C.T
     C[np.diag_indices(D)] = packed[:D]
     return C
 
