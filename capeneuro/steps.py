@@ -207,8 +207,8 @@ def score(study: Config, sites: Sites) -> None:
         table.append(("stamp", "", "", str(unmixing["stamp"])))
     header = ["name", "value", "reference", "note"]
     files.write_table(study.results / "scores.tsv", header, table)
-    for name, value, *_ in table:
-        print(f"{name}\t{value}")
+    for name, value, _, note in table:
+        print(f"{name}\t{value or note}")
 
 
 def report(study: Config, sites: Sites) -> None:
