@@ -19,8 +19,7 @@ from capeneuro import basis
 from capeneuro.config import Cleaning, ConfigError, SiteConfig, Space
 from capeneuro.files import atomic, write_json
 
-# Affines that differ by less [mm] are one grid.
-AFFINE_TOLERANCE = 1e-3
+AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 CLEAN_BLOCK = 4096
 # BIDS entities by which files of one scan differ.
@@ -97,9 +96,11 @@ def open_image(path: Path, n_dimensions: int) -> nib.Nifti1Image:
     return image
 
 
-def read_data(image: nib.Nifti1Image) -> np.ndarray:
-    """Read an image's data as float32."""
+def read_data(image: nib.Nifti1Image, stored: bool = False) -> np.ndarray:
+    """Read an image's data as float32, or as stored: before they are scaled."""
     try:
+        if stored:
+            return image.dataobj.get_unscaled()
         return image.get_fdata(dtype=np.float32, caching="unchanged")
     except (OSError, EOFError, zlib.error, ValueError):
         raise ConfigError(
@@ -210,12 +211,11 @@ def repetition_time(run: Path, site: SiteConfig) -> float | None:
     sidecars = [run.with_name(run.name.split(".nii")[0] + ".json")]
     if task:  # BIDS inheritance: the data set's own sidecar of the task
         sidecars.append(Path(site.images) / f"{task[0]}_bold.json")
-    for sidecar in sidecars:
-        if sidecar.is_file():
-            try:
-                return json.loads(sidecar.read_text()).get("RepetitionTime")
-            except ValueError:
-                raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
+    for sidecar in filter(Path.is_file, sidecars):
+        try:
+            return json.loads(sidecar.read_text()).get("RepetitionTime")
+        except ValueError:
+            raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
     return None
 
 
@@ -243,12 +243,13 @@ def run_features(
         If the run breaks a rule: grid, NaN or Inf, constant voxels.
     """
     raw = open_image(run, 4)
-    # In memory: what resamples or smooths would read the file again.
-    raw = nib.Nifti1Image(read_data(raw), raw.affine, raw.header, file_map=raw.file_map)
+    if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
+        data, affine = read_data(raw), raw.affine
+        raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)
     image = on_grid(raw, mask, space.resample)
     if image is not raw or cleaning.smoothing_fwhm is not None:
         # Resampling and smoothing would spread or hide what is not finite.
-        _check_finite(_volumes(raw), run)
+        _check_finite(_read_voxels(raw, np.arange(np.prod(raw.shape[:3]))), run)
     if cleaning.smoothing_fwhm is not None:
         from nilearn.image import smooth_img
 
@@ -259,8 +260,7 @@ def run_features(
         own = on_grid(read_mask(site.mask), mask, space.resample, nearest=True)
         covered = (np.asarray(own.dataobj) > 0)[inside]
     voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")
-    V = np.take(_volumes(image), voxels[covered], axis=1)
-    del raw, image
+    V = _read_voxels(image, voxels[covered])
     _check_voxels(V, run, cleaning)
     if cleaning.standardize == "psc":
         mean = V.mean(axis=0, dtype=np.float64)
@@ -279,10 +279,15 @@ def run_features(
     return _clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
 
 
-def _volumes(image: nib.Nifti1Image) -> np.ndarray:
-    """Volumes in rows, (n_volumes, n_voxels): the memory order of NIfTI."""
-    data = read_data(image)
-    return data.reshape(-1, data.shape[3], order="F").T
+def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
+    """Read some voxels of each volume, (n_volumes, n_voxels) float32."""
+    stored = nib.is_proxy(image.dataobj)
+    volumes = read_data(image, stored).reshape(-1, image.shape[3], order="F").T
+    V = np.take(volumes, voxels, axis=1).astype("f4")  # a volume after the other
+    if stored:  # nibabel would scale every voxel, in float64
+        V *= np.float32(image.dataobj.slope)
+        V += np.float32(image.dataobj.inter)
+    return V
 
 
 def _check_finite(V: np.ndarray, run: Path) -> None:
@@ -298,9 +303,8 @@ def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
     constant = int((np.ptp(V, axis=0) == 0).sum())
     if constant > cleaning.max_constant_voxels * V.shape[1]:
         raise ConfigError(
-            f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant, allowed "
-            f"share {cleaning.max_constant_voxels:g}; use a tighter mask or raise "
-            "cleaning.max_constant_voxels"
+            f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant; use a "
+            f"tighter mask or raise max_constant_voxels {cleaning.max_constant_voxels}"
         )
 
 
@@ -323,19 +327,18 @@ def _clean(
             "`repetition_time` in the site file"
         )
     confounds = _confounds(run, cleaning.confounds, len(F))
+    own = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
     features = np.zeros((reached.size, len(F)), dtype=np.float32)
     rows, constant, least = np.flatnonzero(reached), 0, 1e-6 * np.abs(F).max()
     for first in range(0, rows.size, CLEAN_BLOCK):
         block = slice(first, first + CLEAN_BLOCK)
         cleaned = clean(
             F[:, block],
-            detrend=cleaning.detrend,
+            **own,
             standardize=None,
             confounds=confounds,
             standardize_confounds=False,  # least squares needs no scale
             filter="butterworth" if edges else False,
-            low_pass=cleaning.low_pass,
-            high_pass=cleaning.high_pass,
             t_r=t_r,
         )
         if cleaning.standardize == "zscore":
@@ -359,9 +362,7 @@ def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | No
         return None
     import pandas as pd
 
-    stem = re.sub(
-        r"(_space-[^_]+)?(_res-[^_]+)?(_desc-[^_]+)?_bold\.nii.*", "", run.name
-    )
+    stem = re.sub(r"(_(space|res|desc)-[^_]+)*_bold\.nii.*", "", run.name)
     path = run.with_name(f"{stem}_desc-confounds_timeseries.tsv")
     if not path.is_file():
         raise ConfigError(f"{path}: confounds table not found; drop cleaning.confounds")
