@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where data go, and stay")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[2, 8, 32, 1000])
-    parser.add_argument("--people", type=int, default=1024, help="of `streams`")
+    parser.add_argument("--people", type=int, default=512, help="of `streams`")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -427,7 +427,7 @@ def streams(n_people: int) -> None:
     def timed(method: str, V: np.ndarray, begin: float) -> None:
         row(method, f"{share(V):.3f}", f"{time.process_time() - begin:.0f}")
 
-    N, epsilon = n_people * STREAM_VOLUMES, 2.0
+    N, epsilon = n_people * STREAM_VOLUMES, 4.0
     print(f"\n{N} volumes of {D} voxels, epsilon {epsilon:g}; chance {K / D:.4f}")
     head("method", "energy, share of best", "processor s")
     with threadpool_limits(1):
