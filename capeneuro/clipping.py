@@ -22,9 +22,14 @@ def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
 
 def without_outliers(X: np.ndarray) -> np.ndarray:
     """Set samples that are not finite or absurdly large to zero, in place."""
-    # Privacy: otherwise one sample makes the sum NaN, an answer that is not charged.
-    X[:, ~(np.abs(X).max(axis=0) <= LARGEST)] = 0
+    X[:, is_outlier(np.abs(X).max(axis=0))] = 0
     return X
+
+
+def is_outlier(largest: np.ndarray) -> np.ndarray:
+    """Which samples count as zero, by their largest entries."""
+    # Privacy: otherwise one sample makes the sum NaN, an answer that is not charged.
+    return ~(largest <= LARGEST)
 
 
 def scaled(
@@ -32,10 +37,15 @@ def scaled(
 ) -> np.ndarray:
     """Divide samples by a public bound, then subtract a released center, in float32."""
     with np.errstate(over="ignore", invalid="ignore"):
-        X = X / np.float32(norm_bound)
-        if center is not None:
-            X -= center.astype("f4")[:, None]
-        return without_outliers(X)
+        return without_outliers(divided(X, norm_bound, center))
+
+
+def divided(X: np.ndarray, norm_bound: float, center: np.ndarray | None) -> np.ndarray:
+    """Samples over a public bound less a center, in float32, outliers and all."""
+    X = X / np.float32(norm_bound)
+    if center is not None:
+        X -= center.astype("f4")[:, None]
+    return X
 
 
 def bounded(

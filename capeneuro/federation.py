@@ -142,13 +142,14 @@ def pack(message: Message) -> bytes:
     TypeError
         If a value is not of a kind that may travel.
     """
-    buffers: list[bytes] = []
+    buffers: list[bytes | np.ndarray] = []
 
     def encode(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             if value.dtype.str not in DTYPES:
                 raise TypeError(f"arrays of type {value.dtype} may not travel")
-            buffers.append(np.ascontiguousarray(value).tobytes())
+            # Not copied before the join: of a whole brain a message is large.
+            buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
             kind = {"dtype": value.dtype.str, "shape": value.shape}
             return {"~array": len(buffers) - 1, **kind}
         if isinstance(value, bytes):

@@ -5,15 +5,24 @@ Every file is written under a temporary name and renamed, so none is ever half t
 
 import hashlib
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capeneuro.config import ConfigError
+
+# Local header of a part of a zip file; the last two numbers are the lengths of the name
+# and of what else lies between it and the data [PKWARE APPNOTE 4.3.7].
+LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+# Of an array of a few dimensions.
+LARGEST_HEADER = 2**12
 
 
 @contextmanager
@@ -38,25 +47,61 @@ def keep_private() -> None:
 
 
 class Features(Mapping[str, np.ndarray]):
-    """Features of each person in a file, read one at a time.
+    """Features of each person in a file, mapped one person at a time.
+
+    A person's array is a read-only map of the file: what is not looked at is not read,
+    and dropping the array unmaps it, so that a whole brain costs the memory of the
+    person at work, however many there are. The checksum is verified when a person is
+    first asked for.
 
     Parameters
     ----------
     path
         File written by :func:`write_features`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged; asking for a person, if that person's part is.
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sound: set[str] = set()
         try:
-            self._arrays = np.load(path)
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile):
-            raise ConfigError(f"{path}: not readable; run `prepare` again") from None
-        meta = json.loads(str(self._arrays[".meta"]))
+            # Open for good: all maps are of one file, whatever `prepare` does later.
+            self._archive = zipfile.ZipFile(path)
+            meta = json.loads(str(self[".meta"]))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            raise self._damaged() from None
         self.n_samples: dict[str, int] = meta["n_samples"]
         self.digest: str = meta["digest"]
 
     def __getitem__(self, subject: str) -> np.ndarray:
-        return self._arrays[subject]
+        part = self._archive.getinfo(f"{subject}.npy")
+        try:
+            raw = self._map(part.header_offset, LOCAL_HEADER.size)
+            *_, name, extra = LOCAL_HEADER.unpack(raw)
+            start = part.header_offset + LOCAL_HEADER.size + name + extra
+            # A map of its own: pages count as this process's until theirs is dropped.
+            raw = self._map(start, part.file_size)
+            if subject not in self._sound and zlib.crc32(raw) != part.CRC:
+                raise self._damaged()
+            header = BytesIO(raw[:LARGEST_HEADER])
+            np.lib.format.read_magic(header)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        except (OSError, ValueError):
+            raise self._damaged() from None
+        self._sound.add(subject)
+        order = "F" if fortran else "C"
+        return raw[header.tell() :].view(dtype).reshape(shape, order=order)
+
+    def _map(self, start: int, size: int) -> np.ndarray:
+        mapped = np.memmap(self._archive.fp, np.uint8, "r", start, (size,))
+        return mapped.view(np.ndarray)
+
+    def _damaged(self) -> ConfigError:
+        return ConfigError(f"{self._path}: not readable; run `prepare` again")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.n_samples)
@@ -78,7 +123,8 @@ def write_features(path: Path, subjects: Iterable[tuple[str, np.ndarray]]) -> No
         for subject, X in subjects:
             add(subject, X)
             n_samples[subject] = X.shape[1]
-            digest.update(subject.encode() + X.tobytes())
+            digest.update(subject.encode())
+            digest.update(np.ascontiguousarray(X))
         meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
         add(".meta", np.array(json.dumps(meta)))
 

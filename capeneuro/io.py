@@ -19,8 +19,9 @@ from capeneuro import basis
 from capeneuro.config import Cleaning, ConfigError, SiteConfig, Space
 from capeneuro.files import atomic, write_json
 
-# Affines that differ by less [mm] are one grid.
-AFFINE_TOLERANCE = 1e-3
+AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
+# Features cleaned at a time: nilearn makes copies, a filter's in float64.
+CLEAN_BLOCK = 4096
 # BIDS entities by which files of one scan differ.
 SAME_SCAN = r"_(space|res|den|cohort|desc|echo|part|rec)-[A-Za-z0-9]+"
 
@@ -95,14 +96,15 @@ def open_image(path: Path, n_dimensions: int) -> nib.Nifti1Image:
     return image
 
 
-def read_data(image: nib.Nifti1Image) -> np.ndarray:
-    """Read an image's data as float32."""
+def read_data(image: nib.Nifti1Image, stored: bool = False) -> np.ndarray:
+    """Read an image's data as float32, or as stored: before they are scaled."""
     try:
+        if stored:
+            return image.dataobj.get_unscaled()
         return image.get_fdata(dtype=np.float32, caching="unchanged")
     except (OSError, EOFError, zlib.error, ValueError):
-        where = image.get_filename()
         raise ConfigError(
-            f"{where}: data cannot be read to the end; copy the file again"
+            f"{image.get_filename()}: data cannot be read to the end; copy it again"
         ) from None
 
 
@@ -170,13 +172,9 @@ def on_grid(
         )
     from nilearn.image import resample_to_img
 
-    return resample_to_img(
-        image,
-        mask,
-        interpolation="nearest" if nearest else "linear",
-        force_resample=True,
-        copy_header=True,
-    )
+    how = "nearest" if nearest else "linear"
+    options = {"interpolation": how, "force_resample": True, "copy_header": True}
+    return resample_to_img(image, mask, **options)
 
 
 def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
@@ -213,12 +211,11 @@ def repetition_time(run: Path, site: SiteConfig) -> float | None:
     sidecars = [run.with_name(run.name.split(".nii")[0] + ".json")]
     if task:  # BIDS inheritance: the data set's own sidecar of the task
         sidecars.append(Path(site.images) / f"{task[0]}_bold.json")
-    for sidecar in sidecars:
-        if sidecar.is_file():
-            try:
-                return json.loads(sidecar.read_text()).get("RepetitionTime")
-            except ValueError:
-                raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
+    for sidecar in filter(Path.is_file, sidecars):
+        try:
+            return json.loads(sidecar.read_text()).get("RepetitionTime")
+        except ValueError:
+            raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
     return None
 
 
@@ -246,10 +243,13 @@ def run_features(
         If the run breaks a rule: grid, NaN or Inf, constant voxels.
     """
     raw = open_image(run, 4)
+    if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
+        data, affine = read_data(raw), raw.affine
+        raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)
     image = on_grid(raw, mask, space.resample)
     if image is not raw or cleaning.smoothing_fwhm is not None:
         # Resampling and smoothing would spread or hide what is not finite.
-        _check_finite(read_data(raw).reshape(-1, raw.shape[3]), run)
+        _check_finite(_read_voxels(raw, np.arange(np.prod(raw.shape[:3]))), run)
     if cleaning.smoothing_fwhm is not None:
         from nilearn.image import smooth_img
 
@@ -259,48 +259,59 @@ def run_features(
     if site.mask is not None:
         own = on_grid(read_mask(site.mask), mask, space.resample, nearest=True)
         covered = (np.asarray(own.dataobj) > 0)[inside]
-    V = read_data(image)[inside][covered]
+    voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")
+    V = _read_voxels(image, voxels[covered])
     _check_voxels(V, run, cleaning)
     if cleaning.standardize == "psc":
-        mean = V.mean(axis=1, dtype=np.float64)[:, None]
+        mean = V.mean(axis=0, dtype=np.float64)
         if (mean <= 0).any():
             raise ConfigError(
                 f"{run}: percent signal change needs positive voxel means, "
                 f"{int((mean <= 0).sum())} voxels have not; use standardize: zscore"
             )
-        V = (100.0 * (V / mean - 1.0)).astype(np.float32)
-    X = np.zeros((covered.size, V.shape[1]), dtype=np.float32)
-    X[covered] = V
+        V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
+        V *= (100.0 / mean).astype("f4")
+    if space.basis == "voxels":  # the identity
+        return _clean(V, covered, run, site, cleaning)
+    X = np.zeros((covered.size, len(V)), dtype=np.float32)
+    X[covered] = V.T
     reached = study_basis.analysis @ covered.astype(np.float32) != 0
-    features = np.zeros((reached.size, X.shape[1]), dtype=np.float32)
-    features[reached] = _clean((study_basis.analysis @ X)[reached], run, site, cleaning)
-    return features
+    return _clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
 
 
-def _check_finite(X: np.ndarray, run: Path) -> None:
-    finite = np.isfinite(X).all(axis=1)
-    if not finite.all():
+def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
+    """Read some voxels of each volume, (n_volumes, n_voxels) float32."""
+    stored = nib.is_proxy(image.dataobj)
+    volumes = read_data(image, stored).reshape(-1, image.shape[3], order="F").T
+    V = np.take(volumes, voxels, axis=1).astype("f4")  # a volume after the other
+    if stored:  # nibabel would scale every voxel, in float64
+        V *= np.float32(image.dataobj.slope)
+        V += np.float32(image.dataobj.inter)
+    return V
+
+
+def _check_finite(V: np.ndarray, run: Path) -> None:
+    bad = int((~np.isfinite(V)).any(axis=0).sum())
+    if bad:
         raise ConfigError(
-            f"{run}: voxels must be finite, {int((~finite).sum())} hold NaN or Inf; "
-            "exclude the run or mend it"
+            f"{run}: voxels must be finite, {bad} hold NaN or Inf; exclude or mend it"
         )
 
 
-def _check_voxels(X: np.ndarray, run: Path, cleaning: Cleaning) -> None:
-    _check_finite(X, run)
-    constant = int((np.ptp(X, axis=1) == 0).sum())
-    if constant > cleaning.max_constant_voxels * len(X):
+def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
+    _check_finite(V, run)
+    constant = int((np.ptp(V, axis=0) == 0).sum())
+    if constant > cleaning.max_constant_voxels * V.shape[1]:
         raise ConfigError(
-            f"{run}: {constant} of {len(X)} in-mask voxels are constant, allowed share "
-            f"{cleaning.max_constant_voxels:g}; use a tighter mask or raise "
-            "cleaning.max_constant_voxels"
+            f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant; use a "
+            f"tighter mask or raise max_constant_voxels {cleaning.max_constant_voxels}"
         )
 
 
 def _clean(
-    features: np.ndarray, run: Path, site: SiteConfig, cleaning: Cleaning
+    F: np.ndarray, reached: np.ndarray, run: Path, site: SiteConfig, cleaning: Cleaning
 ) -> np.ndarray:
-    """Detrend, filter, regress and standardize features by nilearn's own cleaning."""
+    """Have nilearn clean F, (n_volumes, n_reached): (n_features, n_volumes), else 0."""
     from nilearn.signal import clean
 
     t_r = repetition_time(run, site)
@@ -310,35 +321,39 @@ def _clean(
             f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
             f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
         )
-    filtered = cleaning.low_pass is not None or cleaning.high_pass is not None
-    if filtered and t_r is None:
+    if edges and t_r is None:
         raise ConfigError(
             f"{run}: a band-pass needs a repetition time, none found; give "
             "`repetition_time` in the site file"
         )
-    cleaned = clean(
-        features.T,
-        detrend=cleaning.detrend,
-        standardize=None,
-        confounds=_confounds(run, cleaning.confounds, len(features.T)),
-        standardize_confounds=False,  # least squares needs no scale
-        filter="butterworth" if filtered else False,
-        low_pass=cleaning.low_pass,
-        high_pass=cleaning.high_pass,
-        t_r=t_r,
-    ).T
-    if cleaning.standardize == "zscore":
-        deviation = cleaned.std(axis=1, ddof=1, keepdims=True)
-        flat = deviation < 1e-6 * np.abs(features).max()
-        constant = int(flat.sum())
-        if constant > cleaning.max_constant_voxels * len(flat):
-            raise ConfigError(
-                f"{run}: features must vary, {constant} are constant; use a tighter "
-                "mask or exclude the run"
-            )
-        cleaned = cleaned - cleaned.mean(axis=1, keepdims=True)
-        cleaned = np.where(flat, 0.0, cleaned / np.where(flat, 1.0, deviation))
-    return np.ascontiguousarray(cleaned, dtype=np.float32)
+    confounds = _confounds(run, cleaning.confounds, len(F))
+    own = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
+    features = np.zeros((reached.size, len(F)), dtype=np.float32)
+    rows, constant, least = np.flatnonzero(reached), 0, 1e-6 * np.abs(F).max()
+    for first in range(0, rows.size, CLEAN_BLOCK):
+        block = slice(first, first + CLEAN_BLOCK)
+        cleaned = clean(
+            F[:, block],
+            **own,
+            standardize=None,
+            confounds=confounds,
+            standardize_confounds=False,  # least squares needs no scale
+            filter="butterworth" if edges else False,
+            t_r=t_r,
+        )
+        if cleaning.standardize == "zscore":
+            deviation = cleaned.std(axis=0, ddof=1)
+            flat = deviation < least
+            constant += int(flat.sum())
+            deviation[flat] = np.inf
+            cleaned = (cleaned - cleaned.mean(axis=0)) / deviation
+        features[rows[block]] = cleaned.T
+    if constant > cleaning.max_constant_voxels * rows.size:
+        raise ConfigError(
+            f"{run}: features must vary, {constant} are constant; use a tighter "
+            "mask or exclude the run"
+        )
+    return features
 
 
 def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | None:
@@ -347,9 +362,7 @@ def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | No
         return None
     import pandas as pd
 
-    stem = re.sub(
-        r"(_space-[^_]+)?(_res-[^_]+)?(_desc-[^_]+)?_bold\.nii.*", "", run.name
-    )
+    stem = re.sub(r"(_(space|res|desc)-[^_]+)*_bold\.nii.*", "", run.name)
     path = run.with_name(f"{stem}_desc-confounds_timeseries.tsv")
     if not path.is_file():
         raise ConfigError(f"{path}: confounds table not found; drop cleaning.confounds")

@@ -3,20 +3,21 @@
 ``x`` is a sample divided by the norm bound, less the released center if there is one.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 from scipy.linalg.blas import ssyrk
 
 from capeneuro import linalg
-from capeneuro.clipping import bounded, clip_factors, scaled
+from capeneuro.clipping import bounded, clip_factors, divided, is_outlier
 from capeneuro.privacy import Unit
 
 # Columns of one second moment in float32. The k-th partial sum of terms of norm c is
 # rounded by at most ``k c 2^-24``, so neighbors move apart by at most 2^-10 c.
 GRAM_BLOCK = 128
-# Columns of one product: bounds memory where features are many.
-PRODUCT_BLOCK = 128
+# Features of one product.
+PRODUCT_BLOCK = 2048
 
 
 def mean(
@@ -89,22 +90,39 @@ def moment_product(
     # Differs from Hardt & Price 2014: they clip x, whose sensitivity sqrt(2) is that of
     # x x'. The product of two clipped factors is no longer positive, hence 2.
     """
-    X = scaled(X, norm_bound, center)
     total = np.zeros((len(X), Q.shape[1]))
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):
         own = np.zeros_like(total) if unit == "subject" else total
-        for i in range(a, b, PRODUCT_BLOCK):
-            x = X[:, i : min(i + PRODUCT_BLOCK, b)]
-            H = Q.T @ x
-            if unit == "sample":
-                H *= clip_factors(_norms(x) * _norms(H), clip).astype("f4")
-            own += linalg.outer_sum(x, H)
+        H, squares, largest = 0.0, 0.0, 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, x in _blocks(X[:, a:b], norm_bound, center):
+                largest = np.maximum(largest, np.abs(x).max(axis=0))
+                # Privacy: in float32 this is off by more than CLIP_SAFETY.
+                squares = squares + np.square(x).sum(axis=0, dtype=np.float64)
+                H = H + Q[rows].T @ x
+        # Privacy: a sample is dropped as a whole, here and in the product below.
+        dropped = is_outlier(largest)
+        H[:, dropped], squares[dropped] = 0, 0
+        if unit == "sample":
+            norms = np.sqrt(squares) * np.linalg.norm(H, axis=0)
+            H *= clip_factors(norms, clip)
+        H = H.astype("f4")
+        for rows, x in _blocks(X[:, a:b], norm_bound, center):
+            x[:, dropped] = 0
+            own[rows] += linalg.outer_sum(x, H)
         if unit == "subject":
             own /= b - a
             total += own * clip_factors(np.linalg.norm(own), clip)
     return total.ravel()
 
 
-def _norms(X: np.ndarray) -> np.ndarray:
-    # Privacy: in float32 a sum over many features is off by more than CLIP_SAFETY.
-    return np.sqrt(np.square(X).sum(axis=0, dtype=np.float64))
+def _blocks(
+    X: np.ndarray, norm_bound: float, center: np.ndarray | None
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Scaled samples, some features at a time: a block stays in the cache."""
+    for first in range(0, len(X), PRODUCT_BLOCK):
+        rows = slice(first, first + PRODUCT_BLOCK)
+        yield (
+            rows,
+            divided(X[rows], norm_bound, None if center is None else center[rows]),
+        )

@@ -139,12 +139,45 @@ def test_features_are_the_masked_voxels(tmp_path, mask, data):
     assert X.dtype == np.float32 and X.flags.c_contiguous
 
 
-def test_scaled_integers_are_read_as_values(tmp_path, mask, data):
+@pytest.mark.parametrize(("stored", "error"), [(np.int16, 1e-3), (np.uint8, 0.03)])
+def test_scaled_integers_are_read_as_values(tmp_path, mask, data, stored, error):
     image = nib.Nifti1Image(data, AFFINE)
-    image.set_data_dtype(np.int16)
+    image.set_data_dtype(stored)
     nib.save(image, tmp_path / RUN)
+    assert nib.load(tmp_path / RUN).dataobj.inter > 50
     X = features(tmp_path / RUN, mask)
-    np.testing.assert_allclose(X, data[inside(mask)], atol=1e-3)
+    np.testing.assert_allclose(X, data[inside(mask)], atol=error)
+
+
+@pytest.mark.parametrize("extra", [{}, {"smoothing_fwhm": 8.0}, {"resample": True}])
+def test_a_run_is_read_once(tmp_path, mask, data, monkeypatch, extra):
+    reads = []
+    original = nib.arrayproxy.ArrayProxy._get_unscaled
+
+    def counted(self, slicer):
+        reads.append(self.shape)
+        return original(self, slicer)
+
+    monkeypatch.setattr(nib.arrayproxy.ArrayProxy, "_get_unscaled", counted)
+    cleaning = {k: v for k, v in extra.items() if k != "resample"}
+    run = save(tmp_path / RUN, data, AFFINE * (1.01 if "resample" in extra else 1))
+    features(run, mask, {k: v for k, v in extra.items() if k == "resample"}, **cleaning)
+    assert reads == [data.shape]
+
+
+@pytest.mark.parametrize("standardize", ["psc", "zscore"])
+def test_cleaning_in_blocks_changes_nothing(tmp_path, mask, data, rng, standardize):
+    run = save(tmp_path / RUN, data)
+    _confounds(run, pd.DataFrame({"x": rng.standard_normal(T)}))
+    own = site(tmp_path, repetition_time=2.0)
+    options = {"detrend": True, "high_pass": 0.02, "confounds": ["x"]}
+    options |= {"site": own, "standardize": standardize}
+    whole = features(run, mask, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io, "CLEAN_BLOCK", 7)
+        X = features(run, mask, **options)
+    np.testing.assert_allclose(X, whole, atol=1e-5)
+    assert np.abs(whole).max() > 1  # what is equal is not zero
 
 
 def test_percent_signal_change(tmp_path, mask, data):
@@ -396,8 +429,40 @@ def test_features_are_read_one_person_at_a_time(tmp_path, rng):
     (tmp_path / "f.npz").write_bytes(raw[:start] + b"\xff" + raw[start + 1 :])
     read = files.Features(tmp_path / "f.npz")
     assert read["sub-0"].shape == (5, 7)  # the damage of another is not noticed
-    with pytest.raises(zipfile.BadZipFile, match="CRC"):
+    with pytest.raises(ConfigError, match=r"f.npz: not readable; run `prepare`"):
         read["sub-1"]
+
+
+def test_features_are_mapped_while_they_are_held(tmp_path, rng):
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("the system does not list the maps of a process")
+    people = _people(rng)
+    files.write_features(tmp_path / "f.npz", people.items())
+    read = files.Features(tmp_path / "f.npz")
+    assert str(tmp_path) not in maps.read_text()
+    X = read["sub-1"]
+    assert str(tmp_path) in maps.read_text()
+    with pytest.raises(ValueError, match="read-only"):
+        X[0, 0] = 0
+    del X
+    assert str(tmp_path) not in maps.read_text()
+
+
+def test_features_stay_those_of_one_file(tmp_path, rng):
+    people = _people(rng)
+    files.write_features(tmp_path / "f.npz", people.items())
+    read = files.Features(tmp_path / "f.npz")
+    longer = _people(rng, (40, 50))
+    files.write_features(tmp_path / "f.npz", longer.items())
+    np.testing.assert_array_equal(read["sub-1"], people["sub-1"])
+    assert files.Features(tmp_path / "f.npz").n_samples["sub-1"] == 50
+
+
+def test_who_is_not_in_the_file_is_a_missing_key(tmp_path, rng):
+    files.write_features(tmp_path / "f.npz", _people(rng).items())
+    with pytest.raises(KeyError):
+        files.Features(tmp_path / "f.npz")["sub-7"]
 
 
 def test_the_digest_is_that_of_the_data_and_of_nothing_else(tmp_path, rng):
