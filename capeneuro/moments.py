@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg.blas import ssyrk
 
 from capeneuro import linalg
-from capeneuro.clipping import bounded, clip_factors, divided, is_outlier
+from capeneuro.clipping import bounded, clip_factors, divided, is_outlier, norms
 from capeneuro.privacy import Unit
 
 # Columns of one second moment in float32. The k-th partial sum of terms of norm c is
@@ -24,7 +24,7 @@ def mean(
     X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
 ) -> np.ndarray:
     """Sum over units of x, of a subject the mean over volumes, clipped; (D,)."""
-    x = bounded(X, norm_bound, clip**2 if unit == "sample" else np.inf)
+    x = bounded(X, norm_bound, float(clip) ** 2 if unit == "sample" else np.inf)
     if unit == "sample":
         return x.sum(axis=1, dtype=np.float64)
     cuts = [*starts.tolist(), X.shape[1]]
@@ -97,15 +97,13 @@ def moment_product(
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, x in _blocks(X[:, a:b], norm_bound, center):
                 largest = np.maximum(largest, np.abs(x).max(axis=0))
-                # Privacy: in float32 this is off by more than CLIP_SAFETY.
-                squares = squares + np.square(x).sum(axis=0, dtype=np.float64)
+                squares = squares + norms(x) ** 2
                 H = H + Q[rows].T @ x
         # Privacy: a sample is dropped as a whole, here and in the product below.
         dropped = is_outlier(largest)
         H[:, dropped], squares[dropped] = 0, 0
         if unit == "sample":
-            norms = np.sqrt(squares) * np.linalg.norm(H, axis=0)
-            H *= clip_factors(norms, clip)
+            H = H * clip_factors(np.sqrt(squares) * norms(H), clip)
         H = H.astype("f4")
         for rows, x in _blocks(X[:, a:b], norm_bound, center):
             x[:, dropped] = 0
@@ -122,7 +120,7 @@ def _blocks(
     """Scaled samples, some features at a time: a block stays in the cache."""
     for first in range(0, len(X), PRODUCT_BLOCK):
         rows = slice(first, first + PRODUCT_BLOCK)
-        yield (
-            rows,
-            divided(X[rows], norm_bound, None if center is None else center[rows]),
-        )
+        part = None if center is None else center[rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = divided(X[rows], norm_bound, part)
+        yield rows, x
