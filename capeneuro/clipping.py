@@ -20,6 +20,13 @@ def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
     return np.minimum(1.0, CLIP_SAFETY * bound / np.maximum(norms, TINY))
 
 
+def norms(X: np.ndarray) -> np.ndarray:
+    """Norms of samples, in float64 whatever their size."""
+    # Privacy: in float32 the sum over many features is off by more than CLIP_SAFETY,
+    # and squares of small entries are 0, so that their products are not clipped.
+    return np.sqrt(np.einsum("dn,dn->n", X, X, dtype=np.float64))
+
+
 def without_outliers(X: np.ndarray) -> np.ndarray:
     """Set samples that are not finite or absurdly large to zero, in place."""
     # Privacy: otherwise one sample makes the sum NaN, an answer that is not charged.
@@ -44,5 +51,5 @@ def bounded(
     """Scale and center samples, then clip each to squared norm ``clip``."""
     X = scaled(X, norm_bound, center)
     if np.isfinite(clip):
-        X *= clip_factors(np.linalg.norm(X, axis=0), np.sqrt(clip)).astype("f4")
+        X *= clip_factors(norms(X), np.sqrt(clip)).astype("f4")
     return X

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg.blas import ssyrk
 
 from capeneuro import linalg
-from capeneuro.clipping import bounded, clip_factors, scaled
+from capeneuro.clipping import bounded, clip_factors, norms, scaled
 from capeneuro.privacy import Unit
 
 # Columns of one second moment in float32. The k-th partial sum of terms of norm c is
@@ -23,7 +23,7 @@ def mean(
     X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
 ) -> np.ndarray:
     """Sum over units of x, of a subject the mean over volumes, clipped; (D,)."""
-    x = bounded(X, norm_bound, clip**2 if unit == "sample" else np.inf)
+    x = bounded(X, norm_bound, float(clip) ** 2 if unit == "sample" else np.inf)
     if unit == "sample":
         return x.sum(axis=1, dtype=np.float64)
     cuts = [*starts.tolist(), X.shape[1]]
@@ -97,14 +97,10 @@ def moment_product(
             x = X[:, i : min(i + PRODUCT_BLOCK, b)]
             H = Q.T @ x
             if unit == "sample":
-                H *= clip_factors(_norms(x) * _norms(H), clip).astype("f4")
+                # Privacy: in float32 the factor itself could be denormal.
+                H = (H * clip_factors(norms(x) * norms(H), clip)).astype("f4")
             own += linalg.outer_sum(x, H)
         if unit == "subject":
             own /= b - a
             total += own * clip_factors(np.linalg.norm(own), clip)
     return total.ravel()
-
-
-def _norms(X: np.ndarray) -> np.ndarray:
-    # Privacy: in float32 a sum over many features is off by more than CLIP_SAFETY.
-    return np.sqrt(np.square(X).sum(axis=0, dtype=np.float64))
