@@ -99,7 +99,10 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
     if name == "as_printed":
         return isinstance(value, bool)
     if name == "Q":
-        fits = _is_matrix(value, (np.float32,)) and value.shape[0] == n_rows
+        # More directions than features would only make the answer longer.
+        fits = _is_matrix(value, (np.float32,)) and (
+            value.shape[1] <= value.shape[0] == n_rows
+        )
         # Privacy: whatever the data are, their product with it is finite.
         return fits and bool((np.abs(value) <= LARGEST_WEIGHT).all())
     if name in LARGEST_INTEGERS:

@@ -363,24 +363,25 @@ def picture(title: str, figure: Any) -> tuple[str, str]:
 
 
 def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Releases of one query as one row, with the range over sites."""
-    rows: dict[str, dict[str, Any]] = {}
+    """Releases of one query as one row, with the range over sites and rounds."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for r in releases:
-        sites = r["sites"].values()
+        groups.setdefault(r["query"], []).append(r)
+    rows = []
+    for rounds in groups.values():
+        sites = [site for r in rounds for site in r["sites"].values()]
         mus = [site["mu"]["aggregator_and_colluders"] for site in sites]
+        present = [len(r["survivors"]) for r in rounds]
         ranges = {
+            "clip": _range([r["clip"] for r in rounds], "{:g}"),
             "sensitivity": _range([site["sensitivity"] for site in sites], "{:.2e}"),
             "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
             "mu": _range(mus, "{:.4f}"),
+            "present": _range([n for n in present if n], "{:d}"),
         }
-        first = {**r, **ranges, "rounds": 0, "present": []}
-        row = rows.setdefault(r["query"], first)
-        row["rounds"] += 1
-        row["present"].append(len(r["survivors"]))
-    for row in rows.values():
-        row["n_void"] = row["present"].count(0)
-        row["present"] = _range([n for n in row["present"] if n], "{:d}")
-    return list(rows.values())
+        counts = {"rounds": len(rounds), "n_void": present.count(0)}
+        rows.append({**rounds[0], **ranges, **counts})
+    return rows
 
 
 def _range(values: list[float | None], form: str) -> str:
