@@ -235,7 +235,18 @@ class Config(Section):
     @property
     def identity(self) -> str:
         """Name and digest of all that fixes the releases."""
-        kept = self.model_dump_json(exclude={"score", "sites", "federation", "data"})
+        kept = self.model_dump_json(
+            exclude={
+                "score": True,
+                "sites": True,
+                "federation": True,
+                "data": True,
+                # No release of the whole moment depends on them.
+                "pca": {"n_iterations", "start_grid"}
+                if self.pca.method == "moment"
+                else {},
+            }
+        )
         return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
 
     @property

@@ -14,7 +14,8 @@ from capeneuro.clipping import bounded, clip_factors, divided, is_outlier, norms
 from capeneuro.privacy import Unit
 
 # Columns of one second moment in float32. The k-th partial sum of terms of norm c is
-# rounded by at most ``k c 2^-24``, so neighbors move apart by at most 2^-10 c.
+# rounded by at most ``k c 2^-24``: neighbors move apart by at most 8256 c 2^-23, less
+# than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free.
 GRAM_BLOCK = 128
 # Features of one product.
 PRODUCT_BLOCK = 2048

@@ -131,8 +131,8 @@ def privacy_record(
             "kept": all(_kept(config, site, releases) for site in kinds),
         },
         "assumptions": [
-            "The promise is for these releases; a second run on changed data is a "
-            "second spend, which the sites' ledgers add up.",
+            "The promise is for these releases; a second run on changed data or with "
+            "changed options is a second spend, which the sites' ledgers add up.",
             "No person takes part at two sites; someone who does has "
             + _at_two_sites(spent, config)
             + ".",

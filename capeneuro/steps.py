@@ -88,12 +88,13 @@ def pca_over(
     mechanism, exact = _mechanism(study, "pca", reference), _exact(study, reference)
     options, bound = study.pca, study.pca.norm_bound
     clip, center, first = np.inf if exact else options.clip, None, None
+    power = options.method == "power"
+    mask = io.read_mask(study.results / MASK) if power else None
     if options.center:
         first = _mechanism(study, "center", reference)
         center = released_center(federation, first, bound, clip**0.5)
     about = federation, mechanism, study.n_components, bound, clip, center
-    if options.method == "power":
-        mask = io.read_mask(study.results / MASK)
+    if power:
         n_features = io.build_basis(study.space, mask).n_features
         regions = io.start_regions(study.space, mask, options.start_grid)
         subspace = power_subspace(

@@ -271,10 +271,13 @@ def test_default_of_colluding_sites(tmp_path, n_sites, expected):
     [
         ({}, True),
         ({"score.reference": True}, True),
+        ({"pca.n_iterations": 5}, True),  # of power iteration alone
         ({"data": dict(DATA)}, True),
         ({"budget.epsilon": 3.0}, False),
         ({"budget.unit": "sample"}, False),
         ({"ica.clip": 3.0}, False),
+        ({"pca.center": True}, False),
+        ({"pca.method": "power"}, False),
         ({"cleaning.detrend": False}, False),
         ({"study": "other"}, False),
     ],
