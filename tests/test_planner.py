@@ -45,6 +45,39 @@ def test_more_epsilon_or_people_or_honest_sites_never_predict_worse(design, prom
     assert predict(design, replace(promise, n_colluding=0)).ngi <= ngi
 
 
+WHOLE_BRAIN = Design(
+    4, 40, 150, 69765, 20, pca_share=1.0, pca_clip=1.0, n_iterations=3, n_regions=503
+)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "kept"), [(2, 0.021), (8, 0.264), (32, 0.697), (1000, 0.994)]
+)
+def test_the_energy_of_raw_voxels_is_near_the_measured_one(epsilon, kept):
+    """Measured by benchmarks/whole_brain.py; see docs/results.md."""
+    _, ratio, said = planner.predict_subspace(WHOLE_BRAIN, promise(epsilon))
+    assert abs(said - kept) < 0.06
+    assert (ratio > 1) == (kept < 0.7)
+
+
+@given(
+    st.floats(0.2, 60), st.integers(16, 5000), st.integers(2, 8), st.integers(50, 900)
+)
+def test_raw_voxels_keep_more_with_more_of_everything(epsilon, people, rounds, regions):
+    design = replace(WHOLE_BRAIN, n_subjects=people, n_iterations=rounds)
+    design = replace(design, n_regions=regions)
+
+    def kept(design: Design, epsilon: float = epsilon) -> float:
+        return planner.predict_subspace(design, promise(epsilon))[2]
+
+    assert 0 < kept(design) < 1
+    assert kept(design, 2 * epsilon) > kept(design)
+    assert kept(replace(design, n_subjects=2 * people)) > kept(design)
+    assert kept(replace(design, n_features=200_000)) < kept(design)
+    # Rounds share the budget, and all count: their number hardly matters.
+    assert abs(kept(replace(design, n_iterations=rounds + 1)) - kept(design)) < 0.05
+
+
 @given(designs, promises)
 def test_prediction_lies_between_no_privacy_and_chance(design, promise):
     at = predict(design, promise)
