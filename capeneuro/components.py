@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.signal
 
 from capeneuro import files, io
 from capeneuro.basis import Basis
@@ -232,6 +231,8 @@ def power(
     density : numpy.ndarray
         Variance per unit of frequency, (R, segment // 2 + 1).
     """
+    import scipy.signal  # half a second that each command would take longer
+
     return scipy.signal.welch(S, 1.0 / (repetition_time or 1.0), nperseg=segment)
 
 
