@@ -195,7 +195,7 @@ def cost(base: Path) -> None:
         "prepare, four sites": ready,
         "pca, epsilon 2, 3 rounds": noisy,
         "prepare and pca": together([ready, noisy]),
-        "of that, importing packages in five processes": start,
+        "of that, importing packages, five times": start,
         f"pca without privacy, {rounds} rounds": exact,
     }
     for name, (clock, processors, peak) in rows.items():
