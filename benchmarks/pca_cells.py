@@ -270,7 +270,6 @@ def pca_scores(
     n_colluding: int | None = None,
     folder: str = "../shared/data",
     baseline: list[float] | None = None,
-    group: str = "",
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Find the subspace by each method in each setting, everything charged.
@@ -291,11 +290,9 @@ def pca_scores(
         The promises; neighbors differ by one unit replaced. By default ceil(S / 3) - 1
         sites collude.
     norm_bound, bounds
-        Public constant, and factors of it to sweep over; clips scale with it.
+        Public constant, and factors of it to sweep over.
     baseline
         Deviations of a mean that is added: see :func:`with_baseline`.
-    group
-        What the figure file calls these methods together.
     **options
         Of :func:`find_subspace`; a mapping from epsilon to value is looked up.
 
@@ -311,8 +308,8 @@ def pca_scores(
         people = load(data, folder, n, n_sites, seed)
         if baseline:
             people = with_baseline(people, *baseline, seed)
-        S, C = len(people), truth(people, unit)
-        known: dict[bool, tuple[cells.People, dict]] = {False: (people, {})}
+        C = truth(people, unit)
+        known = {False: (people, {})}  # with what was computed on them
         if any(own.get("within_person") for own in methods.values()):
             if unit != "subject":
                 raise ConfigError("within_person: free under the unit subject only")
@@ -323,36 +320,52 @@ def pca_scores(
         ):
             shares: dict[str, float] = {}
             for method, own in methods.items():
-                chosen = cells.at({**options, **own}, epsilon)
-                after = chosen.pop("after", None)
-                S_C = chosen.pop("n_colluding", n_colluding)
-                S_C = privacy.default_n_colluding(S) if S_C is None else S_C
-                if chosen.get("stretch") == "cape":
-                    chosen["stretch"] = np.sqrt(S / (S - S_C))
-                own_people, memo = known[chosen.pop("within_person", False)]
-                own_bound = bound * chosen.pop("norm_bound", norm_bound)
-                chosen["mean_clip"] = chosen.get("mean_clip", 1.0) / bound
-                budget = privacy.Budget(epsilon, delta, unit, "replace-one", S_C)
-                about = {"n_components": n_components, "norm_bound": own_bound}
-                if method not in exact:
-                    found = find_subspace(
-                        own_people, budget, memo=memo, **about, **chosen
-                    )
+                asked = {"norm_bound": norm_bound, "n_colluding": n_colluding}
+                asked |= cells.at({**options, **own}, epsilon)
+                after = asked.pop("after", None)
+                used = known[asked.pop("within_person", False)]
+                row = exact.get(method)
+                if row is None:
+                    about = unit, epsilon, delta, bound
+                    found = _find(*used, *about, n_components=n_components, **asked)
                     row = scores(found, C)
-                if (
-                    chosen["arm"] == "non-private"
-                ):  # the same in every setting: run once
-                    row = exact.setdefault(method, row)
+                if asked["arm"] == "non-private":  # the same in every setting
+                    exact[method] = row
                 setting = {"n_samples": n, "delta": delta, "bound": bound}
                 setting |= {"method": method, "epsilon": epsilon}
                 shares[method] = row["share"]
                 before = [r["share"] for r in rows if r["method"] == method]
-                rows.append(
-                    {
-                        **setting,
-                        **row,
-                        "behind": shares[after] - row["share"] if after else None,
-                        "rise": row["share"] - before[-1] if before else None,
-                    }
-                )
+                compared = {
+                    "behind": shares[after] - row["share"] if after else None,
+                    "rise": row["share"] - before[-1] if before else None,
+                }
+                rows.append({**setting, **row, **compared})
     return rows
+
+
+def _find(
+    people: cells.People,
+    memo: dict[Any, np.ndarray],
+    unit: privacy.Unit,
+    epsilon: float,
+    delta: float,
+    bound: float,
+    *,
+    norm_bound: float,
+    n_colluding: int | None,
+    mean_clip: float = 1.0,
+    stretch: float | str = 1.0,
+    **asked: Any,
+) -> Subspace:
+    """Run one method in one setting; the norm bound, not the clip, is scaled."""
+    S = len(people)
+    S_C = privacy.default_n_colluding(S) if n_colluding is None else n_colluding
+    return find_subspace(
+        people,
+        privacy.Budget(epsilon, delta, unit, "replace-one", S_C),
+        norm_bound=bound * norm_bound,
+        mean_clip=mean_clip / bound,
+        stretch=np.sqrt(S / (S - S_C)) if stretch == "cape" else stretch,
+        memo=memo,
+        **asked,
+    )
