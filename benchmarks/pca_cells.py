@@ -225,8 +225,8 @@ def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
         ``captured`` energy ``tr(V' C V)`` in the unit of C and its ``share`` of the
         best K directions'. ``energy_error``: of the energies that the subspace states,
         norm of the error over the norm; ``whitening_error``: distance of the whitened
-        covariance from I over sqrt(K). The same with ``_raw`` for the eigenvalues as
-        released; None where there is no spectrum.
+        covariance from I over sqrt(K), whatever its scale. The same with ``_raw`` for
+        the eigenvalues as released; None where there is no spectrum.
     """
     V = found.eigenvectors
     K = V.shape[1]
@@ -251,7 +251,9 @@ def _energy_error(found: Subspace, C: np.ndarray) -> float:
 
 def _whitening_error(found: Subspace, C: np.ndarray) -> float:
     B = found.whitening()
-    return float(np.linalg.norm(B @ C @ B.T - np.eye(len(B))) / np.sqrt(len(B)))
+    M, K = B @ C @ B.T, len(B)
+    # A common scale, such as that of clipped samples, is no error of a whitening.
+    return float(np.linalg.norm(K / np.trace(M) * M - np.eye(K)) / np.sqrt(K))
 
 
 def pca_scores(

@@ -1,5 +1,6 @@
 """The papers' PCA experiments: data, methods, what each is charged, and scores."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,10 @@ def test_scores_of_the_truth_and_of_chance(people):
     assert best["share"] == pytest.approx(1)
     for name in ("energy_error", "energy_error_raw", "whitening_error"):
         assert best[name] < 1e-3, name
+    doubled = replace(exact, eigenvalues=2 * exact.eigenvalues)
+    wrong = pca_cells.scores(doubled, C)
+    assert wrong["energy_error"] == pytest.approx(1, abs=1e-3)
+    assert wrong["whitening_error"] < 1e-3
     chance = pca_cells.scores(find(people, "chance"), C)
     level = 8 / D * np.trace(C) / linalg.top_eigenpairs(C, 8)[0].sum()
     assert 0.3 * level < chance["share"] < 3 * level
