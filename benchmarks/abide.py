@@ -14,11 +14,8 @@ import numpy as np
 import scipy.signal
 
 from benchmarks import cells
-from capeneuro import cape, metrics, privacy
+from capeneuro import metrics, privacy
 from capeneuro.config import ConfigError
-from capeneuro.federation import InProcess
-from capeneuro.mechanism import Mechanism
-from capeneuro.pca import principal_subspace
 from capeneuro.spatial import spatial_components
 
 
@@ -134,12 +131,7 @@ def _maps(
     if options.pop("independence", "temporal") == "temporal":
         return cells.run_ica(people, budget, memo=memo, **options)[0].mixing
     sites = cells.federate(people, budget, memo)
-    arm, ratio = options["arm"], cape.NOISE_RATIO_PER_SITE * len(sites)
-    subspace = principal_subspace(
-        InProcess(sites),
-        Mechanism("figure", arm, 1 / budget.mu, budget, ratio),
-        options["n_components"],
-        options["norm_bound"],
-        np.inf if arm == "non-private" else options["pca_clip"],
-    )
+    mechanism = cells.mechanism(budget.mu, options["arm"], budget, len(sites))
+    asked = (options[key] for key in ("n_components", "norm_bound"))
+    subspace = cells.run_pca(sites, mechanism, *asked, options.get("pca_clip", np.inf))
     return spatial_components(subspace).mixing

@@ -23,7 +23,7 @@ from capeneuro.dp_djica import dp_djica
 from capeneuro.federation import InProcess, Message
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
-from capeneuro.pca import principal_subspace
+from capeneuro.pca import Subspace, principal_subspace
 from capeneuro.queries import Query
 from capeneuro.rules import Limits
 from capeneuro.site import Site
@@ -141,7 +141,7 @@ class RememberingSite(Site):
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         parameters = message["parameters"]
-        if query.stage != "features":
+        if query.stage != "features" or "center" in parameters:
             if "W" in parameters and not parameters.get("block"):
                 self.weights.append(parameters["W"])
             return super()._mean(query, message)
@@ -178,6 +178,33 @@ def at(options: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
 
 def _is_word(key: Any) -> bool:
     return isinstance(key, str)
+
+
+def mechanism(
+    mu: float,
+    arm: str,
+    budget: privacy.Budget,
+    n_sites: int,
+    noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
+) -> Mechanism:
+    """How sites answer in an arm with releases of mu each."""
+    ratio = noise_ratio_per_site * n_sites
+    return Mechanism("figure", arm, 1 / mu, budget, ratio)
+
+
+def run_pca(
+    sites: Mapping[str, Site],
+    mechanism: Mechanism,
+    n_components: int,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> Subspace:
+    """Run PCA in the arm of a mechanism; non-private does not clip."""
+    clip = np.inf if mechanism.arm == "non-private" else clip
+    return principal_subspace(
+        InProcess(sites), mechanism, n_components, norm_bound, clip, center
+    )
 
 
 def run_ica(
@@ -227,18 +254,17 @@ def run_ica(
     """
     exact = arm == "non-private"
     sites = federate(people, budget, memo)
-    federation = InProcess(sites)
-    ratio = noise_ratio_per_site * len(sites)
-    mu_round = budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1))
-    mechanism = Mechanism(
-        "figure", arm, 1 / (budget.mu * np.sqrt(pca_share)), budget, ratio
-    )
-    subspace = principal_subspace(
-        federation, mechanism, n_components, norm_bound, np.inf if exact else pca_clip
+    about = arm, budget, len(sites), noise_ratio_per_site
+    subspace = run_pca(
+        sites,
+        mechanism(budget.mu * np.sqrt(pca_share), *about),
+        n_components,
+        norm_bound,
+        pca_clip,
     )
     result = ica.infomax(
-        federation,
-        Mechanism("figure", arm, 1 / mu_round, budget, ratio),
+        InProcess(sites),
+        mechanism(budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1)), *about),
         subspace,
         n_rounds=n_rounds,
         clip=np.inf if exact else clip,
@@ -385,6 +411,7 @@ def _score_ica(
 EXPERIMENTS = {
     "ica": "benchmarks.cells:ica_scores",
     "abide": "benchmarks.abide:abide_scores",
+    "pca": "benchmarks.pca_cells:pca_scores",
 }
 
 

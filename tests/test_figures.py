@@ -390,7 +390,7 @@ def test_options_by_epsilon():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"experiment": "icaa"}, "experiment: must be of ica, abide, got 'icaa'"),
+        ({"experiment": "icaa"}, "experiment: must be of ica, abide, pca, got 'icaa'"),
         ({"fixed": {"epsilon": [1]}}, "required keyword-only argument"),
     ],
 )
