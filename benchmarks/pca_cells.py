@@ -225,8 +225,9 @@ def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
         ``captured`` energy ``tr(V' C V)`` in the unit of C and its ``share`` of the
         best K directions'. ``energy_error``: of the energies that the subspace states,
         norm of the error over the norm; ``whitening_error``: distance of the whitened
-        covariance from I over sqrt(K), whatever its scale. The same with ``_raw`` for
-        the eigenvalues as released; None where there is no spectrum.
+        covariance from I over sqrt(K), whatever its scale, if those energies, at least
+        the deviation of the noise, whitened. The same with ``_raw`` for the eigenvalues
+        as released; None where there is no spectrum.
     """
     V = found.eigenvectors
     K = V.shape[1]
@@ -235,12 +236,15 @@ def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
     captured = float(held.sum())
     row: dict[str, float | None] = {"captured": captured, "share": captured / best}
     scaled = C / found.norm_bound**2
-    raw = None
-    if found.spectrum.size:
-        raw = replace(found, eigenvalues=found.spectrum[:K], noise_deviation=0.0)
-    for end, one in (("", found if raw else None), ("_raw", raw)):
+    floored = np.maximum(found.eigenvalues, found.noise_deviation)
+    kinds = {
+        "": replace(found, spectrum=floored),
+        "_raw": replace(found, eigenvalues=found.spectrum[:K]),
+    }
+    for end, one in kinds.items():
         for name, error in (("energy", _energy_error), ("whitening", _whitening_error)):
-            row[f"{name}_error{end}"] = error(one, scaled) if one else None
+            known = found.spectrum.size
+            row[f"{name}_error{end}"] = error(one, scaled) if known else None
     return row
 
 
