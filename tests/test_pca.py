@@ -290,7 +290,7 @@ def test_partial_square_roots_lose_what_is_cut_off(rng):
     C = pooled_moment(sites, 1.0)
     kept = [
         metrics.captured_energy(
-            merged_subspace(site_subspaces(sites, "local", R, 0.3), 5).eigenvectors, C
+            merged_subspace(site_subspaces(sites, "local", R, 1.0), 5).eigenvectors, C
         )
         for R in (5, 300)
     ]
