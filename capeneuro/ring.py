@@ -14,6 +14,8 @@ import numpy as np
 GRID_BITS = 20
 ROUNDING_BITS = 12
 LARGEST = 2.0**62
+# Values of one pass: they stay in the cache.
+BLOCK = 2**15
 # Largest deviations in grid steps of normals that are doubles: a step then holds 2^20
 # doubles of the noise, and 2^14 of the zero-sum noise, which it adds to.
 FINEST = 2.0**28
@@ -56,10 +58,14 @@ def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
     OutOfRange
         If a value exceeds ``2^62 / n_sites`` grid steps or is not finite.
     """
-    k = np.rint(np.asarray(x, dtype=np.float64) / h)
-    if not np.all(np.abs(k) < LARGEST / n_sites):  # False for NaN as well
-        raise OutOfRange("a value exceeds the range of the ring")
-    return k.astype(np.int64).view(np.uint64)
+    x = np.asarray(x, dtype=np.float64)
+    k = np.empty(x.shape, dtype=np.int64)
+    for first in range(0, len(x), BLOCK):
+        part = np.rint(x[first : first + BLOCK] / h)
+        if not np.all(np.abs(part) < LARGEST / n_sites):  # False for NaN as well
+            raise OutOfRange("a value exceeds the range of the ring")
+        k[first : first + BLOCK] = part
+    return k.view(np.uint64)
 
 
 def from_ring(total: np.ndarray, h: float) -> np.ndarray:

@@ -339,8 +339,11 @@ class Site:
         """Exact site mean of a query; must not leave this object without noise."""
         unit, total = message["unit"], 0.0
         for X, starts in self._data(query.stage):
-            total = total + query.total(X, starts, unit, **message["parameters"])
-        return total / self._n_units(unit)
+            part = query.total(X, starts, unit, **message["parameters"])
+            part += total  # in place: of a whole brain it is large
+            total = part
+        total /= self._n_units(unit)
+        return total
 
     def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Blocks of data with the first column of each subject."""
