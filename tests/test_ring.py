@@ -17,6 +17,15 @@ def test_values_that_do_not_fit_are_refused(value):
         ring.to_ring(np.array([0.0, value]), H, 1)
 
 
+def test_blocks_are_rounded_and_checked_alike(rng):
+    x = rng.standard_normal(2 * ring.BLOCK + 5)
+    k = ring.to_ring(x, H, 1)
+    np.testing.assert_array_equal(ring.from_ring(k, H), np.rint(x / H) * H)
+    x[-1] = np.nan
+    with pytest.raises(ring.OutOfRange):
+        ring.to_ring(x, H, 1)
+
+
 @pytest.mark.parametrize("n_sites", [1, 3, 64])
 def test_largest_values_of_all_sites_do_not_wrap(n_sites):
     largest = np.floor(2.0**62 / n_sites * (1 - 2.0**-52)) - 1024
