@@ -204,9 +204,16 @@ def power_start(
     held, energy : float
         Share of each component, and of the energy of a volume, that they are taken to
         hold.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer regions than components.
     """
     rng = np.random.default_rng(seed)
     n_regions = n_features if regions is None else int(regions.max()) + 1
+    if n_regions < n_components:
+        raise ValueError(f"{n_regions} regions cannot start {n_components} components")
     P = min(OVERSAMPLING * n_components, n_regions)
     Q = rng.standard_normal((n_regions, P))
     if regions is not None:

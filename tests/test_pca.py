@@ -230,6 +230,8 @@ def test_a_start_over_regions_is_constant_there():
     assert (held, energy) == (0.5, pytest.approx(0.15))
     assert power_start(300, 5)[1] == pytest.approx(10 / 300)
     assert power_start(6, 5)[0].shape == (6, 6)
+    with pytest.raises(ValueError, match="20 regions cannot start 21 components"):
+        power_start(300, 21, regions)
 
 
 def test_a_start_over_regions_finds_smooth_components_sooner(rng, fixed_noise):
