@@ -82,7 +82,8 @@ def _routes(study: Config, design: planner.Design) -> None:
     of, instead = f"the same {D}", "method moment"
     if D > MOST_FEATURES:
         cubes = design.n_regions or CUBES
-        moment, held = replace(moment, n_features=cubes, pca_clip=None), planner.CUBES_HOLD
+        moment = replace(moment, n_features=cubes, pca_clip=None)
+        held = planner.CUBES_HOLD
         of, instead = f"{cubes} cubes", f"basis grid with some {cubes} cubes"
     _, other, kept = planner.predict_subspace(moment, promise)
     kept *= held

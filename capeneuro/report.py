@@ -373,7 +373,7 @@ def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         mus = [site["mu"]["aggregator_and_colluders"] for site in sites]
         present = [len(r["survivors"]) for r in rounds]
         ranges = {
-            "clip": _range([r["clip"] for r in rounds], "{:g}"),
+            "clip": _range([r["clip"] for r in rounds], "{:.3g}"),
             "sensitivity": _range([site["sensitivity"] for site in sites], "{:.2e}"),
             "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
             "mu": _range(mus, "{:.4f}"),

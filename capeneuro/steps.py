@@ -69,7 +69,7 @@ def check_features(
 ) -> None:
     """Refuse a basis, or cubes to start from, that PCA cannot find R components in."""
     R, options = study.n_components, study.pca
-    if R > n_features:
+    if n_features < R:
         raise ConfigError(
             f"study {study.study}: n_components: must be at most the {n_features} "
             f"features of the basis, got {R}"
@@ -82,7 +82,8 @@ def check_features(
     if options.method == "power" and n_regions is not None and n_regions < R:
         raise ConfigError(
             f"study {study.study}: pca.start_grid: cubes of {options.start_grid} "
-            f"voxels are only {n_regions}, fewer than n_components {R}; use smaller ones"
+            f"voxels are only {n_regions}, fewer than n_components {R};"
+            " take a smaller edge"
         )
 
 
