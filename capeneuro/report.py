@@ -14,7 +14,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import as_printed, cape, files, metrics, order, privacy
+from capeneuro import as_printed, cape, files, metrics, order, privacy, shrinkage
 from capeneuro.config import Config
 from capeneuro.ica import Unmixing, inseparable
 from capeneuro.pca import Subspace
@@ -248,6 +248,17 @@ def order_line(config: Config, subspace: Subspace) -> str:
     line = f"order: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
     return line + (" (counts tend to be large: see the report)" if white else "")
+
+
+def shares_line(config: Config, subspace: Subspace) -> str:
+    """What noise left of the directions of power iteration, as one line."""
+    about = subspace.noise_deviation, len(subspace.eigenvectors)
+    energies, rounds = subspace.eigenvalues, config.pca.n_iterations
+    shares = shrinkage.signal_shares(energies, *about, rounds)
+    return (
+        f"directions: {(shares > 0.5).sum()} of {len(shares)} are more signal than "
+        f"noise, on average some {100 * shares.mean():.0f}% is signal"
+    )
 
 
 def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:

@@ -120,6 +120,8 @@ def pca_over(
             n_iterations=MOST_EXACT if exact else options.n_iterations,
             progress=lambda r: tqdm(r, f"pca {mechanism.arm}", disable=None),
         )
+        if not exact:
+            print(page.shares_line(study, subspace))
     else:
         subspace = principal_subspace(*about)
         print(page.order_line(study, subspace))
@@ -267,6 +269,8 @@ def report(study: Config, sites: Sites) -> None:
     scores = [line.split("\t") for line in lines[1:]]
     pictures = {"quality": quality, "maps": drawn}
     notes = page.ica_lines(unmixing)
+    if study.pca.method == "power" and not _exact(study, reference=False):
+        notes = [page.shares_line(study, subspace), *notes]
     text = page.render(study, record, scores, pictures, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")

@@ -642,6 +642,10 @@ def test_a_study_of_raw_voxels_by_power_iteration(tiny, capsys):
     n_voxels = int((np.asarray(nib.load("data/mask.nii.gz").dataobj) > 0).sum())
     assert subspace["eigenvectors"].shape == (n_voxels, N_COMPONENTS)
     assert subspace["center"].shape == (n_voxels,)
+    assert re.search(
+        r"directions: \d of 3 are more signal than", capsys.readouterr().out
+    )
+    assert "are more signal than noise" in Path("results/tiny/report.html").read_text()
     before = tree()
     assert command("pca", STUDY) == 0  # nothing new is asked, nothing is charged
     assert {k for k, v in tree().items() if before.get(k) != v} <= {STUDY}

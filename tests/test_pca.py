@@ -11,6 +11,7 @@ from capeneuro.pca import (
     principal_subspace,
     released_center,
 )
+from capeneuro.shrinkage import signal_shares
 
 
 @pytest.fixture
@@ -202,6 +203,18 @@ def test_energies_and_clips_follow_what_was_released(rng, fixed_noise):
     assert 4 * 0.3**0.5 < clips[2] < 4 * 0.7**0.5
     assert found.noise_deviation == mechanism.releases[-1]["noise_deviation"] > 0
     assert found.n_units == 2000
+
+
+def test_how_much_of_each_direction_is_signal_is_known(rng, fixed_noise):
+    """True overlaps with the exact directions; one round alone would say far less."""
+    sites = spiked(rng)
+    _, exact = linalg.top_eigenpairs(pooled_moment(sites, 1.0), 5)
+    found, _ = power(sites, 2.0, 6)
+    true = np.linalg.norm(exact.T @ found.eigenvectors, axis=0) ** 2
+    about = found.eigenvalues, found.noise_deviation, 300
+    assert 0.2 < true.min() < 0.8 < true.max()
+    np.testing.assert_allclose(signal_shares(*about, 6), true, atol=0.15)
+    assert np.abs(signal_shares(*about, 1) - true).max() > 0.25
 
 
 def test_the_clip_of_the_product_needs_less_noise_than_that_of_the_sample(rng):
