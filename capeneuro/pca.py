@@ -321,6 +321,12 @@ def merged_subspace(parts: Sequence[Subspace], n_components: int) -> Subspace:
     n_components
         Number K of directions of the result.
 
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, with the bound and center of the
+        first part, without a spectrum or a level of noise.
+
     Guarantee
     ---------
     Post-processing of the parts. No person is at two sites, so the losses do not add.
