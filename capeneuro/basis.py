@@ -63,6 +63,11 @@ def regions(mask: np.ndarray, size: int, edge: int) -> np.ndarray:
         Edge of a feature [voxels]: 1 of :func:`voxels`, else that of :func:`grid`.
     edge
         Edge of a cube [voxels], a multiple of ``size``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_features,), integers; every number up to the largest occurs.
     """
     features, _ = _cubes(np.stack(np.nonzero(mask)), size)
     return _cubes(features, edge // size)[1]

@@ -9,7 +9,7 @@ from capeneuro import cape, files, io, planner, privacy
 from capeneuro.config import Config, ConfigError, Simulation
 from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
-from capeneuro.steps import MASK
+from capeneuro.steps import MASK, MOST_FEATURES, check_features
 
 # Cubes of a coarse grid where the study names none.
 CUBES = 500
@@ -59,7 +59,7 @@ def plan(
     if design is None:
         return
     if design.n_iterations:
-        _routes(design, promise)
+        _routes(study, design)
     predict = _quality if "ica" in study.n_releases else _subspace
     ratios = predict(study, design)
     loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
@@ -71,19 +71,28 @@ def plan(
         )
 
 
-def _routes(design: planner.Design, promise: privacy.Budget) -> None:
-    """Say what raw voxels keep, and what a basis of cubes would keep instead."""
+def _routes(study: Config, design: planner.Design) -> None:
+    """Say what power iteration keeps, and what a second moment would keep instead.
+
+    Of the same features while it takes so many, else of cubes.
+    """
+    promise, D = study.promise, design.n_features
     _, ratio, captured = planner.predict_subspace(design, promise)
-    cubes = design.n_regions or CUBES
-    coarse = replace(design, n_features=cubes, n_iterations=0, pca_clip=None)
-    _, other, kept = planner.predict_subspace(coarse, promise)
-    kept *= planner.CUBES_HOLD
-    better = "raw voxels" if captured > kept else f"basis grid with some {cubes} cubes"
-    rounds = f"raw voxels in {design.n_iterations} rounds"
+    moment, held = replace(design, n_iterations=0), 1.0
+    of, instead = f"the same {D}", "method moment"
+    if D > MOST_FEATURES:
+        cubes = design.n_regions or CUBES
+        moment = replace(moment, n_features=cubes, pca_clip=None)
+        held = planner.CUBES_HOLD
+        of, instead = f"{cubes} cubes", f"basis grid with some {cubes} cubes"
+    _, other, kept = planner.predict_subspace(moment, promise)
+    kept *= held
+    what = "raw voxels" if study.space.basis == "voxels" else f"{D} features"
     print(
-        f"\n{rounds}: noise {ratio:.3g} of the signal, energy kept {captured:.3f}\n"
-        f"second moment of {cubes} cubes: noise {other:.3g}, energy kept {kept:.3f}\n"
-        f"better: {better}"
+        f"\n{what} in {design.n_iterations} rounds: noise {ratio:.3g} of the signal, "
+        f"energy kept {captured:.3f}\n"
+        f"second moment of {of}: noise {other:.3g}, energy kept {kept:.3f}\n"
+        f"better: {what if captured > kept else instead}"
     )
 
 
@@ -150,12 +159,15 @@ def _design(
         people, volumes = people or S * data.n_subjects, volumes or data.n_volumes
     masks = [study.results / MASK, Path(study.space.mask)]
     mask = next((path for path in masks if path.is_file()), None)
-    n_regions = None
-    if mask is not None:
+    edge, n_regions = study.pca.start_grid, None
+    if edge is not None and features is not None:
+        # Cubes inside the mask; there are more at its rim.
+        side = edge / (study.space.grid_size if study.space.basis == "grid" else 1)
+        n_regions = max(round(features / side**3), 1)
+    elif features is None and mask is not None:
         image = io.read_mask(mask)
-        if features is None:
-            features = io.build_basis(study.space, image).n_features
-        regions = io.start_regions(study.space, image, study.pca.start_grid)
+        features = io.build_basis(study.space, image).n_features
+        regions = io.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1
     given = {"--people": people, "--volumes": volumes, "--features": features}
     for option, value in given.items():
@@ -169,6 +181,7 @@ def _design(
             f"--features: must be at least n_components {study.n_components}, got "
             f"{features}"
         )
+    check_features(study, features)
     local = study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
     ratio = study.noise_ratio

@@ -204,9 +204,16 @@ def power_start(
     held, energy : float
         Share of each component, and of the energy of a volume, that they are taken to
         hold.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer regions than components.
     """
     rng = np.random.default_rng(seed)
     n_regions = n_features if regions is None else int(regions.max()) + 1
+    if n_regions < n_components:
+        raise ValueError(f"{n_regions} regions cannot start {n_components} components")
     P = min(OVERSAMPLING * n_components, n_regions)
     Q = rng.standard_normal((n_regions, P))
     if regions is not None:
@@ -313,6 +320,12 @@ def merged_subspace(parts: Sequence[Subspace], n_components: int) -> Subspace:
         Subspaces of the sites, each with R >= K directions.
     n_components
         Number K of directions of the result.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, with the bound and center of the
+        first part, without a spectrum or a level of noise.
 
     Guarantee
     ---------

@@ -14,7 +14,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import as_printed, cape, files, metrics, order, privacy
+from capeneuro import as_printed, cape, files, metrics, order, privacy, shrinkage
 from capeneuro.config import Config
 from capeneuro.ica import Unmixing, inseparable
 from capeneuro.pca import Subspace
@@ -250,6 +250,17 @@ def order_line(config: Config, subspace: Subspace) -> str:
     return line + (" (counts tend to be large: see the report)" if white else "")
 
 
+def shares_line(config: Config, subspace: Subspace) -> str:
+    """What noise left of the directions of power iteration, as one line."""
+    about = subspace.noise_deviation, len(subspace.eigenvectors)
+    energies, rounds = subspace.eigenvalues, config.pca.n_iterations
+    shares = shrinkage.signal_shares(energies, *about, rounds)
+    return (
+        f"directions: {(shares > 0.5).sum()} of {len(shares)} are more signal than "
+        f"noise, on average some {100 * shares.mean():.0f}% is signal"
+    )
+
+
 def order_in_words(config: Config, subspace: Subspace) -> tuple[float, str]:
     """Edge of the noise in the released spectrum, and what it says of the order."""
     (counted, shortest, edge, white), K = _order(subspace), config.n_components
@@ -373,7 +384,7 @@ def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         mus = [site["mu"]["aggregator_and_colluders"] for site in sites]
         present = [len(r["survivors"]) for r in rounds]
         ranges = {
-            "clip": _range([r["clip"] for r in rounds], "{:g}"),
+            "clip": _range([r["clip"] for r in rounds], "{:.3g}"),
             "sensitivity": _range([site["sensitivity"] for site in sites], "{:.2e}"),
             "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
             "mu": _range(mus, "{:.4f}"),

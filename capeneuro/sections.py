@@ -150,8 +150,8 @@ class PcaOptions(Section):
     start_grid: Annotated[int, Field(ge=2)] | None = None
     """Edge in voxels of the cubes that the first directions of `power` are constant
     over, with basis `voxels` or `grid` (a multiple of its size there): some hundred
-    cubes hold much of smooth components. Null: directions of single features, which
-    waste the first rounds."""
+    cubes hold much of smooth components. Null: random directions over all features,
+    which hold next to nothing of a whole brain and waste the first round."""
     center: bool = False
     """Release the mean first, for a tenth of PCA's share, and subtract it. Needless
     where each run is detrended, which removes its mean within the person."""

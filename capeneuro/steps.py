@@ -54,22 +54,37 @@ def validate(study: Config, sites: Sites) -> None:
     for run in images:
         io.on_grid(io.open_image(run, 4), mask, study.space.resample)
     n_features = io.build_basis(study.space, mask).n_features
-    if study.n_components > n_features:
-        raise ConfigError(
-            f"study {study.study}: n_components: must be at most the {n_features} "
-            f"features of the basis, got {study.n_components}"
-        )
-    if study.pca.method == "moment" and n_features > MOST_FEATURES:
-        raise ConfigError(
-            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
-            f"features, the basis has {n_features}; use method power or a coarser basis"
-        )
+    regions = io.start_regions(study.space, mask, study.pca.start_grid)
+    check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
     io.write_mask(study.results / MASK, mask)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
     print(f"{len(sites)} sites, {n_features} features: valid")
+
+
+def check_features(
+    study: Config, n_features: int, n_regions: int | None = None
+) -> None:
+    """Refuse a basis, or cubes to start from, that PCA cannot find R components in."""
+    R, options = study.n_components, study.pca
+    if n_features < R:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be at most the {n_features} "
+            f"features of the basis, got {R}"
+        )
+    if options.method == "moment" and n_features > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
+            f"features, the basis has {n_features}; use method power or a coarser basis"
+        )
+    if options.method == "power" and n_regions is not None and n_regions < R:
+        raise ConfigError(
+            f"study {study.study}: pca.start_grid: cubes of {options.start_grid} "
+            f"voxels are only {n_regions}, fewer than n_components {R};"
+            " take a smaller edge"
+        )
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -89,20 +104,24 @@ def pca_over(
     options, bound = study.pca, study.pca.norm_bound
     clip, center, first = np.inf if exact else options.clip, None, None
     power = options.method == "power"
-    mask = io.read_mask(study.results / MASK) if power else None
+    if power:  # before anything is released: what cannot work shall not be paid for
+        mask = io.read_mask(study.results / MASK)
+        n_features = io.build_basis(study.space, mask).n_features
+        regions = io.start_regions(study.space, mask, options.start_grid)
+        start = power_start(n_features, study.n_components, regions)
     if options.center:
         first = _mechanism(study, "center", reference)
         center = released_center(federation, first, bound, clip**0.5)
     about = federation, mechanism, study.n_components, bound, clip, center
     if power:
-        n_features = io.build_basis(study.space, mask).n_features
-        regions = io.start_regions(study.space, mask, options.start_grid)
         subspace = power_subspace(
             *about,
-            start=power_start(n_features, study.n_components, regions),
+            start=start,
             n_iterations=MOST_EXACT if exact else options.n_iterations,
             progress=lambda r: tqdm(r, f"pca {mechanism.arm}", disable=None),
         )
+        if not exact:
+            print(page.shares_line(study, subspace))
     else:
         subspace = principal_subspace(*about)
         print(page.order_line(study, subspace))
@@ -250,6 +269,8 @@ def report(study: Config, sites: Sites) -> None:
     scores = [line.split("\t") for line in lines[1:]]
     pictures = {"quality": quality, "maps": drawn}
     notes = page.ica_lines(unmixing)
+    if study.pca.method == "power" and not _exact(study, reference=False):
+        notes = [page.shares_line(study, subspace), *notes]
     text = page.render(study, record, scores, pictures, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")

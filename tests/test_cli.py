@@ -642,6 +642,10 @@ def test_a_study_of_raw_voxels_by_power_iteration(tiny, capsys):
     n_voxels = int((np.asarray(nib.load("data/mask.nii.gz").dataobj) > 0).sum())
     assert subspace["eigenvectors"].shape == (n_voxels, N_COMPONENTS)
     assert subspace["center"].shape == (n_voxels,)
+    assert re.search(
+        r"directions: \d of 3 are more signal than", capsys.readouterr().out
+    )
+    assert "are more signal than noise" in Path("results/tiny/report.html").read_text()
     before = tree()
     assert command("pca", STUDY) == 0  # nothing new is asked, nothing is charged
     assert {k for k, v in tree().items() if before.get(k) != v} <= {STUDY}
@@ -659,6 +663,37 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     many = ("--people", "100000", "--volumes", "150", "--features", "60000")
     assert command("plan", STUDY, *many) == 0
     assert "better: raw voxels" in capsys.readouterr().out
+    # What a second moment can take is not worth a basis that holds less.
+    some = ("--people", "32", "--volumes", "120", "--features", "542", "--force")
+    assert command("plan", STUDY, *some) == 0
+    said = capsys.readouterr().out
+    assert "second moment of the same 542" in said
+    assert "better: method moment" in said
+
+
+def test_plan_counts_the_cubes_to_start_from_by_the_features_it_is_told(tiny, capsys):
+    """Not by a mask of another size: here all 27 cubes of the tiny study's own."""
+    edit(STUDY, "space.basis", "voxels")
+    edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power", "start_grid": 5})
+    few = ("--people", "40", "--volumes", "150", "--features", "60000")
+    assert command("plan", STUDY, *few) == 3
+    assert "better: basis grid with some 480 cubes" in capsys.readouterr().out
+
+
+def test_fewer_cubes_to_start_from_than_components_are_refused(tiny, capsys):
+    edit(STUDY, "space.basis", "voxels")
+    edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power", "start_grid": 6})
+    edit(STUDY, "pca.center", True)
+    parts = ["pca.start_grid", "only 1, fewer than n_components 3"]
+    assert_refused(capsys, ("validate", STUDY), parts)
+    # Nor is anything released where nobody validated.
+    edit(STUDY, "pca.start_grid", 2)
+    run_steps("validate", "prepare")
+    edit(STUDY, "pca.start_grid", 6)
+    assert command("pca", STUDY) == 1
+    assert "1 regions cannot start 3 components" in capsys.readouterr().err
+    ledgers = Path("private").glob("*/ledger/ledger.jsonl")
+    assert not any('"mu"' in path.read_text() for path in ledgers)
 
 
 @pytest.mark.parametrize(
@@ -684,6 +719,7 @@ def test_a_second_moment_of_too_many_features_is_refused(tiny, capsys, monkeypat
     monkeypatch.setattr(steps, "MOST_FEATURES", 4)
     parts = ["pca.method", "at most 4 features", "use method power"]
     assert_refused(capsys, ("validate", STUDY), parts)
+    assert_refused(capsys, ("plan", STUDY, *EXPECTED), parts)
 
 
 def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):

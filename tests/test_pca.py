@@ -11,6 +11,7 @@ from capeneuro.pca import (
     principal_subspace,
     released_center,
 )
+from capeneuro.shrinkage import signal_shares
 
 
 @pytest.fixture
@@ -204,6 +205,18 @@ def test_energies_and_clips_follow_what_was_released(rng, fixed_noise):
     assert found.n_units == 2000
 
 
+def test_how_much_of_each_direction_is_signal_is_known(rng, fixed_noise):
+    """True overlaps with the exact directions; one round alone would say far less."""
+    sites = spiked(rng)
+    _, exact = linalg.top_eigenpairs(pooled_moment(sites, 1.0), 5)
+    found, _ = power(sites, 2.0, 6)
+    true = np.linalg.norm(exact.T @ found.eigenvectors, axis=0) ** 2
+    about = found.eigenvalues, found.noise_deviation, 300
+    assert 0.2 < true.min() < 0.8 < true.max()
+    np.testing.assert_allclose(signal_shares(*about, 6), true, atol=0.15)
+    assert np.abs(signal_shares(*about, 1) - true).max() > 0.25
+
+
 def test_the_clip_of_the_product_needs_less_noise_than_that_of_the_sample(rng):
     _, mechanism = power(spiked(rng), 3.0, 2)
     tau = mechanism.releases[0]["noise_deviation"]
@@ -230,6 +243,8 @@ def test_a_start_over_regions_is_constant_there():
     assert (held, energy) == (0.5, pytest.approx(0.15))
     assert power_start(300, 5)[1] == pytest.approx(10 / 300)
     assert power_start(6, 5)[0].shape == (6, 6)
+    with pytest.raises(ValueError, match="20 regions cannot start 21 components"):
+        power_start(300, 21, regions)
 
 
 def test_a_start_over_regions_finds_smooth_components_sooner(rng, fixed_noise):
