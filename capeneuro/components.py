@@ -251,6 +251,7 @@ def write_people(
     folder: Path,
     result: dict[str, np.ndarray],
     norm_bound: float,
+    center: np.ndarray,
     basis: Basis,
     mask: Any,
     repetition_time: float | None,
@@ -264,8 +265,8 @@ def write_people(
         The site's private folder of the study, with its features.
     result
         Arrays of a ``group_desc-ica_unmixing.npz``.
-    norm_bound
-        Constant that the samples were divided by.
+    norm_bound, center
+        Constant that the samples were divided by, and what was subtracted then.
     basis, mask
         The study's space.
     repetition_time
@@ -296,6 +297,7 @@ def write_people(
     }
     for person in progress(people):
         X = people[person].astype(np.float64)
+        X -= norm_bound * center[:, None]
         Z = back_projection(unmixing, result["W"], X)
         courses += [[person, t, *_numbers(z)] for t, z in enumerate(Z.T)]
         S, maps = dual_regression(X, A)

@@ -33,7 +33,7 @@ from capeneuro.sections import (
 )
 
 # Share of PCA's mu^2 for the center: D numbers, where the second moment has D^2 / 2.
-CENTER_SHARE = 0.1
+CENTER_SHARE = 0.05
 
 
 class SiteConfig(Section):

@@ -93,6 +93,7 @@ def _routes(study: Config, design: planner.Design) -> None:
         f"energy kept {captured:.3f}\n"
         f"second moment of {of}: noise {other:.3g}, energy kept {kept:.3f}\n"
         f"better: {what if captured > kept else instead}"
+        " (known from simulated whole brains alone)"
     )
 
 

@@ -16,7 +16,7 @@ from capeneuro import components, files, io
 from capeneuro import report as page
 from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites
-from capeneuro.steps import MASK, UNMIXING
+from capeneuro.steps import MASK, SUBSPACE, UNMIXING
 
 # Of whom the clip keeps less is named at the site.
 MOSTLY = 0.25
@@ -67,7 +67,7 @@ def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
-    text = page.render_quality(site, rows, plots.norms(norms, bound), bound)
+    text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
 
 
@@ -84,6 +84,7 @@ def reconstruct(study: Config, sites: Sites, site: str) -> None:
         folder,
         result,
         study.pca.norm_bound,
+        files.read_arrays(study.results / SUBSPACE)["center"],
         io.build_basis(study.space, mask),
         mask,
         known.pop() if len(known) == 1 else None,

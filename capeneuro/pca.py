@@ -26,6 +26,7 @@ import scipy.linalg
 from capeneuro import linalg, shrinkage
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
+from capeneuro.rounds import RoundVoid
 
 # Columns of block power iteration over K: fewer find the last directions late, more
 # carry more noise.
@@ -43,8 +44,9 @@ class Subspace:
     ----------
     eigenvalues
         Energy of the data along each direction, shape (K,): the noise of privacy, which
-        enlarges eigenvalues, is taken off [:mod:`capeneuro.shrinkage`]. Where nothing
-        but noise is left it can be negative.
+        enlarges eigenvalues, is taken off [:mod:`capeneuro.shrinkage`]. Too low where
+        clips bite, and by power iteration a little; where nothing but noise is left it
+        can be negative.
     eigenvectors
         Shape (n_features, K), orthonormal columns.
     norm_bound
@@ -273,6 +275,9 @@ def power_subspace(
     ------
     ValueError
         If there are fewer than two iterations.
+    RoundVoid
+        If the first round is void and nothing is left to pay for another; a later void
+        round ends the iteration.
 
     Guarantee
     ---------
@@ -288,7 +293,12 @@ def power_subspace(
             break  # rounds that became void are paid for, too
         bound = clip * float(np.sqrt(np.clip(energy, least, 1.0)))
         parameters = {"Q": Q, **_parameters(norm_bound, bound, center)}
-        packed = mechanism.answer(federation, "moment_product", parameters, j)
+        try:
+            packed = mechanism.answer(federation, "moment_product", parameters, j)
+        except RoundVoid:
+            if not answers:
+                raise
+            break  # what is paid for is enough
         last, Y = Q, packed.reshape(D, P)
         tau, n_units = _known(mechanism)
         answers = [*answers, Y / tau] if tau else [Y]

@@ -340,11 +340,15 @@ def quality(person: str, X: np.ndarray, config: Config) -> dict[str, Any]:
 
 
 def render_quality(
-    site: str, rows: list[dict[str, Any]], figure: Any, norm_bound: float
+    site: str, rows: list[dict[str, Any]], figure: Any, config: Config
 ) -> str:
     """Render a site's private quality page."""
     return _template("qc.html.jinja").render(
-        site=site, rows=rows, picture=picture("", figure)[1], norm_bound=norm_bound
+        site=site,
+        rows=rows,
+        picture=picture("", figure)[1],
+        norm_bound=config.pca.norm_bound,
+        power=config.pca.method == "power",
     )
 
 

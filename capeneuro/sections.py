@@ -153,7 +153,7 @@ class PcaOptions(Section):
     cubes hold much of smooth components. Null: random directions over all features,
     which hold next to nothing of a whole brain and waste the first round."""
     center: bool = False
-    """Release the mean first, for a tenth of PCA's share, and subtract it. Needless
+    """Release the mean first, for a twentieth of PCA's share, and subtract it. Needless
     where each run is detrended, which removes its mean within the person."""
     noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
     """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""

@@ -107,7 +107,9 @@ def test_the_length_of_one_person_moves_nobody_else(name, rng):
         assert np.linalg.norm(total(120) - total(length)) <= claimed
 
 
-@pytest.mark.parametrize("void", [(), (0, 1), (1,), (0, 2), (3,)], ids=str)
+@pytest.mark.parametrize(
+    "void", [(), (0, 1), (1,), (0, 2), (3,), (0, 1, 2, 3)], ids=str
+)
 def test_power_iteration_never_asks_for_more_than_was_paid(void, rng, monkeypatch):
     gather, attempts = mechanism.gather, []
 
@@ -122,10 +124,13 @@ def test_power_iteration_never_asks_for_more_than_was_paid(void, rng, monkeypatc
     sites = make_sites((2, 3), 12, 30, rng)
     how = make_mechanism("cape", unit="sample", n_releases=4)
     about = in_process(sites), how, 2, 5.0
-    try:
-        power_subspace(*about, start=power_start(12, 2), n_iterations=4)
-    except RoundVoid:
-        assert void[-1] == 3
+    options = {"start": power_start(12, 2), "n_iterations": 4}
+    if len(void) == 4:  # nothing was answered
+        with pytest.raises(RoundVoid):
+            power_subspace(*about, **options)
+    else:  # what was answered is enough
+        found = power_subspace(*about, **options)
+        assert np.isfinite(found.eigenvectors).all()
     for site in sites.values():
         assert sum("mu" in e for e in site._ledger.entries()) == 4
 

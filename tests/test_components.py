@@ -165,7 +165,14 @@ def test_people_are_written(site, t_r):
         "mixing": result["mixing"] / 2,
         "unmixing": result["unmixing"] * 2,
     }
-    found = components.write_people(folder, halved, 2.0, grid, mask, t_r, progress)
+    # A released center of the divided features is taken off first.
+    center = np.linspace(-1, 1, grid.n_features)
+    files.write_features(
+        folder / "projected.npz",
+        ((k, (X + 2 * center[:, None]).astype("f4")) for k, X in people.items()),
+    )
+    about = halved, 2.0, center, grid, mask, t_r, progress
+    found = components.write_people(folder, *about)
     assert seen == ["sub-0", "sub-1"]
     courses = read(folder / "timecourses.tsv")
     assert len(courses) == 60 + 90
