@@ -49,7 +49,7 @@ def signal_shares(
     A direction of energy l stands in each of L products ``C Q`` with length l, beside
     noise of length ``tau sqrt(D)``: of its square
     ``1 / (1 + D tau^2 / (L l^2))`` is the data's. On benchmarks/whole_brain.py it says
-    0.00, 0.09, 0.49 and 0.99 on average where 0.01, 0.18, 0.59 and 0.99 is in the
+    0.00, 0.11, 0.54 and 0.99 on average where 0.02, 0.22, 0.66 and 0.99 is in the
     subspace without privacy: a little less than there is.
 
     Parameters
