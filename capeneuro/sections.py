@@ -207,11 +207,126 @@ class IcaOptions(Section):
         return self
 
 
+class Maps(Section):
+    """Features of a person's 3-D image (a contrast map), in the study's space."""
+
+    kind: Literal["maps"] = "maps"
+    standardize: Literal["none", "zscore"] = "none"
+    """`zscore`: each person's map to mean 0 and variance 1 over the mask."""
+    norm_bound: Positive
+    """Public constant in the unit of the features: typical norm of a person's features
+    less the mean of all; never the data's largest."""
+
+
+class Erp(Section):
+    """Features of a person's EEG: an event-related potential, channels by windows."""
+
+    kind: Literal["erp"] = "erp"
+    events: Annotated[list[str], Field(min_length=1)]
+    """Names of the events whose epochs are averaged, as the files have them."""
+    minus: list[str] = []
+    """Events whose average is subtracted, for a difference wave."""
+    channels: Annotated[list[str], Field(min_length=1)]
+    """Names of the channels, in the order of the features."""
+    montage: str | None = None
+    """Public positions of the channels, for topographies: a name that MNE-Python knows
+    such as `standard_1005`, or a file; null: none are drawn."""
+    sampling_rate: Positive
+    """[Hz] that recordings must have."""
+    resample: bool = False
+    """Resample recordings of another rate; false: an error."""
+    tmin: float
+    """Start of an epoch, from the event [s]."""
+    tmax: float
+    """End of an epoch [s]."""
+    baseline: Range | None = None
+    """Interval whose mean is subtracted from each epoch [s]; null: none."""
+    n_windows: Annotated[int, Field(ge=1)]
+    """Equal windows of the epoch; their means are the features, channel by channel."""
+    low_pass: Positive | None = None
+    """Upper edge of the pass band [Hz]."""
+    high_pass: Positive | None = None
+    """Lower edge of the pass band [Hz]."""
+    reference: Literal["recorded", "average"] = "recorded"
+    """`average`: over the channels above."""
+    reject: Positive | None = None
+    """Drop epochs with a larger range in one of the channels [uV]; null: none."""
+    min_epochs: Annotated[int, Field(ge=1)] = 1
+    """Fewest epochs of a person, of either kind of event."""
+    norm_bound: Positive
+    """Public constant [uV]: typical norm of a person's features less the mean of all;
+    never the data's largest."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Erp":
+        if self.tmin >= self.tmax:
+            fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
+        if self.baseline and not (
+            self.tmin <= self.baseline[0] < self.baseline[1] <= self.tmax
+        ):
+            fail(f"baseline must lie in [tmin, tmax], got {list(self.baseline)}")
+        n_points = round((self.tmax - self.tmin) * self.sampling_rate) + 1
+        if self.n_windows > n_points:
+            fail(
+                f"n_windows must be at most the {n_points} points of an epoch, got "
+                f"{self.n_windows}"
+            )
+        low, high = self.low_pass, self.high_pass
+        if low and high and high >= low:
+            fail(f"high_pass must be below low_pass {low:g}, got {high:g}")
+        for edge in filter(None, (low, high)):
+            if edge >= self.sampling_rate / 2:
+                fail(
+                    "low_pass and high_pass must be below half the sampling rate "
+                    f"{self.sampling_rate / 2:g}, got {edge:g}"
+                )
+        if repeated := sorted({c for c in self.channels if self.channels.count(c) > 1}):
+            fail(f"channels must differ, got {', '.join(repeated)} again")
+        return self
+
+
+class Table(Section):
+    """Features from a table of the site: `participant_id`, then one column each."""
+
+    kind: Literal["table"]
+    norm_bound: Positive
+    """Public constant in the unit of the features: typical norm of a person's features
+    less the mean of all; never the data's largest."""
+
+
+class Fusion(Section):
+    """Two views of the same people, and how their common variation is found."""
+
+    fmri: Annotated[Maps | Table, Field(discriminator="kind")]
+    """First view: one image of each person (`maps`), or rows of a table (`table`); the
+    site file's `images` says where."""
+    eeg: Annotated[Erp | Table, Field(discriminator="kind")]
+    """Second view: recordings (`erp`), or rows of a table (`table`); the site file's
+    `eeg` says where."""
+    unmatched: Literal["error", "drop"] = "error"
+    """People with one view only: `drop` leaves them out."""
+    clip: Positive = 1.0
+    """Largest squared norm of one person's two views together, each divided by its norm
+    bound and sqrt(2), less the center; a public constant."""
+    center: bool = True
+    """Release the mean first, for a twentieth of the budget, and subtract it. Needless
+    only where features have mean 0 by construction."""
+    center_clip: Positive = 2.0
+    """Largest norm of one person's views in the mean, divided as above; what groups
+    have in common is often larger than how people differ."""
+    n_directions: Annotated[int, Field(ge=1)] | None = None
+    """Principal directions of each view that are kept, at no cost; null: those that
+    stand above the noise, at least n_components."""
+    debias: bool = True
+    """Take what noise adds off the correlations."""
+
+
 class Score(Section):
     """What the maps are compared with."""
 
     truth: Path | None = None
-    """True maps of simulated data (4-D NIfTI); null where there is no truth."""
+    """True maps of simulated data (4-D NIfTI; of a fusion the folder with all that is
+    true); null where there is no truth."""
     reference: bool = False
     """Also run without privacy and compare (simulated or public data only)."""
 
@@ -263,3 +378,22 @@ class Painting(Section):
     """Atlas whose labels are the columns of the series."""
     voxel_size: Positive = 8.0
     """[mm]."""
+
+
+class Linked(Section):
+    """Simulated fMRI maps and EEG of the same people, after Correa et al. 2008."""
+
+    kind: Literal["linked"]
+    seed: int
+    """Fixes the bytes of all files."""
+    n_subjects: Annotated[int, Field(ge=2)]
+    """People per site."""
+    correlations: list[Annotated[float, Field(ge=0, le=1)]] = [0.9, 0.7, 0.5, 0.3, 0.1]
+    """Of each component's two modulation profiles over people; components are
+    uncorrelated otherwise."""
+    map_noise: Annotated[float, Field(ge=0)] = 0.5
+    """Deviation of noise in a pixel, over that of the components together."""
+    n_trials: Annotated[int, Field(ge=1)] = 8
+    """Trials of each person's recording."""
+    eeg_noise: Annotated[float, Field(ge=0)] = 5.0
+    """Deviation of the ongoing EEG in a channel [uV]."""
