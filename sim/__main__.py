@@ -1,6 +1,7 @@
 """Make the data of a study: ``python -m sim STUDY.yaml``."""
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import numpy as np
 from capeneuro import config
 from capeneuro.config import ConfigError, Painting, Simulation
 from capeneuro.consortium import is_complete, load_sites
-from sim import fmri, garch, grid, hemodynamics, painting, sources
+from capeneuro.sections import Linked
+from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
 
@@ -115,6 +117,26 @@ def paint(study: config.Config, made: Painting, folders: dict[str, Path]) -> Non
     painting.write_atlas(Path(study.space.mask).parent, labels, affine)
 
 
+def link(study: config.Config, made: Linked, folders: dict[str, Path]) -> None:
+    """Write contrast maps and EEG of every site, the truth and the mask."""
+    for needed in ("mne", "pybv"):
+        if importlib.util.find_spec(needed) is None:
+            raise ConfigError(f"data: EEG needs {needed}; pip install 'capeneuro[eeg]'")
+    K, K_max = len(made.correlations), len(erp.SOURCES)
+    if not 1 <= K <= K_max:
+        raise ConfigError(
+            f"data.correlations: must be 1 to {K_max}, one of each pair of components, "
+            f"got {K}"
+        )
+    N = made.n_subjects * len(folders)
+    if N <= 2 * K:
+        raise ConfigError(
+            f"data.n_subjects: all sites together need more than {2 * K} people, two "
+            f"of each component, got {N}"
+        )
+    linked.write_study(folders, made, Path(study.space.mask))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
@@ -134,6 +156,8 @@ def main(argv: list[str] | None = None) -> int:
             simulate(study, study.data, folders)
         elif isinstance(study.data, Painting):
             paint(study, study.data, folders)
+        elif isinstance(study.data, Linked):
+            link(study, study.data, folders)
         else:
             raise ConfigError(
                 f"{options.study}: data: nothing to make, the block is null"

@@ -16,6 +16,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
+from sim.erp import CHANNELS, RATE
 from sim.grid import fill_volumes
 
 BIDS_VERSION = "1.10.0"
@@ -112,6 +113,59 @@ def write_run(
     write_image(stem.with_name(stem.name + ".nii.gz"), image)
     sidecar = {"TaskName": TASK, "RepetitionTime": float(repetition_time)}
     write_json(stem.with_name(stem.name + ".json"), sidecar)
+
+
+def write_recording(
+    folder: Path,
+    label: str,
+    task: str,
+    data: np.ndarray,
+    onsets: np.ndarray,
+    event: str,
+) -> None:
+    """Write one subject's EEG as BrainVision, int16, with its table of events.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    label
+        The subject, without ``sub-``.
+    task
+        Name of the task.
+    data
+        Shape (n_channels, n_times) [uV], channels and rate those of :mod:`sim.erp`.
+    onsets
+        Points at which the events are, shape (n_events,).
+    event
+        Name of the events, a comment in the recording.
+    """
+    # The other studies do without it.
+    from pybv import write_brainvision
+
+    name = f"sub-{label}_task-{task}"
+    eeg = Path(folder) / f"sub-{label}" / "eeg"
+    # No date: bytes are a function of the content (and of pybv's version, which it
+    # writes). Its last file is the header, without which there is no recording.
+    write_brainvision(
+        data=data * 1e-6,
+        sfreq=RATE,
+        ch_names=list(CHANNELS),
+        fname_base=f"{name}_eeg",
+        folder_out=eeg,
+        overwrite=True,
+        events=[
+            {"onset": int(i), "type": "Comment", "description": event} for i in onsets
+        ],
+        # [uV]; rounding then has a deviation of 0.03 uV, far below any noise.
+        resolution=0.1,
+        fmt="binary_int16",
+    )
+    write_tsv(
+        eeg / f"{name}_events.tsv",
+        ["onset", "duration", "trial_type", "sample"],
+        [[f"{i / RATE:.3f}", 0, event, int(i)] for i in onsets],
+    )
 
 
 def write_dataset(
