@@ -18,6 +18,7 @@ from capeneuro import (
     figures,
     files,
     forecast,
+    fusion,
     kit,
     onsite,
     parties,
@@ -26,7 +27,7 @@ from capeneuro import (
     steps,
 )
 from capeneuro import audit as canaries
-from capeneuro.config import ConfigError
+from capeneuro.config import ConfigError, FusionConfig
 from capeneuro.consortium import load_sites, open_ledger
 
 # The steps of a study: each is called with the study, its sites and these options.
@@ -36,10 +37,23 @@ STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     onsite.prepare: ("site", "threads"),
     steps.pca: ("threads", "reference"),
     steps.ica: ("threads", "reference"),
+    fusion.cca: ("threads", "reference"),
     steps.maps: (),
     onsite.reconstruct: ("site",),
     steps.score: (),
     steps.report: (),
+}
+
+# What these steps are in a fusion study, which has no others but `plan` and `cca`.
+FUSION: dict[Callable[..., None], Callable[..., None]] = {
+    steps.validate: fusion.validate,
+    forecast.plan: forecast.plan_fusion,
+    onsite.prepare: fusion.prepare,
+    fusion.cca: fusion.cca,
+    steps.maps: fusion.maps,
+    onsite.reconstruct: fusion.reconstruct,
+    steps.score: fusion.score,
+    steps.report: fusion.report,
 }
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
@@ -63,9 +77,10 @@ def init(options: argparse.Namespace) -> None:
     if not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         for name in names:
-            text = scaffold.site_file(name)
+            text = scaffold.site_file(name, options.fusion)
             files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
-        files.write_text(folder / "config" / "config.yaml", scaffold.study_file(names))
+        text = scaffold.study_file(names, options.fusion)
+        files.write_text(folder / "config" / "config.yaml", text)
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
     profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
     files.write_text(profile, scaffold.profile())
@@ -86,9 +101,18 @@ def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = config.load(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
+    of_components = {step: step for step in STEPS if step is not fusion.cca}
+    own = FUSION if isinstance(study, FusionConfig) else of_components
+    if options.step not in own:
+        kind = "with" if own is FUSION else "without"
+        known = ", ".join(step.__name__ for step in own)
+        raise ConfigError(
+            f"{options.study}: {options.step.__name__}: no step of a study {kind} a "
+            f"fusion block; its steps are {known}"
+        )
     sites = load_sites(study)
     files.keep_private()
-    options.step(study, sites, **given)
+    own[options.step](study, sites, **given)
 
 
 def ledger(options: argparse.Namespace) -> None:
@@ -265,6 +289,9 @@ def parser() -> argparse.ArgumentParser:
     command = add(init, "my-study --sites 3")
     command.add_argument("folder", help="folder to write the study to")
     command.add_argument("--sites", type=int, default=2, help="number of sites")
+    command.add_argument(
+        "--fusion", action="store_true", help="fMRI and EEG of the same people"
+    )
     command = add(check, "config/config.yaml")
     command.add_argument("study", help="study file")
     arguments = {

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -19,9 +19,11 @@ from capeneuro.sections import (
     BudgetOptions,
     Cleaning,
     Fraction,
+    Fusion,
     IcaOptions,
     Key,
     Label,
+    Linked,
     Painting,
     PcaOptions,
     Positive,
@@ -32,7 +34,7 @@ from capeneuro.sections import (
     fail,
 )
 
-# Share of PCA's mu^2 for the center: D numbers, where the second moment has D^2 / 2.
+# Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
 CENTER_SHARE = 0.05
 
 
@@ -43,7 +45,11 @@ class SiteConfig(Section):
     """Name of the site in the study."""
     images: str
     """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files
-    named sub-<label>... belong to that person, any other file is one person."""
+    named sub-<label>... belong to that person, any other file is one person. In a
+    fusion study 3-D files (in a BIDS folder `*_statmap.nii.gz`), one for each person,
+    or a table."""
+    eeg: str | None = None
+    """Its EEG in a fusion study: BIDS folder, pattern of recordings, or a table."""
     data: Literal["private", "simulated", "public"]
     """What the data are. Only `simulated` and `public` allow runs without privacy and
     fixed seeds; every output that used them is stamped."""
@@ -78,8 +84,8 @@ class SiteConfig(Section):
         return self
 
 
-class Config(Section):
-    """The whole of a study."""
+class Study(Section):
+    """What every kind of study says."""
 
     study: Label
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
@@ -89,8 +95,6 @@ class Config(Section):
     """Where the sites work: all in one process on this machine, or each at its own
     institution over NVIDIA FLARE. With `nvflare` each party has its own site file
     alone, named after the site; see docs/federation.md."""
-    space: Space
-    cleaning: Cleaning
     n_components: Annotated[int, Field(ge=1)]
     """Number R of components."""
     arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
@@ -99,15 +103,10 @@ class Config(Section):
     """Sampler: normal noise rounded to a grid, or the exact discrete normal (slower,
     needs the extra `exact`); see the threat model in the docs."""
     budget: BudgetOptions
-    pca: PcaOptions
-    ica: IcaOptions
     score: Score = Score()
-    data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
-    """Data to make before the study starts, with the data makers of the source
-    checkout; null: they exist."""
 
     @model_validator(mode="after")
-    def _colluders_leave_an_honest_site(self) -> "Config":
+    def _colluders_leave_an_honest_site(self) -> "Study":
         if len(self.sites) < 2:
             fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
         if self.n_colluding >= len(self.sites):
@@ -125,31 +124,7 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _components_are_enough(self) -> "Config":
-        n = self.ica.sub_gaussian
-        if n != "measured" and n > self.n_components:
-            fail(
-                f"ica.sub_gaussian: must be at most n_components "
-                f"{self.n_components}, got {n}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _start_has_a_grid(self) -> "Config":
-        edge, size = self.pca.start_grid, self.space.grid_size
-        if edge is None:
-            return self
-        if self.space.basis not in ("voxels", "grid"):
-            fail(f"pca.start_grid: needs basis voxels or grid, got {self.space.basis}")
-        if self.space.basis == "grid" and (edge % size or edge == size):
-            fail(
-                f"pca.start_grid: must be a multiple of space.grid_size {size}, "
-                f"got {edge}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _parties_know_each_other(self) -> "Config":
+    def _parties_know_each_other(self) -> "Study":
         if self.federation == "in-process":
             return self
         stems = [path.stem for path in self.sites]
@@ -159,12 +134,17 @@ class Config(Section):
                 "sites: with federation: nvflare each file is named after its site, "
                 f"and no two sites are alike, got {', '.join(sorted(set(odd)))}"
             )
-        if self.space.mask == "computed":
+        if self.computes_mask:
             fail(
                 "space.mask: no party of federation: nvflare has all images, got "
                 "'computed'; give a public mask"
             )
         return self
+
+    @property
+    def computes_mask(self) -> bool:
+        """Whether the mask comes from the data."""
+        return self.space is not None and self.space.mask == "computed"
 
     @property
     def n_colluding(self) -> int:
@@ -176,11 +156,6 @@ class Config(Section):
     def survivor_threshold(self) -> int:
         """Fewest sites of a release, with the default filled in."""
         return self.budget.survivor_threshold or len(self.sites)
-
-    @property
-    def noise_ratio(self) -> float:
-        """``sigma2 / gamma`` of CAPE."""
-        return self.pca.noise_ratio_per_site * len(self.sites)
 
     @property
     def site_names(self) -> tuple[str, ...]:
@@ -213,40 +188,23 @@ class Config(Section):
         }
 
     @property
-    def n_releases(self) -> dict[str, int]:
-        """Releases that each stage pays for."""
-        stages = {"center": 1} if self.pca.center else {}
-        stages["pca"] = self.pca.n_iterations if self.pca.method == "power" else 1
-        if self.ica.independence == "temporal":
-            stages["ica"] = self.ica.n_rounds * self.ica.n_runs
-        return stages
+    def noise_ratio(self) -> float:
+        """``sigma2 / gamma`` of CAPE."""
+        return self.budget.noise_ratio_per_site * len(self.sites)
 
     @property
     def multipliers(self) -> dict[str, float]:
         """Noise multiplier of one release in each stage, from the promise."""
-        share = self.budget.pca_share if "ica" in self.n_releases else 1.0
-        center = CENTER_SHARE * share if self.pca.center else 0.0
-        shares = {"center": center, "pca": share - center, "ica": 1 - share}
         return {
-            stage: (n / shares[stage]) ** 0.5 / self.promise.mu
+            stage: (n / self.shares[stage]) ** 0.5 / self.promise.mu
             for stage, n in self.n_releases.items()
         }
 
     @property
     def identity(self) -> str:
         """Name and digest of all that fixes the releases."""
-        kept = self.model_dump_json(
-            exclude={
-                "score": True,
-                "sites": True,
-                "federation": True,
-                "data": True,
-                # No release of the whole moment depends on them.
-                "pca": {"n_iterations", "start_grid"}
-                if self.pca.method == "moment"
-                else {},
-            }
-        )
+        always = dict.fromkeys(("score", "sites", "federation", "data"), True)
+        kept = self.model_dump_json(exclude={**always, **self.idle})
         return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
 
     @property
@@ -259,9 +217,115 @@ class Config(Section):
         return Path("private") / site / self.study
 
 
-def load(path: Path | str) -> Config:
+class Config(Study):
+    """A study of components: PCA, then ICA."""
+
+    space: Space
+    cleaning: Cleaning
+    pca: PcaOptions
+    ica: IcaOptions
+    data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
+
+    @model_validator(mode="after")
+    def _components_are_enough(self) -> "Config":
+        n = self.ica.sub_gaussian
+        if n != "measured" and n > self.n_components:
+            fail(
+                f"ica.sub_gaussian: must be at most n_components "
+                f"{self.n_components}, got {n}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _start_has_a_grid(self) -> "Config":
+        edge, size = self.pca.start_grid, self.space.grid_size
+        if edge is None:
+            return self
+        if self.space.basis not in ("voxels", "grid"):
+            fail(f"pca.start_grid: needs basis voxels or grid, got {self.space.basis}")
+        if self.space.basis == "grid" and (edge % size or edge == size):
+            fail(
+                f"pca.start_grid: must be a multiple of space.grid_size {size}, "
+                f"got {edge}"
+            )
+        return self
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        stages = {"center": 1} if self.pca.center else {}
+        stages["pca"] = self.pca.n_iterations if self.pca.method == "power" else 1
+        if self.ica.independence == "temporal":
+            stages["ica"] = self.ica.n_rounds * self.ica.n_runs
+        return stages
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        share = self.budget.pca_share if "ica" in self.n_releases else 1.0
+        center = CENTER_SHARE * share if self.pca.center else 0.0
+        return {"center": center, "pca": share - center, "ica": 1 - share}
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        whole = self.pca.method == "moment"
+        return {"pca": {"n_iterations", "start_grid"}} if whole else {}
+
+
+class FusionConfig(Study):
+    """A study of fusion: canonical correlations of two views of the same people."""
+
+    space: Space | None
+    """Null where `fusion.fmri` is a table."""
+    fusion: Fusion
+    data: Linked | None = None
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
+
+    @model_validator(mode="after")
+    def _persons_are_samples(self) -> "FusionConfig":
+        if self.budget.unit != "subject":
+            fail(
+                "budget.unit: must be subject in a fusion study, where a person is one "
+                f"sample, got {self.budget.unit!r}"
+            )
+        kept, K = self.fusion.n_directions, self.n_components
+        if kept is not None and kept < K:
+            fail(f"fusion.n_directions: must be at least n_components {K}, got {kept}")
+        if (self.fusion.fmri.kind == "table") != (self.space is None):
+            fail("space: must be null where fusion.fmri is a table, and only there")
+        if self.computes_mask:
+            fail("space.mask: must be a file in a fusion study, got 'computed'")
+        return self
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"center": 1, "cca": 1} if self.fusion.center else {"cca": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        center = CENTER_SHARE if self.fusion.center else 0.0
+        return {"center": center, "cca": 1 - center}
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {
+            "n_components": True,
+            "budget": {"pca_share"},
+            "fusion": {"n_directions", "debias"},
+        }
+
+
+def load(path: Path | str) -> Config | FusionConfig:
     """Read and check a study file; raise :class:`ConfigError` with all its errors."""
-    return explain.read(Path(path), Config, "study", other="site")
+    kinds = {"fusion": FusionConfig}
+    return explain.read(Path(path), Config, "study", other="site", instead=kinds)
 
 
 def load_site(path: Path | str) -> SiteConfig:

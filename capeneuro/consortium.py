@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from capeneuro import cape, files, privacy, ring
-from capeneuro.config import Config, ConfigError, SiteConfig, load_site
+from capeneuro.config import ConfigError, FusionConfig, SiteConfig, Study, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.rules import COOPERATIVE_ARMS, Limits
@@ -24,7 +24,7 @@ from capeneuro.site import Site
 Sites = dict[str, SiteConfig]
 
 
-def load_sites(study: Config) -> Sites:
+def load_sites(study: Study) -> Sites:
     """Read and check the site files of a study that are here, by site name.
 
     All of them in one process; with `federation: nvflare` those of this party.
@@ -81,30 +81,30 @@ def load_sites(study: Config) -> Sites:
     return sites
 
 
-def names(study: Config, sites: Sites) -> tuple[str, ...]:
+def names(study: Study, sites: Sites) -> tuple[str, ...]:
     """Names of all sites of a study, in its order, whoever's files are here."""
     if study.federation == "nvflare":
         return study.site_names
     return tuple(sites)
 
 
-def n_needed(study: Config) -> int:
+def n_needed(study: Study) -> int:
     """Sites that must be there: all at the start, to tell their sizes, then enough."""
     rosters = (study.private("_aggregator")).glob("roster-*")
     return study.survivor_threshold if any(rosters) else len(study.sites)
 
 
-def status_file(study: Config) -> Path:
+def status_file(study: Study) -> Path:
     """File of the aggregator that tells how the running job of a federation goes."""
     return study.private("_aggregator") / "status.json"
 
 
-def is_complete(study: Config, sites: Sites) -> bool:
+def is_complete(study: Study, sites: Sites) -> bool:
     """Whether the files of all sites are here."""
     return len(sites) == len(study.sites)
 
 
-def _admits(study: Config, path: Path, site: SiteConfig) -> None:
+def _admits(study: Study, path: Path, site: SiteConfig) -> None:
     """Refuse what the site itself would, before another site has spent anything."""
     if site.data == "private" and (
         study.score.reference or study.arm in ("non-private", "pooled")
@@ -113,7 +113,7 @@ def _admits(study: Config, path: Path, site: SiteConfig) -> None:
             f"{path}: data: runs without privacy need simulated or public data, "
             "got 'private'; choose a private arm and set score.reference: false"
         )
-    if site.data == "private" and study.space.mask == "computed":
+    if site.data == "private" and study.computes_mask:
         raise ConfigError(
             f"{path}: data: a mask computed from private data is not allowed; give "
             "a public mask in space.mask"
@@ -131,15 +131,19 @@ def _admits(study: Config, path: Path, site: SiteConfig) -> None:
             f"{path}: data: private data need replace-one, got budget.relation "
             "'zero-out'; it only reproduces figures"
         )
-    if site.data == "private" and study.ica.update == "gradient-as-printed":
-        raise ConfigError(
-            f"{path}: data: formulas as printed need simulated or public data, got "
-            "'private'; set ica.update to another"
-        )
     if site.seed is not None and study.noise == "exact":
         raise ConfigError(
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
+        )
+    if isinstance(study, FusionConfig):
+        if site.eeg is None:
+            raise ConfigError(f"{path}: eeg: a fusion study needs it, got null")
+        return
+    if site.data == "private" and study.ica.update == "gradient-as-printed":
+        raise ConfigError(
+            f"{path}: data: formulas as printed need simulated or public data, got "
+            "'private'; set ica.update to another"
         )
 
 
@@ -152,7 +156,7 @@ def open_ledger(site: SiteConfig) -> Ledger:
     return Ledger(site.ledger, ceiling)
 
 
-def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
+def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
     What this study spent on the same data is part of its promise, not beside it.
@@ -174,7 +178,7 @@ def check_ceilings(study: Config, sites: Sites) -> dict[str, float]:
     return {name: _spent_before(study, name, site) for name, site in sites.items()}
 
 
-def _spent_before(study: Config, name: str, site: SiteConfig) -> float:
+def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
@@ -217,7 +221,7 @@ def _spent_before(study: Config, name: str, site: SiteConfig) -> float:
 
 @contextmanager
 def in_process(
-    study: Config, sites: Sites, n_workers: int, exact: bool
+    study: Study, sites: Sites, n_workers: int, exact: bool
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not is_complete(study, sites):
@@ -233,7 +237,7 @@ def in_process(
         yield InProcess(members, n_workers)
 
 
-def check_sampler(study: Config) -> None:
+def check_sampler(study: Study) -> None:
     """Raise if the study's noise needs a sampler that is not installed."""
     if study.noise == "exact" and find_spec("opendp") is None:
         raise ConfigError(
@@ -242,7 +246,7 @@ def check_sampler(study: Config) -> None:
         )
 
 
-def open_site(study: Config, sites: Sites, name: str) -> Site:
+def open_site(study: Study, sites: Sites, name: str) -> Site:
     """Open one site on its prepared features, with its own rules."""
     site, everyone = sites[name], names(study, sites)
     default = privacy.default_n_colluding(len(everyone))
@@ -259,7 +263,7 @@ def open_site(study: Config, sites: Sites, name: str) -> Site:
     )
 
 
-def _agreed(study: Config) -> dict[str, Any]:
+def _agreed(study: Study) -> dict[str, Any]:
     """Fields of a request that this study file fixes."""
     fields = {
         "study": study.identity,

@@ -1,7 +1,9 @@
 """Files as models, and their errors, one line each: where, rule, value, remedy."""
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -35,9 +37,17 @@ class UniqueKeys(yaml.SafeLoader):
 _MERGE = "tag:yaml.org,2002:merge"
 # A key that only one kind of file has.
 MARKS = {"study": "sites", "site": "ledger"}
+# Kinds of blocks that have a key `kind`.
+KINDS = ("simtb", "painted", "linked", "maps", "erp", "table")
 
 
-def read(path: Path, model: type[BaseModel], kind: str, other: str) -> Any:
+def read(
+    path: Path,
+    model: type[BaseModel],
+    kind: str,
+    other: str,
+    instead: Mapping[str, type[BaseModel]] = MappingProxyType({}),
+) -> Any:
     """Read a YAML file as a model.
 
     Parameters
@@ -46,6 +56,8 @@ def read(path: Path, model: type[BaseModel], kind: str, other: str) -> Any:
         The file, and what it must be.
     kind, other
         What it is called, and what it is mistaken for.
+    instead
+        What it must be if it has a certain key, by key.
 
     Raises
     ------
@@ -67,6 +79,7 @@ def read(path: Path, model: type[BaseModel], kind: str, other: str) -> Any:
         raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
     if MARKS[other] in content:
         raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
+    model = next((m for key, m in instead.items() if key in content), model)
     try:
         return model.model_validate(content)
     except ValidationError as error:
@@ -76,11 +89,15 @@ def read(path: Path, model: type[BaseModel], kind: str, other: str) -> Any:
 
 def _explain(error: Any, model: type[BaseModel]) -> str:
     """One line: where, rule, value, remedy."""
-    # The kind of a `data` block is no key of the file.
-    steps = [str(part) for part in error["loc"] if part not in ("simtb", "painted")]
+    # The kind of a block that has several is no key of the file.
+    steps = [str(part) for part in error["loc"] if part not in KINDS]
     where = ".".join(steps) or "study"
     if error["type"] == "union_tag_not_found":
         return f"{where}.kind: required key is missing"
+    if error["type"] == "union_tag_invalid":
+        about = error["ctx"]
+        known, got = about["expected_tags"].replace("'", ""), about["tag"]
+        return f"{where}.kind: must be of {known}, got {got!r}"
     if error["type"] == "extra_forbidden":
         known = sorted(_keys(model, error["loc"][:-1]))
         near = difflib.get_close_matches(str(error["loc"][-1]), known, 1, 0.4)

@@ -165,3 +165,8 @@ def write_table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) ->
     """Write a tab-separated table."""
     lines = ["\t".join(map(str, row)) for row in [header, *rows]]
     write_text(path, "\n".join(lines) + "\n")
+
+
+def read_table(path: Path) -> list[list[str]]:
+    """Read the rows of a tab-separated table, without its header, as text."""
+    return [line.split("\t") for line in path.read_text().splitlines()[1:]]

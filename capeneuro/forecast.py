@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capeneuro import cape, files, io, planner, privacy
-from capeneuro.config import Config, ConfigError, Simulation
+from capeneuro import cape, files, io, planner, privacy, views
+from capeneuro.config import Config, ConfigError, FusionConfig, Simulation, Study
 from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
 from capeneuro.steps import MASK, MOST_FEATURES, check_features
@@ -29,6 +29,111 @@ def plan(
     a stage whose noise exceeds its signal. What the study file cannot tell (people,
     volumes of one person, features) is asked for; simulated studies tell all.
     """
+    _spending(study, sites)
+    if study.arm == "non-private":
+        return
+    design = _design(study, sites, people, volumes, features)
+    if design is None:
+        return
+    if design.n_iterations:
+        _routes(study, design)
+    predict = _quality if "ica" in study.n_releases else _subspace
+    ratios = predict(study, design)
+    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
+    if loud and not force:
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
+            f"got {' and '.join(loud)} times; more people, fewer features or fair "
+            "clips help, or --force"
+        )
+
+
+def plan_fusion(
+    study: FusionConfig,
+    sites: Sites,
+    people: int | None,
+    volumes: int | None,
+    features: int | None,
+    force: bool,
+) -> None:
+    """Show what a fusion study will spend, and which correlations it can tell.
+
+    ``features`` are those of the fMRI view, where no mask is there yet; ``volumes``
+    means nothing here.
+    """
+    _spending(study, sites)
+    if study.arm == "non-private":
+        return
+    if study.data is not None:
+        people = people or len(study.sites) * study.data.n_subjects
+    mask = None if study.space is None else Path(study.space.mask)
+    if features is None and (mask is None or mask.is_file()):
+        own = None if mask is None else io.read_mask(mask)
+        sizes = views.open_views(study, own).sizes
+    else:
+        sizes = features, views.n_second(study)
+    for option, value in {"--people": people, "--features": sizes[0]}.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{option}: must be at least 1, got {value}")
+        if value is None:
+            print(f"note: give {option} (as expected) to predict the noise")
+            return
+    print(
+        f"\n{'':40} correlations below   noise over the energy\n"
+        f"{'':40} this are lost        of a component"
+    )
+    rows = {
+        "as planned": (people, sizes, study.promise),
+        "twice the people": (2 * people, sizes, study.promise),
+        "half the features of each view": (
+            people,
+            (sizes[0] // 2, sizes[1] // 2),
+            study.promise,
+        ),
+        "twice the epsilon": (
+            people,
+            sizes,
+            replace(study.promise, epsilon=2 * study.promise.epsilon),
+        ),
+    }
+    found = {}
+    for name, (n, D, promise) in rows.items():
+        design = replace(_shape(study, sites, n), n_features=D[0])
+        found[name] = planner.predict_fusion(design, promise, D[1], study.fusion.clip)
+        ratio, level = found[name]
+        print(f"{name:40} {min(level, 1):<20.2f} {ratio:.2g}")
+    print(
+        "\nfor features whose energy is the components', equally strong; an order of "
+        "magnitude for others.\nThe noise over the energy grows as the root of the "
+        "number of features, not the number\nthat is lost: coarser features help until "
+        "it is well below 1"
+    )
+    ratio, level = found["as planned"]
+    if max(ratio, level) > 1 and not force:
+        what = (
+            f"{ratio:.3g} times the energy of a component"
+            if ratio > 1
+            else (f"as large as a correlation of {level:.3g}")
+        )
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must leave correlations to be "
+            f"seen, got noise {what}; more people, fewer components, coarser features "
+            "or --force"
+        )
+
+
+def _shape(study: FusionConfig, sites: Sites, people: int) -> planner.Design:
+    """What the planner needs of a fusion study, but its features."""
+    n_sites, n_units, over = _arm(study, sites, people)
+    share = study.shares["cca"]
+    K = study.n_components
+    return planner.Design(
+        n_sites, n_units, 1, K, K, pca_share=share, noise_over_pooled=over
+    )
+
+
+def _spending(study: Study, sites: Sites) -> None:
+    """Say what a study promises, what each stage spends, and what sites allow."""
     promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
@@ -53,22 +158,16 @@ def plan(
         )
     for name, spent in check_ceilings(study, sites).items():
         print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
-    if study.arm == "non-private":
-        return
-    design = _design(study, sites, people, volumes, features)
-    if design is None:
-        return
-    if design.n_iterations:
-        _routes(study, design)
-    predict = _quality if "ica" in study.n_releases else _subspace
-    ratios = predict(study, design)
-    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
-    if loud and not force:
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {' and '.join(loud)} times; more people, fewer features or fair "
-            "clips help, or --force"
-        )
+
+
+def _arm(study: Study, sites: Sites, people: int) -> tuple[int, int, float]:
+    """Sites and people of a release in the study's arm; its noise over the pooled."""
+    S, local = len(study.sites), study.arm == "local"
+    factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
+    missing = study.n_colluding, S - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, *missing)
+    over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))
+    return (1, max(people // S, 1), over) if local else (S, people, over)
 
 
 def _routes(study: Config, design: planner.Design) -> None:
@@ -183,14 +282,10 @@ def _design(
             f"{features}"
         )
     check_features(study, features)
-    local = study.arm == "local"
-    factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
-    ratio = study.noise_ratio
-    missing = study.n_colluding, S - study.survivor_threshold
-    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
+    n_sites, people, over = _arm(study, sites, people)
     return planner.Design(
-        1 if local else S,
-        max(people // S, 1) if local else people,
+        n_sites,
+        people,
         volumes,
         features,
         study.n_components,
@@ -198,7 +293,7 @@ def _design(
         study.budget.pca_share if "ica" in study.n_releases else 1.0,
         study.ica.clip,
         study.pca.clip,
-        float(np.sqrt(gamma[:1].sum() if local else gamma.sum())),
+        over,
         study.n_releases["pca"] if study.pca.method == "power" else 0,
         n_regions,
     )

@@ -27,7 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from capeneuro import files
-from capeneuro.config import Config, ConfigError
+from capeneuro.config import ConfigError, Study
 
 VERSIONS = ((2, 9), (2, 10))
 # All that FLARE may build from a job, at a site and at the server.
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 # --- making kits ---------------------------------------------------------------------
 
 
-def init(study: Config, folder: Path, server: str, port: int, here: bool) -> None:
+def init(study: Study, folder: Path, server: str, port: int, here: bool) -> None:
     """Write what the project's admin needs to admit the parties of a study.
 
     Parameters

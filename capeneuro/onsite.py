@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 from capeneuro import components, files, io
 from capeneuro import report as page
-from capeneuro.config import Config, ConfigError, SiteConfig
+from capeneuro.config import Config, ConfigError
 from capeneuro.consortium import Sites
-from capeneuro.steps import MASK, SUBSPACE, UNMIXING
+from capeneuro.steps import MASK, SUBSPACE, UNMIXING, one_site
 
 # Of whom the clip keeps less is named at the site.
 MOSTLY = 0.25
@@ -29,7 +29,7 @@ def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:
     """
     from capeneuro import plots
 
-    own, bound = _site(sites, site), study.pca.norm_bound
+    own, bound = one_site(sites, site), study.pca.norm_bound
     mask = io.read_mask(study.results / MASK)
     basis = io.build_basis(study.space, mask)
     runs = io.find_runs(own)
@@ -75,7 +75,7 @@ def reconstruct(study: Config, sites: Sites, site: str) -> None:
     """Write what one site's people have in the components; it stays at the site."""
     from capeneuro import plots
 
-    own, folder = _site(sites, site), study.private(site)
+    own, folder = one_site(sites, site), study.private(site)
     mask = io.read_mask(study.results / MASK)
     result = files.read_arrays(study.results / UNMIXING)
     runs = [run for person in io.find_runs(own).values() for run in person]
@@ -101,10 +101,3 @@ def reconstruct(study: Config, sites: Sites, site: str) -> None:
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
     text = page.render_people(site, found["n_people"], pictures)
     files.write_text(folder / "reconstruction.html", text)
-
-
-def _site(sites: Sites, name: str) -> SiteConfig:
-    if name not in sites:
-        known = ", ".join(sites) or "the sites whose files are here (none)"
-        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
-    return sites[name]

@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from capeneuro import config, consortium, files, kit
-from capeneuro.config import Config, ConfigError
+from capeneuro.config import ConfigError, FusionConfig, Study
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
 # enough others.
@@ -151,7 +151,7 @@ class _Drive:
 
     def __init__(
         self,
-        study: Config,
+        study: Study,
         flare: ModuleType,
         daemon: Any,
         lead_kit: Path,
@@ -291,7 +291,7 @@ class _Drive:
             print("the job could not be aborted; it ends with the server")
 
 
-def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
+def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
     """Write a job: configuration only, no code; ``options`` are the controller's."""
     controller = {"path": "capeneuro.flare.StudyController", "id": "study"}
     controller["args"] = {"study": study.identity, **options}
@@ -314,8 +314,12 @@ def write_job(folder: Path, study: Config, options: dict[str, Any]) -> None:
     )
 
 
-def asked(study: Config) -> str:
+def asked(study: Study) -> str:
     """What a study asks of each site, one line a stage."""
+    if isinstance(study, FusionConfig):
+        lines = ["  center: 1 release of the mean"] if study.fusion.center else []
+        lines += ["  cca: 1 release of the joint second moment of both views"]
+        return "\n".join(lines)
     lines = ["  center: 1 release of the mean"] if study.pca.center else []
     n, what = study.n_releases["pca"], "1 release of the second moment"
     if study.pca.method == "power":
@@ -329,7 +333,7 @@ def asked(study: Config) -> str:
     return "\n".join([*lines, f"  ica: up to {n} releases of a gradient{kinds}{runs}"])
 
 
-def _over_network(path: Path) -> Config:
+def _over_network(path: Path) -> Study:
     study = config.load(path)
     if study.federation != "nvflare":
         raise ConfigError(

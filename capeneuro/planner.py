@@ -335,6 +335,39 @@ def _noise(
     return over * float(t) / (promise.mu * math.sqrt(share))
 
 
+def predict_fusion(
+    design: Design, promise: Budget, n_second: int, clip: float
+) -> tuple[float, float]:
+    """What noise leaves of a fusion study of two views.
+
+    Parameters
+    ----------
+    design
+        With the features of the first view, one volume a person, and as ``pca_share``
+        the share of mu^2 of the joint second moment.
+    promise
+        Of the study.
+    n_second
+        Features of the second view.
+    clip
+        Of the study.
+
+    Returns
+    -------
+    ratio : float
+        Edge of the noise in a view's spectrum over the energy of a component; from 1 on
+        its directions cannot be found.
+    null_level : float
+        Correlation that noise alone reaches, of privacy and of sampling, once the right
+        R directions of each view are found; smaller ones are lost.
+    """
+    R, D = design.n_components, max(design.n_features, n_second)
+    tau = _noise(design, promise, "second_moment", clip, design.pca_share)
+    energy = KEPT / (2 * R)  # half of the norm is each view's
+    one = math.hypot(tau / (math.sqrt(2) * energy), 1 / math.sqrt(design.n_subjects))
+    return tau * math.sqrt(2 * D) / energy, 2 * math.sqrt(R) * one
+
+
 def clipped(x: float, bound: float) -> float:
     """``x``, smoothly limited to ``bound``."""
     return x * bound / (bound**3 + x**3) ** (1 / 3)

@@ -40,7 +40,7 @@ plt.rcParams.update(
 )
 
 
-def _axes(height: float = 2.6) -> tuple[Figure, Axes]:
+def axes(height: float = 2.6) -> tuple[Figure, Axes]:
     """Make one pair of axes of half a page's width [inches]."""
     return plt.subplots(figsize=(4.2, height))
 
@@ -53,31 +53,39 @@ def component_map(path: Path, index: int, title: str) -> Figure:
     The threshold is the 95th percentile of the absolute values inside the mask: it
     only decides what is drawn.
     """
+    figure = plt.figure(figsize=(6.4, 2.3), layout="none")
+    draw_map(path, index, figure, title=title)
+    return figure
+
+
+def draw_map(path: Path, index: int, figure: Any, **options: Any) -> None:
+    """Draw one map of a 4-D image into a figure; one of a single slice as that."""
     from nilearn.image import index_img
     from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
 
     image = index_img(str(path), index)
     values = np.abs(image.get_fdata())
     threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
-    figure = plt.figure(figsize=(6.4, 2.3), layout="none")
-    in_mni = image.header["sform_code"] == 4
+    cuts = find_xyz_cut_coords(image, activation_threshold=threshold)
+    if image.shape[2] == 1:
+        options |= {"display_mode": "z"}
+        threshold, cuts = 0.0, cuts[2:]
     plot_stat_map(
         image,
-        **({} if in_mni else {"bg_img": None}),
+        **({} if image.header["sform_code"] == 4 else {"bg_img": None}),
         figure=figure,
-        cut_coords=find_xyz_cut_coords(image, activation_threshold=threshold),
+        cut_coords=cuts,
         threshold=threshold,
-        title=title,
         annotate=True,
         black_bg=False,
         cmap="RdBu_r",
+        **options,
     )
-    return figure
 
 
 def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     """Draw the norm of the gradient by round, beside the noise expected if released."""
-    figure, axis = _axes()
+    figure, axis = axes()
     rounds = np.arange(1, len(trace) + 1)
     axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="gradient")
     if np.max(noise) > 0:
@@ -105,7 +113,7 @@ def connectivity(correlation: np.ndarray) -> Figure:
 def _correlations(
     r: np.ndarray, columns: str, rows: str, largest: float = 1.0
 ) -> Figure:
-    figure, axis = _axes(height=3.4)
+    figure, axis = axes(height=3.4)
     image = axis.imshow(r, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = _component_ticks(len(r))
     axis.set_xticks(ticks, [str(t + 1) for t in ticks])
@@ -131,7 +139,7 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
     density
         Power per unit of frequency, (R, n_frequencies).
     """
-    figure, axis = _axes(height=3.4)
+    figure, axis = axes(height=3.4)
     per = "Hz" if unit == "Hz" else "cycle per volume"
     rows = np.arange(1, len(density) + 1)
     # Courses are centered: there is nothing at zero.
@@ -158,7 +166,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     n_components
         Dimension K of the subspace.
     """
-    figure, axis = _axes()
+    figure, axis = axes()
     ranks = np.arange(1, len(eigenvalues) + 1)
     # Of many only the first matter: twice what is kept or stands out.
     last = 2 * max(n_components, int((eigenvalues > edge).sum()), 10)
@@ -180,7 +188,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
 
 def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     """Draw the norms of one site's samples against the public bound (private)."""
-    figure, axis = _axes()
+    figure, axis = axes()
     axis.hist(np.concatenate(values), bins=60, color=INK)
     axis.axvline(bound, color=ACCENT, label="norm bound")
     axis.set_xlabel("norm of a volume's features")
@@ -204,7 +212,7 @@ def quality_against_epsilon(
     epsilon
         The study's own total.
     """
-    figure, axis = _axes(height=2.9)
+    figure, axis = axes(height=2.9)
     axis.semilogx(epsilons, curves["ngi"], color=INK, label="expected")
     band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "factor of 2"}
     axis.fill_between(epsilons, curves["low"], curves["high"], **band)

@@ -14,17 +14,18 @@ import jinja2
 import numpy as np
 import yaml
 
-from capeneuro import as_printed, cape, files, metrics, order, privacy, shrinkage
-from capeneuro.config import Config
+from capeneuro import as_printed, cape, files, order, privacy, shrinkage
+from capeneuro.cca import CanonicalDirections
+from capeneuro.config import Config, FusionConfig, Study
 from capeneuro.ica import Unmixing, inseparable
 from capeneuro.pca import Subspace
 
+# Results that carry their releases.
+RELEASED = tuple(
+    f"group_desc-{name}.npz"
+    for name in ("pca_subspace", "ica_unmixing", "cca_directions")
+)
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
-AGAINST = {
-    "truth": "truth",
-    "reference": "run without privacy",
-    "nonprivate_truth": "truth, of the run without privacy",
-}
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
@@ -34,14 +35,14 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
-def write_beside(config: Config, folder: Path) -> None:
+def write_beside(config: Study, folder: Path) -> None:
     """Write what must stand beside every released file: privacy, configuration, BIDS.
 
     Reads the releases and the sites' kinds of data that each result file carries, so it
     may run after any step, and where no site's file is.
     """
     releases, kinds = [], {}
-    for name in ("group_desc-pca_subspace.npz", "group_desc-ica_unmixing.npz"):
+    for name in RELEASED:
         if (folder / name).exists():
             arrays = files.read_arrays(folder / name)
             releases += json.loads(str(arrays["releases"]))
@@ -64,7 +65,7 @@ def write_beside(config: Config, folder: Path) -> None:
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
 
 
-def shareable(config: Config) -> dict[str, Any]:
+def shareable(config: Study) -> dict[str, Any]:
     """The study's keys with file names instead of paths."""
 
     def name(value: Any) -> Any:
@@ -73,7 +74,8 @@ def shareable(config: Config) -> dict[str, Any]:
         return value.name if isinstance(value, Path) else value
 
     content = name(config.model_dump(exclude={"sites"}))
-    content["space"]["mask"] = Path(content["space"]["mask"]).name
+    if content["space"] is not None:
+        content["space"]["mask"] = Path(content["space"]["mask"]).name
     return json.loads(json.dumps(content))  # tuples become lists
 
 
@@ -84,7 +86,7 @@ def stamp(kinds: Mapping[str, str]) -> str:
 
 
 def privacy_record(
-    config: Config, kinds: Mapping[str, str], releases: list[dict[str, Any]]
+    config: Study, kinds: Mapping[str, str], releases: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Promise and spend of a study: the content of ``privacy.json``.
 
@@ -108,7 +110,7 @@ def privacy_record(
             for view in VIEWS
         }
         whole = mus["aggregator_and_colluders"]
-        papers_split = config.arm == "cape" and config.pca.noise_ratio_per_site == 1
+        papers_split = config.arm == "cape" and config.budget.noise_ratio_per_site == 1
         if papers_split and None not in whole:
             spent[site]["as_printed_not_valid"] = _as_printed(whole, config)
     return {
@@ -148,7 +150,7 @@ def privacy_record(
     }
 
 
-def _kept(config: Config, site: str, releases: list[dict[str, Any]]) -> bool:
+def _kept(config: Study, site: str, releases: list[dict[str, Any]]) -> bool:
     """Whether a site's releases together keep its promise.
 
     They may not where some are an older plan's: each site counts by study.
@@ -158,7 +160,7 @@ def _kept(config: Config, site: str, releases: list[dict[str, Any]]) -> bool:
     return None not in mus and config.promise_of(site).admits(privacy.compose(mus))
 
 
-def _as_printed(mus: list[float], config: Config) -> float | None:
+def _as_printed(mus: list[float], config: Study) -> float | None:
     """NOT VALID: what thesis Thm 3.1 claims of releases, added as in its Thm 6.1.
 
     For a study with the papers' noise split alone, to compare with the exact value.
@@ -172,7 +174,7 @@ def _as_printed(mus: list[float], config: Config) -> float | None:
     return sum(as_printed.tail_epsilon(delta / len(mus), *loss) for loss in losses)
 
 
-def _at_two_sites(spent: dict[str, dict[str, Any]], config: Config) -> str:
+def _at_two_sites(spent: dict[str, dict[str, Any]], config: Study) -> str:
     """Bound for someone whose data lie at two sites: their losses mu add up."""
     if any(views["aggregator_and_colluders"] is None for views in spent.values()):
         return "no promise"
@@ -181,55 +183,16 @@ def _at_two_sites(spent: dict[str, dict[str, Any]], config: Config) -> str:
     return f"epsilon {epsilon:.3g} at most, the sum of both losses mu"
 
 
-def scores(
-    unmixing: dict[str, np.ndarray], A: np.ndarray, prefix: str, norm_bound: float
-) -> list[tuple[str, float, str, str]]:
-    """Compare an unmixing with true or reference maps over features.
-
-    Parameters
-    ----------
-    unmixing
-        Arrays of a ``group_desc-ica_unmixing.npz``.
-    A
-        Maps over features for sources of unit variance, (n_features, R').
-    prefix
-        What A is, for the names of the scores.
-    norm_bound
-        Constant that the samples were divided by.
-
-    Returns
-    -------
-    list of tuple
-        Name, value, reference, note.
-    """
-    rows: list[tuple[str, float, str, str]] = []
-    against = AGAINST[prefix]
-    R, n_true = len(unmixing["W"]), A.shape[1]
-    if n_true == R:
-        G = metrics.gain(unmixing["unmixing"] / norm_bound, unmixing["W"], A)
-        chance = f"chance {metrics.chance_gain_index(R):.3f}"
-        value = metrics.normalized_gain_index(G)
-        note = f"normalized gain index against the {against}, 0 is perfect"
-        rows.append((f"{prefix}_ngi", value, chance, note))
-    _, r = metrics.match(unmixing["mixing"], A)
-    chance = f"chance {metrics.chance_match(A):.3f}"
-    note = f"|correlation| of maps matched one to one with the {against}, 1 is perfect"
-    rows.append(
-        (f"{prefix}_mean_abs_r", float(np.abs(r).mean()), chance, f"mean {note}")
-    )
-    rows.append((f"{prefix}_min_abs_r", float(np.abs(r).min()), "", f"least {note}"))
-    return rows
-
-
 def render(
-    config: Config,
+    config: Study,
     record: dict[str, Any],
     score_rows: list[list[str]],
     pictures: dict[str, list[tuple[str, str]]],
     notes: Sequence[str] = (),
+    template: str = "report.html.jinja",
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
-    return _template("report.html.jinja").render(
+    return _template(template).render(
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,
@@ -306,6 +269,17 @@ def ica_lines(found: Unmixing) -> list[str]:
     return lines
 
 
+def correlation_lines(found: CanonicalDirections) -> list[str]:
+    """What is known of canonical correlations, one line each."""
+    above = int((found.intervals[:, 0] > 0).sum())
+    p, q = found.n_directions
+    return [
+        f"{above} of {len(found.correlations)} correlations are above noise; without "
+        f"any, the largest would reach {found.null_level:.2f} in one study of twenty",
+        f"{p} principal directions of fmri and {q} of eeg were kept",
+    ]
+
+
 def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
     """Order by threshold, by description length, the edge of the noise.
 
@@ -349,6 +323,15 @@ def render_quality(
         picture=picture("", figure)[1],
         norm_bound=config.pca.norm_bound,
         power=config.pca.method == "power",
+    )
+
+
+def render_views(
+    site: str, norms: list[tuple[str, float, float]], figure: Any, config: FusionConfig
+) -> str:
+    """Render a site's private quality page of a fusion study."""
+    return _template("views.html.jinja").render(
+        site=site, rows=norms, picture=picture("", figure)[1], fusion=config.fusion
     )
 
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from capeneuro.config import Config, SiteConfig
+from capeneuro.config import Config, FusionConfig, SiteConfig
 
 FILL_IN = {
     "study": "my-study",
@@ -28,18 +28,26 @@ FILL_IN = {
     # A person's at R = 20 and 180 volumes; the models' defaults are those of a volume.
     "pca.clip": 0.22,
     "ica.clip": 0.2,
+    "events": ["target"],
+    "channels": ["Fz", "Cz", "Pz"],
+    "montage": "easycap-M1",
+    "sampling_rate": 250.0,
+    "tmin": -0.1,
+    "tmax": 0.8,
+    "n_windows": 15,
 }
 
 
-def study_file(sites: list[str]) -> str:
+def study_file(sites: list[str], is_fusion: bool = False) -> str:
     """Text of a study file with every key explained beside it."""
     given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
-    return _describe(Config, given)
+    return _describe(FusionConfig if is_fusion else Config, given)
 
 
-def site_file(name: str) -> str:
+def site_file(name: str, is_fusion: bool = False) -> str:
     """Text of a site file with every key explained beside it."""
     given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
+    given["eeg"] = f"data/{name}" if is_fusion else None
     return _describe(
         SiteConfig, {**given, "data": "private", "ledger": f"private/{name}/ledger"}
     )
@@ -71,7 +79,7 @@ def _describe(
 ) -> str:
     lines: list[str] = []
     for name, field in model.model_fields.items():
-        inner = _inner(field.annotation)
+        inner = _inner(field.annotation, field.is_required())
         text = field.description or (inner.__doc__ if inner else "") or ""
         wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
         lines += [f"{indent}# {line}" for line in wrapped]
@@ -82,14 +90,17 @@ def _describe(
             continue
         value = given[name] if default is PydanticUndefined else default
         value = given.get(f"{within}{name}", value) if within else value
+        value = given.get(name, value) if value is None else value
         lines.append(f"{indent}{name}: {_scalar(value)}")
     return "\n".join(lines) + ("\n" if not indent else "")
 
 
-def _inner(annotation: Any) -> type[BaseModel] | None:
-    """Return the model an annotation stands for, if it is a single one."""
+def _inner(annotation: Any, is_required: bool) -> type[BaseModel] | None:
+    """Return the model an annotation stands for: of several that of a required key."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return None
+        if not is_required:
+            return None
+        annotation = typing.get_args(annotation)[0]
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return annotation if is_model else None
 

@@ -3,6 +3,7 @@
 The text under a key is what `capeneuro init` writes beside it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,11 @@ def _number_or_measured(value: Any) -> Any:
     if value == "measured" or (type(value) is int and value >= 0):
         return value
     return fail("must be 'measured' or a whole number of at least 0")
+
+
+def plain_name(channel: str) -> str:
+    """Name of a channel as names are compared: no case, dots or blanks."""
+    return re.sub(r"[.\s]", "", channel).casefold()
 
 
 class Section(BaseModel):
@@ -125,6 +131,8 @@ class BudgetOptions(Section):
     site_epsilon: dict[Label, Positive] = {}
     """Total epsilon of sites that promise another than the rest, by name; the noise of
     all sites is then the least that keeps every promise."""
+    noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
+    """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
     pca_share: Fraction = 0.4
     """Share of mu^2 that PCA may spend; ICA has the rest. With `ica.independence:
     spatial` PCA has all."""
@@ -155,8 +163,6 @@ class PcaOptions(Section):
     center: bool = False
     """Release the mean first, for a twentieth of PCA's share, and subtract it. Needless
     where each run is detrended, which removes its mean within the person."""
-    noise_ratio_per_site: Positive = cape.NOISE_RATIO_PER_SITE
-    """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
 
 
 class IcaOptions(Section):
@@ -230,7 +236,7 @@ class Erp(Section):
     """Names of the channels, in the order of the features."""
     montage: str | None = None
     """Public positions of the channels, for topographies: a name that MNE-Python knows
-    such as `standard_1005`, or a file; null: none are drawn."""
+    such as `easycap-M1`, or a file; null: none are drawn."""
     sampling_rate: Positive
     """[Hz] that recordings must have."""
     resample: bool = False
@@ -261,15 +267,17 @@ class Erp(Section):
     def _possible(self) -> "Erp":
         if self.tmin >= self.tmax:
             fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
-        if self.baseline and not (
-            self.tmin <= self.baseline[0] < self.baseline[1] <= self.tmax
-        ):
-            fail(f"baseline must lie in [tmin, tmax], got {list(self.baseline)}")
-        n_points = round((self.tmax - self.tmin) * self.sampling_rate) + 1
-        if self.n_windows > n_points:
+        if self.baseline:
+            low, high = self.baseline
+            last = low + 1.9 / self.sampling_rate
+            if not (self.tmin <= low and last <= high <= self.tmax):
+                fail(
+                    f"baseline must lie in [tmin, tmax], 2 points long, got {low, high}"
+                )
+        if self.n_windows > self.n_points:
             fail(
-                f"n_windows must be at most the {n_points} points of an epoch, got "
-                f"{self.n_windows}"
+                f"n_windows must be at most the {self.n_points} points of an epoch, "
+                f"got {self.n_windows}"
             )
         low, high = self.low_pass, self.high_pass
         if low and high and high >= low:
@@ -280,15 +288,26 @@ class Erp(Section):
                     "low_pass and high_pass must be below half the sampling rate "
                     f"{self.sampling_rate / 2:g}, got {edge:g}"
                 )
-        if repeated := sorted({c for c in self.channels if self.channels.count(c) > 1}):
+        plain = list(map(plain_name, self.channels))
+        repeated = [c for i, c in enumerate(self.channels) if plain[i] in plain[:i]]
+        if repeated:
             fail(f"channels must differ, got {', '.join(repeated)} again")
+        if both := [e for e in self.events if e in self.minus]:
+            fail(f"events and minus must differ, got {both[0]!r} in both")
         return self
+
+    @property
+    def n_points(self) -> int:
+        """Points of an epoch, both ends included."""
+        return round((self.tmax - self.tmin) * self.sampling_rate) + 1
 
 
 class Table(Section):
-    """Features from a table of the site: `participant_id`, then one column each."""
+    """Features from a table of the site, `.tsv` or `.csv` with `participant_id`."""
 
     kind: Literal["table"]
+    features: Path
+    """Public file with the names of the columns that are features, one a line."""
     norm_bound: Positive
     """Public constant in the unit of the features: typical norm of a person's features
     less the mean of all; never the data's largest."""
@@ -309,11 +328,11 @@ class Fusion(Section):
     """Largest squared norm of one person's two views together, each divided by its norm
     bound and sqrt(2), less the center; a public constant."""
     center: bool = True
-    """Release the mean first, for a twentieth of the budget, and subtract it. Needless
-    only where features have mean 0 by construction."""
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there; the exact one comes with the second moment. Needless where what groups
+    have in common is smaller than how people differ."""
     center_clip: Positive = 2.0
-    """Largest norm of one person's views in the mean, divided as above; what groups
-    have in common is often larger than how people differ."""
+    """Largest norm of one person's two views together in that mean, divided as above."""
     n_directions: Annotated[int, Field(ge=1)] | None = None
     """Principal directions of each view that are kept, at no cost; null: those that
     stand above the noise, at least n_components."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro import __version__, components, files, io, metrics
+from capeneuro import __version__, components, files, io, metrics, scores
 from capeneuro import report as page
-from capeneuro.config import Config, ConfigError
+from capeneuro.config import Config, ConfigError, SiteConfig, Study
 from capeneuro.consortium import Sites, check_ceilings, in_process
 from capeneuro.federation import Federation
 from capeneuro.ica import Unmixing
@@ -92,7 +92,7 @@ def check_features(
 
 def pca(study: Config, sites: Sites, threads: int, reference: bool) -> None:
     """Find the sites' common subspace: capePCA, or the arm of the study."""
-    with in_process(study, sites, threads, _exact(study, reference)) as federation:
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
         pca_over(federation, study, sites, reference)
 
 
@@ -100,7 +100,7 @@ def pca_over(
     federation: Federation, study: Config, sites: Sites, reference: bool = False
 ) -> None:
     """Find the common subspace of sites that work anywhere; write it."""
-    mechanism, exact = _mechanism(study, "pca", reference), _exact(study, reference)
+    mechanism, exact = mechanism_of(study, "pca", reference), is_exact(study, reference)
     options, bound = study.pca, study.pca.norm_bound
     clip, center, first = np.inf if exact else options.clip, None, None
     power = options.method == "power"
@@ -110,7 +110,7 @@ def pca_over(
         regions = io.start_regions(study.space, mask, options.start_grid)
         start = power_start(n_features, study.n_components, regions)
     if options.center:
-        first = _mechanism(study, "center", reference)
+        first = mechanism_of(study, "center", reference)
         center = released_center(federation, first, bound, clip**0.5)
     about = federation, mechanism, study.n_components, bound, clip, center
     if power:
@@ -127,13 +127,13 @@ def pca_over(
         print(page.order_line(study, subspace))
     if first is not None:
         mechanism.releases[:0] = first.releases
-    _write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
+    write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
 
 
 def ica(study: Config, sites: Sites, threads: int, reference: bool) -> None:
     """Find the sites' common components: capeDJICA, or the arm of the study."""
     subspace = read_subspace(study, reference)
-    with in_process(study, sites, threads, _exact(study, reference)) as federation:
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
         ica_over(federation, study, sites, subspace, reference)
 
 
@@ -146,7 +146,7 @@ def ica_over(
 ) -> None:
     """Find the common components of sites that work anywhere; write them."""
     stage = "ica" if "ica" in study.n_releases else "pca"
-    mechanism, exact = _mechanism(study, stage, reference), _exact(study, reference)
+    mechanism, exact = mechanism_of(study, stage, reference), is_exact(study, reference)
     if study.ica.independence == "spatial":
         mechanism.describe(federation)  # what kinds of data the subspace came from
         found = spatial_components(subspace, study.ica.max_rounds_exact, study.ica.tol)
@@ -166,12 +166,12 @@ def ica_over(
         )
     for line in page.ica_lines(found):
         print(line)
-    _write_released(study, sites, reference, UNMIXING, found, mechanism)
+    write_released(study, sites, reference, UNMIXING, found, mechanism)
 
 
 def read_subspace(study: Config, reference: bool = False) -> Subspace:
     """Read the subspace that :func:`pca_over` wrote."""
-    arrays = files.read_arrays(_folder(study, reference) / SUBSPACE)
+    arrays = files.read_arrays(folder_of(study, reference) / SUBSPACE)
     return Subspace(
         arrays["eigenvalues"],
         arrays["eigenvectors"],
@@ -185,7 +185,7 @@ def read_subspace(study: Config, reference: bool = False) -> Subspace:
 
 def read_unmixing(study: Config, reference: bool = False) -> Unmixing:
     """Read the unmixing that :func:`ica_over` wrote."""
-    arrays = files.read_arrays(_folder(study, reference) / UNMIXING)
+    arrays = files.read_arrays(folder_of(study, reference) / UNMIXING)
     return Unmixing(**{field.name: arrays[field.name] for field in fields(Unmixing)})
 
 
@@ -217,18 +217,12 @@ def score(study: Config, sites: Sites) -> None:
     rows = [
         row
         for name, A in against.items()
-        for row in page.scores(unmixing, A, name, bound)
+        for row in scores.components(unmixing, A, name, bound)
     ]
     if {"truth", "reference"} <= set(against):
-        exact = files.read_arrays(_folder(study, reference=True) / UNMIXING)
-        rows += page.scores(exact, against["truth"], "nonprivate_truth", bound)
-    table = [(name, f"{value:.4f}", *notes) for name, value, *notes in rows]
-    if rows and str(unmixing["stamp"]):
-        table.append(("stamp", "", "", str(unmixing["stamp"])))
-    header = ["name", "value", "reference", "note"]
-    files.write_table(study.results / "scores.tsv", header, table)
-    for name, value, _, note in table:
-        print(f"{name}\t{value or note}")
+        exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
+        rows += scores.components(exact, against["truth"], "nonprivate_truth", bound)
+    scores.write(study.results / "scores.tsv", rows, str(unmixing["stamp"]))
 
 
 def report(study: Config, sites: Sites) -> None:
@@ -239,7 +233,6 @@ def report(study: Config, sites: Sites) -> None:
     page.write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
     subspace, unmixing = read_subspace(study), read_unmixing(study)
-    lines = (folder / "scores.tsv").read_text().splitlines()
     R = study.n_components
     noise = [
         r["noise_deviation"] * r["size"] ** 0.5
@@ -254,24 +247,24 @@ def report(study: Config, sites: Sites) -> None:
         title = "Norm of the released gradient"
         if study.ica.independence == "spatial":
             title = "Norm of the gradient of spatial ICA, at no cost"
-        if study.ica.n_runs > 1 and not _exact(study, reference=False):
+        if study.ica.n_runs > 1 and not is_exact(study, reference=False):
             title += f", {study.ica.n_runs} runs one after the other"
         figures[title] = plots.convergence(unmixing.trace, noise)
     for name, A in _comparisons(study).items():
         r = metrics.matched_correlation(unmixing.mixing, A)
-        figures[f"Maps matched with the {page.AGAINST[name]}"] = plots.matching(r)
+        figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
     drawn = [
         page.picture(title, plots.component_map(folder / components.ZSCORED, i, title))
         for i in tqdm(range(R), "report", disable=None)
         for title in [f"component {i + 1}"]
     ]
-    scores = [line.split("\t") for line in lines[1:]]
+    table = files.read_table(folder / "scores.tsv")
     pictures = {"quality": quality, "maps": drawn}
     notes = page.ica_lines(unmixing)
-    if study.pca.method == "power" and not _exact(study, reference=False):
+    if study.pca.method == "power" and not is_exact(study, reference=False):
         notes = [page.shares_line(study, subspace), *notes]
-    text = page.render(study, record, scores, pictures, notes)
+    text = page.render(study, record, table, pictures, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
 
@@ -300,17 +293,28 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
     return 1, [f"{type(error).__name__}: {error}"]
 
 
-def _exact(study: Config, reference: bool) -> bool:
+def one_site(sites: Sites, name: str) -> SiteConfig:
+    """The site of that name, if its file is here."""
+    if name not in sites:
+        known = ", ".join(sites) or "the sites whose files are here (none)"
+        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
+    return sites[name]
+
+
+def is_exact(study: Study, reference: bool) -> bool:
+    """Whether a run is without privacy."""
     return reference or study.arm == "non-private"
 
 
-def _folder(study: Config, reference: bool) -> Path:
+def folder_of(study: Study, reference: bool) -> Path:
+    """Where a run's released files go."""
     return study.results / "reference" if reference else study.results
 
 
-def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
+def mechanism_of(study: Study, stage: str, reference: bool) -> Mechanism:
+    """How the queries of one stage are answered."""
     # The promise pays for no exact round, so it does not end them.
-    paid = None if _exact(study, reference) else study.n_releases[stage]
+    paid = None if is_exact(study, reference) else study.n_releases[stage]
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
@@ -325,8 +329,8 @@ def _mechanism(study: Config, stage: str, reference: bool) -> Mechanism:
     )
 
 
-def _write_released(
-    study: Config,
+def write_released(
+    study: Study,
     sites: Sites,
     reference: bool,
     name: str,
@@ -334,7 +338,7 @@ def _write_released(
     mechanism: Mechanism,
 ) -> None:
     """Write a result with its releases inside, and the privacy record beside it."""
-    folder = _folder(study, reference)
+    folder = folder_of(study, reference)
     kinds = {own: site.data for own, site in sites.items()}
     # Of sites elsewhere what they say of themselves is all that is known.
     kinds |= {own: said["kind"] for own, said in mechanism.roster.items()}
@@ -355,6 +359,6 @@ def _comparisons(study: Config) -> dict[str, np.ndarray]:
         basis = io.build_basis(study.space, mask)
         against["truth"] = basis.analysis @ io.read_maps(study.score.truth, mask)
     if study.score.reference:
-        exact = files.read_arrays(_folder(study, reference=True) / UNMIXING)
+        exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
         against["reference"] = exact["mixing"] * study.pca.norm_bound
     return against

@@ -6,10 +6,9 @@
 # A rerun asks the sites again; identical requests get identical answers, uncharged.
 rule aggregate:
     input:
-        f"{RESULTS}/group_desc-brain_mask.nii.gz",
+        rules.validate.output,
     output:
-        f"{RESULTS}/group_desc-pca_subspace.npz",
-        f"{RESULTS}/group_desc-ica_unmixing.npz",
+        released(study),
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:
@@ -18,7 +17,9 @@ rule aggregate:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "arm", "noise", "budget", "pca", "ica", "n_components"),
+        options=section(
+            study, "arm", "noise", "budget", "pca", "ica", "fusion", "n_components"
+        ),
         version=__version__,
     shell:
         "capeneuro aggregate {params.study} --log {log}"

@@ -5,13 +5,17 @@ from snakemake.exceptions import WorkflowError
 from capeneuro import __version__
 from capeneuro.workflow import (
     images,
+    is_fusion,
     load_study,
     made_data,
     makes_data,
     names,
+    patterns,
+    released,
     score_inputs,
     section,
     space_files,
+    targets,
 )
 
 try:

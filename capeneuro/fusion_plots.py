@@ -1,0 +1,123 @@
+"""Pictures of a fusion study: correlations, and both views of a component."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from capeneuro.plots import ACCENT, COLORS, INK, axes, draw_map
+
+# Loadings that a picture names.
+MOST_BARS = 10
+
+
+class Potential(NamedTuple):
+    """Windows [s], channels and their positions (mne.Info or None) of potentials."""
+
+    times: np.ndarray
+    channels: Sequence[str]
+    info: Any
+
+
+def view_norms(norms: np.ndarray) -> Figure:
+    """Draw norms of one site's people in both views (N, 2), over bounds (private)."""
+    figure, axis = axes()
+    for values, name, color in zip(norms.T, ("fMRI", "EEG"), COLORS, strict=False):
+        axis.hist(values, bins=40, color=color, alpha=0.6, label=name)
+    axis.axvline(1, color=ACCENT, label="norm bound")
+    axis.set_xlabel("norm of a person's features over the view's bound")
+    axis.set_ylabel("people")
+    axis.legend(frameon=False)
+    return figure
+
+
+def correlations(r: np.ndarray, intervals: np.ndarray, null_level: float) -> Figure:
+    """Draw canonical correlations (K,) with intervals (K, 2) and the level of noise."""
+    figure, axis = axes()
+    i = np.arange(1, len(r) + 1)
+    axis.vlines(i, *intervals.T, color=INK, lw=1)
+    axis.plot(i, r, "o", color=INK, ms=5)
+    label = "what noise alone reaches (95%)"
+    axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
+    axis.set_xlabel("pair of variates")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylabel("canonical correlation")
+    axis.set_ylim(0, 1.02)
+    axis.set_xlim(0.5, len(r) + 0.5)
+    axis.legend(frameon=False, loc="upper right")
+    return figure
+
+
+def linked_component(
+    first: tuple[Any, np.ndarray], second: tuple[Any, np.ndarray], title: str
+) -> Figure:
+    """Draw a component's two views side by side.
+
+    Parameters
+    ----------
+    first
+        Image of all maps and index of this one; or names and loadings of features.
+    second
+        ``(options, pattern)`` of potentials: windows [s], channels and what
+        :func:`capeneuro.eeg.positions` gives, with (n_channels, n_windows) [uV]; or
+        names and loadings of features.
+    title
+        Printed above.
+    """
+    figure = plt.figure(figsize=(8.6, 2.6))
+    figure.suptitle(title, fontsize=10)
+    left, right = figure.subfigures(1, 2, width_ratios=(0.42, 0.58))
+    what, which = first
+    if isinstance(what, Path):
+        draw_map(what, which, left)
+    else:
+        _loadings(left.subplots(), what, which)
+    what, values = second
+    if isinstance(what, Potential):
+        _potential(right, what, values)
+    else:
+        _loadings(right.subplots(), what, values)
+    return figure
+
+
+def _potential(figure: Any, about: Potential, values: np.ndarray) -> None:
+    """Draw waveforms [uV] of all channels, and where they are largest the scalp."""
+    values = values.reshape(len(about.channels), -1)
+    largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
+    wide = (1,) if about.info is None else (0.68, 0.32)
+    axes = np.atleast_1d(figure.subplots(1, len(wide), width_ratios=wide))
+    lines = axes[0].plot(1000 * about.times, values.T, lw=1)
+    axes[0].axhline(0, color=INK, lw=0.5)
+    axes[0].set_xlabel("time from the event [ms]")
+    axes[0].set_ylabel("per unit deviation [uV]")
+    if len(about.channels) <= len(COLORS):
+        for line, color in zip(lines, COLORS, strict=False):
+            line.set_color(color)
+        axes[0].legend(lines, about.channels, frameon=False, fontsize=7, ncols=2)
+    else:
+        for line in lines:
+            line.set(color=INK, alpha=0.4)
+    if about.info is not None:
+        import mne
+
+        axes[0].axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
+        shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
+        mne.viz.plot_topomap(
+            values[:, at], about.info, axes=axes[1], show=False, sensors="k.", **shown
+        )
+        axes[1].set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
+
+
+def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
+    """Draw the largest loadings of named features."""
+    order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
+    colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
+    axis.barh([names[i] for i in order], values[order], color=colors)
+    axis.axvline(0, color=INK, lw=0.5)
+    axis.tick_params(axis="y", labelsize=7)
+    axis.set_xlabel("per unit deviation")

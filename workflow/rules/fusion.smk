@@ -1,0 +1,171 @@
+# A fusion study: two views of each person. One CLI call each; see study.smk.
+
+
+FEATURES = f"{RESULTS}/group_desc-cca_features.tsv"
+
+
+rule validate:
+    input:
+        [images(study, sites, name) for name in sites],
+        space_files(study),
+    output:
+        FEATURES,
+        [] if study.space is None else f"{RESULTS}/group_desc-brain_mask.nii.gz",
+    log:
+        f"private/_logs/{study.study}/validate.log",
+    benchmark:
+        f"private/_logs/{study.study}/validate.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "space", "n_components"),
+        views=section(study.fusion, "fmri", "eeg", "unmatched"),
+        sites={
+            name: section(site, "images", "eeg", "task")
+            for name, site in sites.items()
+        },
+        version=__version__,
+    shell:
+        "capeneuro validate {params.study} --log {log}"
+
+
+rule prepare:
+    input:
+        lambda w: images(study, sites, w.site),
+        FEATURES,
+    output:
+        f"{PRIVATE}/projected.npz",
+        f"{PRIVATE}/qc.html",
+    log:
+        f"private/{{site}}/{study.study}/logs/prepare.log",
+    benchmark:
+        f"private/{{site}}/{study.study}/logs/prepare.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    threads: 1
+    params:
+        study=STUDY,
+        options=section(study, "space"),
+        views=section(study.fusion, "fmri", "eeg", "unmatched"),
+        site=lambda w: section(sites[w.site], "images", "eeg", "task"),
+        version=__version__,
+    shell:
+        "capeneuro prepare {params.study} --site {wildcards.site} --threads {threads} --log {log}"
+
+
+# What a site does before it joins a federation: snakemake --cores N prepared
+rule prepared:
+    input:
+        expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
+
+
+rule maps:
+    input:
+        released(study),
+        FEATURES,
+    output:
+        patterns(study),
+    log:
+        f"private/_logs/{study.study}/maps.log",
+    benchmark:
+        f"private/_logs/{study.study}/maps.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "space"),
+        views=section(study.fusion, "fmri", "eeg", "unmatched"),
+        kinds=KINDS,
+        version=__version__,
+    shell:
+        "capeneuro maps {params.study} --log {log}"
+
+
+rule reconstruct:
+    input:
+        f"{PRIVATE}/projected.npz",
+        released(study),
+    output:
+        f"{PRIVATE}/variates.tsv",
+    log:
+        f"private/{{site}}/{study.study}/logs/reconstruct.log",
+    benchmark:
+        f"private/{{site}}/{study.study}/logs/reconstruct.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        site=lambda w: section(sites[w.site], "images", "eeg", "task"),
+        version=__version__,
+    shell:
+        "capeneuro reconstruct {params.study} --site {wildcards.site} --log {log}"
+
+
+rule score:
+    input:
+        released(study),
+        score_inputs(study),
+    output:
+        f"{RESULTS}/scores.tsv",
+    log:
+        f"private/_logs/{study.study}/score.log",
+    benchmark:
+        f"private/_logs/{study.study}/score.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "score"),
+        kinds=KINDS,
+        version=__version__,
+    shell:
+        "capeneuro score {params.study} --log {log}"
+
+
+rule report:
+    input:
+        released(study),
+        patterns(study),
+        f"{RESULTS}/scores.tsv",
+    output:
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/privacy.json",
+    log:
+        f"private/_logs/{study.study}/report.log",
+    benchmark:
+        f"private/_logs/{study.study}/report.tsv"
+    conda:
+        "../envs/capeneuro.yaml"
+    params:
+        study=STUDY,
+        options=section(study, "study", "space", "fusion", "score"),
+        kinds=KINDS,
+        version=__version__,
+    shell:
+        "capeneuro report {params.study} --log {log}"
+
+
+if study.score.reference:
+
+    # Without privacy, to compare with; sites with private data refuse it.
+    rule reference_cca:
+        input:
+            expand(
+                "private/{site}/{study}/projected.npz", site=sites, study=study.study
+            ),
+        output:
+            f"{RESULTS}/reference/group_desc-cca_directions.npz",
+        log:
+            f"private/_logs/{study.study}/reference_cca.log",
+        benchmark:
+            f"private/_logs/{study.study}/reference_cca.tsv"
+        conda:
+            "../envs/capeneuro.yaml"
+        threads: len(sites)
+        params:
+            study=STUDY,
+            options=section(study, "fusion", "n_components"),
+            version=__version__,
+        shell:
+            "capeneuro cca {params.study} --reference --threads {threads} --log {log}"
