@@ -3,6 +3,7 @@
 The text under a key is what `capeneuro init` writes beside it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,11 @@ def _number_or_measured(value: Any) -> Any:
     if value == "measured" or (type(value) is int and value >= 0):
         return value
     return fail("must be 'measured' or a whole number of at least 0")
+
+
+def plain_name(channel: str) -> str:
+    """Name of a channel as names are compared: no case, dots or blanks."""
+    return re.sub(r"[.\s]", "", channel).casefold()
 
 
 class Section(BaseModel):
@@ -223,14 +229,17 @@ class Erp(Section):
 
     kind: Literal["erp"] = "erp"
     events: Annotated[list[str], Field(min_length=1)]
-    """Names of the events whose epochs are averaged, as the files have them."""
+    """Names of the events whose epochs are averaged, as MNE-Python has them
+    (`Stimulus/S  1`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
+    person must have all of them."""
     minus: list[str] = []
     """Events whose average is subtracted, for a difference wave."""
     channels: Annotated[list[str], Field(min_length=1)]
-    """Names of the channels, in the order of the features."""
+    """Names of the channels, in the order of the features; case, dots and blanks do not
+    count (`Fc5.` is `FC5`)."""
     montage: str | None = None
     """Public positions of the channels, for topographies: a name that MNE-Python knows
-    such as `standard_1005`, or a file; null: none are drawn."""
+    such as `easycap-M1`, or a file; null: none are drawn."""
     sampling_rate: Positive
     """[Hz] that recordings must have."""
     resample: bool = False
@@ -261,15 +270,17 @@ class Erp(Section):
     def _possible(self) -> "Erp":
         if self.tmin >= self.tmax:
             fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
-        if self.baseline and not (
-            self.tmin <= self.baseline[0] < self.baseline[1] <= self.tmax
-        ):
-            fail(f"baseline must lie in [tmin, tmax], got {list(self.baseline)}")
-        n_points = round((self.tmax - self.tmin) * self.sampling_rate) + 1
-        if self.n_windows > n_points:
+        if self.baseline:
+            low, high = self.baseline
+            last = low + 1.9 / self.sampling_rate
+            if not (self.tmin <= low and last <= high <= self.tmax):
+                fail(
+                    f"baseline must lie in [tmin, tmax], 2 points long, got {low, high}"
+                )
+        if self.n_windows > self.n_points:
             fail(
-                f"n_windows must be at most the {n_points} points of an epoch, got "
-                f"{self.n_windows}"
+                f"n_windows must be at most the {self.n_points} points of an epoch, "
+                f"got {self.n_windows}"
             )
         low, high = self.low_pass, self.high_pass
         if low and high and high >= low:
@@ -280,9 +291,18 @@ class Erp(Section):
                     "low_pass and high_pass must be below half the sampling rate "
                     f"{self.sampling_rate / 2:g}, got {edge:g}"
                 )
-        if repeated := sorted({c for c in self.channels if self.channels.count(c) > 1}):
+        plain = list(map(plain_name, self.channels))
+        repeated = [c for i, c in enumerate(self.channels) if plain[i] in plain[:i]]
+        if repeated:
             fail(f"channels must differ, got {', '.join(repeated)} again")
+        if both := [e for e in self.events if e in self.minus]:
+            fail(f"events and minus must differ, got {both[0]!r} in both")
         return self
+
+    @property
+    def n_points(self) -> int:
+        """Points of an epoch, both ends included."""
+        return round((self.tmax - self.tmin) * self.sampling_rate) + 1
 
 
 class Table(Section):
