@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 "${PYTHON:-python3}" -m venv .venv
-.venv/bin/python -m pip install --quiet --editable ".[exact,federated,slurm,dev]"
+.venv/bin/python -m pip install --quiet --editable ".[exact,federated,eeg,slurm,dev]"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/snakefmt --check workflow

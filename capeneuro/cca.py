@@ -28,8 +28,8 @@ Guarantee
 One release of ``second_moment`` (replace-one, Frobenius, sqrt(2) clip / n). All else is
 post-processing: directions, correlations, intervals, patterns, levels.
 
-# Differs from thesis 7: it assumes centered views and reduces them by PCA before, in the
-# clear; both are inside, private and free. Sensitivity and accounting as in
+# Differs from thesis 7: it assumes centered views and reduces them by PCA before, in
+# the clear; both are inside, private and free. Sensitivity and accounting as in
 # :mod:`.pca`.
 """
 
@@ -61,8 +61,9 @@ TINY = np.finfo(float).tiny
 class CanonicalDirections:
     """Pairs of directions whose variates ``u' x`` and ``v' y`` are most correlated.
 
-    x and y are the views divided by their bounds and sqrt(2), less the mean. In descending order
-    of correlation; the entry of largest magnitude of each pattern of x is positive.
+    x and y are the views divided by their bounds and sqrt(2), less the mean. In
+    descending order of correlation; the entry of largest magnitude of each pattern of x
+    is positive.
 
     Parameters
     ----------
@@ -258,7 +259,7 @@ def from_covariance(
         If there are more components than features of a view.
     """
     D, K, tau, N = len(C), n_components, noise_deviation, n_units
-    if K > min(n_first, D - n_first):
+    if min(n_first, D - n_first) < K:
         raise ValueError(
             f"n_components must be at most {min(n_first, D - n_first)}, the features "
             f"of the smaller view, got {K}"

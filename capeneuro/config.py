@@ -14,16 +14,15 @@ from pydantic import BaseModel, Field, model_validator
 
 from capeneuro import explain, privacy
 from capeneuro.explain import ConfigError as ConfigError
+from capeneuro.fusion_sections import Fusion, Linked
 from capeneuro.sections import (
     LABEL,
     BudgetOptions,
     Cleaning,
     Fraction,
-    Fusion,
     IcaOptions,
     Key,
     Label,
-    Linked,
     Painting,
     PcaOptions,
     Positive,

@@ -16,7 +16,7 @@ import numpy as np
 from capeneuro import cca, eeg, io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, FusionConfig, SiteConfig
-from capeneuro.sections import Table
+from capeneuro.fusion_sections import Table
 
 # Of people that an error names.
 SHOWN = 10
@@ -299,7 +299,7 @@ def check_varying(ranges: np.ndarray, views: Views, name: str, n_people: int) ->
         return
     named = np.concatenate(views.names)[constant]
     raise ConfigError(
-        f"site {name}: features must vary between people, {constant.size} of {ranges.size} "
-        f"do not: {_some(named)}; leave them out, or use a tighter mask or a coarser "
-        "basis"
+        f"site {name}: features must vary between people, {constant.size} of "
+        f"{ranges.size} do not: {_some(named)}; leave them out, or use a tighter mask or "
+        "a coarser basis"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from capeneuro import config
 from capeneuro.config import ConfigError, Painting, Simulation
 from capeneuro.consortium import is_complete, load_sites
-from capeneuro.sections import Linked
+from capeneuro.fusion_sections import Linked
 from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}

@@ -36,8 +36,10 @@ FLOORS = [
 LEAVES = {
     "kit": {"config", "files"},
     "io": {"config", "basis", "files"},
+    "eeg": {"config", "fusion_sections"},
+    "fusion_sections": {"sections"},
     "files": {"config"},
-    "config": {"explain", "privacy", "sections"},
+    "config": {"explain", "fusion_sections", "privacy", "sections"},
     "sections": {"cape", "privacy"},
     "explain": set(),
     "basis": set(),
@@ -89,9 +91,16 @@ def test_imports_point_down(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
 def test_image_libraries_stay_in_io_and_plots(path):
     libraries = {n.split(".")[0] for n in imports(path)} & {"nibabel", "nilearn", "mne"}
-    own = {"eeg": {"mne"}, "fusion_plots": {"mne"}}
-    images = {"nibabel", "nilearn"} if path.stem in ("io", "plots") else set()
-    assert libraries <= own.get(path.stem, images)
+    allowed = {"io": {"nibabel", "nilearn"}, "eeg": {"mne"}}
+    allowed |= {"plots": {"nibabel", "nilearn"}, "fusion_plots": {"mne"}}
+    assert libraries <= allowed.get(path.stem, set())
+
+
+def test_a_study_without_eeg_never_loads_its_library():
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        at_top = ast.Module([n for n in tree.body if not hasattr(n, "body")], [])
+        assert not {n for n in imported(at_top) if n.split(".")[0] == "mne"}, path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capeneuro.config import ConfigError
-from capeneuro.sections import Linked
+from capeneuro.fusion_sections import Linked
 from sim import __main__ as makers
 from sim import bids, erp, linked
 
