@@ -242,8 +242,8 @@ def from_covariance(
     n_directions
         Principal directions of each view that are kept (all, if a view has fewer).
         None: those above the edge of the noise of privacy and measurement
-        [:func:`capeneuro.order.threshold`], and at least K. With more, noise along
-        directions of little energy looks like correlation.
+        [:func:`capeneuro.order.threshold`], at most sqrt(N) and at least K. With more,
+        noise along directions of little energy, or chance, looks like correlation.
     debias
         Take off the correlations what noise adds to singular values; those that noise
         alone could be become 0.
@@ -304,7 +304,8 @@ def _principal(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Directions of a view that are kept, energies along them, the whole spectrum."""
     values, vectors = linalg.top_eigenpairs(C, len(C))
-    count = n_directions or max(order.threshold(values, tau, N)[0], K)
+    found, most = order.threshold(values, tau, N)[0], int(np.sqrt(N))
+    count = n_directions or max(min(found, most), K)
     count = min(count, len(C))
     energies = shrinkage.energies(values, tau, count) if tau else values[:count]
     # Below the edge of its noise an energy is not known, and may be negative.
@@ -331,15 +332,20 @@ class _Noise:
         """Correlations that noise enlarged to the singular values r, 0 within it.
 
         ``r^2 = (c^2 + a) (c^2 + b) / c^2`` solved for c, with a and b the energies of
-        noise across a singular vector [Benaych-Georges & Nadakuditi 2012, 3.1].
+        noise across a singular vector: those of privacy [Benaych-Georges & Nadakuditi
+        2012, 3.1] and those of sampling, ``(1 - c^2) q / N`` and ``(1 - c^2) p / N``
+        [Bao et al. 2019, (1.8)].
         """
-        K = len(r)
-        variance = self._variance() + 1 / self.N
-        a = (self.left[:, :K] ** 2).T @ variance.sum(axis=1)
-        b = (self.right[:, :K] ** 2).T @ variance.sum(axis=0)
-        half = (r**2 - a - b) / 2
-        found = half + np.sqrt(np.maximum(half**2 - a * b, 0))
-        return np.sqrt(np.where(half > np.sqrt(a * b), found, 0))
+        K, (p, q), variance = len(r), map(len, (self.l_x, self.l_y)), self._variance()
+        alpha, beta = 1 - q / self.N, 1 - p / self.N
+        if min(alpha, beta) <= 0:  # as many directions as people: all is possible
+            return np.zeros(K)
+        a = (self.left[:, :K] ** 2).T @ variance.sum(axis=1) + q / self.N
+        b = (self.right[:, :K] ** 2).T @ variance.sum(axis=0) + p / self.N
+        half = (r**2 - alpha * b - beta * a) / 2
+        root = np.sqrt(alpha * beta * a * b)
+        found = half + np.sqrt(np.maximum(half**2 - root**2, 0))
+        return np.sqrt(np.where(half > root, found / (alpha * beta), 0))
 
     def draw(self, r: np.ndarray) -> np.ndarray:
         """Singular values that noise makes of correlations r (K,): (DRAWS, K)."""

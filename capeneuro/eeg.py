@@ -1,8 +1,7 @@
 """EEG in: from a person's recordings to the features of an event-related potential.
 
-The only module that knows MNE-Python, besides the pictures; it is imported when a
-recording is read. Every error about a file is one line: where, which rule, the value,
-the remedy.
+The only module that knows MNE-Python, besides the pictures, and imports it when a file
+is read. Every error about a file is one line: where, which rule, the value, the remedy.
 """
 
 import difflib
@@ -30,6 +29,7 @@ MICRO = 1e6  # MNE-Python has volts
 VOLT = 107  # its code of the unit (FIFF_UNIT_V)
 RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
 FLAT = 1e-6  # [uV]; no amplifier has so little noise
+TINY = 1e-6  # [s]
 # What MNE-Python warns of and would read on.
 CUT = r"does not match the file size|marker versions|not found; no annotations"
 
@@ -207,9 +207,8 @@ def read_erp(files: list[Path], options: Erp) -> np.ndarray:
     if options.minus:
         erp = erp - total["minus"] / n["minus"]
     if options.baseline is not None:
-        low, high = (options.sampling_rate * t for t in options.baseline)
-        times = _first(options) + np.arange(options.n_points)
-        inside = (times > low - 0.01) & (times < high + 0.01)
+        times, (low, high) = epoch_times(options), options.baseline
+        inside = (times > low - TINY) & (times < high + TINY)
         erp = erp - erp[:, inside].mean(axis=1, keepdims=True)
     if (flat := np.ptp(erp, axis=1) < FLAT).any():
         names = [c for c, yes in zip(options.channels, flat, strict=True) if yes]

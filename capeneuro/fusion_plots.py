@@ -69,48 +69,46 @@ def linked_component(
     title
         Printed above.
     """
-    figure = plt.figure(figsize=(8.6, 2.6))
-    figure.suptitle(title, fontsize=10)
-    left, right = figure.subfigures(1, 2, width_ratios=(0.42, 0.58))
+    figure = plt.figure(figsize=(9.2, 2.8), layout="none")
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     what, which = first
     if isinstance(what, Path):
-        draw_map(what, which, left)
+        draw_map(what, which, figure=figure, axes=(0.01, 0.05, 0.36, 0.82))
     else:
-        _loadings(left.subplots(), what, which)
+        _loadings(figure.add_axes((0.14, 0.18, 0.25, 0.68)), what, which)
     what, values = second
     if isinstance(what, Potential):
-        _potential(right, what, values)
+        _potential(figure, what, values)
     else:
-        _loadings(right.subplots(), what, values)
+        _loadings(figure.add_axes((0.6, 0.18, 0.38, 0.68)), what, values)
     return figure
 
 
-def _potential(figure: Any, about: Potential, values: np.ndarray) -> None:
+def _potential(figure: Figure, about: Potential, values: np.ndarray) -> None:
     """Draw waveforms [uV] of all channels, and where they are largest the scalp."""
     values = values.reshape(len(about.channels), -1)
     largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
-    wide = (1,) if about.info is None else (0.68, 0.32)
-    axes = np.atleast_1d(figure.subplots(1, len(wide), width_ratios=wide))
-    lines = axes[0].plot(1000 * about.times, values.T, lw=1)
-    axes[0].axhline(0, color=INK, lw=0.5)
-    axes[0].set_xlabel("time from the event [ms]")
-    axes[0].set_ylabel("per unit deviation [uV]")
+    width = 0.52 if about.info is None else 0.33
+    axis = figure.add_axes((0.46, 0.18, width, 0.68))
+    lines = axis.plot(1000 * about.times, values.T, lw=1)
+    axis.axhline(0, color=INK, lw=0.5)
+    axis.set_xlabel("time from the event [ms]")
+    axis.set_ylabel("per unit deviation [uV]")
     if len(about.channels) <= len(COLORS):
         for line, color in zip(lines, COLORS, strict=False):
             line.set_color(color)
-        axes[0].legend(lines, about.channels, frameon=False, fontsize=7, ncols=2)
+        axis.legend(lines, about.channels, frameon=False, fontsize=7, ncols=2)
     else:
         for line in lines:
             line.set(color=INK, alpha=0.4)
     if about.info is not None:
         import mne
 
-        axes[0].axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
+        axis.axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
+        scalp = figure.add_axes((0.81, 0.12, 0.18, 0.7))
         shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
-        mne.viz.plot_topomap(
-            values[:, at], about.info, axes=axes[1], show=False, sensors="k.", **shown
-        )
-        axes[1].set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
+        mne.viz.plot_topomap(values[:, at], about.info, axes=scalp, show=False, **shown)
+        scalp.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
 
 
 def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:

@@ -142,7 +142,8 @@ class Fusion(Section):
     """Largest norm of one person's two views in that mean, divided as above."""
     n_directions: Annotated[int, Field(ge=1)] | None = None
     """Principal directions of each view that are kept, at no cost; null: those that
-    stand above the noise, at least n_components."""
+    stand above the noise, at most the root of the number of people, at least
+    n_components."""
     debias: bool = True
     """Take what noise adds off the correlations."""
 

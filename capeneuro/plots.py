@@ -54,12 +54,12 @@ def component_map(path: Path, index: int, title: str) -> Figure:
     only decides what is drawn.
     """
     figure = plt.figure(figsize=(6.4, 2.3), layout="none")
-    draw_map(path, index, figure, title=title)
+    draw_map(path, index, figure=figure, title=title)
     return figure
 
 
-def draw_map(path: Path, index: int, figure: Any, **options: Any) -> None:
-    """Draw one map of a 4-D image into a figure; one of a single slice as that."""
+def draw_map(path: Path, index: int, **where: Any) -> None:
+    """Draw one map of a 4-D image into a figure or axes; one slice as that."""
     from nilearn.image import index_img
     from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
 
@@ -68,18 +68,17 @@ def draw_map(path: Path, index: int, figure: Any, **options: Any) -> None:
     threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
     cuts = find_xyz_cut_coords(image, activation_threshold=threshold)
     if image.shape[2] == 1:
-        options |= {"display_mode": "z"}
+        where |= {"display_mode": "z"}
         threshold, cuts = 0.0, cuts[2:]
     plot_stat_map(
         image,
         **({} if image.header["sform_code"] == 4 else {"bg_img": None}),
-        figure=figure,
         cut_coords=cuts,
         threshold=threshold,
         annotate=True,
         black_bg=False,
         cmap="RdBu_r",
-        **options,
+        **where,
     )
 
 

@@ -300,6 +300,6 @@ def check_varying(ranges: np.ndarray, views: Views, name: str, n_people: int) ->
     named = np.concatenate(views.names)[constant]
     raise ConfigError(
         f"site {name}: features must vary between people, {constant.size} of "
-        f"{ranges.size} do not: {_some(named)}; leave them out, or use a tighter mask or "
-        "a coarser basis"
+        f"{ranges.size} do not: {_some(named)}; leave them out, or use a tighter mask "
+        "or a coarser basis"
     )

@@ -196,7 +196,7 @@ def write_study(folders: dict[str, Path], made: Linked, mask_path: Path) -> None
     maps, erps, mask = _components(K)
     mean_map = component_maps(tuple(GROUP_MEAN))[0] @ np.array([*GROUP_MEAN.values()])
     mean_erp, mixing = erp.group_mean(), erp.spatial_mixing()
-    write_image(mask_path, nifti(mask.astype(np.uint8), _affine()))
+    write_image(mask_path, _on_disc(mask.astype(np.uint8)))
     names = [label for site in labels for label in site]
     _write_truth(mask_path.parent / "truth", made, names, A_x, A_y)
     people = iter(zip(own, A_x, A_y, strict=True))
@@ -206,7 +206,7 @@ def write_study(folders: dict[str, Path], made: Linked, mask_path: Path) -> None
             stem = f"sub-{label}/func/sub-{label}_task-{TASK}_stat-effect_statmap"
             contrast = mean_map + maps @ a_x + _pixel_noise(maps, made.map_noise, rng)
             image = _volumes(contrast[:, np.newaxis], mask)[..., 0]
-            write_image(folder / f"{stem}.nii.gz", nifti(image, _affine()))
+            write_image(folder / f"{stem}.nii.gz", _on_disc(image))
             data, onsets = erp.recording(
                 mean_erp + (erps @ a_y).reshape(mean_erp.shape),
                 made.n_trials,
@@ -245,6 +245,14 @@ def _pixel_noise(
     return deviation * rng.standard_normal(len(maps))
 
 
+def _on_disc(volumes: np.ndarray):
+    """Image of a disc, which is no brain in any standard space."""
+    image = nifti(volumes, _affine())
+    image.set_sform(_affine(), code="aligned")
+    image.set_qform(_affine(), code="aligned")
+    return image
+
+
 def _affine() -> np.ndarray:
     """Pixels to millimeters, with the middle of the image at 0."""
     affine = np.diag([PIXEL] * 3 + [1.0])
@@ -276,7 +284,7 @@ def _write_truth(
     """Write components, correlations and profiles, with a sidecar that names them."""
     K = len(made.correlations)
     maps, erps, mask = _components(K)
-    images = nifti(_volumes(maps, mask), _affine())
+    images = _on_disc(_volumes(maps, mask))
     write_image(truth / "desc-truth_components.nii.gz", images)
     sidecar = {
         "Maps": [SOURCES[i].name for i in INDICES[:K]],

@@ -166,7 +166,7 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
         ({"space.basis": "atlas"}, "space: basis 'atlas' and basis_file do not go"),
         ({"space.basis_file": "a.nii"}, "space: basis 'grid' and basis_file do not"),
         ({"cleaning.max_constant_voxels": 1}, "max_constant_voxels: .*got 1"),
-        ({"data": {"kind": "simtv"}}, "data: .*'simtb', 'painted'"),
+        ({"data": {"kind": "simtv"}}, "data.kind: .*simtb, painted, got 'simtv'"),
         ({"data": {**DATA, "alpha": [0.5, 0.2]}}, r"data.alpha: must be \[low"),
         ({"data": {**DATA, "n_volumes": 1}}, "data.n_volumes: .*got 1"),
     ],

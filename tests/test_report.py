@@ -24,7 +24,7 @@ from test_cli import (
     write_study,
 )
 
-from capeneuro import as_printed, config, report
+from capeneuro import as_printed, config, report, scores
 from capeneuro.pca import Subspace
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
@@ -145,8 +145,8 @@ def test_mu_of_each_release_follows_from_its_noise(record, finished):
 def test_the_papers_split_shows_their_claim_as_not_valid(record, results, tmp_path):
     assert "NOT VALID" not in (results / "report.html").read_text()
     study = config.load(STUDY)
-    pca = study.pca.model_copy(update={"noise_ratio_per_site": 1.0})
-    study = study.model_copy(update={"pca": pca})
+    budget = study.budget.model_copy(update={"noise_ratio_per_site": 1.0})
+    study = study.model_copy(update={"budget": budget})
     sites = {f"site-{i}": "private" for i in range(3)}
     papers = report.privacy_record(study, sites, record["releases"])
     page = report.render(study, papers, [], {"quality": [], "maps": []})
@@ -350,10 +350,12 @@ def test_a_page_escapes_what_it_is_given(results, record):
 def test_scores_of_a_perfect_unmixing(rng):
     A = rng.standard_normal((9, 3))
     perfect = {"W": np.eye(3), "unmixing": 2 * np.linalg.pinv(A), "mixing": A}
-    rows = {name: value for name, value, *_ in report.scores(perfect, A, "truth", 2.0)}
+    rows = {
+        name: value for name, value, *_ in scores.components(perfect, A, "truth", 2.0)
+    }
     assert rows["truth_ngi"] == pytest.approx(0, abs=1e-12)
     assert rows["truth_mean_abs_r"] == pytest.approx(1)
-    fewer = report.scores(perfect, A[:, :2], "truth", 2.0)
+    fewer = scores.components(perfect, A[:, :2], "truth", 2.0)
     assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]
 
 
