@@ -204,8 +204,10 @@ def canonical_directions(
     last = mechanism.releases[-1]
     N = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
     C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    # Clipped people count less, in the constant's own moment too.
-    weight = max(C[-1, -1], TINY) / CONSTANT**2
+    # Clipped people count less, in the constant's own moment too; never more than
+    # once. Within its noise that moment may be 0 or negative, and tells nothing.
+    weight = max(C[-1, -1], 2 * tau, TINY) / CONSTANT**2
+    weight = min(weight, 1.0) if tau else weight
     m = C[:-1, -1] / (CONSTANT * weight)
     found = from_covariance(
         C[:-1, :-1] / weight - np.outer(m, m),
