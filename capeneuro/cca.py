@@ -276,7 +276,8 @@ def from_covariance(
     # What noise makes of correlations like these tells what it made of the true ones.
     moved = noise.draw(exact) - exact
     ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
-    null_level = np.quantile(noise.draw(np.zeros(K))[:, 0], 0.95)
+    # Beyond 1, where correlations end, chance reaches any.
+    null_level = min(np.quantile(noise.draw(np.zeros(K))[:, 0], 0.95), 1.0)
     intervals = np.clip(r[:K, None] - np.stack(ends, axis=1), 0, 1)
     # What noise alone could be may be anything up to what it hides.
     lost = exact == 0
