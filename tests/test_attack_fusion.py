@@ -309,6 +309,18 @@ def test_a_low_ceiling_of_the_last_site_stops_all_before_the_first(private, caps
     assert command("cca", STUDY) == 0
 
 
+def test_a_floor_between_the_releases_stops_all_before_the_first(private, capsys):
+    """The center has more noise than the moment: it was charged in vain."""
+    center, moment = config.load(STUDY).multipliers.values()
+    assert center > 3.0 > moment
+    edit("site-2.yaml", "min_noise_multiplier", 3.0)
+    assert command("validate", STUDY) == command("cca", STUDY) == 2
+    assert "site site-2: min_noise_multiplier: no release" in capsys.readouterr().err
+    assert charges() == [[], [], []]
+    edit("site-2.yaml", "min_noise_multiplier", moment)
+    assert command("cca", STUDY) == 0
+
+
 def test_private_sites_refuse_what_has_no_privacy(private, capsys):
     for key, value in (
         ("arm", "non-private"),
