@@ -28,8 +28,7 @@ BREAK = r"(?i)bad|edge|boundary|new segment"
 MICRO = 1e6  # MNE-Python has volts
 VOLT = 107  # its code of the unit (FIFF_UNIT_V)
 RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
-FLAT = 1e-6  # [uV]; no amplifier has so little noise
-TINY = 1e-6  # [s]
+FLAT = TINY = 1e-6  # [uV], no amplifier has so little noise; [s]
 # What MNE-Python warns of and would read on.
 CUT = r"does not match the file size|marker versions|not found; no annotations"
 
