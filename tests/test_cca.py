@@ -221,6 +221,12 @@ def test_the_rough_center_is_shrunk_towards_zero(rng, fixed_noise):
     assert center[-1] == 0
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    """A quarter of the draws behind intervals and levels: many studies in a test."""
+    monkeypatch.setattr(cca, "DRAWS", 100)
+
+
 # --- with noise ----------------------------------------------------------------------
 
 
@@ -280,6 +286,20 @@ def test_an_indefinite_block_never_fails(rng, tau, debias):
     assert min(low) < 0 or tau == 0.01
 
 
+def test_a_lost_constant_never_fails(rng, fixed_noise, few_draws):
+    """Of six people not even the constant stands above such noise."""
+    x, y = two_views(rng, 6, (4, 3), (0.9, 0.5), noise=0.3)
+    sites, lost = sites_of(x, y), 0
+    for _ in range(12):
+        found = found_in(sites, 4, 2, "cape", 1.0, multiplier=5.0)
+        # Clipped people weigh 1 at most, so noise over their weight is no smaller.
+        lost += found.noise_deviation > 0.99 * 5 * 2**0.5 / 6
+        assert np.isfinite(found.mean).all() and np.abs(found.mean).max() < 100
+        assert ((found.correlations >= 0) & (found.correlations <= 1)).all()
+        assert found.null_level == 1
+    assert lost == 12
+
+
 def test_nothing_at_all_never_fails():
     for C, tau in ((np.zeros((6, 6)), 0.0), (-np.eye(6), 0.1)):
         found = from_covariance(C, 3, 2, tau, 10, debias=True)
@@ -298,12 +318,6 @@ def draws(seed, n_draws, r, tau, n=400, sizes=(10, 8), told=1.0, **options):
         yield from_covariance(
             C + told * tau * E, sizes[0], len(r), tau, n, n_directions=len(r), **options
         )
-
-
-@pytest.fixture
-def few_draws(monkeypatch):
-    """A quarter of the draws behind intervals and levels: many studies in a test."""
-    monkeypatch.setattr(cca, "DRAWS", 100)
 
 
 def test_debias_errs_less_where_directions_without_correlation_were_kept(few_draws):

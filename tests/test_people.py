@@ -385,7 +385,7 @@ def words():
             on_tables(lambda: Path("data/b.tsv").write_bytes(b"\x93NUMPY\x00\xff")),
             ["data/b.tsv: not a table"],
         ),
-        (lambda: edit("b.yaml", "eeg", None), ["b", "eeg"]),
+        (lambda: edit("b.yaml", "eeg", None), ["b.yaml: eeg: a fusion study needs"]),
         (lambda: edit("b.yaml", "images", "data/none"), ["no maps found"]),
         (lambda: edit("b.yaml", "eeg", "data/none"), ["no recording", "data/none"]),
     ],
