@@ -204,8 +204,10 @@ def canonical_directions(
     last = mechanism.releases[-1]
     N = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
     C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    # Clipped people count less, in the constant's own moment too.
-    weight = max(C[-1, -1], TINY) / CONSTANT**2
+    # Clipped people count less, in the constant's own moment too: 1 is most, and what is
+    # below its noise is not known.
+    floor = max(min(tau / CONSTANT**2, 1.0), TINY)
+    weight = float(np.clip(C[-1, -1] / CONSTANT**2, floor, 1.0))
     m = C[:-1, -1] / (CONSTANT * weight)
     found = from_covariance(
         C[:-1, :-1] / weight - np.outer(m, m),
@@ -274,7 +276,7 @@ def from_covariance(
     # What noise makes of correlations like these tells what it made of the true ones.
     moved = noise.draw(exact) - exact
     ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
-    null_level = np.quantile(noise.draw(np.zeros(K))[:, 0], 0.95)
+    null_level = min(np.quantile(noise.draw(np.zeros(K))[:, 0], 0.95), 1.0)
     intervals = np.clip(r[:K, None] - np.stack(ends, axis=1), 0, 1)
     # What noise alone could be may be anything up to what it hides.
     lost = exact == 0
@@ -372,4 +374,4 @@ class _Noise:
         return drawn
 
     def _variance(self) -> np.ndarray:
-        return self.tau**2 / (2 * np.outer(self.l_x, self.l_y))
+        return np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2
