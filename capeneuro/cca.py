@@ -204,10 +204,10 @@ def canonical_directions(
     last = mechanism.releases[-1]
     N = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
     C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    # Clipped people count less, in the constant's own moment too: 1 is most, and what is
-    # below its noise is not known.
-    floor = max(min(tau / CONSTANT**2, 1.0), TINY)
-    weight = float(np.clip(C[-1, -1] / CONSTANT**2, floor, 1.0))
+    # Clipped people count less, in the constant's own moment too, nobody more than
+    # once; what is within the noise of that moment tells nothing.
+    least = max(min(2 * tau / CONSTANT**2, 1.0), TINY)
+    weight = float(np.clip(C[-1, -1] / CONSTANT**2, least, 1.0))
     m = C[:-1, -1] / (CONSTANT * weight)
     found = from_covariance(
         C[:-1, :-1] / weight - np.outer(m, m),

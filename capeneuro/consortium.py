@@ -54,6 +54,10 @@ def load_sites(study: Study) -> Sites:
             raise ConfigError(
                 f"{path}: images: must differ between sites, got {site.images!r} again"
             )
+        if any(site.eeg and site.eeg == other.eeg for other in sites.values()):
+            raise ConfigError(
+                f"{path}: eeg: must differ between sites, got {site.eeg!r} again"
+            )
         sites[site.name] = site
     everyone = names(study, sites)
     for name, site in sites.items():

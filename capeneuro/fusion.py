@@ -113,7 +113,8 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
         for name, z in zip(bar, features, strict=True):
             low, high = np.minimum(low, z), np.maximum(high, z)
             parts = z[:n_first], z[n_first:-1]
-            norms.append((name, *(float(np.linalg.norm(part)) for part in parts)))
+            sizes = (np.linalg.norm(part.astype(float)) for part in parts)
+            norms.append((name, *map(float, sizes)))
             yield name, z
         check_varying((high - low)[:-1, 0], views, site, len(found))
 
@@ -149,6 +150,14 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
 def cca(study: FusionConfig, sites: Sites, threads: int, reference: bool) -> None:
     """Find what two views have in common: capeCCA, or the arm of the study."""
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
+        n_features = sum(_views(study).sizes) + 1
+        for name in sites:  # before anything is paid for
+            people = files.Features(study.private(name) / "projected.npz")
+            if (found := len(next(iter(people.values())))) != n_features:
+                raise ConfigError(
+                    f"site {name}: its prepared features are not the study's, "
+                    f"{found - 1} against {n_features - 1}; run `prepare` again"
+                )
         cca_over(federation, study, sites, reference)
 
 

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from capeneuro.sections import Positive, Range, Section, fail
 
+# Public numbers that sites take: others would be no numbers in float32.
+Bound = Annotated[float, Field(ge=1e-12, le=1e12)]
 # Correlations of the simulated study of the thesis, 7.3.
 CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
 
@@ -23,7 +25,7 @@ class Maps(Section):
     kind: Literal["maps"] = "maps"
     standardize: Literal["none", "zscore"] = "none"
     """`zscore`: each person's map to mean 0 and variance 1 over the mask."""
-    norm_bound: Positive
+    norm_bound: Bound
     """Public constant in the unit of the features: typical norm of a person's features
     less the mean of all; never the data's largest."""
 
@@ -66,7 +68,7 @@ class Erp(Section):
     """Drop epochs with a larger range in one of the channels [uV]; null: none."""
     min_epochs: Annotated[int, Field(ge=1)] = 1
     """Fewest epochs of a person, of either kind of event."""
-    norm_bound: Positive
+    norm_bound: Bound
     """Public constant [uV]: typical norm of a person's features less the mean of all;
     never the data's largest."""
 
@@ -115,7 +117,7 @@ class Table(Section):
     kind: Literal["table"]
     features: Path
     """Public file with the names of the columns that are features, one a line."""
-    norm_bound: Positive
+    norm_bound: Bound
     """Public constant in the unit of the features: typical norm of a person's features
     less the mean of all; never the data's largest."""
 
@@ -131,14 +133,14 @@ class Fusion(Section):
     `eeg` says where."""
     unmatched: Literal["error", "drop"] = "error"
     """People with one view only: `drop` leaves them out."""
-    clip: Positive = 1.0
+    clip: Bound = 1.0
     """Largest squared norm of one person's two views together, each divided by its norm
     bound and sqrt(2), less the center; a public constant."""
     center: bool = True
     """Release a rough mean first, for a twentieth of the budget, so that clips count
     from there; the exact one comes with the second moment. Needless where what groups
     have in common is smaller than how people differ."""
-    center_clip: Positive = 2.0
+    center_clip: Bound = 2.0
     """Largest norm of one person's two views in that mean, divided as above."""
     n_directions: Annotated[int, Field(ge=1)] | None = None
     """Principal directions of each view that are kept, at no cost; null: those that

@@ -76,6 +76,9 @@ def shareable(config: Study) -> dict[str, Any]:
     content = name(config.model_dump(exclude={"sites"}))
     if content["space"] is not None:
         content["space"]["mask"] = Path(content["space"]["mask"]).name
+    erp = content.get("fusion", {}).get("eeg", {})
+    if erp.get("montage"):
+        erp["montage"] = Path(erp["montage"]).name
     return json.loads(json.dumps(content))  # tuples become lists
 
 

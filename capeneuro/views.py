@@ -7,6 +7,7 @@ norm bounds.
 
 import glob
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from capeneuro.fusion_sections import Table
 
 # Of people that an error names.
 SHOWN = 10
+# Names of people in tables; they become names of parts of projected.npz.
+PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ def _columns(options: Table) -> list[str]:
     """Names of a table's features."""
     try:
         names = options.features.read_text().split("\n")
-    except OSError as error:
-        why = error.strerror or "not readable"
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not a text"
         raise ConfigError(f"{options.features}: {why}; check the path") from None
     names = [name.strip() for name in names if name.strip()]
     if not names or len(set(names)) < len(names):
@@ -223,21 +226,31 @@ def _rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
     """Read a table: features of each person."""
     import pandas as pd
 
-    separator = "," if path.suffix == ".csv" else "\t"
+    options = {"sep": "," if path.suffix == ".csv" else "\t", "index_col": False}
     try:
-        table = pd.read_csv(path, sep=separator, dtype={"participant_id": str})
-    except (OSError, ValueError) as error:
+        with warnings.catch_warnings():
+            # Rows longer than the header would shift everybody's columns.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(path, dtype={"participant_id": str}, **options)
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:
         why = getattr(error, "strerror", None) or "not a table"
         raise ConfigError(f"{path}: {why}; give a .tsv or .csv file") from None
     if missing := [c for c in ("participant_id", *names) if c not in table]:
         raise ConfigError(f"{path}: lacks {len(missing)} columns: {_some(missing)}")
-    people = table["participant_id"].tolist()
+    people = table["participant_id"].fillna("").str.strip().tolist()
+    odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
+    if odd:
+        raise ConfigError(
+            f"{path}: participant_id must be a name of up to 100 letters and signs "
+            f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}"
+        )
     if twice := {p for p in people if people.count(p) > 1}:
         raise ConfigError(
             f"{path}: must have a row for each person, twice: {_some(twice)}"
         )
     try:
-        rows = table[names].to_numpy(np.float32)
+        with np.errstate(over="ignore"):  # too large is not finite, below
+            rows = table[names].to_numpy(np.float32)
     except ValueError:
         raise ConfigError(f"{path}: features must be numbers") from None
     bad = [p for p, row in zip(people, rows, strict=True) if not np.isfinite(row).all()]
