@@ -318,6 +318,7 @@ def report(study: FusionConfig, sites: Sites) -> None:
     drawn = []
     for i, r in enumerate(tqdm(found.correlations, "report", disable=None)):
         title = f"component {i + 1}: correlation {r:.2f}"
+        title += "" if found.intervals[i, 0] > 0 else ", not above noise"
         is_map = views.basis is not None
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
         figure = fusion_plots.linked_component(first, (second, y[:, i]), title)
