@@ -18,6 +18,7 @@ from capeneuro import cape, files, privacy, ring
 from capeneuro.config import ConfigError, FusionConfig, SiteConfig, Study, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
+from capeneuro.moments import GRAM_BLOCK
 from capeneuro.rules import COOPERATIVE_ARMS, Limits
 from capeneuro.site import Site
 
@@ -271,9 +272,8 @@ def open_site(study: Study, sites: Sites, name: str) -> Site:
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     ledger = open_ledger(site)
-    return Site(
-        name, people, people.n_samples, ledger, limits, people.digest, site.seed
-    )
+    about = (name, people, people.n_samples, ledger, limits, people.digest, site.seed)
+    return Site(*about, GRAM_BLOCK if isinstance(study, FusionConfig) else 1)
 
 
 def _agreed(study: Study) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 ``x`` is a sample divided by the norm bound, less the released center if there is one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +19,27 @@ from capeneuro.privacy import Unit
 GRAM_BLOCK = 128
 # Features of one product.
 PRODUCT_BLOCK = 2048
+
+
+def people(
+    subjects: Mapping[str, np.ndarray], together: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of so many people, with the first column of each.
+
+    Raises
+    ------
+    ValueError
+        If there are several in a block, and not one sample of each.
+    """
+    names = list(subjects)
+    for first in range(0, len(names), together):
+        block = [subjects[name] for name in names[first : first + together]]
+        X = np.concatenate(block, axis=1) if together > 1 else block[0]
+        # Privacy: blocks are the study's, whatever the data are; otherwise one person's
+        # samples would change the rounding of everybody's sums.
+        if together > 1 and any(x.shape[1] != 1 for x in block):
+            raise ValueError("blocks of several people need one sample of each")
+        yield X, np.arange(len(block))
 
 
 def mean(
@@ -49,8 +70,10 @@ def second_moment(
 
     # Differs from thesis 4: a public constant bounds, not the data's largest norm.
     """
-    X = bounded(X, norm_bound, clip if unit == "sample" else np.inf, center)
-    if unit == "sample":
+    one_each = len(starts) == X.shape[1]  # a person's |x x'| is |x|^2, too
+    is_sample = unit == "sample" or one_each
+    X = bounded(X, norm_bound, clip if is_sample else np.inf, center)
+    if is_sample:
         return linalg.pack_symmetric(_gram(X))
     total = np.zeros((X.shape[0],) * 2)
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):

@@ -41,7 +41,9 @@ FILL_IN = {
 def study_file(sites: list[str], is_fusion: bool = False) -> str:
     """Text of a study file with every key explained beside it."""
     given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
-    return _describe(FusionConfig if is_fusion else Config, given)
+    if is_fusion:
+        return _describe(FusionConfig, {**given, "n_components": 5})
+    return _describe(Config, given)
 
 
 def site_file(name: str, is_fusion: bool = False) -> str:

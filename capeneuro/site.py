@@ -21,6 +21,7 @@ from capeneuro import noise, secagg, signing
 from capeneuro.clipping import scaled, without_outliers
 from capeneuro.federation import Message, pack, unpack
 from capeneuro.ledger import BudgetExceeded, Ledger, LedgerDamaged, PromiseExceeded
+from capeneuro.moments import people
 from capeneuro.perturb import perturb
 from capeneuro.queries import QUERIES, Query, projects
 from capeneuro.rules import (
@@ -41,20 +42,19 @@ class Site:
 
     Parameters
     ----------
-    name
-        Its name in the study.
-    subjects
-        Features of each person, (n_features, n_samples) float32, by id; read lazily.
-    n_samples
-        Number of samples of each person, by id.
+    name, limits
+        Its name in the study, and its own rules.
+    subjects, n_samples
+        Features of each person, (n_features, n_samples) float32, by id, read lazily;
+        numbers of their samples.
     ledger
         Its record of spending, with its ceiling and keys.
-    limits
-        Its own rules.
     digest
         Identity of the data, so that a stored answer is not reused for other data.
     seed
         Fixes the noise; simulated or public data only.
+    together
+        People in a block of sums; more than 1 only where each has one sample.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Site:
         limits: Limits,
         digest: str = "",
         seed: int | None = None,
+        together: int = 1,
     ) -> None:
         if limits.kind == "private" and (seed is not None or ledger.folder is None):
             raise ValueError(
@@ -78,7 +79,7 @@ class Site:
         self._ledger = ledger
         self._limits = limits
         self._digest = digest
-        self._seed = seed
+        self._seed, self._together = seed, together
         self._reduced: np.ndarray | None = None
         self._reduction = ""
 
@@ -348,8 +349,7 @@ class Site:
     def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Blocks of data with the first column of each subject."""
         if stage == "features":
-            for X in self._subjects.values():
-                yield X, np.zeros(1, dtype=int)
+            yield from people(self._subjects, self._together)
         else:
             lengths = np.array([self._n_samples[s] for s in self._subjects])
             yield self._reduced, np.cumsum(lengths) - lengths

@@ -83,9 +83,11 @@ def made_data(study: Study, sites: Sites) -> list[str]:
         return []
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
     made.append(study.space.mask)
-    truth = "truth/desc-truth_components.nii.gz"
-    own = {Simulation: truth, Linked: truth, Painting: "atlas.nii.gz"}
-    made.append(str(Path(study.space.mask).parent / own[type(study.data)]))
+    truth = ["truth/desc-truth_components.nii.gz"]
+    linked = [f"truth/{name}" for name in fusion.TRUTH.values()]
+    own = {Simulation: truth, Linked: linked, Painting: ["atlas.nii.gz"]}
+    folder = Path(study.space.mask).parent
+    made += [str(folder / name) for name in own[type(study.data)]]
     return made
 
 

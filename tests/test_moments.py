@@ -62,3 +62,31 @@ def test_an_outlier_counts_as_zero_in_every_block(data, monkeypatch, bad):
     X[D - 1, 4] = 0
     left, _ = literal(X, starts, "sample", **options)
     assert np.abs(left - expected).max() > 1e-2
+
+
+def test_people_of_one_sample_are_summed_together_as_one_by_one():
+    rng = np.random.default_rng(0)
+    people = {f"p{i}": rng.standard_normal((7, 1)).astype("f4") for i in range(11)}
+    people["p3"] *= 100  # clipped
+    options = {"norm_bound": 2.0, "clip": 1.0}
+    found = [
+        sum(
+            moments.second_moment(X, starts, "subject", **options)
+            for X, starts in moments.people(people, together)
+        )
+        for together in (1, 4, 128)
+    ]
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+    assert found[2] == pytest.approx(found[0], rel=1e-5)
+    alone = [
+        np.linalg.norm(moments.second_moment(X, np.zeros(1, int), "subject", **options))
+        for X in people.values()
+    ]
+    assert max(alone) <= 1.0
+
+
+def test_blocks_refuse_people_of_several_samples():
+    people = {"a": np.zeros((2, 1), "f4"), "b": np.zeros((2, 2), "f4")}
+    with pytest.raises(ValueError, match="one sample of each"):
+        list(moments.people(people, 2))
+    assert len(list(moments.people(people, 1))) == 2
