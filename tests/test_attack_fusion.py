@@ -12,7 +12,17 @@ from helpers import in_process, make_mechanism, make_site
 from test_audit import ALPHA, no_clip
 from test_cli import command, edit
 
-from capeneuro import audit, cca, config, consortium, files, fusion, privacy, report
+from capeneuro import (
+    audit,
+    cca,
+    config,
+    consortium,
+    files,
+    fusion,
+    moments,
+    privacy,
+    report,
+)
 from capeneuro.cca import NORM_BOUND
 from capeneuro.config import CENTER_SHARE
 from capeneuro.federation import InProcess
@@ -58,6 +68,13 @@ def test_one_person_moves_no_more_than_is_charged(name, rng):
         claimed = query.sensitivity(1, "replace-one", asked)
         worst = max(worst, np.linalg.norm(a - b) / claimed)
     assert 0.9 < worst <= 1
+
+
+def test_two_samples_of_one_person_never_make_up_for_none_of_another():
+    """As many samples as people, but one person would count twice."""
+    two, none = np.ones((3, 2), "f4"), np.ones((3, 0), "f4")
+    with pytest.raises(ValueError, match="one sample of each"):
+        list(moments.people({"a": two, "b": none}, 2))
 
 
 # --- what the whole view of the adversary shows --------------------------------------
