@@ -392,7 +392,7 @@ def test_options_by_epsilon():
     [
         (
             {"experiment": "icaa"},
-            "experiment: must be of ica, abide, pca, cca, got 'icaa'",
+            "experiment: must be of ica, abide, pca, cca,",
         ),
         ({"fixed": {"epsilon": [1]}}, "required keyword-only argument"),
     ],
