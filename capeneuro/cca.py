@@ -50,6 +50,11 @@ NORM_BOUND = float(np.sqrt(2))
 CONSTANT = 0.3
 # Draws behind intervals and levels, both 95%; the generator is fixed.
 DRAWS = 400
+# Numbers drawn at a time; with very many directions draws are fewer.
+MOST_NUMBERS = 10**6
+# Ridge of the whitening that chooses pairs, over the edge of the noise
+# [docs/results-cca.md].
+RIDGE = 4.0
 # Energies below this share of the largest are rounding: data are float32.
 ROUNDING = 2.0**-20
 # Least energy of a kept direction, as a share of the edge of the noise.
@@ -243,11 +248,11 @@ def from_covariance(
         tau, 0 without privacy, and N.
     n_directions
         Principal directions of each view that are kept (all, if a view has fewer).
-        None: those above the edge of the noise of privacy and measurement
-        [:func:`capeneuro.order.threshold`], at most sqrt(N) and at least K. With more,
-        noise along directions of little energy, or chance, looks like correlation.
+        None: those above the edge ``tau sqrt(2 D)`` of the noise (without privacy, of
+        measurement noise [:func:`capeneuro.order.threshold`]), at most sqrt(N) and at
+        least K. With more, chance looks like correlation.
     debias
-        Take off the correlations what noise adds to singular values; those that noise
+        Take off the correlations what noise adds to them on average; those that noise
         alone could be become 0.
 
     Returns
@@ -267,27 +272,27 @@ def from_covariance(
             f"of the smaller view, got {K}"
         )
     x, y = slice(None, n_first), slice(n_first, None)
-    P, l_x, spectrum_x = _principal(C[x, x], tau, N, K, n_directions)
-    Q, l_y, spectrum_y = _principal(C[y, y], tau, N, K, n_directions)
+    P, l_x, w_x, spectrum_x = _principal(C[x, x], tau, N, K, n_directions)
+    Q, l_y, w_y, spectrum_y = _principal(C[y, y], tau, N, K, n_directions)
     T = (P / np.sqrt(l_x)).T @ C[x, y] @ (Q / np.sqrt(l_y))
-    left, r, right = np.linalg.svd(T)
-    noise = _Noise(tau, N, l_x, l_y, left, right.T)
-    exact = noise.taken_off(r[:K])
+    noise = _Noise(tau, N, l_x, l_y, w_x, w_y)
+    left, r, right = _pairs(T, w_x, w_y, K)
+    # As if nothing were common: any pairs will do.
+    null = noise.draw(left, np.zeros(K), right)[:, 0]
+    null_level = float(np.quantile(null, 0.95))
+    exact = np.where(r > null_level, noise.taken_off(left, r, right), 0)
     # What noise makes of correlations like these tells what it made of the true ones.
-    moved = noise.draw(exact) - exact
+    moved = noise.draw(left, exact, right) - exact
     ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
-    null_level = min(np.quantile(noise.draw(np.zeros(K))[:, 0], 0.95), 1.0)
-    intervals = np.clip(r[:K, None] - np.stack(ends, axis=1), 0, 1)
+    intervals = np.clip(r[:, None] - np.stack(ends, axis=1), 0, 1)
     # What noise alone could be may be anything up to what it hides.
-    lost = exact == 0
-    intervals[lost] = np.stack([0 * r[:K], np.full(K, null_level)], axis=1)[lost]
-    left, right = left[:, :K], right[:K].T
+    intervals[exact == 0] = 0, min(null_level, 1.0)
     patterns = P @ (left * np.sqrt(l_x)[:, None])
     signs = linalg.peak_signs(patterns)
     return CanonicalDirections(
-        correlations=np.clip(exact if debias else r[:K], 0, 1),
+        correlations=np.clip(exact if debias else r, 0, 1),
         intervals=intervals,
-        null_level=float(null_level),
+        null_level=min(null_level, 1.0),
         x_directions=P @ (left / np.sqrt(l_x)[:, None]) * signs,
         y_directions=Q @ (right / np.sqrt(l_y)[:, None]) * signs,
         x_patterns=patterns * signs,
@@ -303,75 +308,79 @@ def from_covariance(
 
 def _principal(
     C: np.ndarray, tau: float, N: int, K: int, n_directions: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions of a view that are kept, energies along them, the whole spectrum."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Directions of a view that are kept, energies along them, weights, spectrum."""
     values, vectors = linalg.top_eigenpairs(C, len(C))
-    found, most = order.threshold(values, tau, N)[0], int(np.sqrt(N))
-    count = n_directions or max(min(found, most), K)
-    count = min(count, len(C))
+    edge = tau * np.sqrt(2 * len(C))
+    count = (values > edge).sum() if tau else order.threshold(values, tau, N)[0]
+    count = min(n_directions or max(min(count, int(np.sqrt(N))), K), len(C))
     energies = shrinkage.energies(values, tau, count) if tau else values[:count]
     # Below the edge of its noise an energy is not known, and may be negative.
-    floor = max(FLOOR * tau * np.sqrt(2 * len(C)), ROUNDING * abs(values[0]), TINY)
-    return vectors[:, :count], np.maximum(energies, floor), values
+    floor = max(FLOOR * edge, ROUNDING * abs(values[0]), TINY)
+    energies = np.maximum(energies, floor)
+    weights = np.sqrt(energies / (energies + RIDGE * edge))
+    return vectors[:, :count], energies, weights, values
+
+
+def _pairs(
+    T: np.ndarray, w_x: np.ndarray, w_y: np.ndarray, K: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Leading pairs of a whitened cross-block: (p, K), correlations (K,), (q, K).
+
+    Noise in T is large along directions of little energy. With weights, which are those
+    of a ridge, it does not choose the K directions of each view; the correlations are
+    then of T as it is between them, or the ridge would make them small.
+    """
+    u, _, v = np.linalg.svd(w_x[:, None] * T * w_y, full_matrices=False)
+    A = np.linalg.qr(w_x[:, None] * u[:, :K])[0]
+    B = np.linalg.qr(w_y[:, None] * v[:K].T)[0]
+    a, r, b = np.linalg.svd(A.T @ T @ B)
+    return A @ a, r, B @ b.T
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """Noise of the whitened cross-block T, of shape (p, q).
+    """Noise of a whitened cross-block, of shape (p, q).
 
-    Energies of the kept directions are l_x (p,) and l_y (q,); left (p, p) and right
-    (q, q) are the singular vectors of T.
+    Energies of the kept directions are l_x (p,) and l_y (q,), with their weights.
     """
 
     tau: float
     N: int
     l_x: np.ndarray
     l_y: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
+    w_x: np.ndarray
+    w_y: np.ndarray
 
-    def taken_off(self, r: np.ndarray) -> np.ndarray:
-        """Correlations that noise enlarged to the singular values r, 0 within it.
+    def taken_off(
+        self, left: np.ndarray, r: np.ndarray, right: np.ndarray
+    ) -> np.ndarray:
+        """Correlations of these pairs that noise, on average, turns into r."""
+        exact = r
+        for _ in range(3):
+            bias = self.draw(left, exact, right).mean(axis=0) - exact
+            exact = np.clip(np.minimum.accumulate(r - bias), 0, 1)
+        return exact
 
-        ``r^2 = (c^2 + a) (c^2 + b) / c^2`` solved for c, with a and b the energies of
-        noise across a singular vector: those of privacy [Benaych-Georges & Nadakuditi
-        2012, 3.1] and those of sampling, ``(1 - c^2) q / N`` and ``(1 - c^2) p / N``
-        [Bao et al. 2019, (1.8)].
-        """
-        K, (p, q), variance = len(r), map(len, (self.l_x, self.l_y)), self._variance()
-        alpha, beta = 1 - q / self.N, 1 - p / self.N
-        if min(alpha, beta) <= 0:  # as many directions as people: all is possible
-            return np.zeros(K)
-        a = (self.left[:, :K] ** 2).T @ variance.sum(axis=1) + q / self.N
-        b = (self.right[:, :K] ** 2).T @ variance.sum(axis=0) + p / self.N
-        half = (r**2 - alpha * b - beta * a) / 2
-        root = np.sqrt(alpha * beta * a * b)
-        found = half + np.sqrt(np.maximum(half**2 - root**2, 0))
-        return np.sqrt(np.where(half > root, found / (alpha * beta), 0))
-
-    def draw(self, r: np.ndarray) -> np.ndarray:
-        """Singular values that noise makes of correlations r (K,): (DRAWS, K)."""
-        rng, K = np.random.default_rng(0), len(r)
-        shape, deviation = (len(self.l_x), len(self.l_y)), np.sqrt(self._variance())
-        T = np.zeros(shape)
-        T[range(K), range(K)] = r
+    def draw(self, left: np.ndarray, r: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """What noise makes of correlations r (K,) of these pairs: (n_draws, K)."""
+        rng, K, shape = np.random.default_rng(0), len(r), (len(left), len(right))
+        n_draws = int(np.clip(MOST_NUMBERS / np.prod(shape), 40, DRAWS))
         # Correlations near 1 vary less over samples [Anderson 2003, 12.4.2].
-        rest = [np.ones(n) for n in shape]
-        for part in rest:
-            part[:K] = np.sqrt(1 - np.minimum(r, 1) ** 2)
-        sampling = np.outer(*rest) / np.sqrt(self.N)
-        drawn = np.empty((DRAWS, K))
-        for i in range(DRAWS):
+        less = np.sqrt(1 - np.minimum(r, 1) ** 2) - 1
+        B_x, B_y = ((side * less) @ side.T for side in (left, right))
+        deviation = np.sqrt(np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2)
+        drawn = np.empty((n_draws, K))
+        for i in range(n_draws):
             G, H = rng.standard_normal((2, *shape))
-            noisy = self.left @ T @ self.right.T + deviation * G
+            H = H + B_x @ H
+            T = (left * r) @ right.T + deviation * G
             # Energies, too, are known within tau.
-            for energies, side in ((self.l_x, 0), (self.l_y, 1)):
-                error = 1 + self.tau * rng.standard_normal(len(energies)) / energies
-                scale = 1 / np.sqrt(np.maximum(error, 0.1))
-                noisy = noisy * (scale[:, None] if side == 0 else scale)
-            noisy = self.left.T @ noisy @ self.right + sampling * H
-            drawn[i] = np.linalg.svd(noisy, compute_uv=False)[:K]
+            error = [
+                1 + self.tau * rng.standard_normal(len(energies)) / energies
+                for energies in (self.l_x, self.l_y)
+            ]
+            T /= np.sqrt(np.outer(*(np.maximum(e, 0.1) for e in error)))
+            T += (H + H @ B_y) / np.sqrt(self.N)
+            drawn[i] = _pairs(T, self.w_x, self.w_y, K)[1]
         return drawn
-
-    def _variance(self) -> np.ndarray:
-        return np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2

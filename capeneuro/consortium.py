@@ -23,6 +23,8 @@ from capeneuro.rules import COOPERATIVE_ARMS, Limits
 from capeneuro.site import Site
 
 Sites = dict[str, SiteConfig]
+# Of a multiplier: one that is met to the last digit is met.
+TOLERANCE = 1e-9
 
 
 def load_sites(study: Study) -> Sites:
@@ -188,6 +190,13 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
             "set budget.unit: subject"
+        )
+    least = min(study.multipliers.values()) / study.mu_factors.get(name, 1.0)
+    if study.arm != "pooled" and least < site.min_noise_multiplier * (1 - TOLERANCE):
+        raise ConfigError(
+            f"site {name}: min_noise_multiplier: no release may have less than "
+            f"{site.min_noise_multiplier:g}, the study's least is {least:.4g}; lower "
+            "budget.epsilon"
         )
     book = open_ledger(site)
     entries = book.entries()

@@ -5,7 +5,6 @@ is read. Every error about a file is one line: where, which rule, the value, the
 """
 
 import difflib
-import glob
 import math
 import re
 import warnings
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config import ConfigError
+from capeneuro.files import found, person
 from capeneuro.fusion_sections import Erp, plain_name
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz")
@@ -59,14 +59,11 @@ def find_recordings(
     ConfigError
         If there are none, or if two files look like one recording.
     """
-    root = Path(pattern)
-    if root.is_dir():
+    files = found(pattern, "sub-*/**/eeg/sub-*")
+    if Path(pattern).is_dir():
         of_task = rf"_task-{task}[-_]" if task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
-        files = sorted(root.glob("sub-*/**/eeg/sub-*"))
         files = [file for file in files if names.search(_stem(file))]
-    else:
-        files = sorted(map(Path, glob.glob(pattern, recursive=True)))
     files = [file for file in files if file.name.lower().endswith(FORMATS)]
     if not files:
         raise ConfigError(
@@ -77,16 +74,15 @@ def find_recordings(
     seen: dict[str, Path] = {}
     for file in files:
         name = re.sub(SAME_RECORDING, "", _stem(file))
-        match = re.match(r"sub-[A-Za-z0-9]+", name)
         # One recording in two formats would count a person's epochs twice.
-        recording = str(file.with_name(name)) if match else name
+        recording = str(file.with_name(name)) if name.startswith("sub-") else name
         if recording in seen:
             raise ConfigError(
                 f"{where}: {file} and {seen[recording]} look like one recording; give "
                 "a pattern that takes one of them"
             )
         seen[recording] = file
-        people.setdefault(match[0] if match else name, []).append(file)
+        people.setdefault(person(file.with_name(name)), []).append(file)
     return people
 
 

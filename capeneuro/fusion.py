@@ -34,7 +34,13 @@ from capeneuro.steps import (
     one_site,
     write_released,
 )
-from capeneuro.views import Views, check_varying, find_people, open_views, read_person
+from capeneuro.views import (
+    Views,
+    constant_features,
+    find_people,
+    open_views,
+    read_person,
+)
 
 DIRECTIONS = "group_desc-cca_directions.npz"
 FEATURES = "group_desc-cca_features.tsv"
@@ -116,7 +122,12 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
             sizes = (np.linalg.norm(part.astype(float)) for part in parts)
             norms.append((name, *map(float, sizes)))
             yield name, z
-        check_varying((high - low)[:-1, 0], views, site, len(found))
+        odd = constant_features((high - low)[:-1, 0], views)
+        # Privacy: one person can decide it, so of private data it stops nothing.
+        if odd and own.data == "private":
+            print(f"note: {odd}")
+        elif odd and len(found) > 1:
+            raise ConfigError(f"site {site}: {odd}")
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
@@ -307,6 +318,7 @@ def report(study: FusionConfig, sites: Sites) -> None:
     drawn = []
     for i, r in enumerate(tqdm(found.correlations, "report", disable=None)):
         title = f"component {i + 1}: correlation {r:.2f}"
+        title += "" if found.intervals[i, 0] > 0 else ", not above noise"
         is_map = views.basis is not None
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
         figure = fusion_plots.linked_component(first, (second, y[:, i]), title)

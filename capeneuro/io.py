@@ -4,7 +4,6 @@ The only module that knows nibabel and nilearn, besides the pictures. Every erro
 a file is one line: where, which rule, the value, the remedy.
 """
 
-import glob
 import json
 import re
 import zlib
@@ -17,7 +16,7 @@ import numpy as np
 
 from capeneuro import basis
 from capeneuro.config import Cleaning, ConfigError, SiteConfig, Space
-from capeneuro.files import atomic, write_json
+from capeneuro.files import atomic, found, person, write_json
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
@@ -47,12 +46,8 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     ConfigError
         If there are none, or if two files look like one scan.
     """
-    root = Path(site.images)
-    if root.is_dir():
-        task = f"_task-{site.task}_*" if site.task else "_*"
-        files = sorted(root.glob(f"sub-*/**/func/sub-*{task}bold.nii*"))
-    else:
-        files = sorted(map(Path, glob.glob(site.images, recursive=True)))
+    task = f"_task-{site.task}_*" if site.task else "_*"
+    files = found(site.images, f"sub-*/**/func/sub-*{task}bold.nii*")
     if not files:
         raise ConfigError(
             f"site {site.name}: images: nothing found at {site.images!r}; put the data "
@@ -61,17 +56,16 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     runs: dict[str, list[Path]] = {}
     seen: dict[str, Path] = {}
     for file in files:
-        match = re.match(r"sub-[A-Za-z0-9]+", file.name)
         # One scan in two spaces or echoes would count a person's volumes twice.
-        scan = re.sub(SAME_SCAN, "", str(file)) if match else file.name
+        is_bids = file.name.startswith("sub-")
+        scan = re.sub(SAME_SCAN, "", str(file)) if is_bids else file.name
         if scan in seen:
             raise ConfigError(
                 f"site {site.name}: images: {file} and {seen[scan]} look like one "
                 "scan; give a pattern that takes one of them"
             )
         seen[scan] = file
-        subject = match[0] if match else file.name.split(".")[0]
-        runs.setdefault(subject, []).append(file)
+        runs.setdefault(person(file), []).append(file)
     return runs
 
 

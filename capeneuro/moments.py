@@ -37,7 +37,7 @@ def people(
         X = np.concatenate(block, axis=1) if together > 1 else block[0]
         # Privacy: blocks are the study's, whatever the data are; otherwise one person's
         # samples would change the rounding of everybody's sums.
-        if together > 1 and X.shape[1] != len(block):
+        if together > 1 and any(x.shape[1] != 1 for x in block):
             raise ValueError("blocks of several people need one sample of each")
         yield X, np.arange(len(block))
 

@@ -277,8 +277,9 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
     above = int((found.intervals[:, 0] > 0).sum())
     p, q = found.n_directions
     return [
-        f"{above} of {len(found.correlations)} correlations are above noise; without "
-        f"any, the largest would reach {found.null_level:.2f} in one study of twenty",
+        f"{above} of {len(found.correlations)} correlations are above noise: were "
+        f"nothing common, the largest would exceed {found.null_level:.2f} in one study "
+        "of twenty",
         f"{p} principal directions of fmri and {q} of eeg were kept",
     ]
 

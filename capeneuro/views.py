@@ -5,7 +5,6 @@ features of an image or a table row, y those of EEG or a table row, and c their 
 norm bounds.
 """
 
-import glob
 import re
 import warnings
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import cca, eeg, io
+from capeneuro import cca, eeg, files, io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, FusionConfig, SiteConfig
 from capeneuro.fusion_sections import Table
@@ -143,7 +142,7 @@ def find_people(
     if fusion.eeg.kind == "table":
         second: dict[str, Any] = _rows(Path(site.eeg), names[1])
     else:
-        second = eeg.find_recordings(site.eeg, f"site {site.name}: eeg")
+        second = eeg.find_recordings(site.eeg, f"site {site.name}: eeg", site.task)
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [
@@ -180,7 +179,8 @@ def site_files(study: FusionConfig, site: SiteConfig) -> list[str]:
         elif view.kind == "maps":
             found += map(str, find_maps(site).values())
         else:
-            recordings = eeg.find_recordings(pattern, f"site {site.name}: eeg")
+            where = f"site {site.name}: eeg"
+            recordings = eeg.find_recordings(pattern, where, site.task)
             found += [str(file) for own in recordings.values() for file in own]
     return found
 
@@ -193,20 +193,16 @@ def find_maps(site: SiteConfig) -> dict[str, Path]:
     ConfigError
         If there are none, or two of one person.
     """
-    root, task = Path(site.images), f"_task-{site.task}" if site.task else ""
-    if root.is_dir():
-        files = sorted(root.glob(f"sub-*/**/sub-*{task}_*statmap.nii*"))
-    else:
-        files = sorted(map(Path, glob.glob(site.images, recursive=True)))
-    if not files:
+    task = f"_task-{site.task}" if site.task else ""
+    found = files.found(site.images, f"sub-*/**/sub-*{task}_*statmap.nii*")
+    if not found:
         raise ConfigError(
             f"site {site.name}: images: no maps found at {site.images!r}; put the data "
             "there (in a BIDS folder *_statmap.nii.gz) or change `images`"
         )
     maps: dict[str, Path] = {}
-    for file in files:
-        match = re.match(r"sub-[A-Za-z0-9]+", file.name)
-        person = match[0] if match else file.name.split(".")[0]
+    for file in found:
+        person = files.person(file)
         if person in maps:
             raise ConfigError(
                 f"site {site.name}: images: {file} and {maps[person]} are of one "
@@ -292,27 +288,21 @@ def _map_features(path: Path, study: FusionConfig, views: Views) -> np.ndarray:
     return views.basis.analysis @ v.astype(np.float32)
 
 
-def check_varying(ranges: np.ndarray, views: Views, name: str, n_people: int) -> None:
-    """Refuse features that are the same for everybody at a site.
+def constant_features(ranges: np.ndarray, views: Views) -> str:
+    """Say which features are the same for everybody at a site; empty: none.
 
     Parameters
     ----------
     ranges
         Largest minus smallest value of each feature, (D,).
-    views, name, n_people
-        The study's views, the site, and how many people it has.
-
-    Raises
-    ------
-    ConfigError
-        If a feature does not vary though there are two people or more.
+    views
+        The study's views.
     """
     constant = np.flatnonzero(ranges == 0)
-    if n_people < 2 or not constant.size:
-        return
+    if not constant.size:
+        return ""
     named = np.concatenate(views.names)[constant]
-    raise ConfigError(
-        f"site {name}: features must vary between people, {constant.size} of "
-        f"{ranges.size} do not: {_some(named)}; leave them out, or use a tighter mask "
-        "or a coarser basis"
+    return (
+        f"features must vary between people, {constant.size} of {ranges.size} do "
+        f"not: {_some(named)}; leave them out, or use a tighter mask or a coarser basis"
     )

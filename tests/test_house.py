@@ -36,7 +36,7 @@ FLOORS = [
 LEAVES = {
     "kit": {"config", "files"},
     "io": {"config", "basis", "files"},
-    "eeg": {"config", "fusion_sections"},
+    "eeg": {"config", "files", "fusion_sections"},
     "fusion_sections": {"sections"},
     "files": {"config"},
     "config": {"explain", "fusion_sections", "privacy", "sections"},
