@@ -60,7 +60,7 @@ def component_map(path: Path, index: int, title: str) -> Figure:
 
 def draw_map(path: Path, index: int, **where: Any) -> None:
     """Draw one map of a 4-D image into a figure or axes; one slice as that."""
-    from nilearn.image import index_img
+    from nilearn.image import index_img, new_img_like
     from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
 
     image = index_img(str(path), index)
@@ -70,9 +70,13 @@ def draw_map(path: Path, index: int, **where: Any) -> None:
     if image.shape[2] == 1:
         where |= {"display_mode": "z"}
         threshold, cuts = 0.0, cuts[2:]
+    own: dict[str, Any] = {"bg_img": None}
+    if values.any():  # in no standard space a map lies on its own small values
+        shade = np.where(values > 0, 2 - np.sqrt(values / values.max()), 0)
+        own = {"bg_img": new_img_like(image, shade.astype("f4")), "dim": 0}
     plot_stat_map(
         image,
-        **({} if image.header["sform_code"] == 4 else {"bg_img": None}),
+        **({} if image.header["sform_code"] == 4 else own),
         cut_coords=cuts,
         threshold=threshold,
         annotate=True,
@@ -168,16 +172,18 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     figure, axis = axes()
     ranks = np.arange(1, len(eigenvalues) + 1)
     # Of many only the first matter: twice what is kept or stands out.
-    last = 2 * max(n_components, int((eigenvalues > edge).sum()), 10)
+    above = int((eigenvalues > edge).sum()) if edge else 0
+    last = 2 * max(n_components, above, 10)
     K = n_components
     axis.plot(ranks[:K], eigenvalues[:K], "o", color=INK, ms=3, label="kept")
     axis.plot(ranks[K:], eigenvalues[K:], "o", color=INK, ms=3, mfc="none", mew=0.7)
-    axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
+    if edge:
+        axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
     axis.set_xlim(0, min(last, len(ranks)) + 1)
-    above = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
-    if above:  # what is negative or far below the noise says nothing
+    known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
+    if known:  # what is negative or far below the noise says nothing
         axis.set_yscale("log")
-        axis.set_ylim(min(above) / 3, 1.5 * max(eigenvalues[0], edge))
+        axis.set_ylim(min(known) / 3, 1.5 * max(eigenvalues[0], edge))
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue")

@@ -17,8 +17,9 @@ import test_people as people
 from test_cli import command
 from test_workflow import ROOT, edit, run
 
-from capeneuro import fusion
-from capeneuro.cca import NORM_BOUND
+from benchmarks import eegfmri
+from capeneuro import files, fusion
+from capeneuro.cca import NORM_BOUND, from_covariance
 
 pytest.importorskip("mne", reason="needs the extra eeg")
 pytest.importorskip("pybv", reason="needs the extra eeg")
@@ -461,3 +462,113 @@ def test_a_budget_beyond_a_ceiling_is_refused_before_data_are_read(study, capsys
     assert command("validate", people.STUDY) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert "b" in line and "2" in line
+
+
+# --- real data -----------------------------------------------------------------------
+
+needs_data = pytest.mark.skipif(
+    not eegfmri.FOLDER.is_dir(),
+    reason="the real data are not here; set CAPENEURO_DATA",
+)
+
+
+def test_vertices_become_the_voxels_they_lie_in(rng):
+    vertices = rng.uniform([-60, -100, -40], [60, 60, 75], (500, 3))
+    of_vertex, mask, affine = eegfmri.grid(vertices)
+    ijk = np.argwhere(mask)[of_vertex]
+    centers = ijk @ affine[:3, :3].T + affine[:3, 3]
+    assert np.abs(centers - vertices).max() <= eegfmri.VOXEL / 2
+    assert np.array_equal(np.unique(of_vertex), np.arange(mask.sum()))
+    assert np.linalg.det(affine[:3, :3]) > 0
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Path:
+    """A folder with the files of the real study, prepared."""
+    folder = tmp_path_factory.mktemp("real")
+    shutil.copytree(ROOT / "config", folder / "config")
+    eegfmri.write(folder / eegfmri.OUT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert command("validate", REAL) == 0
+        for i in (1, 2):
+            assert command("prepare", REAL, "--site", f"eegfmri-{i}") == 0
+    return folder
+
+
+REAL = "config/eegfmri.yaml"
+
+
+@needs_data
+def test_real_views_end_with_a_report_that_claims_nothing(real, monkeypatch, capsys):
+    monkeypatch.chdir(real)
+    edit(real / REAL, fusion__debias=False)
+    for step in ("cca", "maps", "score", "report"):
+        assert command(step, REAL) == 0, step
+    results = real / "results/eegfmri"
+    maps = nib.load(results / "group_desc-cca_components.nii.gz")
+    assert maps.shape == (18, 22, 16, 3)
+    V = maps.get_fdata()
+    assert np.isfinite(V).all() and (np.abs(V).max(axis=(0, 1, 2)) > 0.1).all()
+    table = rows(results / "group_desc-cca_components.tsv")
+    r, null = float(table[0]["correlation"]), float(table[0]["high"])
+    # 38 windows and three directions a view: chance reaches more than there is.
+    assert r == pytest.approx(0.50, abs=0.02) and null == pytest.approx(0.59, abs=0.02)
+    assert [row["above_noise"] for row in table] == ["no"] * 3
+    assert "0 of 3 correlations are above noise" in capsys.readouterr().out
+    assert "NOT PRIVATE: public data" in (results / "report.html").read_text()
+    variates = [
+        row
+        for i in (1, 2)
+        if command("reconstruct", REAL, "--site", f"eegfmri-{i}") == 0
+        for row in rows(Path(f"private/eegfmri-{i}/eegfmri/variates.tsv"))
+    ]
+    first = [[float(row[name]) for name in ("fmri_1", "eeg_1")] for row in variates]
+    assert len(first) == 38
+    assert np.corrcoef(np.transpose(first))[0, 1] == pytest.approx(r, abs=1e-3)
+
+
+@needs_data
+def test_windows_shifted_against_each_other_are_as_correlated(real):
+    people = [
+        files.Features(real / f"private/eegfmri-{i}/eegfmri/projected.npz")
+        for i in (1, 2)
+    ]
+    z = np.hstack([own[name] for own in people for name in own])[:-1] / NORM_BOUND
+    x, y = z[:-155].astype(float), z[-155:].astype(float)
+
+    def first(shift: int, link: float = 0.0) -> tuple[float, float]:
+        own = np.roll(y, shift, axis=1)
+        linked = x + link * np.std(x) / np.std(own) * own.mean(axis=0)
+        C = np.cov(np.concatenate([linked, own]), bias=True)
+        found = from_covariance(C, len(x), 1, 0.0, 38, n_directions=3)
+        return found.correlations[0], found.null_level
+
+    r, level = first(0)
+    shifted = [first(shift)[0] for shift in range(4, 35)]
+    assert np.mean(np.array(shifted) >= r) > 0.1
+    assert np.quantile(shifted, 0.95) == pytest.approx(level, abs=0.06)
+    # Were the views linked, it would be seen.
+    assert first(0, link=2.0)[0] > level + 0.1
+
+
+@needs_data
+@pytest.mark.parametrize("epsilon", [4.0, 32.0])
+def test_plan_refuses_38_people_and_the_noise_is_all_there_is(
+    real, monkeypatch, capsys, epsilon
+):
+    monkeypatch.chdir(real)
+    study = real / f"config/private-{epsilon:g}.yaml"
+    shutil.copy(real / REAL, study)
+    edit(study, arm="cape", budget__epsilon=epsilon, fusion__debias=True)
+    assert command("plan", str(study), "--people", "38") == 3
+    said = capsys.readouterr().err
+    assert float(re.search(r"got noise ([\d.]+) times the energy", said)[1]) > 1.5
+    assert command("cca", str(study)) == 0
+    assert "0 of 3 correlations are above noise" in capsys.readouterr().out
+    found = np.load("results/eegfmri/group_desc-cca_directions.npz")
+    assert found["null_level"] > 0.55 and found["noise_deviation"] > 0
+    record = json.loads(Path("results/eegfmri/privacy.json").read_text())
+    for site in record["sites"].values():
+        spent = site["aggregator_and_colluders"]["gdp"]
+        assert spent == pytest.approx(epsilon, rel=1e-6)
