@@ -160,6 +160,7 @@ def find_directions(
     mean_clip: float = 1.0,
     stretch: float = 1.0,
     n_directions: int | None = None,
+    ridge: float = cca.RIDGE,
     debias: bool = True,
     memo: dict[Any, np.ndarray] | None = None,
 ) -> Found:
@@ -177,6 +178,8 @@ def find_directions(
     clip, n_directions, debias
         See :func:`capeneuro.cca.canonical_directions`; ``n_directions`` of 0 keeps all
         features, as the thesis does.
+    ridge
+        See :data:`capeneuro.cca.RIDGE`; the thesis has none.
     center_share, mean_clip
         Share of mu^2 for a released center, and its clip; with 0 nothing is centered.
     stretch
@@ -196,7 +199,8 @@ def find_directions(
         first = cells.mechanism(mu * np.sqrt(center_share), *about)
         center = rough_center(asked, first, n_first, np.inf if exact else mean_clip)
     # Intervals are not scored, and as released no correlation needs draws.
-    with mock.patch.object(cca, "DRAWS", cca.DRAWS if debias else 1):
+    draws = cca.DRAWS if debias else 1
+    with mock.patch.multiple(cca, DRAWS=draws, RIDGE=ridge):
         found = canonical_directions(
             asked,
             cells.mechanism(mu * np.sqrt(1 - center_share), *about),
