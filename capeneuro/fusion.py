@@ -61,7 +61,10 @@ TRUTHS = ("eeg", "correlations")
 
 
 def validate(study: FusionConfig, sites: Sites) -> None:
-    """Match the sites' people, check files and budgets; say what features there are."""
+    """Match the sites' people, check files and budgets; say what features there are.
+
+    Of each site one person is read: most mistakes about EEG are in everybody's.
+    """
     mask = None if study.space is None else io.read_mask(Path(study.space.mask))
     views = open_views(study, mask)
     if sum(views.sizes) > MOST_FEATURES:
@@ -78,6 +81,8 @@ def validate(study: FusionConfig, sites: Sites) -> None:
             for path, _ in people.values():
                 io.on_grid(io.open_image(path, 3), views.mask, study.space.resample)
     check_ceilings(study, sites)
+    for people in found.values():
+        read_person(study, views, next(iter(people.values())))
     if mask is not None:
         io.write_mask(study.results / MASK, mask)
     named = zip(PATTERNS, views.names, strict=True)
@@ -371,14 +376,9 @@ def _truth(
     study: FusionConfig, folder: Path
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """True correlations, maps and potentials over the study's features."""
-    views, erp = _views(study), study.fusion.eeg
-    if views.basis is None or erp.kind != "erp":
-        raise ConfigError(
-            f"study {study.study}: score.truth: needs views of maps and erp, got "
-            f"{study.fusion.fmri.kind} and {erp.kind}; set it to null"
-        )
     import pandas as pd
 
+    views, erp = _views(study), study.fusion.eeg
     x = views.basis.analysis @ io.read_maps(folder / TRUTH["fmri"], views.mask)
     tables = {name: pd.read_csv(folder / TRUTH[name], sep="\t") for name in TRUTHS}
     waveforms = tables["eeg"]

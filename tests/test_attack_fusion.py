@@ -475,6 +475,7 @@ def test_longer_rows_shift_no_columns(tmp_path, monkeypatch, capsys):
         ("space", {"mask": "m.nii", "basis": "voxels"}, "space: must be null"),
         ("fusion.fmri.features", "x-0.tsv", "x-0.tsv: lacks"),
         ("fusion.eeg.features", ".", "Is a directory"),
+        ("score", {"truth": "truth"}, "score.truth: needs views of maps and erp, got"),
         ("pca", {"norm_bound": 1.0}, "pca: unknown key"),
     ],
 )
@@ -487,6 +488,13 @@ def test_a_wrong_key_is_one_line_before_data(
     assert command("validate", STUDY) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and rule in lines[0]
+
+
+def test_a_site_with_a_mask_of_its_own_is_refused(private, capsys):
+    """Nothing in a fusion study would use it."""
+    edit("site-1.yaml", "mask", "own.nii.gz")
+    assert command("validate", STUDY) == 2
+    assert "site-1.yaml: mask: maps of a fusion" in capsys.readouterr().err
 
 
 def test_features_of_another_plan_are_not_released(private, capsys):
