@@ -36,7 +36,7 @@ class Erp(Section):
     kind: Literal["erp"] = "erp"
     events: Annotated[list[str], Field(min_length=1)]
     """Names of the events whose epochs are averaged, as MNE-Python has them
-    (`Stimulus/S  1`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
+    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
     person must have all of them."""
     minus: Annotated[list[str], Field(default_factory=list)]
     """Events whose average is subtracted, for a difference wave."""

@@ -1,8 +1,8 @@
 """Two views of the same people at one site: found, matched, read as features.
 
-A person is one sample of a fusion study: ``z = [x / c_x; y / c_y]``, with x the
-features of an image or a table row, y those of EEG or a table row, and c their public
-norm bounds.
+A person is one sample of a fusion study: ``z = [x / c_x; y / c_y; constant]``, with x
+the features of an image or a table row, y those of EEG or a table row, and c their
+public norm bounds.
 """
 
 import re
@@ -232,7 +232,10 @@ def _rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         why = getattr(error, "strerror", None) or "not a table"
         raise ConfigError(f"{path}: {why}; give a .tsv or .csv file") from None
     if missing := [c for c in ("participant_id", *names) if c not in table]:
-        raise ConfigError(f"{path}: lacks {len(missing)} columns: {_some(missing)}")
+        raise ConfigError(
+            f"{path}: lacks {len(missing)} columns: {_some(missing)}; it has "
+            f"{_some(table)}"
+        )
     people = table["participant_id"].fillna("").str.strip().tolist()
     odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
     if odd:
