@@ -412,6 +412,7 @@ EXPERIMENTS = {
     "ica": "benchmarks.cells:ica_scores",
     "abide": "benchmarks.abide:abide_scores",
     "pca": "benchmarks.pca_cells:pca_scores",
+    "cca": "benchmarks.cca_cells:cca_scores",
 }
 
 

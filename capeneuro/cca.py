@@ -75,7 +75,9 @@ class CanonicalDirections:
     correlations
         Of each pair, shape (K,), in [0, 1]; debiased if that was asked for.
     intervals
-        95% intervals for noise of privacy and sampling, shape (K, 2), in [0, 1].
+        95% intervals for noise of privacy and sampling, shape (K, 2), in [0, 1]. They
+        leave out what clipping takes and, where energies are near the edge of the
+        noise, what directions that were not found do.
     null_level
         What the largest correlation reaches in 95% of studies in which the views have
         nothing in common.
@@ -95,6 +97,10 @@ class CanonicalDirections:
         privacy.
     n_units
         Public number N of people behind it.
+    weight
+        Mean weight of a person, 1 where nobody was clipped. Who is clipped is far out
+        in what the views share, too, so clipping makes correlations a little smaller:
+        0.7 becomes 0.67 at a weight of 0.88 [docs/results-cca.md].
     """
 
     correlations: np.ndarray
@@ -110,6 +116,7 @@ class CanonicalDirections:
     mean: np.ndarray
     noise_deviation: float
     n_units: int
+    weight: float = 1.0
 
 
 def stack(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -223,7 +230,8 @@ def canonical_directions(
         n_directions=n_directions,
         debias=debias,
     )
-    return replace(found, mean=m if center is None else m + center[:-1])
+    mean = m if center is None else m + center[:-1]
+    return replace(found, mean=mean, weight=weight)
 
 
 def from_covariance(

@@ -218,6 +218,7 @@ def read_directions(
     names = CanonicalDirections.__dataclass_fields__
     values = {name: arrays[name] for name in names}
     numbers = {"null_level": float, "noise_deviation": float, "n_units": int}
+    numbers["weight"] = float
     values |= {name: kind(values[name]) for name, kind in numbers.items()}
     return CanonicalDirections(**values)
 

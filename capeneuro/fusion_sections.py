@@ -135,7 +135,8 @@ class Fusion(Section):
     """People with one view only: `drop` leaves them out."""
     clip: Bound = 1.0
     """Largest squared norm of one person's two views together, each divided by its norm
-    bound and sqrt(2), less the center; a public constant."""
+    bound and sqrt(2), less the center; a public constant. 1 suits up to some thousand
+    people; with more, 2 makes correlations less small, for twice the noise."""
     center: bool = True
     """Release a rough mean first, for a twentieth of the budget, so that clips count
     from there; the exact one comes with the second moment. Needless where what groups

@@ -25,6 +25,8 @@ RELEASED = tuple(
     f"group_desc-{name}.npz"
     for name in ("pca_subspace", "ica_unmixing", "cca_directions")
 )
+# Mean weight of people from which on clipping is worth a word.
+SLIGHTLY = 0.97
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
@@ -276,11 +278,18 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
     above = int((found.intervals[:, 0] > 0).sum())
     p, q = found.n_directions
+    clipped = []
+    if found.weight < SLIGHTLY:
+        clipped = [
+            f"people count {found.weight:.2f} on average, the rest was clipped: "
+            "correlations are some hundredths too small, which the intervals leave out"
+        ]
     return [
         f"{above} of {len(found.correlations)} correlations are above noise: were "
         f"nothing common, the largest would exceed {found.null_level:.2f} in one study "
         "of twenty",
         f"{p} principal directions of fmri and {q} of eeg were kept",
+        *clipped,
     ]
 
 

@@ -390,7 +390,10 @@ def test_options_by_epsilon():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"experiment": "icaa"}, "experiment: must be of ica, abide, pca, got 'icaa'"),
+        (
+            {"experiment": "icaa"},
+            "experiment: must be of ica, abide, pca, cca,",
+        ),
         ({"fixed": {"epsilon": [1]}}, "required keyword-only argument"),
     ],
 )
