@@ -323,7 +323,7 @@ class FusionConfig(Study):
         return {
             "n_components": True,
             "budget": {"pca_share"},
-            "fusion": {"n_directions", "debias"},
+            "fusion": {"n_directions", "debias", "within_sites"},
         }
 
 

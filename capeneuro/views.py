@@ -262,16 +262,20 @@ def _rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def read_person(
-    study: FusionConfig, views: Views, sources: tuple[Any, Any]
+    study: FusionConfig, views: Views, sources: tuple[Any, Any], place: tuple[int, int]
 ) -> np.ndarray:
-    """Features z of one person, (D_x + D_y + 1, 1); see :func:`capeneuro.cca.stack`."""
+    """Features z of one person, (D_x + D_y + S, 1); see :func:`capeneuro.cca.stack`.
+
+    ``place`` is that of the person's site among the study's S sites, and S.
+    """
     fmri, erp = study.fusion.fmri, study.fusion.eeg
     x, y = sources
     if fmri.kind == "maps":
         x = _map_features(x, study, views)
     if erp.kind == "erp":
         y = eeg.read_erp(y, erp)
-    return cca.stack(x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound)
+    x, y = x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
+    return cca.stack(x, y, *place)
 
 
 def _map_features(path: Path, study: FusionConfig, views: Views) -> np.ndarray:

@@ -20,6 +20,7 @@ from capeneuro import (
     files,
     fusion,
     moments,
+    pairs,
     privacy,
     report,
 )
@@ -124,7 +125,7 @@ def _shown(arm: str, n_pairs: int, mu: float) -> tuple[float, float]:
 def test_an_attack_shows_no_more_than_the_ledger_says(
     fixed_noise, monkeypatch, arm, n_pairs
 ):
-    monkeypatch.setattr(cca, "DRAWS", 1)  # post-processing
+    monkeypatch.setattr(pairs, "DRAWS", 1)  # post-processing
     shown, claimed = _shown(arm, n_pairs, 3.0)
     assert claimed == pytest.approx(3.0)
     assert 0.5 * claimed < shown <= claimed
@@ -132,7 +133,7 @@ def test_an_attack_shows_no_more_than_the_ledger_says(
 
 @pytest.mark.parametrize("arm", ["conventional", "cape"])
 def test_an_attack_finds_views_that_are_not_clipped(fixed_noise, monkeypatch, arm):
-    monkeypatch.setattr(cca, "DRAWS", 1)
+    monkeypatch.setattr(pairs, "DRAWS", 1)
     no_clip(monkeypatch)
     shown, claimed = _shown(arm, 150, 1.0)
     assert shown > claimed
@@ -392,7 +393,7 @@ def test_results_hold_sums_alone_and_say_what_they_cost(private):
         assert moment["sites"][name]["sensitivity"] == pytest.approx(2**0.5 / N)
         whole = record["sites"][name]["aggregator_and_colluders"]["gdp"]
         assert whole == pytest.approx(4.0) and whole <= 4.0
-    assert [mean["size"], moment["size"]] == [12, 12 * 13 // 2]
+    assert [mean["size"], moment["size"]] == [14, 14 * 15 // 2]
     assert arrays["n_units"] == 74
 
 
