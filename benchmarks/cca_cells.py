@@ -29,13 +29,14 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from scipy.cluster.vq import kmeans, vq
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks import cells
-from capeneuro import basis, linalg, metrics, privacy
+from capeneuro import basis, cca, linalg, metrics, privacy
 from capeneuro.cca import canonical_directions, rough_center, stack
 from capeneuro.config import ConfigError
 from capeneuro.federation import InProcess
@@ -159,6 +160,7 @@ def find_directions(
     mean_clip: float = 1.0,
     stretch: float = 1.0,
     n_directions: int | None = None,
+    ridge: float = cca.RIDGE,
     debias: bool = True,
     memo: dict[Any, np.ndarray] | None = None,
 ) -> Found:
@@ -176,6 +178,8 @@ def find_directions(
     clip, n_directions, debias
         See :func:`capeneuro.cca.canonical_directions`; ``n_directions`` of 0 keeps all
         features, as the thesis does.
+    ridge
+        See :data:`capeneuro.cca.RIDGE`; the thesis has none.
     center_share, mean_clip
         Share of mu^2 for a released center, and its clip; with 0 nothing is centered.
     stretch
@@ -194,16 +198,19 @@ def find_directions(
     if center_share:
         first = cells.mechanism(mu * np.sqrt(center_share), *about)
         center = rough_center(asked, first, n_first, np.inf if exact else mean_clip)
-    found = canonical_directions(
-        asked,
-        cells.mechanism(mu * np.sqrt(1 - center_share), *about),
-        K,
-        n_first,
-        np.inf if exact else clip,
-        center,
-        n_directions=D if n_directions == 0 else n_directions,
-        debias=debias,
-    )
+    # Intervals are not scored, and as released no correlation needs draws.
+    draws = cca.DRAWS if debias else 1
+    with mock.patch.multiple(cca, DRAWS=draws, RIDGE=ridge):
+        found = canonical_directions(
+            asked,
+            cells.mechanism(mu * np.sqrt(1 - center_share), *about),
+            K,
+            n_first,
+            np.inf if exact else clip,
+            center,
+            n_directions=D if n_directions == 0 else n_directions,
+            debias=debias,
+        )
     return Found(found.x_directions, found.y_directions, found.correlations)
 
 
