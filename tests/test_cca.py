@@ -412,7 +412,7 @@ def sites_apart(offset, related, seed):
 @pytest.mark.parametrize("arm", ["non-private", "cape"])
 def test_differences_between_sites_are_no_correlation(few_draws, arm):
     clip = np.inf if arm == "non-private" else 1.0
-    about = {"n_groups": 4, "multiplier": 1.0, "debias": True, "n_directions": 4}
+    about = {"n_groups": 4, "multiplier": 1.0, "n_directions": 4}
     largest = {}
     for within in (True, False):
         apart = found_in(
