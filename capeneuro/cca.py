@@ -9,6 +9,9 @@ view, and the singular value decomposition of the whitened cross-block.
 The last row of C is kappa times the mean, so one release gives the covariance. A mean
 released before it needs to be rough only: it makes z small. That matters more here than
 in PCA: an error of the mean is an error that both views share, a spurious correlation.
+So is a difference between sites: with a constant for each site, 0 for the people of all
+others, the same release at the same noise gives the mean of each site, and the
+covariance within sites.
 
 Noise of deviation tau in a packed coordinate is white over the entries of all three
 blocks, so
@@ -41,6 +44,7 @@ import numpy as np
 from capeneuro import linalg, order, shrinkage
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
+from capeneuro.pairs import Noise, pairs
 from capeneuro.pca import released_center
 
 # z has norm 1 after division by it, where both views have the norm of their bounds.
@@ -48,10 +52,6 @@ NORM_BOUND = float(np.sqrt(2))
 # Constant kappa in z / NORM_BOUND: kappa^2 of the clip buys a mean whose error has the
 # energy D tau^2 / (2 kappa^2), far below the edge of the noise.
 CONSTANT = 0.3
-# Draws behind intervals and levels, both 95%; the generator is fixed.
-DRAWS = 400
-# Numbers drawn at a time; with very many directions draws are fewer.
-MOST_NUMBERS = 10**6
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
 RIDGE = 4.0
@@ -92,6 +92,8 @@ class CanonicalDirections:
         Principal directions p and q that were kept, shape (2,).
     mean
         Of [x; y], shape (D_x + D_y,).
+    means
+        What is subtracted in each group, shape (D_x + D_y, n_groups).
     noise_deviation
         Deviation tau of the noise in one coordinate of the covariance; 0 without
         privacy.
@@ -114,36 +116,48 @@ class CanonicalDirections:
     y_spectrum: np.ndarray
     n_directions: np.ndarray
     mean: np.ndarray
+    means: np.ndarray
     noise_deviation: float
     n_units: int
     weight: float = 1.0
 
 
-def stack(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def stack(
+    x: np.ndarray, y: np.ndarray, group: int = 0, n_groups: int = 1
+) -> np.ndarray:
     """Stack two views to what sites hold of a fusion study: z = [x; y; kappa].
 
     Parameters
     ----------
     x, y
         Views divided by their norm bounds, (D_x, N) and (D_y, N).
+    group, n_groups
+        Group of these people, from 0, of so many whose means are told apart, such as
+        the study's sites: each has its own row, which is 0 for the others. A person's
+        norm is the same for any number of groups, so it costs no noise.
 
     Returns
     -------
     numpy.ndarray
-        Shape (D_x + D_y + 1, N), float32.
+        Shape (D_x + D_y + n_groups, N), float32.
     """
-    constant = np.full((1, x.shape[1]), CONSTANT * NORM_BOUND)
-    return np.concatenate([x, y, constant]).astype(np.float32)
+    constants = np.zeros((n_groups, x.shape[1]))
+    constants[group] = CONSTANT * NORM_BOUND
+    return np.concatenate([x, y, constants]).astype(np.float32)
 
 
 def rough_center(
-    federation: Federation, mechanism: Mechanism, n_first: int, clip: float
+    federation: Federation,
+    mechanism: Mechanism,
+    n_first: int,
+    clip: float,
+    n_groups: int = 1,
 ) -> np.ndarray:
     """Release the mean of z, each view shrunk to what stands above its noise.
 
     Parameters
     ----------
-    federation, mechanism, n_first
+    federation, mechanism, n_first, n_groups
         As in :func:`canonical_directions`.
     clip
         Largest norm of one person's ``z / NORM_BOUND``; ``inf`` for exact arms.
@@ -151,15 +165,15 @@ def rough_center(
     Returns
     -------
     numpy.ndarray
-        Shape (D_x + D_y + 1,), 0 for the constant.
+        Shape (D_x + D_y + n_groups,), 0 for the constants.
 
     Guarantee
     ---------
     One release of ``mean``; shrinkage [James & Stein 1961] is post-processing.
     """
     center = released_center(federation, mechanism, NORM_BOUND, clip)
-    tau, center[-1] = mechanism.releases[-1]["noise_deviation"], 0
-    for view in (center[:n_first], center[n_first:-1]):
+    tau, center[-n_groups:] = mechanism.releases[-1]["noise_deviation"], 0
+    for view in (center[:n_first], center[n_first:-n_groups]):
         energy = max(float(view @ view), TINY)
         view *= max(0.0, 1 - view.size * tau**2 / energy)
     return center
@@ -173,6 +187,8 @@ def canonical_directions(
     clip: float = 1.0,
     center: np.ndarray | None = None,
     *,
+    n_groups: int = 1,
+    within: bool = True,
     n_directions: int | None = None,
     debias: bool = False,
 ) -> CanonicalDirections:
@@ -192,6 +208,11 @@ def canonical_directions(
         Largest squared norm of one person's ``z / NORM_BOUND``; ``inf`` for exact arms.
     center
         Rough mean of ``z / NORM_BOUND``, from :func:`rough_center`; None: 0.
+    n_groups
+        Constants in z: 1, or one for each site, in the order of ``federation.names``.
+    within
+        Subtract each group's own mean: sites differ by scanners, amplifiers and staff
+        in both views, which would look like correlation.
     n_directions, debias
         See :func:`from_covariance`.
 
@@ -214,15 +235,25 @@ def canonical_directions(
         parameters["center"] = center
     packed = mechanism.answer(federation, "second_moment", parameters)
     last = mechanism.releases[-1]
-    N = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
     C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    # Clipped people count less, in the constant's own moment too, nobody more than
-    # once; what is within the noise of that moment tells nothing.
-    least = max(min(2 * tau / CONSTANT**2, 1.0), TINY)
-    weight = float(np.clip(C[-1, -1] / CONSTANT**2, least, 1.0))
-    m = C[:-1, -1] / (CONSTANT * weight)
+    sizes = {site: mechanism.roster[site]["n_units"] for site in last["survivors"]}
+    N, D = sum(sizes.values()), len(C) - n_groups
+    groups = [sizes.get(name, 0) for name in federation.names] if n_groups > 1 else [N]
+    here = np.array(groups) > 0
+    shares = np.array(groups)[here] / N
+    # Clipped people count less, in the constants' own moments too, nobody more than
+    # once; what is within the noise of these moments tells nothing.
+    known = np.diag(C)[D:][here].sum() / CONSTANT**2
+    error = tau * np.sqrt(here.sum()) / CONSTANT**2
+    weight = float(np.clip(known, max(min(2 * error, 1.0), TINY), 1.0))
+    sums = C[:D, D:][:, here] / (CONSTANT * weight)
+    mean = sums.sum(axis=1)
+    means = np.tile(mean[:, None], n_groups)
+    if within:
+        means[:, here] = sums / shares
+    M = means[:, here] * np.sqrt(shares)
     found = from_covariance(
-        C[:-1, :-1] / weight - np.outer(m, m),
+        C[:D, :D] / weight - M @ M.T,
         n_first,
         n_components,
         tau / weight,
@@ -230,8 +261,8 @@ def canonical_directions(
         n_directions=n_directions,
         debias=debias,
     )
-    mean = m if center is None else m + center[:-1]
-    return replace(found, mean=mean, weight=weight)
+    start = 0 if center is None else center[:D]
+    return replace(found, mean=mean + start, means=(means.T + start).T, weight=weight)
 
 
 def from_covariance(
@@ -283,8 +314,8 @@ def from_covariance(
     P, l_x, w_x, spectrum_x = _principal(C[x, x], tau, N, K, n_directions)
     Q, l_y, w_y, spectrum_y = _principal(C[y, y], tau, N, K, n_directions)
     T = (P / np.sqrt(l_x)).T @ C[x, y] @ (Q / np.sqrt(l_y))
-    noise = _Noise(tau, N, l_x, l_y, w_x, w_y)
-    left, r, right = _pairs(T, w_x, w_y, K)
+    noise = Noise(tau, N, l_x, l_y, w_x, w_y)
+    left, r, right = pairs(T, w_x, w_y, K)
     # As if nothing were common: any pairs will do.
     null = noise.draw(left, np.zeros(K), right)[:, 0]
     null_level = float(np.quantile(null, 0.95))
@@ -309,6 +340,7 @@ def from_covariance(
         y_spectrum=spectrum_y,
         n_directions=np.array([len(l_x), len(l_y)]),
         mean=np.zeros(D),
+        means=np.zeros((D, 1)),
         noise_deviation=tau,
         n_units=N,
     )
@@ -328,67 +360,3 @@ def _principal(
     energies = np.maximum(energies, floor)
     weights = np.sqrt(energies / (energies + RIDGE * edge))
     return vectors[:, :count], energies, weights, values
-
-
-def _pairs(
-    T: np.ndarray, w_x: np.ndarray, w_y: np.ndarray, K: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Leading pairs of a whitened cross-block: (p, K), correlations (K,), (q, K).
-
-    Noise in T is large along directions of little energy. With weights, which are those
-    of a ridge, it does not choose the K directions of each view; the correlations are
-    then of T as it is between them, or the ridge would make them small.
-    """
-    u, _, v = np.linalg.svd(w_x[:, None] * T * w_y, full_matrices=False)
-    A = np.linalg.qr(w_x[:, None] * u[:, :K])[0]
-    B = np.linalg.qr(w_y[:, None] * v[:K].T)[0]
-    a, r, b = np.linalg.svd(A.T @ T @ B)
-    return A @ a, r, B @ b.T
-
-
-@dataclass(frozen=True)
-class _Noise:
-    """Noise of a whitened cross-block, of shape (p, q).
-
-    Energies of the kept directions are l_x (p,) and l_y (q,), with their weights.
-    """
-
-    tau: float
-    N: int
-    l_x: np.ndarray
-    l_y: np.ndarray
-    w_x: np.ndarray
-    w_y: np.ndarray
-
-    def taken_off(
-        self, left: np.ndarray, r: np.ndarray, right: np.ndarray
-    ) -> np.ndarray:
-        """Correlations of these pairs that noise, on average, turns into r."""
-        exact = r
-        for _ in range(3):
-            bias = self.draw(left, exact, right).mean(axis=0) - exact
-            exact = np.clip(np.minimum.accumulate(r - bias), 0, 1)
-        return exact
-
-    def draw(self, left: np.ndarray, r: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """What noise makes of correlations r (K,) of these pairs: (n_draws, K)."""
-        rng, K, shape = np.random.default_rng(0), len(r), (len(left), len(right))
-        n_draws = int(np.clip(MOST_NUMBERS / np.prod(shape), 40, DRAWS))
-        # Correlations near 1 vary less over samples [Anderson 2003, 12.4.2].
-        less = np.sqrt(1 - np.minimum(r, 1) ** 2) - 1
-        B_x, B_y = ((side * less) @ side.T for side in (left, right))
-        deviation = np.sqrt(np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2)
-        drawn = np.empty((n_draws, K))
-        for i in range(n_draws):
-            G, H = rng.standard_normal((2, *shape))
-            H = H + B_x @ H
-            T = (left * r) @ right.T + deviation * G
-            # Energies, too, are known within tau.
-            error = [
-                1 + self.tau * rng.standard_normal(len(energies)) / energies
-                for energies in (self.l_x, self.l_y)
-            ]
-            T /= np.sqrt(np.outer(*(np.maximum(e, 0.1) for e in error)))
-            T += (H + H @ B_y) / np.sqrt(self.N)
-            drawn[i] = _pairs(T, self.w_x, self.w_y, K)[1]
-        return drawn

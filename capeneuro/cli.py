@@ -44,7 +44,7 @@ STEPS: dict[Callable[..., None], tuple[str, ...]] = {
     steps.report: (),
 }
 
-# What these steps are in a fusion study, which has no others but `plan` and `cca`.
+# What these steps are in a fusion study, which has no others.
 FUSION: dict[Callable[..., None], Callable[..., None]] = {
     steps.validate: fusion.validate,
     forecast.plan: forecast.plan_fusion,

@@ -84,7 +84,10 @@ class SiteConfig(Section):
 
 
 class Study(Section):
-    """What every kind of study says."""
+    """What every kind of study says.
+
+    A kind adds `space`, its options, and the properties `n_releases`, `shares`, `idle`.
+    """
 
     study: Label
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
@@ -298,6 +301,9 @@ class FusionConfig(Study):
             fail("space: must be null where fusion.fmri is a table, and only there")
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
+        kinds = self.fusion.fmri.kind, self.fusion.eeg.kind
+        if self.score.truth is not None and kinds != ("maps", "erp"):
+            fail(f"score.truth: needs views of maps and erp, got {' and '.join(kinds)}")
         return self
 
     @property
@@ -317,7 +323,7 @@ class FusionConfig(Study):
         return {
             "n_components": True,
             "budget": {"pca_share"},
-            "fusion": {"n_directions", "debias"},
+            "fusion": {"n_directions", "debias", "within_sites"},
         }
 
 

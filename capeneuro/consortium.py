@@ -146,6 +146,11 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
     if isinstance(study, FusionConfig):
         if site.eeg is None:
             raise ConfigError(f"{path}: eeg: a fusion study needs it, got null")
+        if site.mask is not None:
+            raise ConfigError(
+                f"{path}: mask: maps of a fusion study cover the study's mask, got "
+                f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
+            )
         return
     if site.data == "private" and study.ica.update == "gradient-as-printed":
         raise ConfigError(

@@ -99,9 +99,11 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
         known, got = about["expected_tags"].replace("'", ""), about["tag"]
         return f"{where}.kind: must be of {known}, got {got!r}"
     if error["type"] == "extra_forbidden":
-        known = sorted(_keys(model, error["loc"][:-1]))
-        near = difflib.get_close_matches(str(error["loc"][-1]), known, 1, 0.4)
+        known, name = sorted(_keys(model, error["loc"][:-1])), str(error["loc"][-1])
+        near = difflib.get_close_matches(name, known, 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        if homes := [key for key in _names(model) if name in _keys(model, (key,))]:
+            hint = f"it is a key of {' and '.join(sorted(homes))}"
         return f"{where}: unknown key; {hint}"
     if error["type"] == "missing":
         return f"{where}: required key is missing"

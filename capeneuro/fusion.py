@@ -23,7 +23,7 @@ from capeneuro.cca import (
     rough_center,
 )
 from capeneuro.config import ConfigError, FusionConfig, Study
-from capeneuro.consortium import Sites, check_ceilings, in_process
+from capeneuro.consortium import Sites, check_ceilings, in_process, names
 from capeneuro.federation import Federation
 from capeneuro.steps import (
     MASK,
@@ -61,7 +61,10 @@ TRUTHS = ("eeg", "correlations")
 
 
 def validate(study: FusionConfig, sites: Sites) -> None:
-    """Match the sites' people, check files and budgets; say what features there are."""
+    """Match the sites' people, check files and budgets; say what features there are.
+
+    Of each site one person is read: most mistakes about EEG are in everybody's.
+    """
     mask = None if study.space is None else io.read_mask(Path(study.space.mask))
     views = open_views(study, mask)
     if sum(views.sizes) > MOST_FEATURES:
@@ -78,6 +81,8 @@ def validate(study: FusionConfig, sites: Sites) -> None:
             for path, _ in people.values():
                 io.on_grid(io.open_image(path, 3), views.mask, study.space.resample)
     check_ceilings(study, sites)
+    for people in found.values():
+        read_person(study, views, next(iter(people.values())), (0, 1))
     if mask is not None:
         io.write_mask(study.results / MASK, mask)
     named = zip(PATTERNS, views.names, strict=True)
@@ -105,11 +110,12 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
     found = find_people(study, own, views.names)
     low, high = np.inf, -np.inf
     norms: list[tuple[str, float, float]] = []
-    n_first = views.sizes[0]
+    n_first, D = views.sizes[0], sum(views.sizes)
+    place = _place(study, sites, site)
 
     def person(folder: Path, sources: tuple[Any, Any]) -> np.ndarray:
         os.chdir(folder)  # a worker may have been started elsewhere
-        return read_person(study, views, sources)
+        return read_person(study, views, sources, place)
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         nonlocal low, high
@@ -118,11 +124,11 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
         bar = tqdm(found, f"prepare {site}", disable=None)
         for name, z in zip(bar, features, strict=True):
             low, high = np.minimum(low, z), np.maximum(high, z)
-            parts = z[:n_first], z[n_first:-1]
+            parts = z[:n_first], z[n_first:D]
             sizes = (np.linalg.norm(part.astype(float)) for part in parts)
             norms.append((name, *map(float, sizes)))
             yield name, z
-        odd = constant_features((high - low)[:-1, 0], views)
+        odd = constant_features((high - low)[:D, 0], views)
         # Privacy: one person can decide it, so of private data it stops nothing.
         if odd and own.data == "private":
             print(f"note: {odd}")
@@ -145,9 +151,9 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
     found, folder = read_directions(study), study.private(site)
     people = files.Features(folder / "projected.npz")
     n_first, K = len(found.x_directions), len(found.correlations)
-    rows = []
+    mean, rows = found.means[:, _place(study, sites, site)[0]], []
     for name in tqdm(people, f"reconstruct {site}", disable=None):
-        z = people[name][:-1, 0] / NORM_BOUND - found.mean
+        z = people[name][: mean.size, 0] / NORM_BOUND - mean
         u = found.x_directions.T @ z[:n_first], found.y_directions.T @ z[n_first:]
         rows.append([name, *(f"{value:.6g}" for value in np.concatenate(u))])
     header = [f"{view}_{i + 1}" for view in PATTERNS for i in range(K)]
@@ -161,13 +167,14 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
 def cca(study: FusionConfig, sites: Sites, threads: int, reference: bool) -> None:
     """Find what two views have in common: capeCCA, or the arm of the study."""
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
-        n_features = sum(_views(study).sizes) + 1
+        S = len(study.sites)  # as many constants
+        n_features = sum(_views(study).sizes) + S
         for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
             if (found := len(next(iter(people.values())))) != n_features:
                 raise ConfigError(
                     f"site {name}: its prepared features are not the study's, "
-                    f"{found - 1} against {n_features - 1}; run `prepare` again"
+                    f"{found - S} against {n_features - S}; run `prepare` again"
                 )
         cca_over(federation, study, sites, reference)
 
@@ -183,7 +190,7 @@ def cca_over(
     if options.center:
         first = mechanism_of(study, "center", reference)
         clip = np.inf if exact else options.center_clip
-        center = rough_center(federation, first, n_first, clip)
+        center = rough_center(federation, first, n_first, clip, len(study.sites))
     found = canonical_directions(
         federation,
         mechanism,
@@ -191,6 +198,8 @@ def cca_over(
         n_first,
         np.inf if exact else options.clip,
         center,
+        n_groups=len(study.sites),
+        within=options.within_sites,
         n_directions=options.n_directions,
         debias=options.debias,
     )
@@ -215,8 +224,7 @@ def read_directions(
 ) -> CanonicalDirections:
     """Read the directions that :func:`cca_over` wrote."""
     arrays = files.read_arrays(folder_of(study, reference) / DIRECTIONS)
-    names = CanonicalDirections.__dataclass_fields__
-    values = {name: arrays[name] for name in names}
+    values = {name: arrays[name] for name in CanonicalDirections.__dataclass_fields__}
     numbers = {"null_level": float, "noise_deviation": float, "n_units": int}
     numbers["weight"] = float
     values |= {name: kind(values[name]) for name, kind in numbers.items()}
@@ -258,10 +266,10 @@ def maps(study: FusionConfig, sites: Sites) -> None:
             folder / MAPS, views.basis.synthesis @ shown[0], views.mask, about
         )
     columns = [f"component_{i + 1}" for i in range(K)]
-    for file, names, A in zip(PATTERNS.values(), views.names, shown, strict=True):
+    for file, own, A in zip(PATTERNS.values(), views.names, shown, strict=True):
         rows = (
             [name, *(f"{value:.6g}" for value in row)]
-            for name, row in zip(names, A, strict=True)
+            for name, row in zip(own, A, strict=True)
         )
         files.write_table(folder / file, ["feature", *columns], rows)
     above = found.intervals[:, 0] > 0
@@ -349,6 +357,11 @@ def score_inputs(study: FusionConfig) -> list[str]:
 # --- shared by the steps -------------------------------------------------------------
 
 
+def _place(study: FusionConfig, sites: Sites, site: str) -> tuple[int, int]:
+    """Which of how many sites it is, in the order of the study."""
+    return names(study, sites).index(site), len(study.sites)
+
+
 def _views(study: FusionConfig) -> Views:
     mask = None if study.space is None else io.read_mask(Path(study.space.mask))
     return open_views(study, mask)
@@ -371,14 +384,9 @@ def _truth(
     study: FusionConfig, folder: Path
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """True correlations, maps and potentials over the study's features."""
-    views, erp = _views(study), study.fusion.eeg
-    if views.basis is None or erp.kind != "erp":
-        raise ConfigError(
-            f"study {study.study}: score.truth: needs views of maps and erp, got "
-            f"{study.fusion.fmri.kind} and {erp.kind}; set it to null"
-        )
     import pandas as pd
 
+    views, erp = _views(study), study.fusion.eeg
     x = views.basis.analysis @ io.read_maps(folder / TRUTH["fmri"], views.mask)
     tables = {name: pd.read_csv(folder / TRUTH[name], sep="\t") for name in TRUTHS}
     waveforms = tables["eeg"]

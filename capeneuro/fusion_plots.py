@@ -12,8 +12,9 @@ from matplotlib.ticker import MaxNLocator
 
 from capeneuro.plots import ACCENT, COLORS, INK, axes, draw_map
 
-# Loadings that a picture names.
+# Loadings that a picture names, and letters of a name.
 MOST_BARS = 10
+MOST_LETTERS = 24
 
 
 class Potential(NamedTuple):
@@ -45,7 +46,7 @@ def correlations(r: np.ndarray, intervals: np.ndarray, null_level: float) -> Fig
     label = "what noise alone reaches (95%)"
     axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
     axis.set_xlabel("pair of variates")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.set_ylabel("canonical correlation")
     axis.set_ylim(0, 1.02)
     axis.set_xlim(0.5, len(r) + 0.5)
@@ -63,9 +64,8 @@ def linked_component(
     first
         Image of all maps and index of this one; or names and loadings of features.
     second
-        ``(options, pattern)`` of potentials: windows [s], channels and what
-        :func:`capeneuro.eeg.positions` gives, with (n_channels, n_windows) [uV]; or
-        names and loadings of features.
+        :class:`Potential` and its values [uV], channel by channel; or names and
+        loadings of features.
     title
         Printed above.
     """
@@ -75,7 +75,7 @@ def linked_component(
     if isinstance(what, Path):
         draw_map(what, which, figure=figure, axes=(0.01, 0.05, 0.36, 0.82))
     else:
-        _loadings(figure.add_axes((0.14, 0.18, 0.25, 0.68)), what, which)
+        _loadings(figure.add_axes((0.18, 0.18, 0.22, 0.68)), what, which)
     what, values = second
     if isinstance(what, Potential):
         _potential(figure, what, values)
@@ -115,7 +115,14 @@ def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
     """Draw the largest loadings of named features."""
     order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
     colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
-    axis.barh([names[i] for i in order], values[order], color=colors)
+    axis.barh(np.arange(len(order)), values[order], color=colors)
+    axis.set_yticks(np.arange(len(order)), [_short(names[i]) for i in order])
     axis.axvline(0, color=INK, lw=0.5)
     axis.tick_params(axis="y", labelsize=7)
     axis.set_xlabel("per unit deviation")
+
+
+def _short(name: str) -> str:
+    """A name that fits beside its bar; parcels differ in the beginning and the end."""
+    half = MOST_LETTERS // 2
+    return name if len(name) <= MOST_LETTERS else f"{name[:half]}\u2026{name[-half:]}"

@@ -36,7 +36,7 @@ class Erp(Section):
     kind: Literal["erp"] = "erp"
     events: Annotated[list[str], Field(min_length=1)]
     """Names of the events whose epochs are averaged, as MNE-Python has them
-    (`Stimulus/S  1`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
+    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
     person must have all of them."""
     minus: Annotated[list[str], Field(default_factory=list)]
     """Events whose average is subtracted, for a difference wave."""
@@ -143,6 +143,10 @@ class Fusion(Section):
     have in common is smaller than how people differ."""
     center_clip: Bound = 2.0
     """Largest norm of one person's two views in that mean, divided as above."""
+    within_sites: bool = True
+    """Subtract each site's own mean, which the same release tells at the same noise:
+    sites differ by scanners and staff in both views, and that would look like
+    correlation. False: where sites hold different groups that shall be compared."""
     n_directions: Annotated[int, Field(ge=1)] | None = None
     """Principal directions of each view that are kept, at no cost; null: those that
     stand above the noise, at most the root of the number of people, at least

@@ -27,6 +27,8 @@ RELEASED = tuple(
 )
 # Mean weight of people from which on clipping is worth a word.
 SLIGHTLY = 0.97
+# Of a norm bound, what people fill on average where it is worth a word.
+HALF = 0.5
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
@@ -290,6 +292,20 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
         "of twenty",
         f"{p} principal directions of fmri and {q} of eeg were kept",
         *clipped,
+        *_loose_bounds(found),
+    ]
+
+
+def _loose_bounds(found: CanonicalDirections) -> list[str]:
+    """Norm bounds that people do not fill: no image of anybody tells, a trace does."""
+    spectra = {"fmri": found.x_spectrum, "eeg": found.y_spectrum}
+    # Views were divided by sqrt(2), too.
+    sizes = {view: max(2 * float(v.sum()), 0) ** 0.5 for view, v in spectra.items()}
+    return [
+        f"people differ from the mean by {size:.2g} of the norm bound of {view} (root "
+        "mean square): a bound so much smaller would mean less noise"
+        for view, size in sizes.items()
+        if size < HALF
     ]
 
 

@@ -1,8 +1,8 @@
 """Two views of the same people at one site: found, matched, read as features.
 
-A person is one sample of a fusion study: ``z = [x / c_x; y / c_y]``, with x the
-features of an image or a table row, y those of EEG or a table row, and c their public
-norm bounds.
+A person is one sample of a fusion study: ``z = [x / c_x; y / c_y; constant]``, with x
+the features of an image or a table row, y those of EEG or a table row, and c their
+public norm bounds.
 """
 
 import re
@@ -232,7 +232,10 @@ def _rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         why = getattr(error, "strerror", None) or "not a table"
         raise ConfigError(f"{path}: {why}; give a .tsv or .csv file") from None
     if missing := [c for c in ("participant_id", *names) if c not in table]:
-        raise ConfigError(f"{path}: lacks {len(missing)} columns: {_some(missing)}")
+        raise ConfigError(
+            f"{path}: lacks {len(missing)} columns: {_some(missing)}; it has "
+            f"{_some(table)}"
+        )
     people = table["participant_id"].fillna("").str.strip().tolist()
     odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
     if odd:
@@ -259,16 +262,20 @@ def _rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def read_person(
-    study: FusionConfig, views: Views, sources: tuple[Any, Any]
+    study: FusionConfig, views: Views, sources: tuple[Any, Any], place: tuple[int, int]
 ) -> np.ndarray:
-    """Features z of one person, (D_x + D_y + 1, 1); see :func:`capeneuro.cca.stack`."""
+    """Features z of one person, (D_x + D_y + S, 1); see :func:`capeneuro.cca.stack`.
+
+    ``place`` is that of the person's site among the study's S sites, and S.
+    """
     fmri, erp = study.fusion.fmri, study.fusion.eeg
     x, y = sources
     if fmri.kind == "maps":
         x = _map_features(x, study, views)
     if erp.kind == "erp":
         y = eeg.read_erp(y, erp)
-    return cca.stack(x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound)
+    x, y = x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
+    return cca.stack(x, y, *place)
 
 
 def _map_features(path: Path, study: FusionConfig, views: Views) -> np.ndarray:

@@ -20,6 +20,7 @@ from capeneuro import (
     files,
     fusion,
     moments,
+    pairs,
     privacy,
     report,
 )
@@ -124,7 +125,7 @@ def _shown(arm: str, n_pairs: int, mu: float) -> tuple[float, float]:
 def test_an_attack_shows_no_more_than_the_ledger_says(
     fixed_noise, monkeypatch, arm, n_pairs
 ):
-    monkeypatch.setattr(cca, "DRAWS", 1)  # post-processing
+    monkeypatch.setattr(pairs, "DRAWS", 1)  # post-processing
     shown, claimed = _shown(arm, n_pairs, 3.0)
     assert claimed == pytest.approx(3.0)
     assert 0.5 * claimed < shown <= claimed
@@ -132,7 +133,7 @@ def test_an_attack_shows_no_more_than_the_ledger_says(
 
 @pytest.mark.parametrize("arm", ["conventional", "cape"])
 def test_an_attack_finds_views_that_are_not_clipped(fixed_noise, monkeypatch, arm):
-    monkeypatch.setattr(cca, "DRAWS", 1)
+    monkeypatch.setattr(pairs, "DRAWS", 1)
     no_clip(monkeypatch)
     shown, claimed = _shown(arm, 150, 1.0)
     assert shown > claimed
@@ -392,7 +393,7 @@ def test_results_hold_sums_alone_and_say_what_they_cost(private):
         assert moment["sites"][name]["sensitivity"] == pytest.approx(2**0.5 / N)
         whole = record["sites"][name]["aggregator_and_colluders"]["gdp"]
         assert whole == pytest.approx(4.0) and whole <= 4.0
-    assert [mean["size"], moment["size"]] == [12, 12 * 13 // 2]
+    assert [mean["size"], moment["size"]] == [14, 14 * 15 // 2]
     assert arrays["n_units"] == 74
 
 
@@ -475,6 +476,7 @@ def test_longer_rows_shift_no_columns(tmp_path, monkeypatch, capsys):
         ("space", {"mask": "m.nii", "basis": "voxels"}, "space: must be null"),
         ("fusion.fmri.features", "x-0.tsv", "x-0.tsv: lacks"),
         ("fusion.eeg.features", ".", "Is a directory"),
+        ("score", {"truth": "truth"}, "score.truth: needs views of maps and erp, got"),
         ("pca", {"norm_bound": 1.0}, "pca: unknown key"),
     ],
 )
@@ -487,6 +489,13 @@ def test_a_wrong_key_is_one_line_before_data(
     assert command("validate", STUDY) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and rule in lines[0]
+
+
+def test_a_site_with_a_mask_of_its_own_is_refused(private, capsys):
+    """Nothing in a fusion study would use it."""
+    edit("site-1.yaml", "mask", "own.nii.gz")
+    assert command("validate", STUDY) == 2
+    assert "site-1.yaml: mask: maps of a fusion" in capsys.readouterr().err
 
 
 def test_features_of_another_plan_are_not_released(private, capsys):

@@ -9,7 +9,7 @@ from helpers import budget, in_process, make_mechanism, make_sites
 from scipy import stats
 from sklearn.cross_decomposition import CCA
 
-from capeneuro import cca, metrics
+from capeneuro import metrics, pairs
 from capeneuro.cca import (
     CONSTANT,
     FLOOR,
@@ -224,7 +224,7 @@ def test_the_rough_center_is_shrunk_towards_zero(rng, fixed_noise):
 @pytest.fixture
 def few_draws(monkeypatch):
     """A quarter of the draws behind intervals and levels: many studies in a test."""
-    monkeypatch.setattr(cca, "DRAWS", 100)
+    monkeypatch.setattr(pairs, "DRAWS", 100)
 
 
 # --- with noise ----------------------------------------------------------------------
@@ -390,3 +390,46 @@ def test_the_noise_is_that_of_the_release(rng):
     assert found.noise_deviation >= 0.9 * released["noise_deviation"]
     assert released["noise_deviation"] == pytest.approx(3 * 2**0.5 / 90, rel=1e-2)
     assert found.n_units == 90
+
+
+def sites_apart(offset, related, seed):
+    """Four sites whose scanners and amplifiers differ; z with a constant for each."""
+    rng = np.random.default_rng(seed)
+    n, D, S = 2000, 20, 4
+    x, y = two_views(rng, n, (D, D), (0.8, 0.5), noise=0.3)
+    y = y if related else y[:, rng.permutation(n)]
+    sites = make_sites([n // S] * S, 2 * D + S, 1)
+    for s, site in enumerate(sites.values()):
+        apart = rng.standard_normal((2, D, 1))
+        apart *= offset / np.linalg.norm(apart, axis=1, keepdims=True)
+        own = slice(s * n // S, (s + 1) * n // S)
+        z = stack(x[:, own] + apart[0], y[:, own] + apart[1], s, S)
+        for i, X in enumerate(site._subjects.values()):
+            X[:] = z[:, [i]]
+    return sites
+
+
+@pytest.mark.parametrize("arm", ["non-private", "cape"])
+def test_differences_between_sites_are_no_correlation(few_draws, arm):
+    clip = np.inf if arm == "non-private" else 1.0
+    about = {"n_groups": 4, "multiplier": 1.0, "n_directions": 4}
+    largest = {}
+    for within in (True, False):
+        apart = found_in(
+            sites_apart(0.3, False, 0), 20, 2, arm, clip, within=within, **about
+        )
+        largest[within] = apart.correlations[0], apart.null_level
+    assert largest[False][0] > 0.6  # what looks like a finding
+    assert largest[True][0] <= largest[True][1]
+    related = found_in(sites_apart(0.3, True, 1), 20, 2, arm, clip, **about)
+    alike = found_in(sites_apart(0.0, True, 1), 20, 2, arm, clip, **about)
+    for found in (related, alike):
+        assert found.correlations == pytest.approx([0.73, 0.45], abs=0.09)
+    assert np.ptp(related.means, axis=1).max() > 5 * np.ptp(alike.means, axis=1).mean()
+
+
+def test_a_constant_for_each_site_costs_no_noise(few_draws):
+    rng = np.random.default_rng(2)
+    x, y = rng.standard_normal((2, 5, 40))
+    norms = [np.linalg.norm(stack(x, y, g, G), axis=0) for g, G in ((0, 1), (3, 9))]
+    np.testing.assert_allclose(*norms, rtol=1e-6)

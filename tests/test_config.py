@@ -95,6 +95,11 @@ def test_an_unknown_key_names_the_nearest(tmp_path, key, near):
     assert line == f"{key}: unknown key; did you mean {near!r}?"
 
 
+def test_a_key_in_the_wrong_section_names_its_own(tmp_path):
+    (line,) = errors(study, tmp_path, {"pca.noise_ratio_per_site": 1.0})
+    assert line.endswith("unknown key; it is a key of budget")
+
+
 def test_an_unknown_key_of_painted_data_knows_its_own_keys(tmp_path):
     (line,) = errors(study, tmp_path, {"data": {**PAINTED, "serie": 1}})
     assert "did you mean 'series'" in line

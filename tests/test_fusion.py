@@ -263,7 +263,7 @@ def test_two_releases_spend_the_promise(linked):
     record = json.loads((results(linked) / "privacy.json").read_text())
     first, second = record["releases"]
     assert (first["query"], second["query"]) == ("mean", "second_moment")
-    D = len(rows(results(linked) / "group_desc-cca_features.tsv")) + 1
+    D = len(rows(results(linked) / "group_desc-cca_features.tsv")) + 3
     assert (first["size"], second["size"]) == (D, D * (D + 1) // 2)
     for name, site in record["sites"].items():
         spent = site["aggregator_and_colluders"]["gdp"]
@@ -513,7 +513,7 @@ def test_real_views_end_with_a_report_that_claims_nothing(real, monkeypatch, cap
     table = rows(results / "group_desc-cca_components.tsv")
     r, null = float(table[0]["correlation"]), float(table[0]["high"])
     # 38 windows and three directions a view: chance reaches more than there is.
-    assert r == pytest.approx(0.50, abs=0.02) and null == pytest.approx(0.59, abs=0.02)
+    assert r == pytest.approx(0.48, abs=0.02) and null == pytest.approx(0.59, abs=0.02)
     assert [row["above_noise"] for row in table] == ["no"] * 3
     assert "0 of 3 correlations are above noise" in capsys.readouterr().out
     assert "NOT PRIVATE: public data" in (results / "report.html").read_text()
@@ -534,7 +534,7 @@ def test_windows_shifted_against_each_other_are_as_correlated(real):
         files.Features(real / f"private/eegfmri-{i}/eegfmri/projected.npz")
         for i in (1, 2)
     ]
-    z = np.hstack([own[name] for own in people for name in own])[:-1] / NORM_BOUND
+    z = np.hstack([own[name] for own in people for name in own])[:-2] / NORM_BOUND
     x, y = z[:-155].astype(float), z[-155:].astype(float)
 
     def first(shift: int, link: float = 0.0) -> tuple[float, float]:

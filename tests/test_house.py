@@ -29,7 +29,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"moments", "gradients"},
-    {"masking", "privacy", "as_printed", "clipping"},
+    {"masking", "privacy", "as_printed", "clipping", "pairs"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.

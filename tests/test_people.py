@@ -155,10 +155,10 @@ def test_a_person_is_one_sample_of_both_views_over_their_bounds(study):
     epochs = np.mean([raw[:, t : t + 40] for t in (50, 150)], axis=0)
     y = epochs.reshape(3, 4, 10).mean(axis=2).ravel()
     z = people[person][:, 0]
-    assert z.dtype == np.float32 and z.shape == (8 + 12 + 1,)
+    assert z.dtype == np.float32 and z.shape == (8 + 12 + 2,)
     np.testing.assert_allclose(z[:8], x / 5, rtol=1e-4)
-    np.testing.assert_allclose(z[8:-1], y / 20, rtol=1e-4)
-    assert z[-1] == pytest.approx(CONSTANT * NORM_BOUND)
+    np.testing.assert_allclose(z[8:-2], y / 20, rtol=1e-4)
+    assert z[-2:] == pytest.approx([CONSTANT * NORM_BOUND, 0])
     with open("results/pair/group_desc-cca_features.tsv", newline="") as lines:
         names = list(csv.DictReader(lines, delimiter="\t"))
     assert [row["view"] for row in names] == ["fmri"] * 8 + ["eeg"] * 12
@@ -184,7 +184,7 @@ def test_tables_are_read_by_name_of_person_and_column(study):
     for _, row in rows.iterrows():
         own = row[["fast", "slow", "steady"]].to_numpy(float) / 4
         z = people[row["participant_id"]][:, 0]
-        np.testing.assert_allclose(z[:-1], [*own, *own], rtol=1e-5)
+        np.testing.assert_allclose(z[:-2], [*own, *own], rtol=1e-5)
 
 
 def test_a_table_and_maps_go_together(study):
@@ -192,7 +192,7 @@ def test_a_table_and_maps_go_together(study):
     edit("a.yaml", "eeg", "data/a.tsv")
     edit("b.yaml", "eeg", "data/b.tsv")
     people = prepared("a")
-    assert people[PEOPLE["a"][0]].shape == (8 + 3 + 1, 1)
+    assert people[PEOPLE["a"][0]].shape == (8 + 3 + 2, 1)
 
 
 def test_maps_may_be_standardized_within_the_person(study):

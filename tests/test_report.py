@@ -24,7 +24,7 @@ from test_cli import (
     write_study,
 )
 
-from capeneuro import as_printed, config, report, scores
+from capeneuro import as_printed, cca, config, report, scores
 from capeneuro.pca import Subspace
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
@@ -96,6 +96,15 @@ def test_scores_compare_with_truth_and_reference(results):
     }
     assert values["nonprivate_truth_mean_abs_r"] > 0.8
     assert all(0 <= v <= 1 for name, v in values.items() if "_abs_r" in name)
+
+
+def test_bounds_that_nobody_fills_are_told(rng):
+    """A bound ten times too large; were views not divided by sqrt(2), it were 0.14."""
+    x, y = rng.standard_normal((2, 4, 5000)) / np.sqrt(2 * 4)
+    C = np.cov(np.concatenate([x / 10, y]), bias=True)
+    lines = report.correlation_lines(cca.from_covariance(C, 4, 2, 0.0, 5000))
+    loose = [line for line in lines if "norm bound" in line]
+    assert len(loose) == 1 and "by 0.1 of the norm bound of fmri" in loose[0]
 
 
 def own_epsilon(mus: list[float], delta: float) -> float:
