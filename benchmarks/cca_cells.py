@@ -36,7 +36,7 @@ from scipy.cluster.vq import kmeans, vq
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks import cells
-from capeneuro import basis, cca, linalg, metrics, privacy
+from capeneuro import basis, cca, linalg, metrics, pairs, privacy
 from capeneuro.cca import canonical_directions, rough_center, stack
 from capeneuro.config import ConfigError
 from capeneuro.federation import InProcess
@@ -199,8 +199,8 @@ def find_directions(
         first = cells.mechanism(mu * np.sqrt(center_share), *about)
         center = rough_center(asked, first, n_first, np.inf if exact else mean_clip)
     # Intervals are not scored, and as released no correlation needs draws.
-    draws = cca.DRAWS if debias else 1
-    with mock.patch.multiple(cca, DRAWS=draws, RIDGE=ridge):
+    draws = mock.patch.object(pairs, "DRAWS", pairs.DRAWS if debias else 1)
+    with draws, mock.patch.object(cca, "RIDGE", ridge):
         found = canonical_directions(
             asked,
             cells.mechanism(mu * np.sqrt(1 - center_share), *about),
@@ -278,8 +278,8 @@ def scores(found: Found, views: Views, seed: int) -> dict[str, float]:
         row["ch_first"] = calinski_harabasz(both[0], clusters(both[0], N_CLUSTERS, rng))
     if views.r is not None and views.profiles is not None:
         row["err_corr"] = float(np.linalg.norm(views.r - found.r) / K)
-        pairs = zip(both, views.profiles, strict=True)
-        each = [np.abs(metrics.match(F, A)[1]).mean() for F, A in pairs]
+        both_known = zip(both, views.profiles, strict=True)
+        each = [np.abs(metrics.match(F, A)[1]).mean() for F, A in both_known]
         row["matched"] = float(np.mean(each))
     return row
 
