@@ -10,7 +10,14 @@ import numpy as np
 from scipy.linalg.blas import ssyrk
 
 from capeneuro import linalg
-from capeneuro.clipping import bounded, clip_factors, divided, is_outlier, norms
+from capeneuro.clipping import (
+    CLIP_SAFETY,
+    bounded,
+    clip_factors,
+    divided,
+    is_outlier,
+    norms,
+)
 from capeneuro.privacy import Unit
 
 # Columns of one second moment in float32. The k-th partial sum of terms of norm c is
@@ -70,11 +77,13 @@ def second_moment(
 
     # Differs from thesis 4: a public constant bounds, not the data's largest norm.
     """
-    one_each = len(starts) == X.shape[1]  # a person's |x x'| is |x|^2, too
-    is_sample = unit == "sample" or one_each
-    X = bounded(X, norm_bound, clip if is_sample else np.inf, center)
-    if is_sample:
+    if unit == "sample":
+        return linalg.pack_symmetric(_gram(bounded(X, norm_bound, clip, center)))
+    if len(starts) == X.shape[1]:  # |x x'| of a person's one sample is |x|^2
+        # `bounded` leaves room twice, for both factors; the clip below once.
+        X = bounded(X, norm_bound, clip / CLIP_SAFETY, center)
         return linalg.pack_symmetric(_gram(X))
+    X = bounded(X, norm_bound, np.inf, center)
     total = np.zeros((X.shape[0],) * 2)
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):
         C = _gram(X[:, a:b]) / (b - a)

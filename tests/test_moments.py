@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from capeneuro import moments
+from capeneuro import linalg, moments
 from capeneuro.clipping import CLIP_SAFETY
 
 D, N, P = 50, 90, 3
@@ -78,6 +78,10 @@ def test_people_of_one_sample_are_summed_together_as_one_by_one():
     ]
     assert found[1] == pytest.approx(found[0], rel=1e-5)
     assert found[2] == pytest.approx(found[0], rel=1e-5)
+    slow = people["p3"] / 2.0  # as of several samples
+    slow = slow @ slow.T * CLIP_SAFETY / np.linalg.norm(slow @ slow.T)
+    fast = moments.second_moment(people["p3"], np.zeros(1, int), "subject", **options)
+    assert fast == pytest.approx(linalg.pack_symmetric(slow), rel=1e-5, abs=1e-8)
     alone = [
         np.linalg.norm(moments.second_moment(X, np.zeros(1, int), "subject", **options))
         for X in people.values()
