@@ -10,8 +10,8 @@ The last row of C is kappa times the mean, so one release gives the covariance. 
 released before it needs to be rough only: it makes z small. That matters more here than
 in PCA: an error of the mean is an error that both views share, a spurious correlation.
 So is a difference between sites: with a constant for each site, 0 for the people of all
-others, the same release at the same noise gives the mean of each site, and the
-covariance within sites.
+others, the same release gives the mean of each site, and the covariance within sites,
+at the same noise but for squares of the means' own, which count with many small sites.
 
 Noise of deviation tau in a packed coordinate is white over the entries of all three
 blocks, so
@@ -21,7 +21,7 @@ blocks, so
   the cross-block readable: noise in it has norm ``tau (sqrt(p) + sqrt(q)) / sqrt(2)``
   for p and q directions, not for D_x and D_y features;
 * energies along them are the data's, the noise taken off [:mod:`.shrinkage`], and never
-  below the edge of the noise: a block may be indefinite, whitening never fails;
+  below half the edge of the noise: a block may be indefinite, whitening never fails;
 * what chance reaches, intervals and bias of the correlations follow from the model
   ``T = r + noise`` of the whitened cross-block, with the variances of privacy,
   ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0.
@@ -50,7 +50,8 @@ from capeneuro.pca import released_center
 # z has norm 1 after division by it, where both views have the norm of their bounds.
 NORM_BOUND = float(np.sqrt(2))
 # Constant kappa in z / NORM_BOUND: kappa^2 of the clip buys a mean whose error has the
-# energy D tau^2 / (2 kappa^2), far below the edge of the noise.
+# energy D tau^2 / (2 kappa^2), at workable noise far below its edge; of S sites' means
+# it is S times as large, and adds noise to C as S^(3/2) tau^2 / (2 kappa^2).
 CONSTANT = 0.3
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
@@ -251,12 +252,18 @@ def canonical_directions(
     means = np.tile(mean[:, None], n_groups)
     if within:
         means[:, here] = sums / shares
-    M = means[:, here] * np.sqrt(shares)
+    M, tau = means[:, here] * np.sqrt(shares), tau / weight
+    covariance = C[:D, :D] / weight - M @ M.T
+    if within and n_groups > 1:
+        # Squares of the means' noise: known on average, and noise beside the release's.
+        squares = tau**2 / (2 * CONSTANT**2) / shares
+        covariance[np.diag_indices(D)] += squares.sum()
+        tau = float(np.hypot(tau, np.sqrt(2 * np.sum(squares**2))))
     found = from_covariance(
-        C[:D, :D] / weight - M @ M.T,
+        covariance,
         n_first,
         n_components,
-        tau / weight,
+        tau,
         N,
         n_directions=n_directions,
         debias=debias,

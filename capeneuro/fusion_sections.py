@@ -144,9 +144,10 @@ class Fusion(Section):
     center_clip: Bound = 2.0
     """Largest norm of one person's two views in that mean, divided as above."""
     within_sites: bool = True
-    """Subtract each site's own mean, which the same release tells at the same noise:
+    """Subtract each site's own mean, which the same release tells, at little noise:
     sites differ by scanners and staff in both views, and that would look like
-    correlation. False: where sites hold different groups that shall be compared."""
+    correlation. False: for dozens of small sites, whose means are noise, or where
+    sites hold different groups that shall be compared."""
     n_directions: Annotated[int, Field(ge=1)] | None = None
     """Principal directions of each view that are kept, at no cost; null: those that
     stand above the noise, at most the root of the number of people, at least
