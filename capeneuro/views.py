@@ -167,7 +167,7 @@ def find_people(
     return {person: (first[person], second[person]) for person in both}
 
 
-def site_files(study: FusionConfig, site: SiteConfig) -> list[str]:
+def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     found = []
     for view, pattern in (

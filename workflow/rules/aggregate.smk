@@ -8,7 +8,7 @@ rule aggregate:
     input:
         rules.validate.output,
     output:
-        released(study),
+        kind.released(study),
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:
