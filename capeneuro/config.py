@@ -1,7 +1,7 @@
 """The kinds of study, and how study files and site files are read.
 
-A study is of the kind whose block it has: `fusion`, or none of them for a study of
-components.
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
 """
 
 import json
@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 from capeneuro import explain
 from capeneuro.explain import ConfigError as ConfigError
 from capeneuro.fusion_sections import Fusion, Linked
+from capeneuro.row_sections import Made, Network, Regression, Rows, Tensors
 from capeneuro.sections import (
     Cleaning,
     IcaOptions,
@@ -182,10 +183,165 @@ class FusionConfig(Study):
         }
 
 
-def load(path: Path | str) -> Config | FusionConfig:
+class RowStudy(Study):
+    """What studies of rows say: each person is one row of features."""
+
+    space: Space | None = None
+    """Null where `rows.features` is a table."""
+    rows: Rows
+    data: Made | None = None
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
+
+    @model_validator(mode="after")
+    def _persons_are_samples(self) -> "RowStudy":
+        if self.budget.unit != "subject":
+            fail(
+                "budget.unit: must be subject in a study of rows, where a person is "
+                f"one sample, got {self.budget.unit!r}"
+            )
+        is_table = self.rows.features.kind == "table"
+        if is_table != (self.space is None):
+            fail("space: must be null where rows.features is a table, and only there")
+        if self.computes_mask:
+            fail("space.mask: must be a file in a study of rows, got 'computed'")
+        if self.data is not None and not is_table:
+            fail("data: made rows are tables, got rows.features of maps")
+        return self
+
+    @property
+    def target(self) -> tuple[str, tuple[float, float]] | None:
+        """Column that is predicted, and its bounds; None: there is none."""
+        return None
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether the bounds of the target are the two values that it takes."""
+        return False
+
+    @property
+    def one_sample(self) -> bool:
+        """Whether each person is one sample, so that sums take many at a time."""
+        return True
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {"budget": {"pca_share"}}
+
+    def misfit(self, site: SiteConfig) -> str:
+        """What this kind of study cannot take of a site file; empty: nothing."""
+        if site.mask is not None:
+            return (
+                "mask: maps of a study of rows cover the study's mask, got "
+                f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
+            )
+        return ""
+
+
+class TensorConfig(RowStudy):
+    """A study of components of a mixture, or of topics: capeAGN."""
+
+    n_components: Annotated[int, Field(ge=1)]
+    """Number K of components."""
+    tensors: Tensors
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"pairs": 1, "triples": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        share = self.tensors.pair_share
+        return {"pairs": share, "triples": 1 - share}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        return {"pairs": "the second moment", "triples": "the third moment"}
+
+
+class RegressionConfig(RowStudy):
+    """A study of regression: capeFM."""
+
+    regression: Regression
+
+    @property
+    def target(self) -> tuple[str, tuple[float, float]]:
+        """Column that is predicted, and its bounds."""
+        return self.regression.target, self.regression.bounds
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether the bounds of the target are the two values that it takes."""
+        return self.regression.task == "logistic"
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"regression": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        return {"regression": 1.0}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        return {"regression": "the joint second moment of features and target"}
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {**super().idle, "regression": {"within_sites", "ridge"}}
+
+
+class NetworkConfig(RowStudy):
+    """A study of a network of two layers that tells two groups apart."""
+
+    network: Network
+
+    @property
+    def target(self) -> tuple[str, tuple[float, float]]:
+        """Column that is predicted, and its bounds."""
+        return self.network.target, self.network.bounds
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether the bounds of the target are the two values that it takes."""
+        return True
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"network": self.network.n_rounds}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        return {"network": 1.0}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        return {"network": "a gradient"}
+
+
+# Blocks that tell the kind of a study.
+KINDS = {
+    "fusion": FusionConfig,
+    "tensors": TensorConfig,
+    "regression": RegressionConfig,
+    "network": NetworkConfig,
+}
+
+
+def load(path: Path | str) -> Study:
     """Read and check a study file; raise :class:`ConfigError` with all its errors."""
-    kinds = {"fusion": FusionConfig}
-    return explain.read(Path(path), Config, "study", other="site", instead=kinds)
+    return explain.read(Path(path), Config, "study", other="site", instead=KINDS)
 
 
 def load_site(path: Path | str) -> SiteConfig:

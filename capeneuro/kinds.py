@@ -3,8 +3,25 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from capeneuro import forecast, fusion, onsite, steps, views
-from capeneuro.config import Config, FusionConfig, SiteConfig, Study
+from capeneuro import (
+    forecast,
+    fusion,
+    onsite,
+    row_data,
+    row_results,
+    row_steps,
+    steps,
+    views,
+)
+from capeneuro.config import (
+    Config,
+    FusionConfig,
+    NetworkConfig,
+    RegressionConfig,
+    SiteConfig,
+    Study,
+    TensorConfig,
+)
 from capeneuro.consortium import Sites
 from capeneuro.federation import Federation
 
@@ -74,6 +91,40 @@ KINDS: dict[type[Study], Kind] = {
         kept=fusion.KEPT,
         score_inputs=fusion.score_inputs,
     ),
+}
+
+
+_ROWS = {
+    "validate": row_steps.validate,
+    "plan": forecast.plan_rows,
+    "prepare": row_steps.prepare,
+    "maps": row_results.maps,
+    "reconstruct": row_steps.reconstruct,
+    "score": row_results.score,
+    "report": row_results.report,
+}
+
+
+def _of_rows(command: str, step: Callable[..., None]) -> Kind:
+    """A kind of study of rows: its step over all sites comes after `prepare`."""
+    before, after = dict(list(_ROWS.items())[:3]), dict(list(_ROWS.items())[3:])
+    return Kind(
+        rules="rows",
+        steps={**before, command: step, **after},
+        over=row_steps.over,
+        inputs=row_data.inputs,
+        public_files=row_data.public_files,
+        released=row_results.released,
+        shown=row_results.shown,
+        kept=row_steps.KEPT,
+        score_inputs=row_results.score_inputs,
+    )
+
+
+KINDS |= {
+    TensorConfig: _of_rows("tensors", row_steps.tensors),
+    RegressionConfig: _of_rows("regression", row_steps.regress),
+    NetworkConfig: _of_rows("network", row_steps.network),
 }
 
 

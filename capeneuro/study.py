@@ -36,8 +36,12 @@ class SiteConfig(Section):
     images: str
     """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files
     named sub-<label>... belong to that person, any other file is one person. In a
-    fusion study 3-D files (in a BIDS folder `*_statmap.nii.gz`), one for each person,
-    or a table."""
+    fusion study and in studies of rows 3-D files (in a BIDS folder
+    `*_statmap.nii.gz`), one for each person, or a table."""
+    people: Path | None = None
+    """Table of its people (`.tsv` or `.csv` with `participant_id`) in studies of rows:
+    targets and covariates; null: `participants.tsv` of the BIDS folder, or the table of
+    features itself."""
     eeg: str | None = None
     """Its EEG in a fusion study: BIDS folder, pattern of recordings, or a table."""
     data: Literal["private", "simulated", "public"]
