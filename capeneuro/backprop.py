@@ -71,7 +71,7 @@ def network_gradient(
                 squares = (norms(d) * norms(h)) ** 2 + (e * norms(a)) ** 2
                 c = clip_factors(np.sqrt(squares), clip)
                 d, e = c * d, c * e
-            # In float64 a block's sum is rounded by 2^-27 of a clip: within CLIP_SAFETY.
+            # Float64: a block's sum is rounded by 2^-27 clips, within CLIP_SAFETY.
             own += np.concatenate([(d @ h.T).ravel(), a @ e])
         if not alone:
             own /= j - i
