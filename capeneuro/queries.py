@@ -3,7 +3,7 @@
 A query is a mean over units of bounded contributions. ``total`` adds the contributions
 of one block of data, so a site streams its subjects and holds one block at a time; the
 site divides by its public number of units. The contributions, clipped by public
-constants, are in :mod:`.moments` and :mod:`.gradients`.
+constants, are in :mod:`.moments`, :mod:`.gradients` and :mod:`.backprop`.
 
 A block ``X`` is (n_features, n_samples) with samples as columns; ``starts`` are the
 first columns of the subjects in it. With ``unit = "sample"`` every column contributes;
@@ -27,12 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import gradients, moments
+from capeneuro import backprop, gradients, moments
 from capeneuro.privacy import Relation
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
 RANGE = (1e-12, 1e12)
 LARGEST_WEIGHT = 1e6
+# More hidden units would only fill a site's memory.
+LARGEST_HIDDEN = 1024
 LARGEST_INTEGERS = {"block": 10**6, "n_blocks": 10**6, "epoch": 10**9}
 
 
@@ -107,9 +109,16 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
         return fits and bool((np.abs(value) <= LARGEST_WEIGHT).all())
     if name in LARGEST_INTEGERS:
         return type(value) is int and 0 <= value <= LARGEST_INTEGERS[name]
-    shape = (n_rows, n_rows) if name == "W" else (n_rows,)
-    is_array = isinstance(value, np.ndarray) and value.dtype == np.float64
-    if not is_array or value.shape != shape:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return False
+    if name == "weights":
+        # A row for each hidden unit, a number of the output for each and for its bias.
+        n_hidden, rest = divmod(value.size - 1, n_rows + 1)
+        fits = rest == 0 and 1 <= n_hidden <= LARGEST_HIDDEN and n_rows > 1
+        shape: tuple[int, ...] = (value.size,) if fits else ()
+    else:
+        shape = (n_rows, n_rows) if name == "W" else (n_rows,)
+    if value.shape != shape:
         return False
     size = np.abs(value)
     # Privacy: the norm of a rotation holds for psi in [-1, 1] only.
@@ -147,6 +156,7 @@ QUERIES = {
         Query("mean", "features", moments.mean),
         Query("second_moment", "features", moments.second_moment, positive=True),
         Query("moment_product", "features", moments.moment_product),
+        Query("network_gradient", "features", backprop.network_gradient),
         Query("infomax_gradient", "components", gradients.infomax_gradient),
         Query("infomax_skew", "components", gradients.infomax_skew),
         Query("infomax_curvature", "components", gradients.infomax_curvature),

@@ -19,7 +19,7 @@ FLOORS = [
     {"steps", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica", "views"},
     {"spatial", "stability"},
-    {"ica", "cca", "audit"},
+    {"ica", "cca", "network", "audit"},
     {"updates"},
     {"pca"},
     {"mechanism"},
@@ -29,7 +29,7 @@ FLOORS = [
     {"rules"},
     {"federation"},
     {"secagg", "cape", "queries"},
-    {"moments", "gradients"},
+    {"moments", "gradients", "backprop"},
     {"masking", "privacy", "as_printed", "clipping", "pairs"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
