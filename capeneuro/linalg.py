@@ -1,9 +1,11 @@
-"""Packing of symmetric and skew matrices, sums of products, eigenpairs and whitening.
+"""Packing of symmetric and skew arrays, sums of products, eigenpairs and rotations.
 
 Packing is isometric: the Euclidean norm of the packed vector is the Frobenius norm
-of the matrix, so iid noise in packed coordinates is what the sensitivities of
+of the array, so iid noise in packed coordinates is what the sensitivities of
 ``queries`` assume, and every entry travels once [docs/privacy.md].
 """
+
+import itertools
 
 import numpy as np
 import scipy.linalg
@@ -58,6 +60,69 @@ def unpack_skew(packed: np.ndarray) -> np.ndarray:
     K = np.zeros((R, R))
     K[np.triu_indices(R, 1)] = packed / SQRT2
     return K - K.T
+
+
+def triples(D: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Indices i <= j <= k of a packed symmetric (D, D, D) tensor, and their weights.
+
+    Returns
+    -------
+    i, j, k : numpy.ndarray
+        Shape (D (D + 1) (D + 2) / 6,), in lexicographic order.
+    weights : numpy.ndarray
+        Square root of how often an entry stands in the tensor: 1, sqrt(3) or sqrt(6).
+    """
+    r = np.arange(D)
+    i, j, k = np.nonzero((r[:, None, None] <= r[:, None]) & (r[:, None] <= r))
+    # 6 orders, over 2 where two indices are equal, over 6 where all are.
+    equal = (i == j).astype(int) + (j == k)
+    return i, j, k, np.sqrt(np.array([6.0, 3.0, 1.0]))[equal]
+
+
+def pack_symmetric3(T: np.ndarray) -> np.ndarray:
+    """Write a symmetric tensor as its entries i <= j <= k times sqrt(multiplicity).
+
+    Parameters
+    ----------
+    T
+        Symmetric tensor, shape (D, D, D).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D (D + 1) (D + 2) / 6,), float64, with ``norm(out) == norm(T)``: 22,100
+        numbers for D = 50.
+    """
+    i, j, k, weights = triples(len(T))
+    return np.asarray(T, dtype=np.float64)[i, j, k] * weights
+
+
+def unpack_symmetric3(packed: np.ndarray) -> np.ndarray:
+    """Invert :func:`pack_symmetric3`; returns shape (D, D, D)."""
+    D = int(np.cbrt(6 * packed.size))  # (D + 1)^3 - (D + 1) = 6 size
+    i, j, k, weights = triples(D)
+    T, entries = np.empty((D, D, D)), packed / weights
+    for order in itertools.permutations((i, j, k)):
+        T[order] = entries
+    return T
+
+
+def multilinear(T: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Apply a matrix to each side of a symmetric tensor: ``T(W, W, W)``.
+
+    Parameters
+    ----------
+    T, W
+        Shapes (D, D, D) and (D, K).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (K, K, K).
+    """
+    for _ in range(3):  # each turn replaces the first side, and puts it last
+        T = np.tensordot(T, W, axes=(0, 0))
+    return T
 
 
 def top_eigenpairs(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ FLOORS = [
     {"steps", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica", "views"},
     {"spatial", "stability"},
-    {"ica", "cca", "audit"},
+    {"ica", "cca", "otd", "audit"},
     {"updates"},
     {"pca"},
     {"mechanism"},
@@ -28,8 +28,8 @@ FLOORS = [
     {"rules"},
     {"federation"},
     {"secagg", "cape", "queries"},
-    {"moments", "gradients"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs"},
+    {"moments", "tensor_moments", "gradients"},
+    {"masking", "privacy", "as_printed", "baselines", "clipping", "pairs"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
