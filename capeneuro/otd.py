@@ -17,10 +17,24 @@ With the ``cape`` arm this is capeAGN [Imtiaz 2018, Alg. 2], with ``pooled`` and
 ``local`` AGN [Alg. 4] on all data or on one site's. Each function takes a mechanism for
 each of its two releases, whose promises compose.
 
-# Differs from Imtiaz 2018: exact Frobenius sensitivities for replace-one
-[:mod:`.tensor_moments`]; symmetric noise in packed coordinates; words' moments are
-symmetric before noise; M3 is whitened by the sites, before noise, unless asked
-otherwise; eigenvalues of M2 are what the noise left, with a floor.
+M3 has D (D + 1) (D + 2) / 6 numbers, too many beyond D = 100 or so. Sites may reduce the
+data by the released ``P = U Dg^(-1/4)`` first, and send K (K + 1) (K + 2) / 6 numbers.
+Contributions are clipped (mixtures) or bounded (words) there, so this is allowed for
+any D and K. What remains of the whitening, ``Dg^(-1/4)``, comes after the noise.
+Halfway is the best place: features carry the noise z of all D directions in their
+clip; by W samples of rare components are long, and are clipped; U gives weak directions
+small clips but all the noise. With ``projected=None`` a function takes what has less
+expected noise in the whitened tensor, by released values; on mixtures that is P.
+
+Guarantee
+---------
+Two releases: ``second_moment`` and ``third_moment`` or ``whitened_third_moment``;
+``word_pairs`` and ``word_triples`` or ``whitened_word_triples``. Directions, floors,
+clips of the second, sigma^2, the choice of what is projected: post-processing.
+
+# Differs from Imtiaz 2018: exact Frobenius sensitivities for replace-one; symmetric
+noise in packed coordinates; words' moments symmetric before noise; M3 reduced before
+noise; eigenvalues of M2 are what the noise left, with a floor; sigma^2 may be unknown.
 """
 
 from dataclasses import dataclass
@@ -33,6 +47,7 @@ from capeneuro import linalg, shrinkage
 from capeneuro.clipping import CLIP_SAFETY
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
+from capeneuro.queries import QUERIES
 from capeneuro.tensor_moments import largest_third
 
 # Least eigenvalue of M2 that is whitened, over the edge of the noise.
@@ -40,14 +55,15 @@ FLOOR = 0.5
 # Eigenvalues below this share of the largest are rounding: data are float32.
 ROUNDING = 2.0**-20
 TINY = np.finfo(float).tiny
-# Squared norm that a whitened sample may have, over its mean.
-REACH = 1.5
-# All topics' words have this norm at most, so that a clip at it changes nothing.
+# Clip of the cube of a reduced sample: squared norm over its mean. Noise grows as its
+# power 3/2; at 1.5 rare components are cut visibly, at 2.5 no more.
+REACH = 2.5
+# Shares of words have norms of at most 1: this clip changes none.
 WHOLE = 1 / CLIP_SAFETY
 
 
 class Whitening(NamedTuple):
-    """What the release of M2 gives: ``W = U Dg^(-1/2)``, and what is known of it."""
+    """What the release of M2 gives."""
 
     values: np.ndarray
     """Eigenvalues Dg of M2 along the directions, floored, shape (K,)."""
@@ -62,8 +78,13 @@ class Whitening(NamedTuple):
 
     @property
     def W(self) -> np.ndarray:
-        """Shape (D, K), rounded to what sites compute with."""
-        return (self.vectors / np.sqrt(self.values)).astype("f4").astype(np.float64)
+        """``U Dg^(-1/2)``, shape (D, K)."""
+        return self.vectors / np.sqrt(self.values)
+
+    @property
+    def P(self) -> np.ndarray:
+        """``U Dg^(-1/4)``, half the whitening, as sites compute with it; (D, K)."""
+        return (self.vectors / self.values**0.25).astype("f4")
 
 
 @dataclass(frozen=True)
@@ -234,3 +255,187 @@ def from_whitened(
     values, V = values[order], V[:, order]
     lam = np.maximum(values, 1.0)  # no component has more than all the weight
     return 1 / lam**2, values, lam * ((white.vectors * np.sqrt(white.values)) @ V)
+
+
+def mixture_components(
+    federation: Federation,
+    mechanisms: tuple[Mechanism, Mechanism],
+    n_components: int,
+    norm_bound: float,
+    clip: float = 1.0,
+    variance: float | None = None,
+    *,
+    projected: bool | None = None,
+    reach: float = REACH,
+    **options: int,
+) -> TensorComponents:
+    """Find the centers and weights of a mixture of spherical Gaussians over all sites.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are samples, not centered.
+    mechanisms
+        How the second and the third moment are released. Equal shares of a budget are
+        about the best.
+    n_components
+        Number K of components, at most D (below D where sigma^2 is not given).
+    norm_bound
+        Public constant zeta in the unit of the features: samples are divided by it.
+        Those that are longer are shortened, which moves both moments.
+    clip
+        Largest squared norm of a sample after that; for persons, see
+        :func:`capeneuro.moments.second_moment`. ``inf`` for exact arms.
+    variance
+        sigma^2 in the squared unit of the features; None: from the released M2.
+    projected
+        Whether sites reduce samples to K numbers before M3; None: what has less noise.
+    reach
+        Then the largest squared norm of a sample over its mean; above 2 K all
+        components that have a weight of 1 / (2 K) stay whole.
+    options
+        Of :func:`tensor_power`.
+
+    Returns
+    -------
+    TensorComponents
+        Most common first.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` and one of a third moment.
+    """
+    first, second = mechanisms
+    common = {"norm_bound": float(norm_bound)}
+    packed = first.answer(federation, "second_moment", common | {"clip": float(clip)})
+    white = whitening(
+        linalg.unpack_symmetric(packed),
+        n_components,
+        first.releases[-1]["noise_deviation"],
+        None if variance is None else variance / norm_bound**2,
+    )
+    D, s, P = len(white.vectors), white.variance, white.P.astype(np.float64)
+    S = s * P.T @ P
+    features = {
+        **common,
+        "covariance": s * np.eye(D),
+        "clip": largest_third(D, s, clip),
+    }
+    energy = np.sqrt(white.values).sum() + np.trace(S)
+    bound = float((reach * energy) ** 1.5) if np.isfinite(clip) else np.inf
+    components = {"covariance": (S + S.T) / 2, "clip": bound}
+    asked = ("third_moment", features), ("whitened_third_moment", components)
+    if projected is None:
+        projected = _quieter(second, white, *asked)
+    if projected:
+        reduction = second.project(federation, white.P.T, norm_bound)
+        packed = second.answer(federation, *asked[1], reduction=reduction)
+    else:
+        packed = second.answer(federation, *asked[0])
+    T = whitened(white, packed, projected)
+    w, lam, A = from_whitened(white, T, **options)
+    return _found(mechanisms, white, w, lam, A * norm_bound, s * norm_bound**2)
+
+
+def topic_components(
+    federation: Federation,
+    mechanisms: tuple[Mechanism, Mechanism],
+    n_components: int,
+    *,
+    projected: bool | None = None,
+    **options: int,
+) -> TensorComponents:
+    """Find topics and their weights in documents of one topic each, over all sites.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are counts of D words in a document, at least 3 words each;
+        others count as nothing.
+    mechanisms, n_components, projected, options
+        As in :func:`mixture_components`; K is at most D.
+
+    Returns
+    -------
+    TensorComponents
+        Most common first; columns of ``components`` are shares: what is negative is set
+        to 0, the rest divided by its sum [Imtiaz 2018, 5.2].
+
+    Guarantee
+    ---------
+    One release of ``word_pairs`` and one of triples.
+    """
+    first, second = mechanisms
+    packed = first.answer(federation, "word_pairs", {"clip": WHOLE})
+    tau = first.releases[-1]["noise_deviation"]
+    white = whitening(linalg.unpack_symmetric(packed), n_components, tau)
+    # Public vectors of words: the longest bounds what any document adds.
+    longest = float(np.linalg.norm(white.P.astype(np.float64), axis=1).max())
+    asked = (
+        ("word_triples", {"clip": WHOLE}),
+        ("whitened_word_triples", {"Q": white.P, "clip": WHOLE * longest**3}),
+    )
+    if projected is None:
+        projected = _quieter(second, white, *asked)
+    packed = second.answer(federation, *asked[projected])
+    w, lam, A = from_whitened(white, whitened(white, packed, projected), **options)
+    A = np.maximum(A, 0)
+    sums = A.sum(axis=0)
+    A[:, sums == 0] = 1.0
+    return _found(mechanisms, white, w, lam, A / A.sum(axis=0), 0.0)
+
+
+def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
+    """``M3(W, W, W)`` of a released third moment, shape (K, K, K).
+
+    Parameters
+    ----------
+    white
+        See :func:`whitening`.
+    packed
+        M3 of all features, or of those reduced by P.
+    projected
+        Which of them.
+    """
+    rest = np.diag(white.values**-0.25) if projected else white.W
+    return linalg.multilinear(linalg.unpack_symmetric3(packed), rest)
+
+
+def _quieter(
+    mechanism: Mechanism,
+    white: Whitening,
+    features: tuple[str, dict[str, Any]],
+    reduced: tuple[str, dict[str, Any]],
+) -> bool:
+    """Whether the reduced release has less expected noise once it is whitened.
+
+    Noise of deviation t in packed coordinates becomes, by ``A' A`` with eigenvalues g, a
+    tensor of squared norm ``t^2 ((sum g)^3 + 3 sum g sum g^2 + 2 sum g^3) / 6``.
+    """
+    squares = []
+    for (name, asked), power in ((features, -1.0), (reduced, -0.5)):
+        t = QUERIES[name].sensitivity(1, mechanism.budget.relation, asked)
+        g, g2, g3 = ((white.values ** (n * power)).sum() for n in (1, 2, 3))
+        squares.append(t**2 * (g**3 + 3 * g * g2 + 2 * g3) / 6)
+    return bool(squares[1] <= squares[0])
+
+
+def _found(
+    mechanisms: tuple[Mechanism, Mechanism],
+    white: Whitening,
+    weights: np.ndarray,
+    eigenvalues: np.ndarray,
+    components: np.ndarray,
+    variance: float,
+) -> TensorComponents:
+    releases = [mechanism.releases[-1] for mechanism in mechanisms]
+    roster = mechanisms[1].roster
+    return TensorComponents(
+        weights=weights,
+        components=components,
+        eigenvalues=eigenvalues,
+        variance=variance,
+        spectrum=white.spectrum,
+        noise_deviations=np.array([r["noise_deviation"] for r in releases]),
+        n_units=sum(roster[site]["n_units"] for site in releases[1]["survivors"]),
+    )

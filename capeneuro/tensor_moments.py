@@ -60,14 +60,15 @@ def third_moment(
     return total
 
 
-def largest_third(n_features: int, variance: float) -> float:
-    """Largest norm of a contribution to the third moment for ``|x| <= 1``.
+def largest_third(n_features: int, variance: float, clip: float = 1.0) -> float:
+    """Largest norm of a contribution to the third moment for ``|x|^2 <= clip``.
 
-    Half of N times the sensitivity: ``sqrt(1 - 6 s + (3 D + 6) s^2)`` for noise of
-    variance s in each of D >= 2 features; the norm grows with ``|x|``.
+    Half of N times its sensitivity without a clip of its own, for noise of variance s
+    in each of D >= 2 features: ``|f|`` grows with ``u = |x|^2``, to
+    ``sqrt(u^3 - 6 s u^2 + (3 D + 6) s^2 u)``. ``inf`` stays ``inf``.
     """
-    D, s = n_features, variance
-    return float(np.sqrt(1 - 6 * s + (3 * D + 6) * s**2))
+    D, s, u = n_features, variance, clip
+    return float(np.sqrt(u * ((u - 3 * s) ** 2 + (3 * D - 3) * s**2)))
 
 
 def word_pairs(

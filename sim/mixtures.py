@@ -18,7 +18,9 @@ class Mixture(NamedTuple):
     """Centers, or topics as shares of words; shape (D, K)."""
 
 
-def draw_mixture(n_features: int, n_components: int, rng: np.random.Generator) -> Mixture:
+def draw_mixture(
+    n_features: int, n_components: int, rng: np.random.Generator
+) -> Mixture:
     """Draw K centers of norm 1 in directions uniform over the sphere.
 
     Parameters
