@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg
 
 SQRT2 = np.sqrt(2.0)
+TINY = np.finfo(float).tiny
 # Columns that are summed in float32 before float64 takes over.
 CHUNK = 64
 
@@ -207,3 +208,69 @@ def varimax(L: np.ndarray, n_iterations: int = 500, tol: float = 1e-9) -> np.nda
             break
         reached = s.sum()
     return Q
+
+
+def tensor_power(
+    T: np.ndarray, n_components: int, n_restarts: int = 50, n_iterations: int = 50
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decompose a symmetric tensor into orthogonal parts by power iteration.
+
+    The robust tensor power method [Anandkumar 2014, Alg. 1]: from each of L starts
+    iterate ``u <- T(I, u, u) / |.|``, keep the largest ``lambda = T(u, u, u)``, take
+    ``lambda u (x) u (x) u`` off, and go on. In the end each part is refined on the
+    tensor less the other parts, so errors of those found early do not stay.
+
+    Parameters
+    ----------
+    T
+        Symmetric tensor, shape (K, K, K).
+    n_components
+        Parts to find, at most K.
+    n_restarts, n_iterations
+        Starts L, the same in every run, and iterations of each.
+
+    Returns
+    -------
+    eigenvalues : numpy.ndarray
+        Shape (n_components,), in the order found.
+    vectors : numpy.ndarray
+        Shape (K, n_components), of norm 1.
+
+    Guarantee
+    ---------
+    Post-processing; starts do not depend on the data.
+    """
+    K = len(T)
+    starts = np.random.default_rng(0).standard_normal((K, n_restarts))
+    values, V = np.zeros(n_components), np.zeros((K, n_components))
+    for k in range(n_components):
+        rest = _without(T, values, V, k)
+        U = _iterate(rest, starts, n_iterations)
+        heights = np.einsum("il,il->l", U, _power(rest, U))
+        V[:, k], values[k] = U[:, heights.argmax()], heights.max()
+    for _ in range(n_iterations):
+        for k in range(n_components):
+            rest = _without(T, values, V, k)
+            u = _iterate(rest, V[:, k : k + 1], 1)
+            V[:, k], values[k] = u[:, 0], float(u[:, 0] @ _power(rest, u)[:, 0])
+    return values, V
+
+
+def _without(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.ndarray:
+    """The tensor less all parts but the k-th; those not found yet are 0."""
+    others = np.where(np.arange(len(values)) == k, 0, values)
+    return T - np.einsum("r,ir,jr,kr->ijk", others, V, V, V, optimize=True)
+
+
+def _iterate(T: np.ndarray, U: np.ndarray, n: int) -> np.ndarray:
+    """Columns of U after n power iterations, of norm 1."""
+    U = U / np.linalg.norm(U, axis=0)
+    for _ in range(n):
+        U = _power(T, U)
+        U /= np.maximum(np.linalg.norm(U, axis=0), TINY)
+    return U
+
+
+def _power(T: np.ndarray, U: np.ndarray) -> np.ndarray:
+    """``T(I, u, u)`` for each column u."""
+    return np.einsum("ijl,jl->il", T @ U, U)

@@ -17,13 +17,13 @@ With the ``cape`` arm this is capeAGN [Imtiaz 2018, Alg. 2], with ``pooled`` and
 ``local`` AGN [Alg. 4] on all data or on one site's. Each function takes a mechanism for
 each of its two releases, whose promises compose.
 
-M3 has D (D + 1) (D + 2) / 6 numbers, too many beyond D = 100 or so. Sites may reduce the
-data by the released ``P = U Dg^(-1/4)`` first, and send K (K + 1) (K + 2) / 6 numbers.
+M3 has D (D + 1) (D + 2) / 6 numbers, too many beyond D = 200 or so. Sites may reduce
+the data by the released ``P = U Dg^(-1/4)`` first, and send K (K + 1) (K + 2) / 6.
 Contributions are clipped (mixtures) or bounded (words) there, so this is allowed for
 any D and K. What remains of the whitening, ``Dg^(-1/4)``, comes after the noise.
-Halfway is the best place: features carry the noise z of all D directions in their
-clip; by W samples of rare components are long, and are clipped; U gives weak directions
-small clips but all the noise. With ``projected=None`` a function takes what has less
+Halfway is the best place: features have the z of all D directions in their clip; by W
+samples of rare components are long, and cut; by U weak directions are short, and take
+the same noise. With ``projected=None`` a function takes what has less
 expected noise in the whitened tensor, by released values; on mixtures that is P.
 
 Guarantee
@@ -54,7 +54,6 @@ from capeneuro.tensor_moments import largest_third
 FLOOR = 0.5
 # Eigenvalues below this share of the largest are rounding: data are float32.
 ROUNDING = 2.0**-20
-TINY = np.finfo(float).tiny
 # Clip of the cube of a reduced sample: squared norm over its mean. Noise grows as its
 # power 3/2; at 1.5 rare components are cut visibly, at 2.5 no more.
 REACH = 2.5
@@ -123,72 +122,6 @@ class TensorComponents:
     n_units: int
 
 
-def tensor_power(
-    T: np.ndarray, n_components: int, n_restarts: int = 50, n_iterations: int = 50
-) -> tuple[np.ndarray, np.ndarray]:
-    """Decompose a symmetric tensor into orthogonal parts by power iteration.
-
-    The robust tensor power method [Anandkumar 2014, Alg. 1]: from each of L starts
-    iterate ``u <- T(I, u, u) / |.|``, keep the largest ``lambda = T(u, u, u)``, take
-    ``lambda u (x) u (x) u`` off, and go on. In the end each part is refined on the
-    tensor less the other parts, so errors of those found early do not stay.
-
-    Parameters
-    ----------
-    T
-        Symmetric tensor, shape (K, K, K).
-    n_components
-        Parts to find, at most K.
-    n_restarts, n_iterations
-        Starts L, the same in every run, and iterations of each.
-
-    Returns
-    -------
-    eigenvalues : numpy.ndarray
-        Shape (n_components,), in the order found.
-    vectors : numpy.ndarray
-        Shape (K, n_components), of norm 1.
-
-    Guarantee
-    ---------
-    Post-processing; starts do not depend on the data.
-    """
-    K = len(T)
-    starts = np.random.default_rng(0).standard_normal((K, n_restarts))
-    values, V = np.zeros(n_components), np.zeros((K, n_components))
-    for k in range(n_components):
-        rest = _without(T, values, V, k)
-        U = _iterate(rest, starts, n_iterations)
-        heights = np.einsum("il,il->l", U, _power(rest, U))
-        V[:, k], values[k] = U[:, heights.argmax()], heights.max()
-    for _ in range(n_iterations):
-        for k in range(n_components):
-            rest = _without(T, values, V, k)
-            u = _iterate(rest, V[:, k : k + 1], 1)
-            V[:, k], values[k] = u[:, 0], float(u[:, 0] @ _power(rest, u)[:, 0])
-    return values, V
-
-
-def _without(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.ndarray:
-    """The tensor less all parts but the k-th; those not found yet are 0."""
-    others = np.where(np.arange(len(values)) == k, 0, values)
-    return T - np.einsum("r,ir,jr,kr->ijk", others, V, V, V, optimize=True)
-
-
-def _iterate(T: np.ndarray, U: np.ndarray, n: int) -> np.ndarray:
-    """Columns of U after n power iterations, of norm 1."""
-    U = U / np.linalg.norm(U, axis=0)
-    for _ in range(n):
-        U = _power(T, U)
-        U /= np.maximum(np.linalg.norm(U, axis=0), TINY)
-    return U
-
-
-def _power(T: np.ndarray, U: np.ndarray) -> np.ndarray:
-    """``T(I, u, u)`` for each column u."""
-    return np.einsum("ijl,jl->il", T @ U, U)
-
-
 def whitening(
     C: np.ndarray,
     n_components: int,
@@ -224,7 +157,7 @@ def whitening(
     if variance is None:
         variance = max(float(spectrum.sum() - energies.sum()) / (D - K), 0.0)
     edge = noise_deviation * np.sqrt(2 * D)
-    floor = max(FLOOR * edge, ROUNDING * abs(spectrum[0]), TINY)
+    floor = max(FLOOR * edge, ROUNDING * max(abs(spectrum[0]), ROUNDING))
     values = np.maximum(energies - variance, floor)
     return Whitening(values, vectors, spectrum, variance, noise_deviation)
 
@@ -241,7 +174,7 @@ def from_whitened(
     T
         ``M3(W, W, W)`` with noise, shape (K, K, K).
     options
-        Of :func:`tensor_power`.
+        Of :func:`capeneuro.linalg.tensor_power`.
 
     Returns
     -------
@@ -250,7 +183,7 @@ def from_whitened(
     components : numpy.ndarray
         Shape (D, K), in the released scale.
     """
-    values, V = tensor_power(T, len(T), **options)
+    values, V = linalg.tensor_power(T, len(T), **options)
     order = np.argsort(values, kind="stable")
     values, V = values[order], V[:, order]
     lam = np.maximum(values, 1.0)  # no component has more than all the weight
@@ -291,10 +224,9 @@ def mixture_components(
     projected
         Whether sites reduce samples to K numbers before M3; None: what has less noise.
     reach
-        Then the largest squared norm of a sample over its mean; above 2 K all
-        components that have a weight of 1 / (2 K) stay whole.
+        Then the largest squared norm of a sample over its mean.
     options
-        Of :func:`tensor_power`.
+        Of :func:`capeneuro.linalg.tensor_power`.
 
     Returns
     -------
@@ -409,8 +341,9 @@ def _quieter(
 ) -> bool:
     """Whether the reduced release has less expected noise once it is whitened.
 
-    Noise of deviation t in packed coordinates becomes, by ``A' A`` with eigenvalues g, a
-    tensor of squared norm ``t^2 ((sum g)^3 + 3 sum g sum g^2 + 2 sum g^3) / 6``.
+    Noise of deviation t in packed coordinates becomes, by A with eigenvalues g of
+    ``A' A``, on average a tensor of squared norm
+    ``t^2 ((sum g)^3 + 3 sum g sum g^2 + 2 sum g^3) / 6``.
     """
     squares = []
     for (name, asked), power in ((features, -1.0), (reduced, -0.5)):

@@ -35,9 +35,9 @@ def third_moment(
 ) -> np.ndarray:
     """Sum over units of ``x (x) x (x) x`` less what noise adds to it; packed.
 
-    ``f(x) = x (x) x (x) x - sym(x (x) S)`` with ``sym(x (x) S)_ijk = x_i S_jk + x_j S_ik
-    + x_k S_ij`` for the public covariance S of the noise within a component, (D, D):
-    ``sigma^2 I``, after whitening ``sigma^2 W'W`` [Anandkumar 2014, Thm 3.5; Imtiaz
+    ``f(x) = x (x) x (x) x - sym(x (x) S)`` with ``sym(x (x) S)_ijk = x_i S_jk +
+    x_j S_ik + x_k S_ij`` for the public covariance S of the noise within a component,
+    (D, D): ``sigma^2 I``, after a projection ``sigma^2 P'P`` [Anandkumar 2014; Imtiaz
     2018, App. D]. Contributions are clipped by their own norm,
 
     ``|f|^2 = |x|^6 - 6 |x|^2 x'Sx + 3 |x|^2 |S|_F^2 + 6 |Sx|^2``,
