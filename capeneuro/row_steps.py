@@ -146,9 +146,7 @@ def held(
     task = study.regression.task
     y = y if task == "linear" else labels
     S = place[1]
-    return regression.stack(
-        x / shape.norm_bound, y, task, group=place[0], n_groups=S
-    )
+    return regression.stack(x / shape.norm_bound, y, task, group=place[0], n_groups=S)
 
 
 def reconstruct(study: RowStudy, sites: Sites, site: str) -> None:
@@ -291,7 +289,10 @@ def _regression(
     )
     low, high = options.bounds
     return found.in_unit(
-        shape.middle, shape.spread * shape.norm_bound, (low + high) / 2, (high - low) / 2
+        shape.middle,
+        shape.spread * shape.norm_bound,
+        (low + high) / 2,
+        (high - low) / 2,
     )
 
 

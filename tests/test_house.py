@@ -19,7 +19,7 @@ FLOORS = [
     {"steps", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica", "views"},
     {"spatial", "stability"},
-    {"ica", "cca", "network", "audit"},
+    {"ica", "cca", "network", "audit", "otd"},
     {"updates"},
     {"pca"},
     {"mechanism"},
@@ -29,8 +29,8 @@ FLOORS = [
     {"rules"},
     {"federation"},
     {"secagg", "cape", "queries"},
-    {"moments", "gradients", "backprop"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs"},
+    {"moments", "gradients", "backprop", "tensor_moments"},
+    {"masking", "privacy", "as_printed", "clipping", "pairs", "baselines"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
