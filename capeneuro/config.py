@@ -220,6 +220,11 @@ class RowStudy(Study):
         return False
 
     @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        return f"{self.target} {self.two_groups}"
+
+    @property
     def one_sample(self) -> bool:
         """Whether each person is one sample, so that sums take many at a time."""
         return True
@@ -245,6 +250,11 @@ class TensorConfig(RowStudy):
     n_components: Annotated[int, Field(ge=1)]
     """Number K of components."""
     tensors: Tensors
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        return self.tensors.model
 
     @property
     def n_releases(self) -> dict[str, int]:
