@@ -37,22 +37,18 @@ post-processing: directions, correlations, intervals, patterns, levels.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from capeneuro import linalg, order, shrinkage
+from capeneuro import groups, linalg, order, shrinkage
 from capeneuro.federation import Federation
+from capeneuro.groups import TINY
 from capeneuro.mechanism import Mechanism
 from capeneuro.pairs import Noise, pairs
 from capeneuro.pca import released_center
 
 # z has norm 1 after division by it, where both views have the norm of their bounds.
 NORM_BOUND = float(np.sqrt(2))
-# Constant kappa in z / NORM_BOUND: kappa^2 of the clip buys a mean whose error has the
-# energy D tau^2 / (2 kappa^2), at workable noise far below its edge; of S sites' means
-# it is S times as large, and adds noise to C as S^(3/2) tau^2 / (2 kappa^2).
-CONSTANT = 0.3
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
 RIDGE = 4.0
@@ -60,7 +56,6 @@ RIDGE = 4.0
 ROUNDING = 2.0**-20
 # Least energy of a kept direction, as a share of the edge of the noise.
 FLOOR = 0.5
-TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -142,9 +137,7 @@ def stack(
     numpy.ndarray
         Shape (D_x + D_y + n_groups, N), float32.
     """
-    constants = np.zeros((n_groups, x.shape[1]))
-    constants[group] = CONSTANT * NORM_BOUND
-    return np.concatenate([x, y, constants]).astype(np.float32)
+    return groups.with_constants(np.concatenate([x, y]), NORM_BOUND, group, n_groups)
 
 
 def rough_center(
@@ -231,45 +224,25 @@ def canonical_directions(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    parameters: dict[str, Any] = {"norm_bound": NORM_BOUND, "clip": float(clip)}
-    if center is not None:
-        parameters["center"] = center
-    packed = mechanism.answer(federation, "second_moment", parameters)
-    last = mechanism.releases[-1]
-    C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    sizes = {site: mechanism.roster[site]["n_units"] for site in last["survivors"]}
-    N, D = sum(sizes.values()), len(C) - n_groups
-    groups = [sizes.get(name, 0) for name in federation.names] if n_groups > 1 else [N]
-    here = np.array(groups) > 0
-    shares = np.array(groups)[here] / N
-    # Clipped people count less, in the constants' own moments too, nobody more than
-    # once; what is within the noise of these moments tells nothing.
-    known = np.diag(C)[D:][here].sum() / CONSTANT**2
-    error = tau * np.sqrt(here.sum()) / CONSTANT**2
-    weight = float(np.clip(known, max(min(2 * error, 1.0), TINY), 1.0))
-    sums = C[:D, D:][:, here] / (CONSTANT * weight)
-    mean = sums.sum(axis=1)
-    means = np.tile(mean[:, None], n_groups)
-    if within:
-        means[:, here] = sums / shares
-    M, tau = means[:, here] * np.sqrt(shares), tau / weight
-    covariance = C[:D, :D] / weight - M @ M.T
-    if within and n_groups > 1:
-        # Squares of the means' noise: known on average, and noise beside the release's.
-        squares = tau**2 / (2 * CONSTANT**2) / shares
-        covariance[np.diag_indices(D)] += squares.sum()
-        tau = float(np.hypot(tau, np.sqrt(2 * np.sum(squares**2))))
+    known = groups.covariance(
+        federation, mechanism, NORM_BOUND, clip, center, n_groups, within
+    )
     found = from_covariance(
-        covariance,
+        known.matrix,
         n_first,
         n_components,
-        tau,
-        N,
+        known.noise_deviation,
+        known.n_units,
         n_directions=n_directions,
         debias=debias,
     )
-    start = 0 if center is None else center[:D]
-    return replace(found, mean=mean + start, means=(means.T + start).T, weight=weight)
+    start = 0 if center is None else center[: len(known.mean)]
+    return replace(
+        found,
+        mean=known.mean + start,
+        means=(known.means.T + start).T,
+        weight=known.weight,
+    )
 
 
 def from_covariance(

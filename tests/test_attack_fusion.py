@@ -19,6 +19,7 @@ from capeneuro import (
     consortium,
     files,
     fusion,
+    groups,
     moments,
     pairs,
     privacy,
@@ -50,7 +51,7 @@ def _person(rng: np.random.Generator, D: int) -> np.ndarray:
         z = z.astype("f4")
     if rng.random() < 0.1:
         z[rng.integers(D)] = rng.choice([np.nan, np.inf, -np.inf])
-    z[-1] = cca.CONSTANT * NORM_BOUND
+    z[-1] = groups.CONSTANT * NORM_BOUND
     return z[:, None]
 
 
@@ -162,7 +163,7 @@ def test_no_noise_voids_what_was_paid_for(N, noise, rng):
         assert all(((x >= 0) & (x <= 1)).all() for x in map(np.asarray, shares))
         # The mean's own noise, and not that over a constant that noise made small.
         tau = how[1].releases[-1]["noise_deviation"]
-        most = 6 * max(tau, 0.05) / cca.CONSTANT
+        most = 6 * max(tau, 0.05) / groups.CONSTANT
         assert np.abs(found.mean - center[:-1]).max() < most
 
 

@@ -11,7 +11,6 @@ from sklearn.cross_decomposition import CCA
 
 from capeneuro import metrics, pairs
 from capeneuro.cca import (
-    CONSTANT,
     FLOOR,
     NORM_BOUND,
     canonical_directions,
@@ -19,6 +18,7 @@ from capeneuro.cca import (
     rough_center,
     stack,
 )
+from capeneuro.groups import CONSTANT
 
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 

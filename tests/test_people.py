@@ -12,7 +12,8 @@ import yaml
 from test_cli import command, edit, write_image
 
 from capeneuro import config, files
-from capeneuro.cca import CONSTANT, NORM_BOUND
+from capeneuro.cca import NORM_BOUND
+from capeneuro.groups import CONSTANT
 
 mne = pytest.importorskip("mne", reason="needs the extra eeg")
 
