@@ -60,7 +60,7 @@ ROUNDING = 2.0**-20
 REACH = 2.5
 # Shares of words have norms of at most 1: this clip changes none.
 WHOLE = 1 / CLIP_SAFETY
-# Of a word in a topic, where memberships are told.
+# Of a word in a topic, a weight or a variance, where memberships are told.
 LEAST_SHARE = 1e-6
 
 
@@ -392,7 +392,7 @@ def mixture_memberships(found: TensorComponents, X: np.ndarray) -> np.ndarray:
     numpy.ndarray
         Shape (K, N); columns sum to 1.
     """
-    A, s = found.components, max(found.variance, TINY)
+    A, s = found.components, max(found.variance, LEAST_SHARE)
     squares = (A**2).sum(axis=0)[:, None] - 2 * A.T @ X  # less |x|^2, as for all k
     return _probabilities(found, -squares / (2 * s))
 
@@ -408,5 +408,5 @@ def topic_memberships(found: TensorComponents, counts: np.ndarray) -> np.ndarray
 
 
 def _probabilities(found: TensorComponents, logs: np.ndarray) -> np.ndarray:
-    logs = logs + np.log(np.maximum(found.weights, TINY))[:, None]
+    logs = logs + np.log(np.maximum(found.weights, LEAST_SHARE))[:, None]
     return scipy.special.softmax(logs, axis=0)
