@@ -46,8 +46,8 @@ def network_gradient(
 ) -> np.ndarray:
     """Sum over units of ``(d h', (p - y) a)``, all layers clipped together.
 
-    A sample's gradient is two outer products, so its norm is
-    ``|d|^2 |h|^2 + (p - y)^2 |a|^2`` without the gradient itself. Of a subject the mean
+    A sample's gradient is two outer products, of squared norm
+    ``|d|^2 |h|^2 + (p - y)^2 |a|^2``: no gradient of a sample is ever made. Of a subject the mean
     over samples is clipped, once.
 
     # Differs from thesis 3.4: layers are clipped together and charged once, and the
