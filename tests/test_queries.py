@@ -152,6 +152,8 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("moment_product", "zero-out", 3 / 8),
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
+        ("network_gradient", "replace-one", 6 / 8),
+        ("network_gradient", "zero-out", 3 / 8),
         ("infomax_gradient", "replace-one", 6 / 8),
         ("infomax_gradient", "zero-out", 3 / 8),
         ("infomax_skew", "replace-one", 6 / 8),
