@@ -142,9 +142,11 @@ def whitening(
     noise_deviation
         tau, in one packed coordinate.
     variance
-        sigma^2 in the scale of C. None: what is left of the trace beyond the K
-        directions, over D - K: the noise moves it by ``tau sqrt(D) / (D - K)`` only,
-        while single eigenvalues spread over ``tau sqrt(2 D)`` to either side.
+        sigma^2 in the scale of C. None: what is left of the trace beyond the top
+        eigenvalues, over D - K. The noise moves a trace by ``tau sqrt(D)`` only, while
+        it spreads single eigenvalues over ``tau sqrt(2 D)`` to either side. With h as
+        in :func:`capeneuro.shrinkage.energies`, a released l stands for ``l - u h(l)``,
+        halfway to the energy along its own direction [Bun 2016].
 
     Raises
     ------
@@ -158,7 +160,8 @@ def whitening(
     spectrum = scipy.linalg.eigvalsh(C)[::-1]
     energies = shrinkage.energies(spectrum, noise_deviation, K)
     if variance is None:
-        variance = max(float(spectrum.sum() - energies.sum()) / (D - K), 0.0)
+        top = (spectrum[:K] + energies) / 2
+        variance = max(float(spectrum.sum() - top.sum()) / (D - K), 0.0)
     edge = noise_deviation * np.sqrt(2 * D)
     floor = max(FLOOR * edge, ROUNDING * max(abs(spectrum[0]), ROUNDING))
     values = np.maximum(energies - variance, floor)
