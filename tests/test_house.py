@@ -17,7 +17,7 @@ FLOORS = [
     {"fusion_plots"},
     {"steps", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica", "views"},
-    {"spatial", "stability"},
+    {"spatial", "stability", "tabular"},
     {"ica", "cca", "regression", "audit"},
     {"updates"},
     {"pca", "quadratic"},
