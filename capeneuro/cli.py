@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -17,43 +18,32 @@ from capeneuro import (
     config,
     figures,
     files,
-    forecast,
-    fusion,
+    kinds,
     kit,
-    onsite,
     parties,
     privacy,
     scaffold,
     steps,
 )
 from capeneuro import audit as canaries
-from capeneuro.config import ConfigError, FusionConfig
+from capeneuro.config import ConfigError
 from capeneuro.consortium import load_sites, open_ledger
 
-# The steps of a study: each is called with the study, its sites and these options.
-STEPS: dict[Callable[..., None], tuple[str, ...]] = {
-    steps.validate: (),
-    forecast.plan: ("people", "volumes", "features", "force"),
-    onsite.prepare: ("site", "threads"),
-    steps.pca: ("threads", "reference"),
-    steps.ica: ("threads", "reference"),
-    fusion.cca: ("threads", "reference"),
-    steps.maps: (),
-    onsite.reconstruct: ("site",),
-    steps.score: (),
-    steps.report: (),
-}
-
-# What these steps are in a fusion study, which has no others.
-FUSION: dict[Callable[..., None], Callable[..., None]] = {
-    steps.validate: fusion.validate,
-    forecast.plan: forecast.plan_fusion,
-    onsite.prepare: fusion.prepare,
-    fusion.cca: fusion.cca,
-    steps.maps: fusion.maps,
-    onsite.reconstruct: fusion.reconstruct,
-    steps.score: fusion.score,
-    steps.report: fusion.report,
+# Options of the steps of a study, which are called with the study, its sites and these.
+STEPS: dict[str, tuple[str, ...]] = {
+    "validate": (),
+    "plan": ("people", "volumes", "features", "force"),
+    "prepare": ("site", "threads"),
+    "pca": ("threads", "reference"),
+    "ica": ("threads", "reference"),
+    "cca": ("threads", "reference"),
+    "tensors": ("threads", "reference"),
+    "regression": ("threads", "reference"),
+    "network": ("threads", "reference"),
+    "maps": (),
+    "reconstruct": ("site",),
+    "score": (),
+    "report": (),
 }
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
@@ -101,18 +91,15 @@ def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = config.load(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
-    of_components = {step: step for step in STEPS if step is not fusion.cca}
-    own = FUSION if isinstance(study, FusionConfig) else of_components
-    if options.step not in own:
-        kind = "with" if own is FUSION else "without"
-        known = ", ".join(step.__name__ for step in own)
+    own = kinds.of(study)
+    if options.step not in own.steps:
         raise ConfigError(
-            f"{options.study}: {options.step.__name__}: no step of a study {kind} a "
-            f"fusion block; its steps are {known}"
+            f"{options.study}: {options.step}: no step of a study of {own.rules}; its "
+            f"steps are {', '.join(own.steps)}"
         )
     sites = load_sites(study)
     files.keep_private()
-    own[options.step](study, sites, **given)
+    own.steps[options.step](study, sites, **given)
 
 
 def ledger(options: argparse.Namespace) -> None:
@@ -274,15 +261,16 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(function: Callable[..., None], usage: str) -> argparse.ArgumentParser:
+    def add(
+        function: Callable[..., Any], usage: str, name: str = ""
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(
-            function.__name__,
+            name or function.__name__,
             help=(function.__doc__ or "").splitlines()[0],
             description=function.__doc__,
-            epilog=f"example: capeneuro {function.__name__} {usage}",
+            epilog=f"example: capeneuro {name or function.__name__} {usage}",
         )
-        command.set_defaults(run=step if function in STEPS else function)
-        command.set_defaults(step=function)
+        command.set_defaults(run=step if name else function, step=name)
         command.add_argument("--log", type=Path, help="also write messages here")
         return command
 
@@ -315,12 +303,13 @@ def parser() -> argparse.ArgumentParser:
             },
         ),
     }
-    for function, names in STEPS.items():
+    for name, names in STEPS.items():
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
-        command = add(function, " ".join(["config/config.yaml", *shown]))
+        own = [kind.steps[name] for kind in kinds.KINDS.values() if name in kind.steps]
+        command = add(own[0], " ".join(["config/config.yaml", *shown]), name)
         command.add_argument("study", help="study file")
-        for name in names:
-            command.add_argument(f"--{name}", **arguments[name][1])
+        for option in names:
+            command.add_argument(f"--{option}", **arguments[option][1])
     command = add(ledger, "show config/sites/demo-1.yaml")
     command.add_argument("action", choices=["show", "verify", "export", "key"])
     command.add_argument("site_file", help="file of the site")

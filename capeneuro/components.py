@@ -21,6 +21,8 @@ from capeneuro.basis import Basis
 MAPS = "group_desc-ica_components.nii.gz"
 ZSCORED = "group_desc-icaz_components.nii.gz"
 TABLE = "group_desc-ica_components.tsv"
+FILES = (MAPS, MAPS.replace(".nii.gz", ".json"), TABLE)
+FILES += (ZSCORED, ZSCORED.replace(".nii.gz", ".json"))
 # A site's people, under private/<site>/<study>/.
 PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
 # Volumes of one segment of Welch's average; longer ones resolve more and vary more.

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from capeneuro import cape, files, privacy, ring
-from capeneuro.config import ConfigError, FusionConfig, SiteConfig, Study, load_site
+from capeneuro.config import ConfigError, SiteConfig, Study, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.moments import GRAM_BLOCK
@@ -143,20 +143,8 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
         )
-    if isinstance(study, FusionConfig):
-        if site.eeg is None:
-            raise ConfigError(f"{path}: eeg: a fusion study needs it, got null")
-        if site.mask is not None:
-            raise ConfigError(
-                f"{path}: mask: maps of a fusion study cover the study's mask, got "
-                f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
-            )
-        return
-    if site.data == "private" and study.ica.update == "gradient-as-printed":
-        raise ConfigError(
-            f"{path}: data: formulas as printed need simulated or public data, got "
-            "'private'; set ica.update to another"
-        )
+    if misfit := study.misfit(site):
+        raise ConfigError(f"{path}: {misfit}")
 
 
 # --- what was spent, and what may be -------------------------------------------------
@@ -278,7 +266,7 @@ def open_site(study: Study, sites: Sites, name: str) -> Site:
     people = files.Features(study.private(name) / "projected.npz")
     ledger = open_ledger(site)
     about = (name, people, people.n_samples, ledger, limits, people.digest, site.seed)
-    return Site(*about, GRAM_BLOCK if isinstance(study, FusionConfig) else 1)
+    return Site(*about, GRAM_BLOCK if study.one_sample else 1)
 
 
 def _agreed(study: Study) -> dict[str, Any]:

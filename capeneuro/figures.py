@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from capeneuro import explain, files
-from capeneuro.config import ConfigError, Label
+from capeneuro.config import ConfigError
+from capeneuro.sections import Label
 
 if TYPE_CHECKING:  # pandas takes half a second, which every command would pay
     import pandas as pd

@@ -30,7 +30,7 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from threadpoolctl import threadpool_limits
 
-from capeneuro import __version__, config, consortium, files, fusion, steps
+from capeneuro import __version__, config, consortium, files, kinds, steps
 from capeneuro.federation import Message, Replies, pack, sort_reply, unpack
 from capeneuro.rounds import RoundFailed, RoundVoid
 from capeneuro.rules import EXACT_ARMS
@@ -243,7 +243,7 @@ class StudyController(Controller):
         self._tell("waiting")
         self._gather(federation, study, abort)
         with threadpool_limits(1):  # as in process, so that runs are bit-equal
-            fusion.all_over(federation, study, sites)
+            kinds.of(study).over(federation, study, sites)
 
     def _gather(
         self, federation: FlareFederation, study: config.Config, abort: Signal

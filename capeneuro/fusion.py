@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from capeneuro import __version__, eeg, files, io, metrics, scores, steps
+from capeneuro import __version__, eeg, files, io, metrics, scores
 from capeneuro import report as page
 from capeneuro.cca import (
     NORM_BOUND,
@@ -22,7 +22,7 @@ from capeneuro.cca import (
     canonical_directions,
     rough_center,
 )
-from capeneuro.config import ConfigError, FusionConfig, Study
+from capeneuro.config import ConfigError, FusionConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process, names
 from capeneuro.federation import Federation
 from capeneuro.steps import (
@@ -55,6 +55,7 @@ TRUTH = {
     "correlations": "desc-truth_correlations.tsv",
 }
 TRUTHS = ("eeg", "correlations")
+KEPT = "variates.tsv"
 
 
 # --- before anything is computed -----------------------------------------------------
@@ -157,7 +158,7 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
         u = found.x_directions.T @ z[:n_first], found.y_directions.T @ z[n_first:]
         rows.append([name, *(f"{value:.6g}" for value in np.concatenate(u))])
     header = [f"{view}_{i + 1}" for view in PATTERNS for i in range(K)]
-    table = folder / "variates.tsv"
+    table = folder / KEPT
     files.write_table(table, ["participant_id", *header], rows)
 
 
@@ -208,15 +209,6 @@ def cca_over(
     for line in page.correlation_lines(found):
         print(line)
     write_released(study, sites, reference, DIRECTIONS, found, mechanism)
-
-
-def all_over(federation: Federation, study: Study, sites: Sites) -> None:
-    """Run all steps over sites that work anywhere, of a study of either kind."""
-    if isinstance(study, FusionConfig):
-        cca_over(federation, study, sites)
-    else:
-        steps.pca_over(federation, study, sites)
-        steps.ica_over(federation, study, sites, steps.read_subspace(study))
 
 
 def read_directions(
@@ -343,6 +335,22 @@ def report(study: FusionConfig, sites: Sites) -> None:
     )
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+# --- files, for the workflow ---------------------------------------------------------
+
+
+def released(study: FusionConfig) -> list[str]:
+    """Files that the step over all sites writes."""
+    return [str(study.results / DIRECTIONS)]
+
+
+def shown(study: FusionConfig) -> list[str]:
+    """Files of the linked components."""
+    found = [COMPONENTS, *PATTERNS.values()]
+    if study.space is not None:
+        found.append(MAPS)
+    return [str(study.results / name) for name in found]
 
 
 def score_inputs(study: FusionConfig) -> list[str]:

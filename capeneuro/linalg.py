@@ -1,14 +1,17 @@
-"""Packing of symmetric and skew matrices, sums of products, eigenpairs and whitening.
+"""Packing of symmetric and skew arrays, sums of products, eigenpairs and rotations.
 
 Packing is isometric: the Euclidean norm of the packed vector is the Frobenius norm
-of the matrix, so iid noise in packed coordinates is what the sensitivities of
+of the array, so iid noise in packed coordinates is what the sensitivities of
 ``queries`` assume, and every entry travels once [docs/privacy.md].
 """
+
+import itertools
 
 import numpy as np
 import scipy.linalg
 
 SQRT2 = np.sqrt(2.0)
+TINY = np.finfo(float).tiny
 # Columns that are summed in float32 before float64 takes over.
 CHUNK = 64
 
@@ -58,6 +61,69 @@ def unpack_skew(packed: np.ndarray) -> np.ndarray:
     K = np.zeros((R, R))
     K[np.triu_indices(R, 1)] = packed / SQRT2
     return K - K.T
+
+
+def triples(D: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Indices i <= j <= k of a packed symmetric (D, D, D) tensor, and their weights.
+
+    Returns
+    -------
+    i, j, k : numpy.ndarray
+        Shape (D (D + 1) (D + 2) / 6,), in lexicographic order.
+    weights : numpy.ndarray
+        Square root of how often an entry stands in the tensor: 1, sqrt(3) or sqrt(6).
+    """
+    r = np.arange(D)
+    i, j, k = np.nonzero((r[:, None, None] <= r[:, None]) & (r[:, None] <= r))
+    # 6 orders, over 2 where two indices are equal, over 6 where all are.
+    equal = (i == j).astype(int) + (j == k)
+    return i, j, k, np.sqrt(np.array([6.0, 3.0, 1.0]))[equal]
+
+
+def pack_symmetric3(T: np.ndarray) -> np.ndarray:
+    """Write a symmetric tensor as its entries i <= j <= k times sqrt(multiplicity).
+
+    Parameters
+    ----------
+    T
+        Symmetric tensor, shape (D, D, D).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D (D + 1) (D + 2) / 6,), float64, with ``norm(out) == norm(T)``: 22,100
+        numbers for D = 50.
+    """
+    i, j, k, weights = triples(len(T))
+    return np.asarray(T, dtype=np.float64)[i, j, k] * weights
+
+
+def unpack_symmetric3(packed: np.ndarray) -> np.ndarray:
+    """Invert :func:`pack_symmetric3`; returns shape (D, D, D)."""
+    D = int(np.cbrt(6 * packed.size))  # (D + 1)^3 - (D + 1) = 6 size
+    i, j, k, weights = triples(D)
+    T, entries = np.empty((D, D, D)), packed / weights
+    for order in itertools.permutations((i, j, k)):
+        T[order] = entries
+    return T
+
+
+def multilinear(T: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Apply a matrix to each side of a symmetric tensor: ``T(W, W, W)``.
+
+    Parameters
+    ----------
+    T, W
+        Shapes (D, D, D) and (D, K).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (K, K, K).
+    """
+    for _ in range(3):  # each turn replaces the first side, and puts it last
+        T = np.tensordot(T, W, axes=(0, 0))
+    return T
 
 
 def top_eigenpairs(C: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,3 +208,69 @@ def varimax(L: np.ndarray, n_iterations: int = 500, tol: float = 1e-9) -> np.nda
             break
         reached = s.sum()
     return Q
+
+
+def tensor_power(
+    T: np.ndarray, n_components: int, n_restarts: int = 50, n_iterations: int = 50
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decompose a symmetric tensor into orthogonal parts by power iteration.
+
+    The robust tensor power method [Anandkumar 2014, Alg. 1]: from each of L starts
+    iterate ``u <- T(I, u, u) / |.|``, keep the largest ``lambda = T(u, u, u)``, take
+    ``lambda u (x) u (x) u`` off, and go on. In the end each part is refined on the
+    tensor less the other parts, so errors of those found early do not stay.
+
+    Parameters
+    ----------
+    T
+        Symmetric tensor, shape (K, K, K).
+    n_components
+        Parts to find, at most K.
+    n_restarts, n_iterations
+        Starts L, the same in every run, and iterations of each.
+
+    Returns
+    -------
+    eigenvalues : numpy.ndarray
+        Shape (n_components,), in the order found.
+    vectors : numpy.ndarray
+        Shape (K, n_components), of norm 1.
+
+    Guarantee
+    ---------
+    Post-processing; starts do not depend on the data.
+    """
+    K = len(T)
+    starts = np.random.default_rng(0).standard_normal((K, n_restarts))
+    values, V = np.zeros(n_components), np.zeros((K, n_components))
+    for k in range(n_components):
+        rest = _without(T, values, V, k)
+        U = _iterate(rest, starts, n_iterations)
+        heights = np.einsum("il,il->l", U, _power(rest, U))
+        V[:, k], values[k] = U[:, heights.argmax()], heights.max()
+    for _ in range(n_iterations):
+        for k in range(n_components):
+            rest = _without(T, values, V, k)
+            u = _iterate(rest, V[:, k : k + 1], 1)
+            V[:, k], values[k] = u[:, 0], float(u[:, 0] @ _power(rest, u)[:, 0])
+    return values, V
+
+
+def _without(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.ndarray:
+    """The tensor less all parts but the k-th; those not found yet are 0."""
+    others = np.where(np.arange(len(values)) == k, 0, values)
+    return T - np.einsum("r,ir,jr,kr->ijk", others, V, V, V, optimize=True)
+
+
+def _iterate(T: np.ndarray, U: np.ndarray, n: int) -> np.ndarray:
+    """Columns of U after n power iterations, of norm 1."""
+    U = U / np.linalg.norm(U, axis=0)
+    for _ in range(n):
+        U = _power(T, U)
+        U /= np.maximum(np.linalg.norm(U, axis=0), TINY)
+    return U
+
+
+def _power(T: np.ndarray, U: np.ndarray) -> np.ndarray:
+    """``T(I, u, u)`` for each column u."""
+    return np.einsum("ijl,jl->il", T @ U, U)

@@ -94,3 +94,24 @@ def matched_correlation(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
     order, _ = match(estimate, truth)
     r = np.corrcoef(estimate[:, order].T, truth.T)
     return r[: len(order), len(order) :]
+
+
+def component_error(
+    estimate: np.ndarray, truth: np.ndarray, one_to_one: bool = True
+) -> float:
+    """Mean distance of true components to their estimates, ``q_comp``.
+
+    Parameters
+    ----------
+    estimate, truth
+        Components as columns, shapes (n_features, K') and (n_features, K).
+    one_to_one
+        Pair them so that the sum is least (Hungarian), K' >= K. False: each true one
+        takes its nearest estimate, as printed [Imtiaz 2018, 5.2]; then an estimate
+        that is near to two counts for both.
+    """
+    distances = np.linalg.norm(estimate[:, :, None] - truth[:, None, :], axis=0)
+    if not one_to_one:
+        return float(distances.min(axis=0).mean())
+    pairs = linear_sum_assignment(distances)
+    return float(distances[pairs].mean())

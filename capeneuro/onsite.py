@@ -14,12 +14,18 @@ from tqdm import tqdm
 
 from capeneuro import components, files, io
 from capeneuro import report as page
-from capeneuro.config import Config, ConfigError
+from capeneuro.config import Config, ConfigError, SiteConfig
 from capeneuro.consortium import Sites
 from capeneuro.steps import MASK, SUBSPACE, UNMIXING, one_site
 
 # Of whom the clip keeps less is named at the site.
 MOSTLY = 0.25
+KEPT = "timecourses.tsv"
+
+
+def inputs(study: Config, site: SiteConfig) -> list[str]:
+    """Files of a site that its features depend on."""
+    return [str(image) for person in io.find_runs(site).values() for image in person]
 
 
 def prepare(study: Config, sites: Sites, site: str, threads: int = 1) -> None:

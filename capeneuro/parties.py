@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from capeneuro import config, consortium, files, kit
-from capeneuro.config import ConfigError, FusionConfig, Study
+from capeneuro.config import ConfigError, Study
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
 # enough others.
@@ -316,21 +316,12 @@ def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
 
 def asked(study: Study) -> str:
     """What a study asks of each site, one line a stage."""
-    if isinstance(study, FusionConfig):
-        lines = ["  center: 1 release of the mean"] if study.fusion.center else []
-        lines += ["  cca: 1 release of the joint second moment of both views"]
-        return "\n".join(lines)
-    lines = ["  center: 1 release of the mean"] if study.pca.center else []
-    n, what = study.n_releases["pca"], "1 release of the second moment"
-    if study.pca.method == "power":
-        what = f"{n} releases of the second moment's products"
-    lines.append(f"  pca: {what}")
-    n = study.n_releases.get("ica")
-    if n is None:
-        return "\n".join([*lines, "  ica: nothing, it reads the subspace alone"])
-    runs = f", {study.ica.n_runs} runs together" if study.ica.n_runs > 1 else ""
-    kinds = " or of kinds of sources" if study.ica.sub_gaussian == "measured" else ""
-    return "\n".join([*lines, f"  ica: up to {n} releases of a gradient{kinds}{runs}"])
+    lines = []
+    for stage, what in study.asked.items():
+        n = study.n_releases.get(stage, 0)
+        many = f"up to {n} releases of " if n > 1 else "1 release of " if n else ""
+        lines.append(f"  {stage}: {many}{what}")
+    return "\n".join(lines)
 
 
 def _over_network(path: Path) -> Study:

@@ -3,7 +3,8 @@
 A query is a mean over units of bounded contributions. ``total`` adds the contributions
 of one block of data, so a site streams its subjects and holds one block at a time; the
 site divides by its public number of units. The contributions, clipped by public
-constants, are in :mod:`.moments` and :mod:`.gradients`.
+constants, are in :mod:`.moments`, :mod:`.tensor_moments`, :mod:`.gradients` and
+:mod:`.backprop`.
 
 A block ``X`` is (n_features, n_samples) with samples as columns; ``starts`` are the
 first columns of the subjects in it. With ``unit = "sample"`` every column contributes;
@@ -15,9 +16,11 @@ numbers of units n [docs/privacy.md]:
 =====================  ===============  ===========
 contribution           replace-one      zero-out
 =====================  ===============  ===========
-positive semidefinite  ``sqrt(2) B/n``  ``B / n``
+positive               ``sqrt(2) B/n``  ``B / n``
 any other              ``2 B / n``      ``B / n``
 =====================  ===============  ===========
+
+Positive: any two contributions have an inner product of at least 0.
 """
 
 import inspect
@@ -27,12 +30,14 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import gradients, moments
+from capeneuro import backprop, gradients, moments, tensor_moments
 from capeneuro.privacy import Relation
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
 RANGE = (1e-12, 1e12)
 LARGEST_WEIGHT = 1e6
+# More hidden units would only fill a site's memory.
+LARGEST_HIDDEN = 1024
 LARGEST_INTEGERS = {"block": 10**6, "n_blocks": 10**6, "epoch": 10**9}
 
 
@@ -49,7 +54,8 @@ class Query:
     total
         ``(X, starts, unit, **parameters) -> vector``: sum of the contributions.
     positive
-        Whether contributions are positive semidefinite matrices.
+        Whether any two contributions have an inner product of at least 0, as positive
+        semidefinite matrices and arrays of shares do.
     """
 
     name: str
@@ -107,9 +113,19 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
         return fits and bool((np.abs(value) <= LARGEST_WEIGHT).all())
     if name in LARGEST_INTEGERS:
         return type(value) is int and 0 <= value <= LARGEST_INTEGERS[name]
-    shape = (n_rows, n_rows) if name == "W" else (n_rows,)
-    is_array = isinstance(value, np.ndarray) and value.dtype == np.float64
-    if not is_array or value.shape != shape:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return False
+    if name == "weights":
+        # A row for each hidden unit, a number of the output for each and for its bias.
+        n_hidden, rest = divmod(value.size - 1, n_rows + 1)
+        fits = rest == 0 and 1 <= n_hidden <= LARGEST_HIDDEN and n_rows > 1
+        shape: tuple[int, ...] = (value.size,) if fits else ()
+    else:
+        shape = (n_rows, n_rows) if name in ("W", "covariance") else (n_rows,)
+    if value.shape != shape:
+        return False
+    # Privacy: the norm that is clipped holds for a symmetric covariance.
+    if name == "covariance" and not np.array_equal(value, value.T):
         return False
     size = np.abs(value)
     # Privacy: the norm of a rotation holds for psi in [-1, 1] only.
@@ -147,6 +163,14 @@ QUERIES = {
         Query("mean", "features", moments.mean),
         Query("second_moment", "features", moments.second_moment, positive=True),
         Query("moment_product", "features", moments.moment_product),
+        Query("network_gradient", "features", backprop.network_gradient),
+        Query("third_moment", "features", tensor_moments.third_moment),
+        Query("whitened_third_moment", "components", tensor_moments.third_moment),
+        Query("word_pairs", "features", tensor_moments.word_pairs, positive=True),
+        Query("word_triples", "features", tensor_moments.word_triples, positive=True),
+        Query(
+            "whitened_word_triples", "features", tensor_moments.whitened_word_triples
+        ),
         Query("infomax_gradient", "components", gradients.infomax_gradient),
         Query("infomax_skew", "components", gradients.infomax_skew),
         Query("infomax_curvature", "components", gradients.infomax_curvature),

@@ -169,6 +169,12 @@ def ica_over(
     write_released(study, sites, reference, UNMIXING, found, mechanism)
 
 
+def all_over(federation: Federation, study: Config, sites: Sites) -> None:
+    """Run all steps over sites that work anywhere."""
+    pca_over(federation, study, sites)
+    ica_over(federation, study, sites, read_subspace(study))
+
+
 def read_subspace(study: Config, reference: bool = False) -> Subspace:
     """Read the subspace that :func:`pca_over` wrote."""
     arrays = files.read_arrays(folder_of(study, reference) / SUBSPACE)
@@ -267,6 +273,33 @@ def report(study: Config, sites: Sites) -> None:
     text = page.render(study, record, table, pictures, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+# --- files, for the workflow ---------------------------------------------------------
+
+
+def public_files(study: Config) -> list[str]:
+    """Public files that define the study's space."""
+    given = [] if study.computes_mask else [study.space.mask]
+    return [*given, *([str(f)] if (f := study.space.basis_file) else [])]
+
+
+def released(study: Config) -> list[str]:
+    """Files that the steps over all sites write."""
+    return [str(study.results / name) for name in (SUBSPACE, UNMIXING)]
+
+
+def shown(study: Config) -> list[str]:
+    """Files of the component maps."""
+    return [str(study.results / name) for name in components.FILES]
+
+
+def score_inputs(study: Config) -> list[str]:
+    """Files that the components are compared with."""
+    found = [] if study.score.truth is None else [str(study.score.truth)]
+    if study.score.reference:
+        found.append(str(folder_of(study, reference=True) / UNMIXING))
+    return found
 
 
 # --- shared by the steps -------------------------------------------------------------

@@ -41,8 +41,9 @@ class PrivateRegression:
     task
         ``"linear"`` or ``"logistic"`` (to second order, see :mod:`.regression`).
     intercept
-        True; False, through the origin of the table; or ``"sites"``, one for each: what sites differ by in the target is
-        not attributed to features. ``predict`` then uses their mean.
+        True; False, through the origin of the table; or ``"sites"``, one for each: what
+        sites differ by in the target is not attributed to features. ``predict`` then
+        uses their mean.
     arm
         One of :data:`capeneuro.rules.Arm`.
     kind

@@ -7,11 +7,9 @@ from typing import Any
 
 import yaml
 
-from capeneuro import components as components_of_ica
-from capeneuro import fusion, views
+from capeneuro import fusion, kinds
 from capeneuro.config import (
     ConfigError,
-    FusionConfig,
     Linked,
     Painting,
     Simulation,
@@ -20,22 +18,16 @@ from capeneuro.config import (
     section,
 )
 from capeneuro.consortium import Sites, is_complete, load_sites, names
-from capeneuro.io import find_runs
-from capeneuro.steps import SUBSPACE, UNMIXING
 
 __all__ = [
     "find_commands",
     "images",
-    "is_fusion",
+    "kinds",
     "load_study",
     "made_data",
     "makes_data",
     "names",
-    "patterns",
-    "released",
-    "score_inputs",
     "section",
-    "space_files",
     "targets",
 ]
 
@@ -67,11 +59,6 @@ def find_commands() -> None:
         os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
-def is_fusion(study: Study) -> bool:
-    """Whether a study is of two views."""
-    return isinstance(study, FusionConfig)
-
-
 def makes_data(study: Study, sites: Sites) -> bool:
     """Whether the study's data are made here: where all its sites' files are."""
     return study.data is not None and is_complete(study, sites)
@@ -95,52 +82,13 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
     if makes_data(study, sites):
         return [f"{sites[name].images}/dataset_description.json", study.space.mask]
-    if isinstance(study, FusionConfig):
-        return views.site_files(study, sites[name])
-    runs = find_runs(sites[name])
-    return [str(image) for person in runs.values() for image in person]
-
-
-def space_files(study: Study) -> list[str]:
-    """Public files that define the study's space."""
-    if isinstance(study, FusionConfig):
-        return views.public_files(study)
-    given = [] if study.computes_mask else [study.space.mask]
-    return [*given, *([str(f)] if (f := study.space.basis_file) else [])]
-
-
-def released(study: Study) -> list[str]:
-    """Files that the steps over all sites write."""
-    if isinstance(study, FusionConfig):
-        return [str(study.results / fusion.DIRECTIONS)]
-    return [str(study.results / name) for name in (SUBSPACE, UNMIXING)]
+    return kinds.of(study).inputs(study, sites[name])
 
 
 def targets(study: Study, sites: Sites) -> list[str]:
     """Files that a whole study ends with."""
-    shown = [study.results / name for name in ("report.html", "privacy.json")]
-    if isinstance(study, FusionConfig):
-        components, own = fusion.COMPONENTS, "variates.tsv"
-    else:
-        components, own = components_of_ica.MAPS, "timecourses.tsv"
-    shown += [study.results / "scores.tsv", study.results / components]
-    shown += [study.private(name) / own for name in sites]
-    return [*map(str, shown), *released(study)]
-
-
-def patterns(study: FusionConfig) -> list[str]:
-    """Files of a fusion study's linked components."""
-    names = [fusion.COMPONENTS, *fusion.PATTERNS.values()]
-    if study.space is not None:
-        names.append(fusion.MAPS)
-    return [str(study.results / name) for name in names]
-
-
-def score_inputs(study: Study) -> list[str]:
-    """Files that the components are compared with."""
-    if isinstance(study, FusionConfig):
-        return fusion.score_inputs(study)
-    files = [] if study.score.truth is None else [str(study.score.truth)]
-    if study.score.reference:
-        files.append(f"{study.results}/reference/group_desc-ica_unmixing.npz")
-    return files
+    kind = kinds.of(study)
+    ends = ("report.html", "privacy.json", "scores.tsv")
+    found = [str(study.results / name) for name in ends]
+    found += [str(study.private(name) / kind.kept) for name in sites]
+    return [*found, *kind.shown(study), *kind.released(study)]

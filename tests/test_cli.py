@@ -939,7 +939,7 @@ def test_log_keeps_a_copy_of_the_error(tiny, capsys):
     assert text.startswith("error: config.yaml: budget.epsilon")
 
 
-COMMANDS = ["init", *(f.__name__ for f in cli.STEPS), "ledger", "figure"]
+COMMANDS = ["init", *cli.STEPS, "ledger", "figure"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

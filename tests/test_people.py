@@ -418,5 +418,5 @@ def test_what_check_refuses(study, capsys, key, value, said):
 
 def test_steps_of_the_other_kind_of_study_are_refused(study, capsys):
     line = refused(capsys, "ica", STUDY)
-    assert "no step of a study with a fusion block" in line
+    assert "no step of a study of fusion" in line
     assert isinstance(config.load(STUDY), config.FusionConfig)

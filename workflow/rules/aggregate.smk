@@ -8,7 +8,7 @@ rule aggregate:
     input:
         rules.validate.output,
     output:
-        released(study),
+        kind.released(study),
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:
@@ -18,7 +18,12 @@ rule aggregate:
     params:
         study=STUDY,
         options=section(
-            study, "arm", "noise", "budget", "pca", "ica", "fusion", "n_components"
+            study,
+            "arm",
+            "noise",
+            "budget",
+            "n_components",
+            *("pca", "ica", "fusion", "rows", "tensors", "regression", "network"),
         ),
         version=__version__,
     shell:

@@ -5,16 +5,12 @@ from snakemake.exceptions import WorkflowError
 from capeneuro import __version__
 from capeneuro.workflow import (
     images,
-    is_fusion,
+    kinds,
     load_study,
     made_data,
     makes_data,
     names,
-    patterns,
-    released,
-    score_inputs,
     section,
-    space_files,
     targets,
 )
 
@@ -26,6 +22,7 @@ except Exception as error:
 # What every output is stamped with, as far as the sites' files are here.
 KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
+kind = kinds.of(study)
 PRIVATE = f"private/{{site}}/{study.study}"
 
 

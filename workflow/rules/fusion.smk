@@ -7,7 +7,7 @@ FEATURES = f"{RESULTS}/group_desc-cca_features.tsv"
 rule validate:
     input:
         [images(study, sites, name) for name in sites],
-        space_files(study),
+        kind.public_files(study),
     output:
         FEATURES,
         [] if study.space is None else f"{RESULTS}/group_desc-brain_mask.nii.gz",
@@ -62,10 +62,10 @@ rule prepared:
 
 rule maps:
     input:
-        released(study),
+        kind.released(study),
         FEATURES,
     output:
-        patterns(study),
+        kind.shown(study),
     log:
         f"private/_logs/{study.study}/maps.log",
     benchmark:
@@ -85,7 +85,7 @@ rule maps:
 rule reconstruct:
     input:
         f"{PRIVATE}/projected.npz",
-        released(study),
+        kind.released(study),
     output:
         f"{PRIVATE}/variates.tsv",
     log:
@@ -104,8 +104,8 @@ rule reconstruct:
 
 rule score:
     input:
-        released(study),
-        score_inputs(study),
+        kind.released(study),
+        kind.score_inputs(study),
     output:
         f"{RESULTS}/scores.tsv",
     log:
@@ -125,8 +125,8 @@ rule score:
 
 rule report:
     input:
-        released(study),
-        patterns(study),
+        kind.released(study),
+        kind.shown(study),
         f"{RESULTS}/scores.tsv",
     output:
         f"{RESULTS}/report.html",

@@ -7,7 +7,7 @@ rule cca:
     input:
         expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
     output:
-        released(study),
+        kind.released(study),
     log:
         f"private/_logs/{study.study}/cca.log",
     benchmark:

@@ -1,0 +1,327 @@
+"""The steps of a study of rows: tensors, a regression or a network; capeAGN, capeFM.
+
+What the command line and the workflow call where a study has a block `tensors`,
+`regression` or `network`. `prepare` and `reconstruct` are one site's alone.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from capeneuro import files, io, regression
+from capeneuro import network as networks
+from capeneuro import otd
+from capeneuro import report as page
+from capeneuro.config import (
+    ConfigError,
+    NetworkConfig,
+    RegressionConfig,
+    RowStudy,
+    TensorConfig,
+)
+from capeneuro.consortium import Sites, check_ceilings, in_process, names
+from capeneuro.federation import Federation
+from capeneuro.network import Network
+from capeneuro.otd import TensorComponents
+from capeneuro.regression import LinearModel
+from capeneuro.row_data import (
+    Shape,
+    counts_words,
+    find_people,
+    open_rows,
+    read_row,
+    to_unit,
+)
+from capeneuro.steps import (
+    MASK,
+    MOST_FEATURES,
+    folder_of,
+    is_exact,
+    mechanism_of,
+    one_site,
+    write_released,
+)
+
+# Of each kind, what its step over all sites writes.
+RESULTS = {
+    TensorConfig: "group_desc-tensor_components.npz",
+    RegressionConfig: "group_desc-regression_model.npz",
+    NetworkConfig: "group_desc-network_weights.npz",
+}
+FEATURES = "group_desc-rows_features.tsv"
+# What `reconstruct` writes at a site.
+KEPT = "people.tsv"
+# Features of a third moment as a whole: 22,100 numbers at 50, 180,000 at 100.
+MOST_WHOLE = 100
+
+
+# --- before anything is computed -----------------------------------------------------
+
+
+def validate(study: RowStudy, sites: Sites) -> None:
+    """Check the sites' people, files and budgets; write what the features are."""
+    shape = open_rows(study)
+    D = len(shape.names)
+    if D > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: rows.features: must be at most {MOST_FEATURES} "
+            f"features, got {D}; use a coarser basis or fewer columns"
+        )
+    whole = isinstance(study, TensorConfig) and study.tensors.projected is False
+    if whole and D > MOST_WHOLE:
+        raise ConfigError(
+            f"study {study.study}: tensors.projected: false takes at most {MOST_WHOLE} "
+            f"features, got {D}; set it to null or true"
+        )
+    found = {name: find_people(study, site, shape) for name, site in sites.items()}
+    for people in found.values():
+        for person in people.values():
+            if person.image is not None:
+                image = io.open_image(person.image, 3)
+                io.on_grid(image, shape.mask, study.space.resample)
+    check_ceilings(study, sites)
+    if shape.mask is not None:
+        io.write_mask(study.results / MASK, shape.mask)
+    rows: Any = ([n, *b] for n, b in zip(shape.names, shape.bounds, strict=True))
+    if counts_words(study):
+        rows = ([name, "", ""] for name in shape.names)
+    files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
+    for name, people in found.items():
+        print(f"{name}: {len(people)} people")
+    print(f"{len(sites)} sites, {D} features: valid")
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images or tables into rows; nothing leaves the site."""
+    from capeneuro import row_plots
+
+    shape = open_rows(study)
+    found = find_people(study, one_site(sites, site), shape)
+    place = names(study, sites).index(site), len(study.sites)
+    norms: list[tuple[str, float, float]] = []
+
+    def people() -> Iterator[tuple[str, np.ndarray]]:
+        for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
+            x = read_row(study, shape, person)
+            norms.append((name, float(np.linalg.norm(x)), person.target))
+            yield name, held(study, shape, x, np.array([person.target]), place)
+
+    folder = study.private(site)
+    files.write_features(folder / "projected.npz", people())
+    figure = row_plots.row_norms(np.array([row[1] for row in norms]), shape.norm_bound)
+    files.write_text(folder / "qc.html", page.render_rows(site, norms, figure, study))
+
+
+def held(
+    study: RowStudy,
+    shape: Shape,
+    x: np.ndarray,
+    target: np.ndarray,
+    place: tuple[int, int] = (0, 1),
+) -> np.ndarray:
+    """What sites hold of people, float32: what the algorithm of the study takes.
+
+    Parameters
+    ----------
+    study, shape
+        The study, and what its rows are.
+    x
+        Rows of :func:`capeneuro.row_data.read_row`, (D, N).
+    target
+        In its own unit, (N,).
+    place
+        That of the people's site among the study's S sites, and S.
+    """
+    if isinstance(study, TensorConfig):
+        return x.astype(np.float32)
+    y = to_unit(target, *study.target[1])
+    labels = (y + 1) / 2
+    if isinstance(study, NetworkConfig):
+        return np.concatenate([x, labels[None]]).astype(np.float32)
+    task = study.regression.task
+    y = y if task == "linear" else labels
+    S = place[1]
+    return regression.stack(x / shape.norm_bound, y, task, group=place[0], n_groups=S)
+
+
+def reconstruct(study: RowStudy, sites: Sites, site: str) -> None:
+    """Write what the result says of each of one site's people; it stays at the site.
+
+    Of a mixture or topics the probability of each component; of a prediction the target
+    and what is predicted.
+    """
+    shape, result = open_rows(study), read_result(study)
+    found = find_people(study, one_site(sites, site), shape)
+    place, rows = names(study, sites).index(site), []
+    for name, person in tqdm(found.items(), f"reconstruct {site}", disable=None):
+        x = read_row(study, shape, person)
+        said = told(study, shape, result, x, place)[:, 0]
+        own = [] if study.target is None else [person.target]
+        rows.append([name, *(f"{value:.6g}" for value in (*own, *said))])
+    if isinstance(study, TensorConfig):
+        header = [f"component_{i + 1}" for i in range(study.n_components)]
+    else:
+        header = [study.target[0], "predicted"]
+    files.write_table(study.private(site) / KEPT, ["participant_id", *header], rows)
+
+
+def told(
+    study: RowStudy, shape: Shape, result: Any, x: np.ndarray, group: int
+) -> np.ndarray:
+    """What a result says of people, (K or 1, N).
+
+    Parameters
+    ----------
+    study, shape, x
+        As in :func:`held`.
+    result
+        Of :func:`read_result`.
+    group
+        Place of the people's site in the study.
+    """
+    if isinstance(study, NetworkConfig):
+        return result.probabilities(x)[None]
+    if isinstance(study, RegressionConfig):
+        own = group if study.regression.within_sites else None
+        values = shape.middle[:, None] + shape.spread[:, None] * x
+        return result.predict(values, own)[None]
+    if counts_words(study):
+        return otd.topic_memberships(result, x)
+    return otd.mixture_memberships(result, x)
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def tensors(study: TensorConfig, sites: Sites, threads: int, reference: bool) -> None:
+    """Find components of a mixture, or topics: capeAGN, or the arm of the study."""
+    _over(study, sites, threads, reference)
+
+
+def regress(
+    study: RegressionConfig, sites: Sites, threads: int, reference: bool
+) -> None:
+    """Predict a number or a group by the features: capeFM, or the arm of the study."""
+    _over(study, sites, threads, reference)
+
+
+def network(study: NetworkConfig, sites: Sites, threads: int, reference: bool) -> None:
+    """Train a network of two layers that tells two groups apart."""
+    _over(study, sites, threads, reference)
+
+
+def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
+    n_held = len(held(study, open_rows(study), *_nobody(study), (0, len(study.sites))))
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
+        for name in sites:  # before anything is paid for
+            people = files.Features(study.private(name) / "projected.npz")
+            if len(next(iter(people.values()))) != n_held:
+                raise ConfigError(
+                    f"site {name}: its prepared rows are not the study's; run "
+                    "`prepare` again"
+                )
+        over(federation, study, sites, reference)
+
+
+def _nobody(study: RowStudy) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((len(open_rows(study).names), 0)), np.zeros(0)
+
+
+def over(
+    federation: Federation, study: RowStudy, sites: Sites, reference: bool = False
+) -> None:
+    """Run the step over sites that work anywhere; write its result."""
+    steps = {
+        TensorConfig: _tensors,
+        RegressionConfig: _regression,
+        NetworkConfig: _network,
+    }
+    shape, exact = open_rows(study), is_exact(study, reference)
+    stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
+    found = steps[type(study)](federation, study, shape, stages, exact)
+    for line in page.row_lines(found):
+        print(line)
+    *first, last = stages
+    last.releases[:0] = [release for stage in first for release in stage.releases]
+    write_released(study, sites, reference, RESULTS[type(study)], found, last)
+
+
+def _tensors(
+    federation: Federation, study: TensorConfig, shape: Shape, stages: Any, exact: bool
+) -> TensorComponents:
+    options, K = study.tensors, study.n_components
+    if counts_words(study):
+        return otd.topic_components(
+            federation, tuple(stages), K, projected=options.projected
+        )
+    return otd.mixture_components(
+        federation,
+        tuple(stages),
+        K,
+        shape.norm_bound,
+        np.inf if exact else 1.0,
+        options.variance,
+        projected=options.projected,
+    )
+
+
+def _regression(
+    federation: Federation,
+    study: RegressionConfig,
+    shape: Shape,
+    stages: Any,
+    exact: bool,
+) -> LinearModel:
+    options = study.regression
+    found = regression.linear_model(
+        federation,
+        stages[0],
+        options.task,
+        clip=np.inf if exact else options.clip,
+        n_groups=len(study.sites),
+        within=options.within_sites,
+        ridge=options.ridge,
+    )
+    low, high = options.bounds
+    return found.in_unit(
+        shape.middle,
+        shape.spread * shape.norm_bound,
+        (low + high) / 2,
+        (high - low) / 2,
+    )
+
+
+def _network(
+    federation: Federation, study: NetworkConfig, shape: Shape, stages: Any, exact: bool
+) -> Network:
+    options = study.network
+    return networks.network(
+        federation,
+        stages[0],
+        len(shape.names),
+        shape.norm_bound,
+        options.n_hidden,
+        options.n_rounds,
+        options.optimizer,
+        options.learning_rate,
+        np.inf if exact else options.clip,
+        progress=lambda r: tqdm(r, f"network {stages[0].arm}", disable=None),
+    )
+
+
+def read_result(study: RowStudy, reference: bool = False) -> Any:
+    """Read what :func:`over` wrote: components, a model or a network."""
+    kinds = {
+        TensorConfig: TensorComponents,
+        RegressionConfig: LinearModel,
+        NetworkConfig: Network,
+    }
+    kind = kinds[type(study)]
+    arrays = files.read_arrays(folder_of(study, reference) / RESULTS[type(study)])
+    values = (arrays[name] for name in kind.__dataclass_fields__)
+    return kind(*(v.item() if v.ndim == 0 else v for v in values))
