@@ -117,6 +117,22 @@ def test_sites_give_the_moments_of_all_samples(mixture):
 
 
 @pytest.mark.parametrize("projected", [True, False, None])
+def test_persons_of_equal_length_count_as_their_samples(mixture, projected):
+    """Means over persons of means over samples; the clip is each person's."""
+    _, X = mixture
+    people = {str(i): X[:, 6 * i : 6 * i + 6] for i in range(500)}
+    parts = [make_site("s", people), make_site("s", {"all": X[:, :3000]})]
+    found = []
+    for site, unit in zip(parts, ("subject", "sample"), strict=True):
+        both = mechanisms("non-private", unit=unit)
+        asked = in_process({"s": site}), both, 5, 2.0, np.inf
+        found.append(mixture_components(*asked, projected=projected))
+    np.testing.assert_allclose(found[0].weights, found[1].weights, rtol=1e-5)
+    np.testing.assert_allclose(found[0].components, found[1].components, atol=1e-5)
+    assert [f.n_units for f in found] == [500, 3000]
+
+
+@pytest.mark.parametrize("projected", [True, False, None])
 def test_topics_come_as_near_as_documents_allow(documents, projected):
     topics, X = documents
     asked = in_process(sites_of(X)), mechanisms("non-private"), 3
@@ -250,7 +266,7 @@ def test_errors_fall_with_the_budget_and_rise_with_conventional_noise(mixture):
     assert errors["cape", 10] < 0.7 * errors["conventional", 10]
 
 
-def test_projecting_first_leaves_less_noise_where_it_is_chosen(mixture, documents):
+def test_projecting_first_leaves_less_noise_where_it_is_chosen():
     """The rule reads released values; what it expects is what noise then does."""
     for n_features, values in ((50, np.linspace(0.2, 0.02, 10)), (10, np.ones(3))):
         K, rng = len(values), np.random.default_rng(2)
