@@ -2,6 +2,7 @@
 
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ import scipy.optimize
 from helpers import in_process, make_mechanism, make_site
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.io import loadmat
 from scipy.special import expit
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from capeneuro import linalg, privacy
+from capeneuro import baselines, linalg, privacy
 from capeneuro.groups import CONSTANT, Covariance
 from capeneuro.quadratic import (
     edge,
@@ -388,6 +390,48 @@ def test_clipping_weighs_people_and_keeps_slopes(rng):
         found = fitted(sites, "pooled", 1e-6, clip=clip)
         ratio = found.coefficients @ exact / (exact @ exact)
         assert least < ratio < 1.001, clip
+
+
+# --- real tables ---------------------------------------------------------------------
+
+TABLES = Path(__file__).parents[2] / "shared" / "data" / "tabular"
+
+
+def _shares(name, mu, repeats=8):
+    """Error on new rows over their variance, of default, floor and the paper's."""
+    file = TABLES / name
+    if not file.exists():
+        pytest.skip(f"needs {name} of the shared data")
+    known, rng = loadmat(file), np.random.default_rng(4)
+    X, y, found = known["X"].T, known["y"].ravel().astype(float), []
+    for _ in range(repeats):
+        order = rng.permutation(y.size)
+        new, old = np.split(order, [y.size // 10])
+        sites = shared_out(stack(X[:, old], y[old]))
+        model = fitted(sites, "pooled", 1 / mu)
+        floor = fitted(sites, "pooled", 1 / mu, ridge=0.0)
+        about = baselines.objective(X[:, old], y[old], "linear")
+        s = 4 / len(old) / mu
+        noisy = baselines.noisy_objective([about], [1.0], (s, s), "normal", rng)
+        w = baselines.minimize_positive(*noisy)
+        errors = [m.predict(X[:, new]) - y[new] for m in (model, floor)]
+        errors.append(w @ X[:, new] - y[new])
+        found.append([np.mean(e**2) / y[new].var() for e in errors])
+    return np.mean(found, axis=0)
+
+
+def test_crime_is_explained_in_part(fixed_noise):
+    mu = privacy.mu_from_epsilon(2.0, 1e-5)
+    default, floor, paper = _shares("capefm_crime_D_101_N_1800.mat", mu)
+    assert default < 0.6 and floor < 0.65
+    assert paper > 2
+
+
+def test_what_is_within_the_noise_is_left_alone(fixed_noise):
+    """A floor alone makes coefficients of noise; shrinkage all but none."""
+    mu = privacy.mu_from_epsilon(0.5, 1e-5)
+    default, floor, paper = _shares("capefm_twitter_D_77_N_10000.mat", mu)
+    assert default < 1.05 < floor < paper
 
 
 # --- objectives of one's own ---------------------------------------------------------
