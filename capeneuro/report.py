@@ -376,7 +376,7 @@ def template_of(name: str) -> jinja2.Template:
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-    ).gettemplate_of(name)
+    ).get_template(name)
 
 
 def picture(title: str, figure: Any) -> tuple[str, str]:
