@@ -29,7 +29,8 @@ FLOORS = [
         "dp_djica",
         "views",
     },
-    {"spatial", "stability"},
+    {"row_data"},
+    {"spatial", "stability", "tabular", "baselines"},
     {"ica", "cca", "network", "audit", "otd", "regression"},
     {"updates"},
     {"pca", "quadratic"},
@@ -42,7 +43,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"moments", "gradients", "backprop", "tensor_moments"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs", "baselines"},
+    {"masking", "privacy", "as_printed", "clipping", "pairs"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
@@ -53,7 +54,6 @@ LEAVES = {
     "fusion_sections": {"sections"},
     "row_sections": {"sections"},
     "rows": {"basis", "config", "files", "io", "sections"},
-    "row_data": {"basis", "config", "io", "rows"},
     "files": {"config"},
     "config": {"explain", "fusion_sections", "row_sections", "sections", "study"},
     "study": {"privacy", "sections"},

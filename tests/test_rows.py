@@ -1,8 +1,5 @@
 """Studies of rows in one process: from tables or maps to the report, and bad input."""
 
-import json
-import re
-from html import unescape
 from pathlib import Path
 
 import nibabel as nib
@@ -10,13 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import config, files, kinds, row_planner, row_results, row_scores
-from capeneuro.config import ConfigError
+from capeneuro import config, files, kinds
 from capeneuro.consortium import load_sites
-from capeneuro.ledger import BudgetExceeded
-from capeneuro.network import Network
-from capeneuro.row_data import find_people, open_rows, read_row
-from capeneuro.row_steps import read_result
 from sim.mixtures import Mixture, draw_topics, gaussian_samples, topic_counts
 
 SITES = ("north", "south", "west")
@@ -99,7 +91,8 @@ def row_step(study) -> str:
 
 
 # Centers of a mixture in [-1, 1], and how many people are of each.
-CENTERS = np.array([[0.7, -0.5, 0.0], [0, 0.6, -0.6], [-0.6, 0, 0.5]] * 2).T.reshape(3, -1)
+CENTERS = np.array([[0.7, 0, -0.2], [0.1, 0.6, 0], [-0.2, 0.1, 0.7]])
+CENTERS = np.concatenate([CENTERS, CENTERS[:, ::-1] * [1, -1, 1]], axis=1)
 SHARES = np.array([0.5, 0.3, 0.2])
 SHAPE = (6, 6, 4)
 
