@@ -3,8 +3,8 @@
 With N people, D features and the noise's deviation tau in a packed coordinate. What is
 not public is assumed: a scaled feature has the root mean square :data:`FILL`, or what a
 ``rows.norm_bound`` says of all, about the middle of its bounds, so that the energy of a
-row over its bound zeta is ``e = D FILL^2 / zeta^2``, 1 where zeta is given. Features are
-independent.
+row over its bound zeta is ``e = D FILL^2 / zeta^2``, 1 where zeta is given. Features
+are independent.
 
 Regression
     Of ``z / sqrt(2)`` each direction of the features has the energy

@@ -101,7 +101,7 @@ def test_imports_point_down(path):
         return
     lower = set().union(*FLOORS[floor(name) + 1 :])
     same = FLOORS[floor(name)] if floor(name) == 0 else set()
-    leaves = set(LEAVES) if floor(name) <= 9 else set()
+    leaves = set(LEAVES) if floor(name) <= 10 else set()
     assert inner(path) <= lower | same | leaves
 
 

@@ -58,6 +58,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=200.0, **
             "relation": "replace-one",
             "n_colluding": 1,
         },
+        "space": None,
         "rows": {"features": {"kind": "table", "features": "data/features.tsv"}},
         **{key: value for key, value in keys.items() if key != "site"},
     }
@@ -189,6 +190,7 @@ STUDIES = {
         "tensors": {"model": "topics"},
         "n_components": 3,
         "images": "data/words/{}.tsv",
+        "space": None,
         "rows": {"features": {"kind": "table", "features": "data/words/features.tsv"}},
         "score": {"truth": "data/words", "reference": True},
     },
