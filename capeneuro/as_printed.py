@@ -194,3 +194,27 @@ def covariance_2020_not_valid(
     Sigma_ae = sigma2[h] - np.sum((w**2 * sigma2)[h]) / (w[h] * S)
     last = np.append(Sigma_ae, np.sum(sigma2[h]))
     return np.vstack([np.column_stack([Sigma_a[h, h], Sigma_ae]), last])
+
+
+def functional_taus_2023_not_valid(
+    task: str, n_samples: int, epsilon: float, delta: float
+) -> tuple[float, float]:
+    """Not valid: tau_1, tau_2 of Gaussian FM as paper 2023 sets them, Algorithm 1.
+
+    Each release has the whole (epsilon, delta), where there are two or, with Lambda_0
+    of linear regression, three; and Delta_2 is a spectral norm, sqrt(2) too small. The
+    exact mu of the two together is 1.591 times the classic mechanism's, so the nominal
+    (0.5, 1e-5) is epsilon = 0.58 at that delta.
+
+    Parameters
+    ----------
+    task
+        ``"linear"`` or ``"logistic"``.
+    n_samples
+        N, or N_s of a site.
+    """
+    first, second = {"linear": (4.0, 1.0), "logistic": (1.0, 1 / 8)}[task]
+    return (
+        classic_tau(first / n_samples, epsilon, delta),
+        classic_tau(second / n_samples, epsilon, delta),
+    )

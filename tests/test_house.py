@@ -20,7 +20,7 @@ FLOORS = [
     {"steps", "scaffold", "figures"},
     {"report", "plots", "planner", "consortium", "components", "dp_djica", "views"}
     | {"row_data"},
-    {"spatial", "stability"},
+    {"spatial", "stability", "tabular", "baselines"},
     {"ica", "cca", "network", "audit", "otd", "regression"},
     {"updates"},
     {"pca", "quadratic"},
@@ -33,7 +33,7 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"moments", "gradients", "backprop", "tensor_moments"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs", "baselines"},
+    {"masking", "privacy", "as_printed", "clipping", "pairs"},
     {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.

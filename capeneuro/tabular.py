@@ -1,0 +1,240 @@
+"""Regression for a user with a table: scikit-learn's manner, without scikit-learn.
+
+Rows are people here, as tables have them. All tables are in this process, so this is
+for trying out, teaching and simulation, and for one curator who holds several cohorts.
+A study across institutions is a study file: there no one sees another's table, and the
+promise, the sites' ceilings and their ledgers are written down before anything runs.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from capeneuro import cape, privacy, regression
+from capeneuro.federation import InProcess
+from capeneuro.ledger import Ledger
+from capeneuro.mechanism import Mechanism
+from capeneuro.privacy import Budget
+from capeneuro.regression import LinearModel, Task, linear_model
+from capeneuro.rules import EXACT_ARMS, Arm, Kind, Limits
+from capeneuro.site import Site
+
+Bounds = tuple[float, float]
+
+
+class PrivateRegression:
+    """Linear or logistic regression over several tables, differentially private.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The promise to each row, against the aggregator and ``n_colluding`` sites. The
+        whole of it is spent by one fit.
+    bounds
+        Smallest and largest value of each feature, shape (D, 2), or of all of them.
+        Public: known before the data are looked at, such as a scale's range. Values
+        beyond are clipped to them; wide bounds cost accuracy.
+    target_bounds
+        The same of the target; of labels 0 and 1 nothing is asked.
+    task
+        ``"linear"`` or ``"logistic"`` (to second order, see :mod:`.regression`).
+    intercept
+        True; False, through the origin of the table; or ``"sites"``, one for each: what
+        sites differ by in the target is not attributed to features. ``predict`` then
+        uses their mean.
+    arm
+        One of :data:`capeneuro.rules.Arm`.
+    kind
+        ``"public"`` or ``"simulated"`` where the tables are; ``"private"`` needs
+        ``ledgers``.
+    ledgers
+        By site, :class:`capeneuro.ledger.Ledger` on disk: they outlive this object, and
+        a promise holds over all that was ever spent. None: in memory.
+    n_colluding
+        Sites that may pool what they know with the aggregator; None:
+        ``ceil(S / 3) - 1``.
+    scale, clip, ridge
+        See :func:`.linear_model`; features are scaled to norms of at most 1.
+
+    Attributes
+    ----------
+    coef_ : (D,)
+    intercept_ : float
+    model_ : LinearModel
+        In the units of the tables, with intervals.
+    releases_ : list
+        What was released, for the record.
+
+    Examples
+    --------
+    >>> model = PrivateRegression(1.0, bounds=(0, 1), target_bounds=(0, 1),
+    ...                           kind="public")
+    >>> model.fit({"north": (X1, y1), "south": (X2, y2)}).predict(X)  # doctest: +SKIP
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` under the whole promise, unit ``sample`` (a row),
+    replace-one; numbers of rows of each table are public. None for exact arms.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float = 1e-5,
+        *,
+        bounds: Bounds | Sequence[Bounds] | np.ndarray,
+        target_bounds: Bounds | None = None,
+        task: Task = "linear",
+        intercept: bool | Literal["sites"] = True,
+        arm: Arm = "cape",
+        kind: Kind = "private",
+        ledgers: Mapping[str, Ledger] | None = None,
+        n_colluding: int | None = None,
+        scale: float = regression.SCALE,
+        clip: float = regression.CLIP,
+        ridge: float | None = None,
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.bounds, self.target_bounds = bounds, target_bounds
+        self.task, self.intercept, self.arm, self.kind = task, intercept, arm, kind
+        self.ledgers, self.n_colluding = ledgers, n_colluding
+        self.scale, self.clip, self.ridge = scale, clip, ridge
+
+    def fit(
+        self, tables: Mapping[str, Any], target: str | None = None
+    ) -> "PrivateRegression":
+        """Fit over all tables.
+
+        Parameters
+        ----------
+        tables
+            By site: ``(X, y)`` of shapes (n_rows, D) and (n_rows,), or a data frame.
+        target
+            Column of the data frames that is the target; the others are features.
+
+        Raises
+        ------
+        ValueError
+            If tables do not fit together or the bounds, or hold missing values; if data
+            are private and there is no ledger for a site.
+        """
+        data = {name: _arrays(table, target) for name, table in tables.items()}
+        D = self._check(data)
+        low, high = np.broadcast_to(np.asarray(self.bounds, float), (D, 2)).T
+        y_low, y_high = self.target_bounds or (0.0, 1.0)
+        center, spread = self._scaling(low, high)
+        y_center, y_spread = self._scaling(y_low, y_high)
+        spread = spread * np.sqrt(D)  # so norms are at most 1
+        S, n_groups = len(data), int(bool(self.intercept))
+        if self.intercept == "sites":
+            n_groups = S
+        S_C = privacy.default_n_colluding(S)
+        if self.n_colluding is not None:
+            S_C = self.n_colluding
+        budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
+        sites = {}
+        for k, (name, (X, y)) in enumerate(data.items()):
+            x = (np.clip(X, low, high) - center) / spread
+            t = y
+            if self.task == "linear":
+                t = (np.clip(y, y_low, y_high) - y_center) / y_spread
+            group = k if n_groups > 1 else 0
+            z = regression.stack(x.T, t, self.task, self.scale, group, n_groups)
+            ledger = (self.ledgers or {}).get(name) or Ledger(None, budget)
+            about = {name: z}, {name: z.shape[1]}, ledger, Limits(self.kind)
+            version = hashlib.sha256(np.ascontiguousarray(z)).hexdigest()
+            sites[name] = Site(name, *about, digest=version)
+        ratio = cape.NOISE_RATIO_PER_SITE * S
+        mechanism = Mechanism("table", self.arm, 1 / budget.mu, budget, ratio)
+        found = linear_model(
+            InProcess(sites),
+            mechanism,
+            self.task,
+            self.scale,
+            np.inf if self.arm == "non-private" else self.clip,
+            n_groups=n_groups,
+            ridge=self.ridge,
+        )
+        self.model_: LinearModel = found.in_unit(
+            center, spread, float(y_center), float(y_spread)
+        )
+        self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
+        self.releases_ = mechanism.releases
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Targets, or labels 0 and 1, of rows X, shape (n_rows,)."""
+        value = self.model_.predict(np.asarray(X, float).T)
+        return value if self.task == "linear" else (value > 0.5).astype(int)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of labels 0 and 1, shape (n_rows, 2).
+
+        Raises
+        ------
+        ValueError
+            If the task has no labels.
+        """
+        if self.task != "logistic":
+            raise ValueError("predict_proba needs task='logistic'")
+        p = self.model_.predict(np.asarray(X, float).T)
+        return np.stack([1 - p, p], axis=1)
+
+    def _scaling(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """What bounded values are lessened and divided by, to lie in [-1, 1]."""
+        if self.intercept:
+            return (low + high) / 2, (high - low) / 2
+        # A model through the origin of the table.
+        return 0.0 * low, np.maximum(np.abs(low), np.abs(high))
+
+    def _check(self, data: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
+        """Refuse what cannot be fitted; the number D of features."""
+        if not data:
+            raise ValueError("tables: give at least one site")
+        if self.task == "linear" and self.target_bounds is None:
+            raise ValueError(
+                "target_bounds: give the smallest and the largest target that can be, "
+                "from what is public; the data's own are a release that nobody charged"
+            )
+        sizes = {X.shape[1] for X, _ in data.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"tables: numbers of features differ: {sorted(sizes)}")
+        D = sizes.pop()
+        try:
+            bounds = np.broadcast_to(np.asarray(self.bounds, float), (D, 2))
+        except ValueError:
+            raise ValueError(f"bounds: need a pair, or {D} of them") from None
+        pairs = [*bounds, *([self.target_bounds] if self.target_bounds else [])]
+        if not all(np.isfinite(p).all() and p[0] < p[1] for p in pairs):
+            raise ValueError("bounds: each lower one must be below its upper one")
+        for name, (X, y) in data.items():
+            if len(X) != len(y) or not len(y):
+                raise ValueError(f"{name}: {len(X)} rows of X, {len(y)} of y")
+            if not (np.isfinite(X).all() and np.isfinite(y).all()):
+                raise ValueError(
+                    f"{name}: values are missing; fill or drop them before"
+                )
+            if self.task == "logistic" and not np.isin(y, (0, 1)).all():
+                raise ValueError(f"{name}: labels must be 0 and 1")
+        without = [name for name in data if name not in (self.ledgers or {})]
+        if self.kind == "private" and without:
+            raise ValueError(
+                f"{', '.join(without)}: private data need ledgers on disk, "
+                "ledgers={site: Ledger(folder, ceiling)}; kind='public' or 'simulated' "
+                "where that is what they are"
+            )
+        if self.kind == "private" and self.arm in EXACT_ARMS:
+            raise ValueError(f"arm {self.arm!r} is for public or simulated data only")
+        return D
+
+
+def _arrays(table: Any, target: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """X and y of one site's table."""
+    if target is None:
+        X, y = table
+    else:
+        X, y = table.drop(columns=target), table[target]
+    X, y = np.asarray(X, float), np.asarray(y, float)
+    return np.atleast_2d(X), y.ravel()
