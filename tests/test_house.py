@@ -19,16 +19,8 @@ FLOORS = [
     {"onsite", "fusion", "forecast", "row_steps"},
     {"fusion_plots", "row_plots", "row_words"},
     {"steps", "scaffold", "figures"},
-    {
-        "report",
-        "plots",
-        "planner",
-        "row_planner",
-        "consortium",
-        "components",
-        "dp_djica",
-        "views",
-    },
+    {"report", "plots", "planner", "row_planner", "consortium", "components"}
+    | {"dp_djica", "views"},
     {"row_data"},
     {"spatial", "stability", "tabular", "baselines"},
     {"ica", "cca", "network", "audit", "otd", "regression"},
