@@ -22,7 +22,7 @@ FLOORS = [
     {"report", "plots", "planner", "row_planner", "consortium", "components"}
     | {"dp_djica", "views"},
     {"row_data"},
-    {"spatial", "stability", "tabular", "baselines"},
+    {"spatial", "stability", "tabular", "baselines", "memberships"},
     {"ica", "cca", "network", "audit", "otd", "regression"},
     {"updates"},
     {"pca", "quadratic"},
