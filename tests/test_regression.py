@@ -1,7 +1,6 @@
 """Regression: what is released, the exact answer, every arm, and its own precision."""
 
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -481,20 +480,6 @@ def test_an_objective_of_the_wrong_shape_is_refused(rng):
     X, y = rng.standard_normal((3, 5)), np.zeros(5)
     with pytest.raises(ValueError, match=r"M must have shape \(3, 3, 5\)"):
         polynomial_rows(lambda X, y: (X, X), X, y)
-
-
-# --- speed ---------------------------------------------------------------------------
-
-
-def test_a_table_of_a_hundred_features_takes_no_time(rng):
-    X, y, _ = rows(101, 1800, rng)
-    z, took = stack(X, y), []
-    for _ in range(3):
-        sites = shared_out(z, 5)
-        start = time.perf_counter()
-        fitted(sites, "cape")
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.1
 
 
 def test_a_promise_kept_by_the_release(rng):
