@@ -39,6 +39,7 @@ CANARIES = {
     "mean": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "moment_product": ([[-5200, -5200], [8600, 8600]], [[6800, 6800], [-7400, -7400]]),
+    "network_gradient": ([[14, 14], [0, 0]], [[14, 14], [1, 1]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
@@ -49,6 +50,12 @@ PARAMETERS = {
     "mean": {"norm_bound": 1.0, "clip": 1.0},
     "second_moment": {"norm_bound": 1.0, "clip": 1.0},
     "moment_product": {"Q": Q.astype("f4"), "norm_bound": 1.0, "clip": 1.0},
+    # One hidden unit that gives probability 1/2: labels 0 and 1 pull opposite ways.
+    "network_gradient": {
+        "weights": np.array([1.0, 0.0, 15.0, -210.0]),
+        "norm_bound": 1.0,
+        "clip": 1.0,
+    },
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},

@@ -67,9 +67,9 @@ def init(options: argparse.Namespace) -> None:
     if not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         for name in names:
-            text = scaffold.site_file(name, options.fusion)
+            text = scaffold.site_file(name, options.kind)
             files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
-        text = scaffold.study_file(names, options.fusion)
+        text = scaffold.study_file(names, options.kind)
         files.write_text(folder / "config" / "config.yaml", text)
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
     profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
@@ -278,7 +278,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("folder", help="folder to write the study to")
     command.add_argument("--sites", type=int, default=2, help="number of sites")
     command.add_argument(
-        "--fusion", action="store_true", help="fMRI and EEG of the same people"
+        "--kind",
+        choices=["components", *config.KINDS],
+        default="components",
+        help="what is looked for",
     )
     command = add(check, "config/config.yaml")
     command.add_argument("study", help="study file")

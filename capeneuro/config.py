@@ -186,7 +186,7 @@ class FusionConfig(Study):
 class RowStudy(Study):
     """What studies of rows say: each person is one row of features."""
 
-    space: Space | None = None
+    space: Space | None
     """Null where `rows.features` is a table."""
     rows: Rows
     data: Made | None = None

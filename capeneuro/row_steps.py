@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro import files, io, regression
+from capeneuro import files, io, otd, regression
 from capeneuro import network as networks
-from capeneuro import otd
 from capeneuro import report as page
 from capeneuro.config import (
     ConfigError,

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from capeneuro.config import Config, FusionConfig, SiteConfig
+from capeneuro.config import KINDS, Config, SiteConfig
 
 FILL_IN = {
     "study": "my-study",
@@ -35,21 +35,28 @@ FILL_IN = {
     "tmin": -0.1,
     "tmax": 0.8,
     "n_windows": 15,
+    # Grey matter in a voxel, and years.
+    "features.bounds": [0.0, 1.0],
+    "regression.bounds": [18.0, 90.0],
+    "regression.target": "age",
+    "network.bounds": [0.0, 1.0],
+    "network.target": "patient",
+    "rows.norm_bound": None,
 }
 
 
-def study_file(sites: list[str], is_fusion: bool = False) -> str:
+def study_file(sites: list[str], kind: str = "components") -> str:
     """Text of a study file with every key explained beside it."""
     given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
-    if is_fusion:
-        return _describe(FusionConfig, {**given, "n_components": 5})
-    return _describe(Config, given)
+    if kind == "components":
+        return _describe(Config, given)
+    return _describe(KINDS[kind], {**given, "n_components": 5})
 
 
-def site_file(name: str, is_fusion: bool = False) -> str:
+def site_file(name: str, kind: str = "components") -> str:
     """Text of a site file with every key explained beside it."""
     given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
-    given["eeg"] = f"data/{name}" if is_fusion else None
+    given["eeg"] = f"data/{name}" if kind == "fusion" else None
     return _describe(
         SiteConfig, {**given, "data": "private", "ledger": f"private/{name}/ledger"}
     )
@@ -90,9 +97,9 @@ def _describe(
             block = _describe(inner, given, indent + "  ", f"{name}.")
             lines += [f"{indent}{name}:", block]
             continue
-        value = given[name] if default is PydanticUndefined else default
+        unset = default is None or default is PydanticUndefined
+        value = given.get(name) if unset else default
         value = given.get(f"{within}{name}", value) if within else value
-        value = given.get(name, value) if value is None else value
         lines.append(f"{indent}{name}: {_scalar(value)}")
     return "\n".join(lines) + ("\n" if not indent else "")
 

@@ -129,7 +129,7 @@ class BudgetOptions(Section):
     """sigma^2 / (gamma S) of CAPE's zero-sum noise; 1 is the papers' choice."""
     pca_share: Fraction = 0.4
     """Share of mu^2 that PCA may spend; ICA has the rest. With `ica.independence:
-    spatial` PCA has all. Nothing in a fusion study."""
+    spatial` PCA has all. Other kinds of study do not read it."""
 
 
 class PcaOptions(Section):

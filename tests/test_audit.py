@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capeneuro import cape, clipping, gradients, masking, moments, noise, secagg
+from capeneuro import (
+    backprop,
+    cape,
+    clipping,
+    gradients,
+    masking,
+    moments,
+    noise,
+    secagg,
+)
 from capeneuro.audit import (
     ARMS,
     CANARIES,
@@ -189,7 +198,7 @@ def _no_clip(norms: np.ndarray, bound: float) -> np.ndarray:
 
 
 def no_clip(monkeypatch):
-    for module in (clipping, moments, gradients):
+    for module in (clipping, moments, gradients, backprop):
         monkeypatch.setattr(module, "clip_factors", _no_clip)
 
 

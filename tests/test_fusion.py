@@ -130,7 +130,7 @@ def test_checking_a_study_loads_no_eeg(study, also, seen):
 
 
 def test_a_new_fusion_study_is_well_formed(tmp_path):
-    done = run(tmp_path, "capeneuro", "init", "new", "--sites", "3", "--fusion")
+    done = run(tmp_path, "capeneuro", "init", "new", "--sites", "3", "--kind", "fusion")
     assert done.returncode == 0, done.stderr
     done = run(tmp_path / "new", "capeneuro", "check", "config/config.yaml")
     assert done.returncode == 0, done.stderr
