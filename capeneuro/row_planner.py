@@ -8,7 +8,7 @@ are independent.
 
 Regression
     Of ``z / sqrt(2)`` each direction of the features has the energy
-    ``l = FILL^2 / (2 zeta^2)``, the target t^2 / 2 with t = FILL. Noise moves a
+    ``l = FILL^2 / (2 zeta^2)``, the target t^2 / 2 with t = FILL, 1 of two groups. Noise moves a
     coefficient in deviations of both, b, by ``sqrt(2) tau u zeta / (FILL t)``, with
     ``u^2 = 1 + R (t zeta / FILL)^2`` for a share R of the variance that features
     explain: coefficients that are large see the noise on the features' own moments.
@@ -109,14 +109,15 @@ def _regression(
 ) -> dict[str, float]:
     fill, zeta = _fill(study, D)
     within, R = study.regression.within_sites, EXPLAINED
+    t = 1.0 if study.two_groups else FILL  # groups are -1 and 1
     # Of a typical person; who exceeds the clip counts less, in moments, not in noise.
-    size = (D * (fill / zeta) ** 2 + FILL**2) / 2 + CONSTANT**2
+    size = (D * (fill / zeta) ** 2 + t**2) / 2 + CONSTANT**2
     tau /= min(1.0, study.regression.clip / size)
     if within and S > 1:  # noise of the sites' own means
         squares = tau**2 * S / (2 * CONSTANT**2)
         tau = math.hypot(tau, math.sqrt(2 * S) * squares)
-    u = math.sqrt(1 + R * (FILL * zeta / fill) ** 2)
-    privacy = math.sqrt(2) * tau * u * zeta / (fill * FILL)
+    u = math.sqrt(1 + R * (t * zeta / fill) ** 2)
+    privacy = math.sqrt(2) * tau * u * zeta / (fill * t)
     both = math.hypot(privacy, math.sqrt((1 - R) / N))
     return {
         "standard error by noise": privacy,
