@@ -226,11 +226,11 @@ def _components(
     rows: list[Score] = []
     for name, one, how in (
         ("component_error", True, "matched one to one"),
-        ("nearest_error", False, "each with its nearest, as printed"),
+        ("nearest_error", False, "each to its nearest"),
     ):
         chance = np.mean([metrics.component_error(x, b, one) for x in draws])
-        known = f"random {chance:.3f}, mean {flat:.3f}"
-        note = f"mean distance of components from the {against}, {how}; at random, and where all are at the mean of all"
+        known = f"random {chance:.2f}, all at mean {flat:.2f}"
+        note = f"mean distance from components of the {against}, {how}, 0 is perfect"
         rows.append(
             (f"{prefix}_{name}", metrics.component_error(a, b, one), known, note)
         )

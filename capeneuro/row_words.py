@@ -55,8 +55,10 @@ def _model_lines(found: LinearModel) -> list[str]:
     of = "target's variance" if found.task == "linear" else "variance of the groups"
     r2 = f"explains an unknown share of the {of}: it is within the noise"
     if np.isfinite(found.r2):
-        low, high = (f"{100 * x:.0f}" for x in r2_interval(found))
-        r2 = f"explains {100 * found.r2:.0f}% of the {of} (95% interval {low} to {high}%)"
+        low, high = (f"{100 * x:.0f}%" for x in r2_interval(found))
+        r2 = (
+            f"explains {100 * found.r2:.0f}% of the {of} (95% interval {low} to {high})"
+        )
     left = f"; deviation of what is left {found.residual_variance**0.5:.3g}"
     lines = [
         r2 + left * (found.task == "linear"),
