@@ -118,7 +118,10 @@ class Made(Section):
     n_words: Annotated[int, Field(ge=3)] = 10
     """Words of a person, for topics."""
     noise: Annotated[float, Field(ge=0)] = 0.1
-    """Deviation of a regression's target from what its features tell, over its
+    """Deviation of a regression's number from what its features tell, over its
     range."""
     site_offset: Annotated[float, Field(ge=0)] = 0.0
-    """Deviation of a site's features and target from the others', over their range."""
+    """Deviation of a site's features and number from the other sites', over their
+    range, as scanners differ; for a regression."""
+    separation: Positive = 1.0
+    """Distance of a network's two groups in each feature, in deviations within one."""

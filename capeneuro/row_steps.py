@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro import files, io, otd, regression, row_words
+from capeneuro import files, io, memberships, otd, regression, row_words
 from capeneuro import network as networks
 from capeneuro.config import (
     ConfigError,
@@ -193,8 +193,8 @@ def told(
         values = shape.middle[:, None] + shape.spread[:, None] * x
         return result.predict(values, own)[None]
     if counts_words(study):
-        return otd.topic_memberships(result, x)
-    return otd.mixture_memberships(result, x)
+        return memberships.topic_memberships(result, x)
+    return memberships.mixture_memberships(result, x)
 
 
 # --- over all sites ------------------------------------------------------------------

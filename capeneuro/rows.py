@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
             f"{path}: participant_id must be a name of up to 100 letters and signs "
             f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}"
         )
-    if twice := {p for p in people if people.count(p) > 1}:
+    if twice := {p for p, n in Counter(people).items() if n > 1}:
         raise ConfigError(
             f"{path}: must have a row for each person, twice: {some(twice)}"
         )

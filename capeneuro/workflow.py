@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from capeneuro import fusion, kinds
+from capeneuro import fusion, kinds, row_data
 from capeneuro.config import (
     ConfigError,
     Linked,
@@ -18,6 +18,7 @@ from capeneuro.config import (
     section,
 )
 from capeneuro.consortium import Sites, is_complete, load_sites, names
+from capeneuro.row_sections import Made
 
 __all__ = [
     "find_commands",
@@ -68,6 +69,13 @@ def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     if not makes_data(study, sites):
         return []
+    if isinstance(study.data, Made):
+        features = study.rows.features.features
+        truth = [features.parent / name for name in row_data.TRUTH[type(study)]]
+        return [
+            *(site.images for site in sites.values()),
+            *map(str, [features, *truth]),
+        ]
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
     made.append(study.space.mask)
     truth = ["truth/desc-truth_components.nii.gz"]
@@ -80,6 +88,8 @@ def made_data(study: Study, sites: Sites) -> list[str]:
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
+    if makes_data(study, sites) and isinstance(study.data, Made):
+        return [sites[name].images, str(study.rows.features.features)]
     if makes_data(study, sites):
         return [f"{sites[name].images}/dataset_description.json", study.space.mask]
     return kinds.of(study).inputs(study, sites[name])

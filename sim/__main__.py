@@ -12,7 +12,9 @@ from capeneuro import config
 from capeneuro.config import ConfigError, Painting, Simulation
 from capeneuro.consortium import is_complete, load_sites
 from capeneuro.fusion_sections import Linked
+from capeneuro.row_sections import Made
 from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
+from sim import made as tables
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
 
@@ -137,6 +139,16 @@ def link(study: config.Config, made: Linked, folders: dict[str, Path]) -> None:
     linked.write_study(folders, made, Path(study.space.mask))
 
 
+def tabulate(study: config.RowStudy, folders: dict[str, Path]) -> None:
+    """Write a table of rows of every site, the table of features and the truth."""
+    if study.rows.covariates:
+        raise ConfigError("rows.covariates: made rows have none; set it to {}")
+    odd = [str(path) for path in folders.values() if path.suffix != ".tsv"]
+    if odd:
+        raise ConfigError(f"images: made rows are .tsv files, got {', '.join(odd)}")
+    tables.write_study(folders, study)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
@@ -158,6 +170,8 @@ def main(argv: list[str] | None = None) -> int:
             paint(study, study.data, folders)
         elif isinstance(study.data, Linked):
             link(study, study.data, folders)
+        elif isinstance(study.data, Made):
+            tabulate(study, folders)
         else:
             raise ConfigError(
                 f"{options.study}: data: nothing to make, the block is null"

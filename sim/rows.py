@@ -28,6 +28,7 @@ def rows(
     noise: float = 0.1,
     margin: float = 3.0,
     flatness: float = 1.0,
+    w: np.ndarray | None = None,
 ) -> Rows:
     """Draw features uniform in ``[-1, 1] / sqrt(D)``, so that no norm is above 1.
 
@@ -46,10 +47,13 @@ def rows(
     noise
         Deviation of a linear target about the model, over that of x'w.
     margin
-        Deviation of x'w of the logistic model; at 3 the best rule is right for 87%.
+        Deviation of x'w of the logistic model; at 3 the best rule is right for 84%.
     flatness
         Energy of the last feature over that of the first, on a geometric scale: small
         values leave directions that noise hides.
+    w
+        True coefficients that another draw of the same task returned, shape (D,), for
+        further people of the same model; None: drawn.
 
     Returns
     -------
@@ -58,12 +62,12 @@ def rows(
     D, N = n_features, n_samples
     scales = np.sqrt(np.geomspace(1, flatness, D) / D)
     X = scales[:, None] * rng.uniform(-1, 1, (D, N))
-    w = rng.standard_normal(D)
-    w /= np.sqrt(np.sum((w * scales) ** 2) / 3)  # x'w has deviation 1
+    if w is None:
+        w = rng.standard_normal(D)
+        w /= np.sqrt(np.sum((w * scales) ** 2) / 3)  # x'w has deviation 1
+        w *= 1 / 3 if task == "linear" else margin
     if task == "linear":
-        w /= 3
         y = np.clip(w @ X + noise / 3 * rng.standard_normal(N), -1, 1)
     else:
-        w *= margin
         y = (rng.random(N) < expit(w @ X)).astype(float)
     return Rows(X, y, w)

@@ -17,6 +17,7 @@ from capeneuro import (
     moments,
     noise,
     secagg,
+    tensor_moments,
 )
 from capeneuro.audit import (
     ARMS,
@@ -198,7 +199,7 @@ def _no_clip(norms: np.ndarray, bound: float) -> np.ndarray:
 
 
 def no_clip(monkeypatch):
-    for module in (clipping, moments, gradients, backprop):
+    for module in (clipping, moments, tensor_moments, gradients, backprop):
         monkeypatch.setattr(module, "clip_factors", _no_clip)
 
 

@@ -359,7 +359,7 @@ def test_two_groups_are_told_apart_and_the_base_rate_is_beside_it(ran):
         value, known = scores["people_accuracy"]
         rate = float(known.split()[-1])
         assert 0.45 < rate < 0.6 and value > 0.9
-        assert scores["reference_prediction_r"][0] > 0.97
+        assert scores["reference_prediction_r"][0] > 0.9
 
 
 def test_maps_leave_covariates_out(ran):

@@ -1,4 +1,4 @@
-# Data makers: simulated or painted images, where the study asks for them.
+# Data makers: simulated or painted images or tables, where the study asks for them.
 
 
 rule make_data:
@@ -13,6 +13,7 @@ rule make_data:
     params:
         study=STUDY,
         options=section(study, "data", "n_components"),
+        layout=getattr(study, "layout", ""),
         version=__version__,
     shell:
         "python -m sim {params.study} --log {log}"
