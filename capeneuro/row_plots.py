@@ -37,7 +37,7 @@ def weights(found: np.ndarray, others: Mapping[str, np.ndarray]) -> Figure:
     """Draw how common components are (K,), beside what others (K,) say of each."""
     figure, axis = axes()
     i = np.arange(1, len(found) + 1)
-    axis.bar(i, found, color=INK, alpha=0.75, width=0.6)
+    axis.bar(i, found, color=INK, alpha=0.35, width=0.6)
     _marks(axis, others, lambda own: (i, own))
     axis.set_xlabel("component")
     axis.set_ylabel("share of people")

@@ -196,7 +196,7 @@ def _against(
     rows: list[Score] = []
     if isinstance(study, RegressionConfig):
         error = float(np.linalg.norm(w - truth) / len(w))
-        known = f"{np.linalg.norm(truth) / len(w):.4f} if all were said to be 0"
+        known = f"all 0: {np.linalg.norm(truth) / len(w):.4f}"
         note = f"|w - w_hat| / D against the {against}, all scaled to [-1, 1]"
         rows.append((f"{prefix}_err_w", error, known, note))
         what = "what features predict"
@@ -226,11 +226,11 @@ def _components(
     rows: list[Score] = []
     for name, one, how in (
         ("component_error", True, "matched one to one"),
-        ("nearest_error", False, "each with its nearest, as printed"),
+        ("nearest_error", False, "each to its nearest"),
     ):
         chance = np.mean([metrics.component_error(x, b, one) for x in draws])
-        known = f"random {chance:.3f}, all at the mean {flat:.3f}"
-        note = f"mean distance of components from the {against}, {how}; 0 is perfect"
+        known = f"random {chance:.2f}, all at mean {flat:.2f}"
+        note = f"mean distance from components of the {against}, {how}, 0 is perfect"
         rows.append(
             (f"{prefix}_{name}", metrics.component_error(a, b, one), known, note)
         )
@@ -238,7 +238,7 @@ def _components(
     found, equal = np.zeros(len(w)), np.full(len(w), 1 / len(w))
     found[theirs] = weights[mine]  # 0 of what was not found
     error, alike = (float(np.abs(x - w).max()) for x in (found, equal))
-    known = f"{alike:.3f} if all were said to be alike"
+    known = f"all alike: {alike:.3f}"
     note = f"largest error of a share of people against the {against}"
     return [*rows, (f"{prefix}_weight_error", error, known, note)]
 
@@ -285,14 +285,21 @@ def _of_people(
     if study.target is not None and study.two_groups:
         right = float(np.mean((p > 0.5) == (y > 0.5)))
         larger = max(float(np.mean(y > 0.5)), float(np.mean(y <= 0.5)))
-        known = f"{larger:.3f} if all were said to be of the larger group"
-        return [(f"{prefix}_accuracy", right, known, f"share told right among {where}")]
+        known = f"base rate {larger:.3f}"
+        return [
+            (
+                f"{prefix}_accuracy",
+                right,
+                known,
+                f"share told right among {where}; the base rate is the larger group's",
+            )
+        ]
     within = study.regression.within_sites
     sizes = np.cumsum([len(own) for own in people.targets])[:-1]
     groups = np.split(y, sizes) if within else [y]
     base = np.concatenate([own - own.mean() for own in groups])
     value = 1 - float(np.sum((y - p) ** 2) / max(np.sum(base**2), TINY))
-    said_r2 = f"the model itself says {found.r2:.3f}"
+    said_r2 = f"model says {found.r2:.3f}"
     of = "variance within sites" if within else "variance"
     return [(f"{prefix}_r2", value, said_r2, f"share of the {of} explained in {where}")]
 

@@ -52,11 +52,16 @@ def _tensor_lines(found: TensorComponents) -> list[str]:
 def _model_lines(found: LinearModel) -> list[str]:
     D = len(found.coefficients)
     apart = int((found.intervals.prod(axis=1) > 0).sum())
-    r2 = "explains an unknown share of the target's variance (it is within the noise)"
+    of = "target's variance" if found.task == "linear" else "variance of the groups"
+    r2 = f"explains an unknown share of the {of}: it is within the noise"
     if np.isfinite(found.r2):
-        r2 = f"explains {100 * found.r2:.0f}% of the target's variance"
+        low, high = (f"{100 * x:.0f}%" for x in r2_interval(found))
+        r2 = (
+            f"explains {100 * found.r2:.0f}% of the {of} (95% interval {low} to {high})"
+        )
+    left = f"; deviation of what is left {found.residual_variance**0.5:.3g}"
     lines = [
-        f"{r2}; deviation of what is left {found.residual_variance**0.5:.3g}",
+        r2 + left * (found.task == "linear"),
         f"{apart} of {D} coefficients have a 95% interval that leaves out 0",
     ]
     if found.n_directions < D:
@@ -70,6 +75,18 @@ def _model_lines(found: LinearModel) -> list[str]:
             "are some hundredths too small, which the intervals leave out"
         )
     return lines
+
+
+def r2_interval(found: LinearModel) -> tuple[float, float]:
+    """About 95% interval of the share that is explained; post-processing.
+
+    That share is quadratic in the coefficients, so with a length of z errors they tell
+    it up to ``2 / z`` of itself, one deviation.
+    """
+    w = found.coefficients
+    z2 = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0])
+    half = found.r2 * 2 * regression.WIDTH / max(z2, 1e-300) ** 0.5
+    return max(found.r2 - half, 0.0), min(found.r2 + half, 1.0)
 
 
 # --- a site's private page -----------------------------------------------------------

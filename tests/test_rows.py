@@ -1,5 +1,8 @@
 """Studies of rows in one process: from tables or maps to the report, and bad input."""
 
+import json
+import re
+from html import unescape
 from pathlib import Path
 
 import nibabel as nib
@@ -7,8 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from capeneuro import config, files, kinds
+from capeneuro import config, files, kinds, row_planner, row_results, row_scores
+from capeneuro.config import ConfigError
 from capeneuro.consortium import load_sites
+from capeneuro.ledger import BudgetExceeded
+from capeneuro.network import Network
+from capeneuro.row_data import find_people, open_rows, read_row
 from sim.mixtures import Mixture, draw_topics, gaussian_samples, topic_counts
 
 SITES = ("north", "south", "west")
@@ -30,7 +37,7 @@ def write_rows(path: Path, names, X: np.ndarray, **columns) -> None:
     files.write_table(path, ["participant_id", *names, *columns], rows)
 
 
-def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=200.0, **keys):
+def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, **keys):
     """A study file with its site files; ``keys`` are its blocks."""
     sites = []
     for site in SITES:
@@ -177,7 +184,7 @@ STUDIES = {
         "score": {"reference": True},
     },
     "net": {
-        "network": {"target": "group", "bounds": [0, 1], "n_rounds": 30},
+        "network": {"target": "group", "bounds": [0, 1], "n_rounds": 10},
         "score": {"reference": True},
     },
     "mixed": {
@@ -197,3 +204,320 @@ STUDIES = {
     "maps-age": {"regression": {"target": "age", "bounds": [20, 80]}, **MAPS},
     "maps-mixed": {"tensors": {}, "n_components": 2, **MAPS},
 }
+
+
+@pytest.fixture(scope="module")
+def ran(images):
+    """``ran(name)``: a study that ran from its files to its report, once."""
+    known = {}
+
+    def once(name):
+        if name not in known:
+            known[name] = run(write_study(images, name, **STUDIES[name]), force=True)
+        return known[name][0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(images)
+        yield once
+
+
+@pytest.fixture(params=STUDIES)
+def done(request, ran):
+    """Each of the studies."""
+    return ran(request.param)
+
+
+def table(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+    header = path.read_text().split("\n", 1)[0].split("\t")
+    return header[1:], {
+        row[0]: np.array(row[1:], float) for row in files.read_table(path)
+    }
+
+
+def scored(study) -> dict[str, tuple[float, str]]:
+    rows = files.read_table(study.results / "scores.tsv")
+    return {row[0]: (float(row[1]), row[2]) for row in rows if row[0] != "stamp"}
+
+
+# --- from files to the report --------------------------------------------------------
+
+
+def test_all_files_and_no_others(done):
+    study = done
+    own = {Path(name).name for name in row_results.shown(study)}
+    own |= {Path(name).name for name in row_results.released(study)}
+    own |= {name.replace(".nii.gz", ".json") for name in own if ".nii.gz" in name}
+    also = {"group_desc-rows_features.tsv", "privacy.json", "scores.tsv", "report.html"}
+    also |= {"config.yaml", "dataset_description.json", ".bidsignore"}
+    also |= {"reference"} if study.score.reference else set()
+    also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
+    assert {p.name for p in study.results.iterdir()} == own | also
+    assert all(Path(name).exists() for name in row_results.score_inputs(study))
+    kept = [study.private(site) / kinds.of(study).kept for site in SITES]
+    assert all(path.exists() for path in kept)
+
+
+def test_the_report_opens_offline_and_says_what_was_spent(done):
+    study = done
+    page = (study.results / "report.html").read_text()
+    text = unescape(re.sub(r"<[^>]+>", " ", re.sub(r"base64,[^\"]+", "", page)))
+    assert "NOT PRIVATE: simulated data" in text and "everything of one person" in text
+    assert "http://" not in page and "https://" not in page
+    titles = re.findall(r'<img alt="([^"]+)"', page)
+    assert titles and len(set(titles)) == len(titles)
+    record = json.loads((study.results / "privacy.json").read_text())
+    assert record["promise"]["kept"]
+    for site in record["sites"].values():
+        spent = site["aggregator_and_colluders"]["gdp"]
+        assert spent == pytest.approx(study.budget.epsilon, rel=1e-6)
+
+
+def test_nothing_of_persons_is_in_the_results(done):
+    study = done
+    private = (study.private("north") / "people.tsv").read_text()
+    who = re.findall(r"sub-north\d+", private)
+    assert len(who) >= 60
+    for file in study.results.rglob("*"):
+        assert file.is_dir() or who[0].encode() not in file.read_bytes(), file
+    page = (study.private("north") / "qc.html").read_text()
+    assert who[0] in page and "It stays at the site" in page
+
+
+def run_alone(folder, monkeypatch, name, label="", **changes):
+    """Run one study under another name, with changes to its blocks."""
+    monkeypatch.chdir(folder)
+    path = write_study(folder, f"{name}{label}", **{**STUDIES[name], **changes})
+    return run(path, force=True)[0]
+
+
+def test_a_mixture_is_found_in_the_unit_of_its_features(ran):
+    study = ran("mixed")
+    header, found = table(study.results / "group_desc-tensor_components.tsv")
+    assert header == ["component_1", "component_2", "component_3"]
+    A = np.array([found[name] for name in NAMES])
+    true = own_unit(CENTERS.T)
+    assert np.abs((A - true) / (HIGH - LOW)[:, None]).max() < 0.06
+    _, weights = table(study.results / "group_desc-tensor_weights.tsv")
+    np.testing.assert_allclose([w[0] for w in weights.values()], SHARES, atol=0.05)
+    scores = scored(study)
+    value, known = scores["truth_component_error"]
+    chance, flat = map(float, re.findall(r"[\d.]+", known))
+    assert value < 0.1 < flat / 3 and chance > flat  # of no knowledge
+    assert scores["truth_nearest_error"][0] <= value
+    assert scores["truth_weight_error"][0] == pytest.approx(
+        max(abs(w[0] - s) for w, s in zip(weights.values(), SHARES, strict=True)),
+        abs=1e-3,
+    )
+
+
+def test_topics_are_shares_of_words(ran):
+    study = ran("words")
+    _, found = table(study.results / "group_desc-tensor_components.tsv")
+    A = np.array(list(found.values()))
+    np.testing.assert_allclose(A.sum(axis=0), 1, atol=1e-4)
+    assert scored(study)["truth_component_error"][0] < 0.05
+    names = {path.name for path in study.results.iterdir()}
+    assert not any("differences" in name for name in names)
+
+
+def test_a_model_predicts_from_its_file_alone(ran):
+    study = ran("age")
+    model = json.loads((study.results / row_results.MODEL).read_text())
+    w = np.array([model["coefficients"][name]["value"] for name in NAMES])
+    true = SLOPES * 5 / (HIGH - LOW) * 2
+    assert np.abs((w - true) * (HIGH - LOW)).max() < 3  # of 30, and 60 in the target
+    inside = [
+        own["low"] <= t <= own["high"]
+        for own, t in zip(model["coefficients"].values(), true, strict=True)
+    ]
+    assert sum(inside) >= 5
+    # As the site's own table of people says.
+    shape, sites = open_rows(study), load_sites(study)
+    people = find_people(study, sites["south"], shape)
+    _, said = table(study.private("south") / "people.tsv")
+    for name, person in list(people.items())[:5]:
+        x = shape.middle + shape.spread * read_row(study, shape, person)[:, 0]
+        y = model["intercept_of_site"]["south"] + w @ x
+        assert said[name][1] == pytest.approx(y, rel=1e-4)
+        assert said[name][0] == pytest.approx(person.target, rel=1e-4)
+    assert model["n_people"] == 600 and model["Stamp"].startswith("NOT PRIVATE")
+    scores = scored(study)
+    assert scores["truth_prediction_r"][0] > 0.99
+    assert scores["people_r2"][0] == pytest.approx(model["r2"], abs=0.1)
+
+
+def test_intercepts_are_of_sites_only_where_asked(folder, monkeypatch):
+    options = {"target": "age", "bounds": [20, 80], "within_sites": False}
+    study = run_alone(folder, monkeypatch, "age", "y", regression=options)
+    model = json.loads((study.results / row_results.MODEL).read_text())
+    assert model["intercept_of_site"] == {}
+
+
+def test_two_groups_are_told_apart_and_the_base_rate_is_beside_it(ran):
+    for name in ("group", "net"):
+        scores = scored(ran(name))
+        value, known = scores["people_accuracy"]
+        rate = float(known.split()[-1])
+        assert 0.45 < rate < 0.6 and value > 0.9
+        assert scores["reference_prediction_r"][0] > 0.9
+
+
+def test_maps_leave_covariates_out(ran):
+    study = ran("maps-age")
+    _, found = table(study.results / "group_desc-regression_coefficients.tsv")
+    image = nib.load(study.results / "group_desc-regression_coefficients.nii.gz")
+    assert image.shape == (*SHAPE, 1) and "sex" in found
+    V = image.get_fdata()[..., 0]
+    features = [value[0] for name, value in found.items() if name != "sex"]
+    np.testing.assert_allclose(
+        np.unique(V.round(2)), np.unique(np.float32(features).round(2)), atol=0.02
+    )
+    # Of 0.2 in one cube's features follow 20 years.
+    assert V[0, 0, 0] == pytest.approx(100, rel=0.2)
+    assert np.abs(V[3:]).max() < 60
+    assert found["sex"][0] == pytest.approx(5, abs=1.5)
+
+
+def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
+    study = run_alone(
+        folder, monkeypatch, "age", "z", score={}, site={"data": "private"}
+    )
+    assert row_scores.open_people(study, load_sites(study), open_rows(study)) is None
+    assert files.read_table(study.results / "scores.tsv") == []
+    text = (study.results / "report.html").read_text()
+    assert "NOT PRIVATE" not in text
+
+
+def test_slopes_are_those_of_the_network_on_average():
+    rng = np.random.default_rng(0)
+    network = Network(
+        rng.standard_normal((8, 6)), rng.standard_normal(9), 2.0, np.zeros(1), 1
+    )
+    X = 2 * rng.standard_normal((5, 200_000)) / np.sqrt(5)
+    W, b = network.hidden[:, :-1], network.hidden[:, -1]
+    active = W @ (X / 2) + b[:, None] > 0
+    measured = (network.output[:-1] * active.mean(axis=1)) @ W / 2
+    np.testing.assert_allclose(row_scores.slopes(network), measured, atol=0.01)
+    # Where biases are 0, half of the units are off at the middle.
+    assert np.abs(row_scores.slopes(network) - network.output[:-1] @ W / 2).max() > 0.1
+
+
+# --- before anything is spent --------------------------------------------------------
+
+
+def planned(study, people=None, features=None, force=False):
+    own = {"people": people, "volumes": None, "features": features, "force": force}
+    kinds.of(study).steps["plan"](study, load_sites(study), **own)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_plan_asks_for_people_and_refuses_what_noise_drowns(
+    name, images, monkeypatch, capsys
+):
+    monkeypatch.chdir(images)
+    study = config.load(write_study(images, f"{name}-p", **STUDIES[name]))
+    planned(study)
+    assert "--people" in capsys.readouterr().out
+    planned(study, people=100_000)
+    assert "as planned" in capsys.readouterr().out
+    low = config.load(
+        write_study(images, f"{name}-q", **{**STUDIES[name], "epsilon": 0.01})
+    )
+    with pytest.raises(BudgetExceeded, match="noise must not exceed the signal"):
+        planned(low, people=100)
+    planned(low, people=100, force=True)
+    with pytest.raises(ConfigError, match="--people: must be at least 1"):
+        planned(study, people=0)
+
+
+def test_a_plan_without_its_mask_asks_for_features(images, monkeypatch, capsys):
+    monkeypatch.chdir(images)
+    keys = {**STUDIES["maps-age"], "space": {**MAPS["space"], "mask": "none.nii.gz"}}
+    study = config.load(write_study(images, "no-mask", **keys))
+    planned(study, people=1000)
+    assert "--features" in capsys.readouterr().out
+
+
+def test_more_people_and_epsilon_never_predict_worse(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in ("age", "group", "net", "mixed", "words"):
+        study = config.load(write_study(folder, f"{name}-m", **STUDIES[name]))
+        double = study.promise_of("")
+        double = type(double)(2 * double.epsilon, *list(vars(double).values())[1:])
+
+        def ratio(promise, n, study=study):
+            said = row_planner.predict(study, promise, 3, n, 12, 1.2)
+            return said[row_planner.RATIO]
+
+        at = ratio(study.promise, 1000)
+        assert ratio(study.promise, 2000) < at and ratio(double, 1000) < at
+
+
+# --- bad input, one line each --------------------------------------------------------
+
+BAD = {
+    "no row": ("age", {"people": "data/few.tsv"}, "must have a row for each person"),
+    "no column": ("age", {"people": "data/bare.tsv"}, "lacks 1 columns: age"),
+    "twice": ("age", {"images": "data/twice.tsv"}, "must have a row for each person"),
+    "not finite": ("age", {"images": "data/nan.tsv"}, "must be finite numbers"),
+    "text": ("age", {"images": "data/text.tsv"}, "features must be numbers"),
+    "group": ("group", {"images": "data/three.tsv"}, "one of the groups 0 and 1"),
+    "no file": ("age", {"images": "data/none.tsv"}, "give a .tsv or .csv file"),
+    "no maps": ("maps-age", {"images": "data/empty"}, "no maps found"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables_are_named_in_one_line(case, images, monkeypatch):
+    monkeypatch.chdir(images)
+    name, site, why = BAD[case]
+    good = Path("data/north.tsv").read_text().splitlines()
+    header, first, *rest = good
+    columns = first.split("\t")
+    write = {
+        "few": good[:5],
+        "bare": ["participant_id", *(row.split("\t")[0] for row in good[1:])],
+        "twice": [header, first, first],
+        "nan": [header, first.replace(columns[1], "nan", 1), *rest],
+        "text": [header, first.replace(columns[1], "much", 1), *rest],
+        "three": [header, "\t".join([*columns[:-1], "2"]), *rest],
+    }
+    for stem, lines in write.items():
+        files.write_text(Path(f"data/{stem}.tsv"), "\n".join(lines) + "\n")
+    study = config.load(write_study(images, f"bad-{name}", **STUDIES[name]))
+    north = load_sites(study)["north"]
+    own = {k: Path(v) if k == "people" else v for k, v in site.items()}
+    with pytest.raises(ConfigError, match=re.escape(why)) as error:
+        find_people(study, north.model_copy(update=own), open_rows(study))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["name\tlow\thigh", "a\t0\t1"], "must begin with the columns"),
+        (["feature\tlow\thigh", "a\t1\t0"], "low must be below high"),
+        (["feature\tlow\thigh", "a\t0\tx"], "low must be below high"),
+        (["feature\tlow\thigh", "a\t0\t1", "a\t0\t1"], "each feature once"),
+        (["feature\tlow\thigh"], "a row for each feature"),
+    ],
+)
+def test_bad_lists_of_features_are_refused(lines, why, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    files.write_text(Path("data/bad.tsv"), "\n".join(lines) + "\n")
+    keys = {**STUDIES["age"]}
+    keys["rows"] = {"features": {"kind": "table", "features": "data/bad.tsv"}}
+    study = config.load(write_study(folder, "bad-list", **keys))
+    with pytest.raises(ConfigError, match=why):
+        open_rows(study)
+
+
+def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    files.write_table(
+        Path("data/short/coefficients.tsv"), ["feature", "coefficient"], [["x", 1]]
+    )
+    keys = {**STUDIES["age"], "score": {"truth": "data/short"}}
+    study = config.load(write_study(folder, "short", **keys))
+    with pytest.raises(ConfigError, match="must know all features"):
+        row_scores.comparisons(study, open_rows(study))
