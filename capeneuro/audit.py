@@ -33,12 +33,14 @@ from capeneuro.site import Site
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
 # Both volumes of the attacked person in the two worlds. Clipped contributions: x and
-# -x; x x' of two orthogonal x; nearly x h' and -x h'; K and -K; about I and -I; q and
-# -q. Every entry moves, so none may lack noise.
+# -x; x x' of two orthogonal x; nearly x h' and -x h'; x x x and -x x x; K and -K; about
+# I and -I; q and -q. Every entry moves, so none may lack noise.
 CANARIES = {
     "mean": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "moment_product": ([[-5200, -5200], [8600, 8600]], [[6800, 6800], [-7400, -7400]]),
+    "network_gradient": ([[14, 14], [0, 0]], [[14, 14], [1, 1]]),
+    "third_moment": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
@@ -49,6 +51,13 @@ PARAMETERS = {
     "mean": {"norm_bound": 1.0, "clip": 1.0},
     "second_moment": {"norm_bound": 1.0, "clip": 1.0},
     "moment_product": {"Q": Q.astype("f4"), "norm_bound": 1.0, "clip": 1.0},
+    # One hidden unit that gives probability 1/2: labels 0 and 1 pull opposite ways.
+    "network_gradient": {
+        "weights": np.array([1.0, 0.0, 15.0, -210.0]),
+        "norm_bound": 1.0,
+        "clip": 1.0,
+    },
+    "third_moment": {"covariance": 0.1 * np.eye(2), "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},

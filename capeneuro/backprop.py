@@ -46,9 +46,9 @@ def network_gradient(
 ) -> np.ndarray:
     """Sum over units of ``(d h', (p - y) a)``, all layers clipped together.
 
-    A sample's gradient is two outer products, so its norm is
-    ``|d|^2 |h|^2 + (p - y)^2 |a|^2`` without the gradient itself. Of a subject the mean
-    over samples is clipped, once.
+    A sample's gradient is two outer products, of squared norm
+    ``|d|^2 |h|^2 + (p - y)^2 |a|^2``: no gradient of a sample is ever made. Of a
+    subject the mean over samples is clipped, once.
 
     # Differs from thesis 3.4: layers are clipped together and charged once, and the
     # clip binds; its code clips what is divided by the size of the batch already.

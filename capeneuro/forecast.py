@@ -5,10 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
-from capeneuro import cape, files, io, planner, privacy, views
-from capeneuro.config import Config, ConfigError, FusionConfig, Simulation, Study
+from capeneuro import cape, files, io, planner, privacy, row_planner, views
+from capeneuro.config import (
+    Config,
+    ConfigError,
+    FusionConfig,
+    RowStudy,
+    Simulation,
+    Study,
+)
 from capeneuro.consortium import Sites, check_ceilings, names
 from capeneuro.ledger import BudgetExceeded
+from capeneuro.row_data import open_rows
 from capeneuro.steps import MASK, MOST_FEATURES, check_features
 
 # Cubes of a coarse grid where the study names none.
@@ -130,6 +138,58 @@ def _shape(study: FusionConfig, sites: Sites, people: int) -> planner.Design:
     return planner.Design(
         n_sites, n_units, 1, K, K, pca_share=share, noise_over_pooled=over
     )
+
+
+def plan_rows(
+    study: RowStudy,
+    sites: Sites,
+    people: int | None,
+    volumes: int | None,
+    features: int | None,
+    force: bool,
+) -> None:
+    """Show what a study of rows will spend, and what the noise leaves of its result.
+
+    Refuses a study whose noise exceeds its signal. ``features`` are all features, where
+    no mask is there yet; ``volumes`` means nothing here.
+    """
+    _spending(study, sites)
+    if study.arm == "non-private":
+        return
+    if study.data is not None:
+        people = people or len(study.sites) * study.data.n_subjects
+    mask = None if study.space is None else Path(study.space.mask)
+    if features is None and (mask is None or mask.is_file()):
+        features = len(open_rows(study).names)
+    for option, value in {"--people": people, "--features": features}.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{option}: must be at least 1, got {value}")
+        if value is None:
+            print(f"note: give {option} (as expected) to predict the noise")
+            return
+    double = replace(study.promise, epsilon=2 * study.promise.epsilon)
+    rows = {
+        "as planned": (people, features, study.promise),
+        "twice the people": (2 * people, features, study.promise),
+        "half the features": (people, max(features // 2, 1), study.promise),
+        "twice the epsilon": (people, features, double),
+    }
+    print()
+    ratios = {}
+    for name, (n, D, promise) in rows.items():
+        n_sites, n_units, over = _arm(study, sites, n)
+        said = row_planner.predict(study, promise, n_sites, n_units, D, over)
+        if not ratios:
+            print(f"{'':20} {'   '.join(f'{head:>26}' for head in said)}")
+        print(f"{name:20} {'   '.join(f'{value:>26.3g}' for value in said.values())}")
+        ratios[name] = said[row_planner.RATIO]
+    print(f"\n{row_planner.caveat(study)}")
+    if ratios["as planned"] > 1 and not force:
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
+            f"got {ratios['as planned']:.3g} times; more people, fewer features or "
+            "--force"
+        )
 
 
 def _spending(study: Study, sites: Sites) -> None:

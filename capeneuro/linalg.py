@@ -242,6 +242,7 @@ def tensor_power(
     """
     K = len(T)
     starts = np.random.default_rng(0).standard_normal((K, n_restarts))
+    starts /= np.linalg.norm(starts, axis=0)
     values, V = np.zeros(n_components), np.zeros((K, n_components))
     for k in range(n_components):
         rest = _without(T, values, V, k)
@@ -263,8 +264,7 @@ def _without(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.nda
 
 
 def _iterate(T: np.ndarray, U: np.ndarray, n: int) -> np.ndarray:
-    """Columns of U after n power iterations, of norm 1."""
-    U = U / np.linalg.norm(U, axis=0)
+    """Columns of U, of norm 1, after n power iterations."""
     for _ in range(n):
         U = _power(T, U)
         U /= np.maximum(np.linalg.norm(U, axis=0), TINY)

@@ -96,6 +96,22 @@ def matched_correlation(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return r[: len(order), len(order) :]
 
 
+def nearest(estimate: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pair components one to one so that the sum of their distances is least.
+
+    Parameters
+    ----------
+    estimate, truth
+        As columns, shapes (n_features, K') and (n_features, K).
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        Columns of both, of as many pairs as the fewer allow.
+    """
+    return linear_sum_assignment(_distances(estimate, truth))
+
+
 def component_error(
     estimate: np.ndarray, truth: np.ndarray, one_to_one: bool = True
 ) -> float:
@@ -110,8 +126,12 @@ def component_error(
         takes its nearest estimate, as printed [Imtiaz 2018, 5.2]; then an estimate
         that is near to two counts for both.
     """
-    distances = np.linalg.norm(estimate[:, :, None] - truth[:, None, :], axis=0)
+    distances = _distances(estimate, truth)
     if not one_to_one:
         return float(distances.min(axis=0).mean())
-    pairs = linear_sum_assignment(distances)
-    return float(distances[pairs].mean())
+    return float(distances[linear_sum_assignment(distances)].mean())
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distance of every column of a from every column of b."""
+    return np.linalg.norm(a[:, :, None] - b[:, None, :], axis=0)

@@ -66,6 +66,8 @@ def draw_map(path: Path, index: int, **where: Any) -> None:
     image = index_img(str(path), index)
     values = np.abs(image.get_fdata())
     threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
+    if threshold >= values.max():  # of a few regions the largest fills the rest
+        threshold = 0.0
     cuts = find_xyz_cut_coords(image, activation_threshold=threshold)
     if image.shape[2] == 1:
         where |= {"display_mode": "z"}

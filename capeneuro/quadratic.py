@@ -5,8 +5,8 @@ objective. Of degree two it is ``w'M w - 2 g'w``; noise makes M indefinite, and 
 minimum would be nowhere. What the noise's known deviation tau tells is enough to keep
 the minimizer finite for every draw, and near the data's.
 
-Choice of the default [docs/results-regression.md]: a floor of energies or a ridge, the
-usual remedies, are worse where much or little noise is, or both.
+Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
+on no table that was tried does the default err by 3% more than no coefficients do.
 
 # Differs from gaussian-fm-capefm-2023: eigenvalues below 0 are not set to 0, where a
 # linear term is left and the objective has no minimum.
@@ -144,8 +144,9 @@ def polynomial_rows(
     D, N = alpha.shape
     if M.shape != (D, D, N):
         raise ValueError(f"M must have shape {(D, D, N)}, got {M.shape}")
-    packed = np.stack([linalg.pack_symmetric(M[:, :, n]) for n in range(N)], axis=1)
-    return np.concatenate([alpha, packed]).astype(np.float32)
+    above = [linalg.SQRT2 * M[i, i + 1 :] for i in range(D)]
+    diagonal = M[range(D), range(D)]
+    return np.concatenate([alpha, diagonal, *above]).astype(np.float32)
 
 
 def polynomial_minimizer(

@@ -11,12 +11,12 @@ So what a site releases is the second moment of ``z = [x; c y; kappa]``, once, p
 (svec), and the minimiser is algebra on the noisy average. Its constant kappa gives the
 intercept, one for each site those of the sites, at no further cost [:mod:`.groups`].
 
-Sensitivity, replace-one, with ``|x| <= 1`` and ``|y| <= 1``: that of z z' is
-``sqrt(2) (1 + c^2) / N``, which for c <= 1 is also that of ``mean x x'`` and
-``c sqrt(2) mean x y`` alone: the square of y, hence the residual variance and all
-intervals, is free. At c = 1 the noise on the linear coefficients ``-2 mean x y`` is the
-least that any choice gives, that of a common deviation for sensitivity 4 / N, and the
-noise on ``mean x x'`` is sqrt(2) less. Larger c adds noise to ``mean x x'`` alone.
+Sensitivity, replace-one, with ``|x| <= 1``, ``|y| <= 1`` and c <= 1: that of z z' is
+``sqrt(2) (1 + c^2) / N``, which is also that of ``mean x x'`` and
+``sqrt(2) c mean x y`` alone: the square of y, hence the residual variance and all
+intervals, is free. At c = 1 the noise on Lambda_1 is the least that any choice gives,
+4 / N over mu (linear; logistic 1 / N), that of a common deviation for all coefficients,
+and the noise on Lambda_2 is sqrt(2) less than that.
 
 The noise of known deviation tau enlarges, turns and makes indefinite what is released,
 so the normal equations are not solved as they are (:func:`.minimizer`): the minimizer
@@ -262,10 +262,12 @@ def linear_model(
         known, None if ridge is None else ridge / bound**2, common=not within
     )
     factor = (1.0 if task == "linear" else 2.0) / scale
-    # Means of x and c y as the model has them, and back in the unit of x and y.
     start = 0 if center is None else bound * center[: len(known.mean)]
     w, mean = factor * model.coefficients, bound * known.mean + start
     means = (bound * known.means.T + start).T
+    if model.noise_deviation:
+        # Noise can put the mean of all where nobody can be.
+        mean, means = _inside(mean, scale), _inside(means, scale)
     return replace(
         model,
         task=task,
@@ -325,6 +327,13 @@ def from_covariance(
         n_units=N,
         weight=known.weight,
     )
+
+
+def _inside(means: np.ndarray, scale: float) -> np.ndarray:
+    """Means of [x; c y] moved to where ``|x| <= 1`` and ``|y| <= 1``."""
+    x, y = means[:-1], means[-1:]
+    x = x / np.maximum(1, np.linalg.norm(x, axis=0))
+    return np.concatenate([x, np.clip(y, -scale, scale)])
 
 
 def _noise_of_means(

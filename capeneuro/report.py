@@ -21,10 +21,9 @@ from capeneuro.ica import Unmixing, inseparable
 from capeneuro.pca import Subspace
 
 # Results that carry their releases.
-RELEASED = tuple(
-    f"group_desc-{name}.npz"
-    for name in ("pca_subspace", "ica_unmixing", "cca_directions")
-)
+NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
+NAMES += "network_weights"
+RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
 # Mean weight of people from which on clipping is worth a word.
 SLIGHTLY = 0.97
 # Of a norm bound, what people fill on average where it is worth a word.
@@ -199,7 +198,7 @@ def render(
     template: str = "report.html.jinja",
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
-    return _template(template).render(
+    return template_of(template).render(
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,
@@ -346,7 +345,7 @@ def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, config: Config
 ) -> str:
     """Render a site's private quality page."""
-    return _template("qc.html.jinja").render(
+    return template_of("qc.html.jinja").render(
         site=site,
         rows=rows,
         picture=picture("", figure)[1],
@@ -359,19 +358,20 @@ def render_views(
     site: str, norms: list[tuple[str, float, float]], figure: Any, config: FusionConfig
 ) -> str:
     """Render a site's private quality page of a fusion study."""
-    return _template("views.html.jinja").render(
+    return template_of("views.html.jinja").render(
         site=site, rows=norms, picture=picture("", figure)[1], fusion=config.fusion
     )
 
 
 def render_people(site: str, n_people: int, pictures: list[tuple[str, str]]) -> str:
     """Render a site's private page on its own people's part in the components."""
-    return _template("reconstruction.html.jinja").render(
+    return template_of("reconstruction.html.jinja").render(
         site=site, n_people=n_people, pictures=pictures
     )
 
 
-def _template(name: str) -> jinja2.Template:
+def template_of(name: str) -> jinja2.Template:
+    """Open one of the package's pages."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

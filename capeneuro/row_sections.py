@@ -91,7 +91,7 @@ class Network(Section):
     """Column of the site's table of people."""
     bounds: Wide
     """The two numbers that tell the groups."""
-    n_hidden: Annotated[int, Field(ge=1, le=1024)] = 10
+    n_hidden: Annotated[int, Field(ge=1, le=1024)] = 20
     """Units of the hidden layer."""
     n_rounds: Annotated[int, Field(ge=1)] = 60
     """Rounds that the budget pays for; 30 to 100 do much the same."""

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro import files, io, otd, regression
+from capeneuro import files, io, memberships, otd, regression, row_words
 from capeneuro import network as networks
-from capeneuro import report as page
 from capeneuro.config import (
     ConfigError,
     NetworkConfig,
@@ -102,18 +101,22 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
     shape = open_rows(study)
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
-    norms: list[tuple[str, float, float]] = []
+    rows: list[tuple[str, float, float, float]] = []
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
             x = read_row(study, shape, person)
-            norms.append((name, float(np.linalg.norm(x)), person.target))
-            yield name, held(study, shape, x, np.array([person.target]), place)
+            z = held(study, shape, x, np.array([person.target]), place)
+            about = row_words.size(study, shape, z), row_words.kept(study, shape, z)
+            rows.append((name, *about, person.target))
+            yield name, z
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
-    figure = row_plots.row_norms(np.array([row[1] for row in norms]), shape.norm_bound)
-    files.write_text(folder / "qc.html", page.render_rows(site, norms, figure, study))
+    sizes = np.array([row[1] for row in rows])
+    figure = row_plots.row_norms(sizes, *row_words.limit(study))
+    page = row_words.render_people(site, rows, figure, study)
+    files.write_text(folder / "qc.html", page)
 
 
 def held(
@@ -190,8 +193,8 @@ def told(
         values = shape.middle[:, None] + shape.spread[:, None] * x
         return result.predict(values, own)[None]
     if counts_words(study):
-        return otd.topic_memberships(result, x)
-    return otd.mixture_memberships(result, x)
+        return memberships.topic_memberships(result, x)
+    return memberships.mixture_memberships(result, x)
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -243,7 +246,7 @@ def over(
     shape, exact = open_rows(study), is_exact(study, reference)
     stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
     found = steps[type(study)](federation, study, shape, stages, exact)
-    for line in page.row_lines(found):
+    for line in row_words.row_lines(found):
         print(line)
     *first, last = stages
     last.releases[:0] = [release for stage in first for release in stage.releases]

@@ -102,15 +102,8 @@ def word_triples(
     As :func:`word_pairs`, for triples: ``(c_i c_j c_k - d_ij c_i c_k - d_ik c_i c_j -
     d_jk c_i c_j + 2 d_ijk c_i) / (L (L - 1) (L - 2))`` with Kronecker's d.
     """
-    D = len(X)
-    T, C, m = np.zeros(_size(D)), np.zeros((D, D)), np.zeros(D)
-    for c, share in _documents(X, starts, unit):
-        L = c.sum(axis=0)
-        c_w = c * (share / np.maximum(L * (L - 1) * (L - 2), 1))
-        T += _products(c_w, c)
-        C += c_w @ c.T
-        m += c_w.sum(axis=1)
-    i, j, k, weights = linalg.triples(D)
+    T, C, m = _word_sums(X, starts, unit)
+    i, j, k, weights = linalg.triples(len(X))
     T -= (i == j) * C[i, k] + (i == k) * C[i, j] + (j == k) * C[i, j]
     T += 2 * ((i == j) & (j == k)) * m[i]
     return T * weights * _scale(clip)
@@ -125,11 +118,30 @@ def whitened_word_triples(
     the largest ``|q|``. Such tensors can point against each other, hence 2 clip / n.
     """
     Q = Q.astype(np.float64)
-    T = linalg.unpack_symmetric3(word_triples(X, starts, unit, clip=np.inf))
-    largest = np.linalg.norm(Q, axis=1).max() ** 3
+    T, C, m = _word_sums(X, starts, unit, Q)
+    i, j, k, weights = linalg.triples(Q.shape[1])
+    # As in word_triples: d_ij stands for the sum over words of q_i q_j.
+    E = np.einsum("di,dj,dk->ijk", Q, Q, C @ Q - (2 / 3) * m[:, None] * Q)
+    T -= E[i, j, k] + E[i, k, j] + E[j, k, i]
     # Privacy: Q is the aggregator's; it must not enlarge what a person adds.
-    factor = clip_factors(largest, clip)
-    return linalg.pack_symmetric3(linalg.multilinear(T, Q)) * factor
+    factor = clip_factors(np.linalg.norm(Q, axis=1).max() ** 3, clip)
+    return T * weights * factor
+
+
+def _word_sums(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, Q: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of ``y_i y_j y_k``, c c' and c over L (L - 1) (L - 2), y = Q'c or c."""
+    D, P = (len(X), len(X)) if Q is None else Q.shape
+    T, C, m = np.zeros(_size(P)), np.zeros((D, D)), np.zeros(D)
+    for c, share in _documents(X, starts, unit):
+        L = c.sum(axis=0)
+        weight = share / np.maximum(L * (L - 1) * (L - 2), 1)
+        y = c if Q is None else Q.T @ c
+        T += _products(y * weight, y)
+        C += (c * weight) @ c.T
+        m += c @ weight
+    return T, C, m
 
 
 def _clipped_sum(x: np.ndarray, S: np.ndarray, clip: float) -> np.ndarray:

@@ -72,7 +72,10 @@ def made_data(study: Study, sites: Sites) -> list[str]:
     if isinstance(study.data, Made):
         features = study.rows.features.features
         truth = [features.parent / name for name in row_data.TRUTH[type(study)]]
-        return [*(site.images for site in sites.values()), *map(str, [features, *truth])]
+        return [
+            *(site.images for site in sites.values()),
+            *map(str, [features, *truth]),
+        ]
     made = [f"{site.images}/dataset_description.json" for site in sites.values()]
     made.append(study.space.mask)
     truth = ["truth/desc-truth_components.nii.gz"]

@@ -47,7 +47,7 @@ def rows(
     noise
         Deviation of a linear target about the model, over that of x'w.
     margin
-        Deviation of x'w of the logistic model; at 3 the best rule is right for 87%.
+        Deviation of x'w of the logistic model; at 3 the best rule is right for 84%.
     flatness
         Energy of the last feature over that of the first, on a geometric scale: small
         values leave directions that noise hides.

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capeneuro import cape, clipping, gradients, masking, moments, noise, secagg
+from capeneuro import (
+    backprop,
+    cape,
+    clipping,
+    gradients,
+    masking,
+    moments,
+    noise,
+    secagg,
+    tensor_moments,
+)
 from capeneuro.audit import (
     ARMS,
     CANARIES,
@@ -189,7 +199,7 @@ def _no_clip(norms: np.ndarray, bound: float) -> np.ndarray:
 
 
 def no_clip(monkeypatch):
-    for module in (clipping, moments, gradients):
+    for module in (clipping, moments, tensor_moments, gradients, backprop):
         monkeypatch.setattr(module, "clip_factors", _no_clip)
 
 

@@ -124,3 +124,24 @@ def test_varimax_of_degenerate_loadings_is_a_rotation(shape, kind, rng):
         L = np.outer(np.arange(shape[0]), np.ones(shape[1]))
     Q = linalg.varimax(L)
     np.testing.assert_allclose(Q @ Q.T, np.eye(shape[1]), atol=1e-12)
+
+
+@pytest.mark.parametrize("D", [1, 2, 3, 7, 20, 50])
+def test_packed_tensors_are_an_isometry_with_an_inverse(D, rng):
+    size = D * (D + 1) * (D + 2) // 6
+    v = rng.standard_normal(size)
+    T = linalg.unpack_symmetric3(v)
+    assert T.shape == (D, D, D)
+    assert np.linalg.norm(T) == pytest.approx(np.linalg.norm(v))
+    np.testing.assert_array_equal(T, T.transpose(2, 0, 1))
+    np.testing.assert_array_equal(T, T.transpose(0, 2, 1))
+    np.testing.assert_allclose(linalg.pack_symmetric3(T), v, rtol=1e-15)
+    other = linalg.unpack_symmetric3(rng.permutation(v))
+    inner = linalg.pack_symmetric3(other) @ v
+    assert inner == pytest.approx(np.sum(other * T), abs=1e-9)
+
+
+def test_a_tensor_by_a_matrix_on_each_side(rng):
+    T, W = linalg.unpack_symmetric3(rng.standard_normal(20)), rng.random((4, 3))
+    expected = np.einsum("ijk,ia,jb,kc->abc", T, W, W, W)
+    np.testing.assert_allclose(linalg.multilinear(T, W), expected)

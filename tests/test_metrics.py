@@ -81,3 +81,20 @@ def test_match_pairs_as_many_as_there_are(n_estimated, rng):
     n = min(n_estimated, 5)
     np.testing.assert_array_equal(found, np.arange(n))
     np.testing.assert_allclose(correlation, np.ones(n), atol=1e-12)
+
+
+def test_component_error_pairs_one_to_one(rng):
+    A = rng.standard_normal((5, 3))
+    assert metrics.component_error(A[:, [2, 0, 1]], A) == 0
+    assert metrics.component_error(A + 1, A) == pytest.approx(np.sqrt(5))
+    # Two estimates of one component: as printed, only the lost ones count.
+    twice = A[:, [0, 0, 1]]
+    lost = np.linalg.norm(A[:, [2]] - A[:, :2], axis=0).min()
+    assert metrics.component_error(twice, A, one_to_one=False) == pytest.approx(
+        lost / 3
+    )
+    least = min(
+        np.linalg.norm(A[:, 2] - A[:, 0]),
+        np.linalg.norm(A[:, 1] - A[:, 0]) + np.linalg.norm(A[:, 2] - A[:, 1]),
+    )
+    assert metrics.component_error(twice, A) == pytest.approx(least / 3)

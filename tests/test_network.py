@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import budget, in_process, make_mechanism, make_site, make_sites
 from scipy.special import ndtr
@@ -13,6 +14,7 @@ from capeneuro.backprop import BLOCK, forward, layers, network_gradient
 from capeneuro.clipping import CLIP_SAFETY
 from capeneuro.network import first_weights, network
 from capeneuro.queries import LARGEST_HIDDEN, QUERIES
+from capeneuro.rounds import RoundFailed
 from sim.classes import two_classes
 
 TABLES = Path(__file__).parents[2] / "shared" / "data" / "tabular"
@@ -254,9 +256,9 @@ def test_it_learns_what_no_line_can_tell(rng):
     y = (X[0] * X[1] > 0).astype(int)
     found = trained(sites_of(X, y), 2, n_rounds=150)
     assert accuracy(found, X, y) > 0.95
-    # At a budget of nothing it is chance: labels come through the releases alone.
-    nothing = trained(sites_of(X, y), 2, "pooled", mu=1e-4)
-    assert accuracy(nothing, X, y) < 0.7
+    # Labels of others teach nothing.
+    nothing = trained(sites_of(X, rng.permutation(y)), 2, n_rounds=150)
+    assert accuracy(nothing, X, y) < 0.65
 
 
 def test_arms_are_ordered_by_their_noise(rng):
@@ -315,7 +317,7 @@ def test_all_rounds_are_one_promise(rng):
     ]
     assert privacy.compose(mus) == pytest.approx(promise.mu)
     # A round more is beyond the sites' ceiling.
-    with pytest.raises(Exception, match="ceiling|budget|enough"):
+    with pytest.raises(RoundFailed, match="ceiling"):
         network(*about, n_hidden=H, n_rounds=1, first_round=25)
 
 
@@ -366,3 +368,18 @@ def test_what_the_thesis_promises_per_iteration_adds_up():
         assert privacy.epsilon_from_mu(all_rounds, 0.01) == pytest.approx(
             total, rel=0.01
         )
+
+
+@pytest.mark.skipif(not TABLES.exists(), reason=f"needs the tables in {TABLES}")
+def test_it_beats_the_larger_class_of_a_census():
+    def read(name, **how):
+        table = pd.read_csv(TABLES / name, header=None, skipinitialspace=True, **how)
+        age, education, gain, hours = (table[i].to_numpy() for i in (0, 4, 10, 12))
+        X = [(age - 40) / 20, (education - 10) / 3, np.log1p(gain) / 5]
+        return np.stack([*X, (hours - 40) / 15]), table[14].str.startswith(">")
+
+    X, y = read("adult.data.gz")
+    A, b = read("adult.test.gz", comment="|")
+    mu = privacy.mu_from_epsilon(1.0, 1e-5)
+    found = trained(sites_of(X, y), 4, "cape", mu, n_rounds=40, norm_bound=1.5)
+    assert accuracy(found, A, b) > 1 - b.mean() + 0.03  # 0.764, and 0.81 is usual

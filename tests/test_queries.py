@@ -23,6 +23,9 @@ W_THIN = np.outer(W_ANY[0], W_ANY[1]) * 1e3
 Q_ANY = STATE.standard_normal((D, 2)).astype("f4")
 Q_THIN = (W_ANY[:, :2] * [1.0, 1e-3]).astype("f4")
 SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
+# Covariances of noise: any, and one of rank 1 that cancels the cube of some samples.
+S_ANY = np.add(W_ANY, W_ANY.T)
+S_THIN = np.outer(W_ANY[0], W_ANY[0])
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("mean", {"norm_bound": 2.0}),
     "second_moment": ("second_moment", {"norm_bound": 2.0}),
@@ -33,6 +36,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "moment_product",
         {"norm_bound": 2.0, "Q": Q_ANY, "center": B_ANY},
     ),
+    "third": ("third_moment", {"norm_bound": 2.0, "covariance": 0.05 * np.eye(D)}),
+    "third any": ("whitened_third_moment", {"covariance": S_ANY}),
+    "third thin": ("whitened_third_moment", {"covariance": S_THIN}),
     "gradient": ("infomax_gradient", {"W": W_ANY, "b": B_ANY}),
     "gradient large": ("infomax_gradient", {"W": 1e4 * W_ANY, "b": B_ANY}),
     "printed": ("infomax_gradient", {"W": W_ANY, "b": B_ANY, "as_printed": True}),
@@ -152,6 +158,15 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("moment_product", "zero-out", 3 / 8),
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
+        ("network_gradient", "replace-one", 6 / 8),
+        ("network_gradient", "zero-out", 3 / 8),
+        ("third_moment", "replace-one", 6 / 8),
+        ("third_moment", "zero-out", 3 / 8),
+        ("whitened_third_moment", "replace-one", 6 / 8),
+        ("word_pairs", "replace-one", np.sqrt(2) * 3 / 8),
+        ("word_triples", "replace-one", np.sqrt(2) * 3 / 8),
+        ("word_triples", "zero-out", 3 / 8),
+        ("whitened_word_triples", "replace-one", 6 / 8),
         ("infomax_gradient", "replace-one", 6 / 8),
         ("infomax_gradient", "zero-out", 3 / 8),
         ("infomax_skew", "replace-one", 6 / 8),
@@ -178,6 +193,12 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
             X / parameters["norm_bound"]
             - parameters.get("center", np.zeros(D))[:, None]
         )
+    if name.endswith("third_moment"):
+        S = parameters["covariance"]
+        T = np.einsum("in,jn,kn->ijk", X, X, X) / n
+        for sides in ("i,jk->ijk", "j,ik->ijk", "k,ij->ijk"):
+            T -= np.einsum(sides, X.mean(axis=1), S)
+        return linalg.pack_symmetric3(_clipped(T, clip))
     if name == "mean":
         return _clipped(X.mean(axis=1), clip)
     if name == "moment_product":

@@ -1,0 +1,180 @@
+"""What noise leaves of a study of rows, predicted from public numbers alone.
+
+With N people, D features and the noise's deviation tau in a packed coordinate. What is
+not public is assumed: a scaled feature has the root mean square :data:`FILL`, or what a
+``rows.norm_bound`` says of all, about the middle of its bounds, so that the energy of a
+row over its bound zeta is ``e = D FILL^2 / zeta^2``, 1 where zeta is given. Features
+are independent.
+
+Regression
+    Of ``z / sqrt(2)`` each direction of the features has the energy
+    ``l = FILL^2 / (2 zeta^2)``, the target t^2 / 2 with t = FILL. Noise moves a
+    coefficient in deviations of both, b, by ``sqrt(2) tau u zeta / (FILL t)``, with
+    ``u^2 = 1 + R (t zeta / FILL)^2`` for a share R of the variance that features
+    explain: coefficients that are large see the noise on the features' own moments.
+    Sampling adds ``sqrt((1 - R) / N)``. Coefficients have the mean square R / D; shrunk
+    as well as can be, they lose the share ``se^2 / (se^2 + R / D)`` of R.
+Tensors
+    Noise of M2 has the edge ``tau sqrt(2 D)``, a component 1 / K of the energy v that
+    is not spread within components; on the tensor that half the whitening leaves
+    [:mod:`.otd`] its largest value on the sphere is ``1.66 sqrt(K) tau_3`` [Auffinger
+    2013], times ``v^(-3/4)`` by the rest of it, and lambda is ``sqrt(K)``.
+Network
+    A round's gradient of P weights has noise of norm ``tau sqrt(P)``. Gradients of T
+    rounds are nearly alike, so what counts is their mean's noise, ``tau sqrt(P / T)``,
+    for any T the same.
+"""
+
+import math
+
+from capeneuro.config import NetworkConfig, RegressionConfig, RowStudy, TensorConfig
+from capeneuro.groups import CONSTANT
+from capeneuro.otd import REACH
+from capeneuro.privacy import Budget
+from capeneuro.queries import QUERIES
+from capeneuro.row_data import counts_words
+from capeneuro.tensor_moments import largest_third
+
+# Root mean square of a feature about the middle of its bounds, over half their range.
+FILL = 1 / 3
+# Share of the variance of a target that features are taken to explain.
+EXPLAINED = 0.3
+# Share of a row's energy that is between components, where the study says nothing.
+BETWEEN = 0.5
+# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
+SUPREMUM = 1.66
+# Norm of the mean gradient of what can be learned, over the clip.
+GRADIENT = 0.1
+# The number by which a study is refused, above 1.
+RATIO = "noise over signal"
+
+
+def predict(
+    study: RowStudy,
+    promise: Budget,
+    n_sites: int,
+    n_people: int,
+    n_features: int,
+    noise_over_pooled: float,
+) -> dict[str, float]:
+    """What the noise of a study does, by what it is called in words.
+
+    Parameters
+    ----------
+    study
+        The study.
+    promise
+        Of the study, or another.
+    n_sites, n_people, n_features
+        S, N and D of a release.
+    noise_over_pooled
+        Deviation of the noise at the aggregator over that of a trusted curator.
+
+    Returns
+    -------
+    dict of str to float
+        With :data:`RATIO`; from 1 on the study should not run.
+    """
+
+    def noise(query: str, clip: float, stage: str) -> float:
+        """Deviation at the aggregator of a release of a stage."""
+        t = QUERIES[query].sensitivity(n_people, promise.relation, {"clip": clip})
+        share = study.shares[stage] / study.n_releases[stage]
+        return noise_over_pooled * float(t) / (promise.mu * math.sqrt(share))
+
+    if isinstance(study, RegressionConfig):
+        tau = noise("second_moment", study.regression.clip, "regression")
+        return _regression(study, tau, n_sites, n_people, n_features)
+    if isinstance(study, NetworkConfig):
+        T, H = study.network.n_rounds, study.network.n_hidden
+        P = H * (n_features + 1) + H + 1
+        tau = noise("network_gradient", study.network.clip, "network")
+        one = tau * math.sqrt(P) / study.network.clip
+        return {
+            "one round's noise over clip": one,
+            "all rounds' noise over clip": one / math.sqrt(T),
+            RATIO: one / math.sqrt(T) / GRADIENT,
+        }
+    return _tensors(study, noise, n_features)
+
+
+def _fill(study: RowStudy, D: int) -> tuple[float, float]:
+    """Root mean square of a scaled feature, and the norm bound."""
+    bound = study.rows.norm_bound
+    return (FILL, math.sqrt(D)) if bound is None else (bound / math.sqrt(D), bound)
+
+
+def _regression(
+    study: RegressionConfig, tau: float, S: int, N: int, D: int
+) -> dict[str, float]:
+    fill, zeta = _fill(study, D)
+    within, R = study.regression.within_sites, EXPLAINED
+    # Of a typical person; who exceeds the clip counts less, in moments, not in noise.
+    size = (D * (fill / zeta) ** 2 + FILL**2) / 2 + CONSTANT**2
+    tau /= min(1.0, study.regression.clip / size)
+    if within and S > 1:  # noise of the sites' own means
+        squares = tau**2 * S / (2 * CONSTANT**2)
+        tau = math.hypot(tau, math.sqrt(2 * S) * squares)
+    u = math.sqrt(1 + R * (FILL * zeta / fill) ** 2)
+    privacy = math.sqrt(2) * tau * u * zeta / (fill * FILL)
+    both = math.hypot(privacy, math.sqrt((1 - R) / N))
+    return {
+        "standard error by noise": privacy,
+        "smallest effect seen": 2 * both,
+        f"lost of {R:g} explained": R * privacy**2 / (privacy**2 + R / D),
+        RATIO: privacy * math.sqrt(D / R),
+    }
+
+
+def _tensors(study: TensorConfig, noise, D: int) -> dict[str, float]:
+    K, options = study.n_components, study.tensors
+    fill, zeta = _fill(study, D)
+    if counts_words(study):
+        return _topics(study, noise, D)
+    e = D * (fill / zeta) ** 2
+    s = (1 - BETWEEN) * e / D
+    if options.variance is not None:
+        s = min(options.variance / zeta**2, 0.9 * e / D)
+    v = (e - D * s) / K
+    pairs = noise("second_moment", 1.0, "pairs") * math.sqrt(2 * D) / v
+    if options.projected is False:
+        tau = noise("third_moment", largest_third(D, s), "triples") * v**-1.5
+    else:
+        bound = (REACH * K * (math.sqrt(v) + s / math.sqrt(v))) ** 1.5
+        tau = noise("whitened_third_moment", bound, "triples") * v**-0.75
+    return {
+        "pairs' noise over signal": pairs,
+        "triples' noise over signal": SUPREMUM * tau,
+        RATIO: max(pairs, SUPREMUM * tau),
+    }
+
+
+def _topics(study: TensorConfig, noise, D: int) -> dict[str, float]:
+    K, options = study.n_components, study.tensors
+    v = 6 / D / K  # a topic's squared norm where a sixth of the words make it up
+    pairs = noise("word_pairs", 1.0, "pairs") * math.sqrt(2 * D) / v
+    tau = noise("word_triples", 1.0, "triples") * v**-1.5
+    if options.projected is not False:
+        # The longest word's vector has the squared norm of a row of P at most.
+        longest = math.sqrt(min(K / D * 6, 1.0)) * v**-0.25
+        tau = min(tau, noise("whitened_word_triples", longest**3, "triples") * v**-0.75)
+    return {
+        "pairs' noise over signal": pairs,
+        "triples' noise over signal": SUPREMUM * tau,
+        RATIO: max(pairs, SUPREMUM * tau),
+    }
+
+
+def caveat(study: RowStudy) -> str:
+    """What a prediction rests on, for users."""
+    if isinstance(study, RegressionConfig):
+        return (
+            "in deviations of target and feature, for independent features that fill a "
+            "third of their bounds\nand explain three tenths of the target; correlated "
+            "features do worse, narrower bounds better"
+        )
+    if isinstance(study, NetworkConfig):
+        return (
+            "a gradient's noise does not depend on the data; what can be learned does"
+        )
+    return "for components that are equally common and strong, and far apart"
