@@ -512,6 +512,18 @@ def test_bad_lists_of_features_are_refused(lines, why, folder, monkeypatch):
         open_rows(study)
 
 
+def test_topics_take_words_alone(images):
+    for keys in (
+        {**MAPS, "tensors": {"model": "topics"}, "n_components": 2},
+        {
+            **STUDIES["words"],
+            "rows": {**STUDIES["words"]["rows"], "covariates": {"sex": [0, 1]}},
+        },
+    ):
+        with pytest.raises(ConfigError, match="topics takes counts of words alone"):
+            config.load(write_study(images, "bad-topics", **keys))
+
+
 def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     files.write_table(
