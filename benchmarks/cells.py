@@ -26,7 +26,7 @@ from capeneuro.mechanism import Mechanism
 from capeneuro.pca import Subspace, principal_subspace
 from capeneuro.queries import Query
 from capeneuro.rules import Limits
-from capeneuro.site import Site
+from capeneuro.site import Site, digest
 from sim.fmri import matrix_study
 from sim.sources import DEFAULT_20, maps_2d
 
@@ -145,7 +145,8 @@ class RememberingSite(Site):
             if "W" in parameters and not parameters.get("block"):
                 self.weights.append(parameters["W"])
             return super()._mean(query, message)
-        key = (self.name, query.name, message["unit"], *sorted(parameters.items()))
+        # Parameters may be arrays.
+        key = (self.name, query.name, message["unit"], digest(parameters))
         if key not in self._memo:
             self._memo[key] = super()._mean(query, message)
         return self._memo[key]
@@ -413,6 +414,8 @@ EXPERIMENTS = {
     "abide": "benchmarks.abide:abide_scores",
     "pca": "benchmarks.pca_cells:pca_scores",
     "cca": "benchmarks.cca_cells:cca_scores",
+    "network": "benchmarks.network_cells:network_scores",
+    "otd": "benchmarks.otd_cells:otd_scores",
 }
 
 

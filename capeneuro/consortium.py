@@ -264,9 +264,13 @@ def open_site(study: Study, sites: Sites, name: str) -> Site:
     agreed = (pins, _agreed(study), study.promise_of(name))
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
-    ledger = open_ledger(site)
-    about = (name, people, people.n_samples, ledger, limits, people.digest, site.seed)
-    return Site(*about, GRAM_BLOCK if study.one_sample else 1)
+    about = people.n_samples, open_ledger(site), limits, people.digest, site.seed
+    if not study.one_sample:
+        return Site(name, people, *about)
+    # One sample each is little: mapping all of them anew would be most of a round.
+    return Site(
+        name, {who: np.array(x) for who, x in people.items()}, *about, GRAM_BLOCK
+    )
 
 
 def _agreed(study: Study) -> dict[str, Any]:

@@ -13,10 +13,11 @@ by what it measures of the gradient, so the clip sets the share of noise alone: 
 do much the same, and so does descent. Smaller steps at the end, and taking the noise's
 energy off Adam's divisor, were worse; averages of the last iterates cost nothing.
 
-# Differs from thesis 3.4: its epsilon is of one round and of each of four arrays; its
-code clips nothing and takes 64 samples a round, 500 times all. At an epsilon of 0.5
-"per iteration", mu of all that is 7.2, an epsilon of 42 at delta = 0.01. Here epsilon
-is of the whole study.
+# Differs from thesis 3.4: its epsilon is of one round and of each of four arrays. Its
+code clips nothing and takes 64 samples a round, 500 times all: at an epsilon of 0.5
+"per iteration" mu is 7.2 by the sensitivity that it states, an epsilon of 42 at delta =
+0.01, and nothing is promised [docs/results-network.md]. Here epsilon is of the whole
+study.
 """
 
 from collections.abc import Callable

@@ -229,7 +229,8 @@ def mixture_components(
     projected
         Whether sites reduce samples to K numbers before M3; None: what has less noise.
     reach
-        Then the largest squared norm of a sample over its mean.
+        Then the largest squared norm of a sample over its mean. A person's mean of many
+        samples is shorter: a smaller reach suits persons.
     options
         Of :func:`capeneuro.linalg.tensor_power`.
 

@@ -12,22 +12,8 @@ import numpy as np
 
 from capeneuro import io
 from capeneuro.basis import Basis
-from capeneuro.config import (
-    ConfigError,
-    NetworkConfig,
-    RegressionConfig,
-    RowStudy,
-    SiteConfig,
-    TensorConfig,
-)
+from capeneuro.config import ConfigError, RowStudy, SiteConfig, TensorConfig
 from capeneuro.rows import find_maps, map_features, read_rows, some
-
-# What data makers write beside the table of features: what is true, in its unit.
-TRUTH = {
-    TensorConfig: ("truth/components.tsv", "truth/weights.tsv"),
-    RegressionConfig: ("truth/coefficients.tsv",),
-    NetworkConfig: (),
-}
 
 
 @dataclass(frozen=True)

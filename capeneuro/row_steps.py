@@ -238,19 +238,26 @@ def over(
     federation: Federation, study: RowStudy, sites: Sites, reference: bool = False
 ) -> None:
     """Run the step over sites that work anywhere; write its result."""
-    steps = {
-        TensorConfig: _tensors,
-        RegressionConfig: _regression,
-        NetworkConfig: _network,
-    }
     shape, exact = open_rows(study), is_exact(study, reference)
     stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
-    found = steps[type(study)](federation, study, shape, stages, exact)
+    found = compute(federation, study, shape, stages, exact)
     for line in row_words.row_lines(found):
         print(line)
     *first, last = stages
     last.releases[:0] = [release for stage in first for release in stage.releases]
     write_released(study, sites, reference, RESULTS[type(study)], found, last)
+
+
+def compute(
+    federation: Federation, study: RowStudy, shape: Shape, stages: Any, exact: bool
+) -> TensorComponents | LinearModel | Network:
+    """Run the algorithm of a study, with a mechanism for each of its stages."""
+    algorithms = {
+        TensorConfig: _tensors,
+        RegressionConfig: _regression,
+        NetworkConfig: _network,
+    }
+    return algorithms[type(study)](federation, study, shape, stages, exact)
 
 
 def _tensors(

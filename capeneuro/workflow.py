@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from capeneuro import fusion, kinds, row_data
+from capeneuro import fusion, kinds, row_scores
 from capeneuro.config import (
     ConfigError,
     Linked,
@@ -71,7 +71,7 @@ def made_data(study: Study, sites: Sites) -> list[str]:
         return []
     if isinstance(study.data, Made):
         features = study.rows.features.features
-        truth = [features.parent / name for name in row_data.TRUTH[type(study)]]
+        truth = [features.parent / "truth" / name for name in row_scores.truths(study)]
         return [
             *(site.images for site in sites.values()),
             *map(str, [features, *truth]),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config import NetworkConfig, RegressionConfig, RowStudy, TensorConfig
-from capeneuro.row_data import TRUTH
+from capeneuro.row_scores import truths
 from capeneuro.row_sections import Made
 from sim import mixtures
 from sim.bids import write_tsv
@@ -71,8 +71,8 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
     else:
         rows_ = [[name, f"{-bounds:.6g}", f"{bounds:.6g}"] for name in names]
         write_tsv(public, ["feature", "low", "high"], rows_)
-    for name, (head, lines) in zip(TRUTH[type(study)], truth, strict=True):
-        write_tsv(public.parent / name, head, lines)
+    for name, (head, lines) in zip(truths(study), truth, strict=True):
+        write_tsv(public.parent / "truth" / name, head, lines)
 
 
 def _numbered(names: Iterable[str], values: np.ndarray) -> list[list[str]]:

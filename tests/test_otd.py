@@ -222,6 +222,19 @@ def test_the_estimated_variance_is_free_of_the_noises_bias():
     assert abs(np.mean(ours)) < 4 * error < abs(np.mean(lowest))
 
 
+def test_directions_are_whitened_by_the_energy_that_data_have_there(rng):
+    """Released eigenvalues are larger: W'M2 W would be below the identity."""
+    D, K, tau, held, released = 100, 5, 0.005, [], []
+    M2 = moments_of(mixtures.draw_mixture(D, K, rng))[0]
+    for _ in range(20):
+        noise = linalg.unpack_symmetric(rng.standard_normal(D * (D + 1) // 2))
+        white = otd.whitening(M2 + tau * noise, K, tau)
+        held.append(np.diag(white.W.T @ M2 @ white.W))
+        released.append(held[-1] * white.values / white.spectrum[:K])
+    assert np.mean(held) == pytest.approx(1, abs=0.02)
+    assert np.mean(released) < 0.97
+
+
 @pytest.mark.parametrize("K", [0, 5, 6])
 def test_sizes_that_do_not_fit_are_told(K):
     with pytest.raises(ValueError, match="n_components must be below 5"):
