@@ -251,6 +251,18 @@ class TensorConfig(RowStudy):
     """Number K of components."""
     tensors: Tensors
 
+    @model_validator(mode="after")
+    def _topics_have_words(self) -> "TensorConfig":
+        is_table = self.rows.features.kind == "table"
+        if self.tensors.model == "topics" and not (
+            is_table and not self.rows.covariates
+        ):
+            fail(
+                "tensors.model: topics takes counts of words alone, from "
+                "rows.features of a table, without covariates"
+            )
+        return self
+
     @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
