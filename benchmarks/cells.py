@@ -413,6 +413,7 @@ EXPERIMENTS = {
     "abide": "benchmarks.abide:abide_scores",
     "pca": "benchmarks.pca_cells:pca_scores",
     "cca": "benchmarks.cca_cells:cca_scores",
+    "regression": "benchmarks.regression_cells:regression_scores",
 }
 
 
