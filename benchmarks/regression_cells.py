@@ -14,8 +14,8 @@ Data sets
 ``crime``, ``twitter``
     1,800 rows of 101 features and 10,000 of 77 as the authors published them, scaled by
     the data's largest norm.
-``synthetic``
-    `sim/rows.py`: 20 features, uniform.
+``synthetic``, ``synthetic_50``
+    `sim/rows.py`: 20 and 50 features, uniform.
 ``phishing``
     11,055 rows of 30 features in {-1, 0, 1}, over sqrt(30).
 ``adult``
@@ -41,7 +41,7 @@ from capeneuro.regression import Task
 from sim.rows import rows
 
 LOGISTIC = ("phishing", "adult", "synthetic_labels")
-SIZES = {"synthetic": 20, "synthetic_labels": 50}
+SIZES = {"synthetic": 20, "synthetic_50": 50, "synthetic_labels": 50}
 # Rows of a simulated set that are scored.
 N_TEST = 10_000
 # Steps of noisy gradient descent: paper 2023's, and fewer, which the whole promise
@@ -397,17 +397,18 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
     Returns
     -------
     dict
-        Linear: ``mse`` on new rows, ``loss`` f_D(w) on those learned from, ``err_w``:
+        Linear: ``mse`` on new rows, predictions moved into [-1, 1], which is public;
+        ``loss`` f_D(w) on those learned from, as predicted, and ``err_w``:
         ``|w* - w| / D`` [thesis, 8.4]. Logistic: ``accuracy`` and ``wrong``, shares of
-        new rows. ``error`` is that which a figure is about, over ``chance``'s: no
-        coefficients, or the larger class. ``spent`` is the exact epsilon.
+        new rows. ``error`` is mse or wrong over ``chance``, that of no coefficients, or
+        of the larger class; ``one``: what it then is. ``spent`` is the exact epsilon.
     """
     D, new = len(best), table.y_new
     w, start = found.w[:D], found.w[D] if len(found.w) > D else 0.0
     value = w @ table.X_new + start
     row: dict[str, float | None] = {"spent": found.epsilon}
     if table.task == "linear":
-        row["mse"] = error = float(np.mean((value - new) ** 2))
+        row["mse"] = error = float(np.mean((value.clip(-1, 1) - new) ** 2))
         row["loss"] = float(np.mean((w @ table.X + start - table.y) ** 2))
         row["err_w"] = float(np.linalg.norm(w - best) / D)
         row["chance"] = chance = float(np.mean(new**2))
@@ -415,7 +416,7 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
         row["wrong"] = error = float(np.mean((value > 0) != new))
         row["accuracy"] = 1 - error
         row["chance"] = chance = float(min(new.mean(), 1 - new.mean()))
-    return {**row, "error": error / chance}
+    return {**row, "error": error / chance, "one": 1.0}
 
 
 def regression_scores(
