@@ -303,17 +303,19 @@ class RegressionConfig(RowStudy):
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        return {"regression": 1}
+        return {**({"center": 1} if self.regression.center else {}), "regression": 1}
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
-        return {"regression": 1.0}
+        center = CENTER_SHARE if self.regression.center else 0.0
+        return {"center": center, "regression": 1 - center}
 
     @property
     def asked(self) -> dict[str, str]:
         """What a site is asked for in each stage, in words."""
-        return {"regression": "the joint second moment of features and target"}
+        stages = {"center": "the mean"} if self.regression.center else {}
+        return {**stages, "regression": "the second moment of features and target"}
 
     @property
     def idle(self) -> dict[str, Any]:

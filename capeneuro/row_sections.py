@@ -80,6 +80,10 @@ class Regression(Section):
     """Largest squared norm of one person's row and target together, each divided by its
     bound and sqrt(2); a public constant. Few reach their bounds: half of 1 is half the
     noise, for slopes at most 2% too small."""
+    center: bool = True
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there and the noise of the sites' means has nothing to multiply. Needless where
+    bounds lie evenly about what people have."""
     ridge: Annotated[float, Field(ge=0)] | None = None
     """Ridge on scaled features; null: what the noise needs."""
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from capeneuro import files, io, memberships, otd, regression, row_words
 from capeneuro import network as networks
+from capeneuro.cca import rough_center
 from capeneuro.config import (
     ConfigError,
     NetworkConfig,
@@ -286,12 +287,17 @@ def _regression(
     stages: Any,
     exact: bool,
 ) -> LinearModel:
-    options = study.regression
+    options, center = study.regression, None
+    *first, last = stages
+    if first:
+        about = len(shape.names), np.inf if exact else 1.0, len(study.sites)
+        center = rough_center(federation, *first, *about, regression.norm_bound())
     found = regression.linear_model(
         federation,
-        stages[0],
+        last,
         options.task,
         clip=np.inf if exact else options.clip,
+        center=center,
         n_groups=len(study.sites),
         within=options.within_sites,
         ridge=options.ridge,
