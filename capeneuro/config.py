@@ -251,6 +251,12 @@ class TensorConfig(RowStudy):
     """Number K of components."""
     tensors: Tensors
 
+    @model_validator(mode="after")
+    def _words_are_counts(self) -> "TensorConfig":
+        if self.tensors.model == "topics" and self.rows.covariates:
+            fail("rows.covariates: must be none with topics, where features are words")
+        return self
+
     @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
