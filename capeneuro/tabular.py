@@ -231,9 +231,8 @@ class PrivateRegression:
         except ValueError:
             raise ValueError(f"bounds: need a pair, or {D} of them") from None
         pairs = [*bounds, *([self.target_bounds] if self.target_bounds else [])]
-        if not all(
-            np.isfinite(p).all() and RANGE[0] <= p[1] - p[0] <= RANGE[1] for p in pairs
-        ):
+        widths = [float(high) - float(low) for low, high in pairs]
+        if not all(RANGE[0] <= width <= RANGE[1] for width in widths):
             raise ValueError(
                 "bounds: each lower one must be below its upper one, "
                 f"{RANGE[0]:g} to {RANGE[1]:g} apart"
