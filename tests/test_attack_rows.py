@@ -485,3 +485,36 @@ def test_a_variance_beyond_a_small_bound_is_told_before_the_pairs(here, capsys):
     edit(STUDY, "tensors.variance", 0.5)
     assert run("validate") == 2
     assert "at most the square of rows.norm_bound" in capsys.readouterr().err
+
+
+TRUTHS = ["", "feature\n", "feature\tc\nx0\t1\n"]
+ROWS = ["{}\tabc", "{}", "{}\tnan", "{}\t1\t2", "{}\t1\t2\t3"]
+TRUTHS += ["feature\tc\n" + "\n".join(map(row.format, NAMES)) for row in ROWS]
+
+
+@pytest.mark.parametrize("text", TRUTHS)
+def test_an_odd_truth_is_one_line(here, text, capsys):
+    write_study("mixture")
+    for name in ("components.tsv", "weights.tsv"):
+        files.write_text(Path("truth") / name, text)
+    edit(STUDY, "score", {"truth": "truth"})
+    assert run("validate", "prepare", "tensors") == 0
+    capsys.readouterr()
+    assert run("score") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and "truth: score.truth: must " in lines[0]
+
+
+@pytest.mark.parametrize("kind", ["mixture", "topics"])
+def test_no_tensor_of_many_features_is_asked_for_after_the_pairs(here, kind):
+    """By noise alone all numbers of any D could be chosen, after the first charge."""
+    write_study(kind, epsilon=1e-3)
+    words, rng = [f"w{i}" for i in range(120)], np.random.default_rng(2)
+    for s, N in enumerate(SIZES):
+        X = rng.integers(0, 3, (N, len(words)))
+        rows = ([f"sub-{s}p{i}", *X[i].tolist()] for i in range(N))
+        files.write_table(Path(f"x-{s}.tsv"), ["participant_id", *words], rows)
+    rows = ([word, 0, 2] for word in words)
+    files.write_table(Path("features.tsv"), ["feature", "low", "high"], rows)
+    assert run("validate", "prepare", "tensors") == 0
+    assert all(own[1][0].startswith("whitened_") for own in charges())
