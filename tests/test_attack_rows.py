@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import yaml
 from test_attack_fusion import Killed
+from test_audit import ALPHA, no_clip
 from test_cli import command, edit
 
-from capeneuro import config, consortium, files, kinds, privacy
+from capeneuro import audit, config, consortium, files, kinds, otd, privacy
+from capeneuro.federation import InProcess
 from capeneuro.ledger import Ledger
+from capeneuro.mechanism import Mechanism
 from capeneuro.privacy import Budget
 from capeneuro.queries import QUERIES
+from capeneuro.rules import Limits
 from capeneuro.site import Site
 from capeneuro.tabular import PrivateRegression
 from capeneuro.tensor_moments import third_moment
@@ -140,6 +144,77 @@ def test_two_samples_of_one_person_do_not_count_twice():
     X, starts = np.ones((2, 2), "f4"), np.array([0, 2])
     asked = {"clip": 1.0, "covariance": np.zeros((2, 2))}
     assert np.linalg.norm(third_moment(X, starts, "subject", **asked)) <= 1
+
+
+# --- what the whole view of the adversary shows --------------------------------------
+
+# Of one person, far beyond the clips: nearly orthogonal in both releases.
+WORST = {
+    "mixture": (([900.0], [500.0]), ([-500.0], [900.0])),
+    "topics": (([900.0], [0.0]), ([0.0], [900.0])),
+}
+
+
+def _transcript(
+    kind: str, world: int, name: str, mu: float
+) -> tuple[np.ndarray, float]:
+    """Both releases of a decomposition at two new sites; the noisy statistics seen."""
+    sites = []
+    for s in range(2):
+        people = dict.fromkeys((f"{s}-0", f"{s}-1"), np.array([[2.0], [1.0]], "f4"))
+        if s == 0:
+            people["0-0"] = np.array(WORST[kind][world], "f4")
+        own = people, dict.fromkeys(people, 1), Ledger(None, audit.CEILING)
+        sites.append(audit.Witness(f"s{s}", *own, Limits("simulated")))
+    federation = InProcess({site.name: site for site in sites})
+    promise = Budget(1.0, audit.DELTA, "subject", "replace-one", 0)
+    about = name, "conventional", 2**0.5 / mu, promise, 300.0
+    shown = []
+    mechanisms = Mechanism(*about), Mechanism(*about)
+    for site in sites:
+        site.answer = _listening(site, shown)
+    if kind == "mixture":
+        otd.mixture_components(federation, mechanisms, 1, 1.0, projected=False)
+    else:
+        otd.topic_components(federation, mechanisms, 1, projected=False)
+    entries = sites[0]._ledger.entries()
+    claim = privacy.compose(e["mu"] for e in entries if e["kind"] == "release")
+    return np.concatenate(shown), claim
+
+
+def _listening(site: Site, shown: list):
+    """Its answers, as they are; what is released is also kept in ``shown``."""
+    answer = site.answer
+
+    def listening(what: str, message: dict) -> dict:
+        reply = answer(what, message)
+        if what == "release" and site.name == "s0":
+            shown.append(reply["noisy"].view("i8").astype(float))
+        return reply
+
+    return listening
+
+
+def _shown(kind: str, n_pairs: int, mu: float) -> tuple[float, float]:
+    views, claims = ([], []), []
+    for i in range(2 * n_pairs):
+        view, claim = _transcript(kind, i % 2, str(i), mu)
+        views[i % 2].append(view)
+        claims.append(claim)
+    return audit.attack(*map(np.array, views), ALPHA), max(claims)
+
+
+@pytest.mark.parametrize("kind", WORST)
+def test_an_attack_shows_no_more_than_the_ledger_says(fixed_noise, kind):
+    shown, claimed = _shown(kind, 400, 3.0)
+    assert claimed == pytest.approx(3.0)
+    assert 0.4 * claimed < shown <= claimed
+
+
+def test_an_attack_finds_people_who_are_not_clipped(fixed_noise, monkeypatch):
+    no_clip(monkeypatch)
+    shown, claimed = _shown("mixture", 100, 1.0)
+    assert shown > claimed
 
 
 # --- tables without a study file -----------------------------------------------------
