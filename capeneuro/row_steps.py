@@ -221,9 +221,14 @@ def network(study: NetworkConfig, sites: Sites, threads: int, reference: bool) -
 def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
     n_held = len(held(study, open_rows(study), *_nobody(study), (0, len(study.sites))))
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
-        for name in sites:  # before anything is paid for
+        for place, name in enumerate(sites):  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            if len(next(iter(people.values()))) != n_held:
+            z = next(iter(people.values()), np.zeros((0, 1)))
+            # Constants say which site's intercept a row counts for.
+            fits = len(z) == n_held
+            if isinstance(study, RegressionConfig):
+                fits = fits and z[place - len(sites), 0] > 0
+            if not fits:
                 raise ConfigError(
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
@@ -265,10 +270,10 @@ def _tensors(
     federation: Federation, study: TensorConfig, shape: Shape, stages: Any, exact: bool
 ) -> TensorComponents:
     options, K = study.tensors, study.n_components
+    # A third moment of more is not affordable, whatever its noise.
+    projected = True if len(shape.names) > MOST_WHOLE else options.projected
     if counts_words(study):
-        return otd.topic_components(
-            federation, tuple(stages), K, projected=options.projected
-        )
+        return otd.topic_components(federation, tuple(stages), K, projected=projected)
     return otd.mixture_components(
         federation,
         tuple(stages),
@@ -276,7 +281,7 @@ def _tensors(
         shape.norm_bound,
         np.inf if exact else 1.0,
         options.variance,
-        projected=options.projected,
+        projected=projected,
     )
 
 
