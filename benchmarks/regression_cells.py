@@ -64,6 +64,8 @@ class Table(NamedTuple):
     X_new: np.ndarray
     y_new: np.ndarray
     task: Task
+    chance: float
+    """Share of labels that the larger class has wrong; of a target, nan."""
 
 
 class Found(NamedTuple):
@@ -97,9 +99,10 @@ def load(data: str, folder: str, n_samples: int, seed: int) -> Table:
     if data in SIZES:
         n = n_samples or 10_000
         made = rows(SIZES[data], n + N_TEST, rng, task)
-        X, y, n_new = made.X, made.y, N_TEST
+        X, y, n_new, chance = made.X, made.y, N_TEST, 0.5
     elif data in READERS:
         X, y = READERS[data](Path(folder) / "tabular")
+        chance = round(min(y.mean(), 1 - y.mean()), 4)
         order = rng.permutation(y.size)
         X, y, n_new = X[:, order], y[order], y.size // 10
     else:
@@ -109,7 +112,8 @@ def load(data: str, folder: str, n_samples: int, seed: int) -> Table:
         raise ConfigError(f"n_samples: {data} has {y.size - n_new} rows, got {n}")
     old = slice(n_new, n_new + n)
     X = np.ascontiguousarray(X)
-    return Table(X[:, old], y[old], X[:, :n_new], y[:n_new], task)
+    chance = chance if task == "logistic" else math.nan
+    return Table(X[:, old], y[old], X[:, :n_new], y[:n_new], task, chance)
 
 
 def _warfarin(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -400,8 +404,8 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
         Linear: ``mse`` on new rows, predictions moved into [-1, 1], which is public;
         ``loss`` f_D(w) on those learned from, as predicted, and ``err_w``:
         ``|w* - w| / D`` [thesis, 8.4]. Logistic: ``accuracy`` and ``wrong``, shares of
-        new rows. ``error`` is mse or wrong over ``chance``, that of no coefficients, or
-        of the larger class; ``one``: what it then is. ``spent`` is the exact epsilon.
+        new rows. ``error`` is mse over that of no coefficients, ``one``, or wrong over
+        that of the larger class, ``chance``. ``spent`` is the exact epsilon.
     """
     D, new = len(best), table.y_new
     w, start = found.w[:D], found.w[D] if len(found.w) > D else 0.0
@@ -411,12 +415,12 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
         row["mse"] = error = float(np.mean((value.clip(-1, 1) - new) ** 2))
         row["loss"] = float(np.mean((w @ table.X + start - table.y) ** 2))
         row["err_w"] = float(np.linalg.norm(w - best) / D)
-        row["chance"] = chance = float(np.mean(new**2))
+        row["one"], chance = 1.0, float(np.mean(new**2))
     else:
         row["wrong"] = error = float(np.mean((value > 0) != new))
         row["accuracy"] = 1 - error
-        row["chance"] = chance = float(min(new.mean(), 1 - new.mean()))
-    return {**row, "error": error / chance, "one": 1.0}
+        row["chance"] = chance = table.chance
+    return {**row, "error": error / chance}
 
 
 def regression_scores(
