@@ -273,10 +273,13 @@ def functional(
     return found.coefficients if w is None else w, None if exact else epsilon
 
 
-def as_paper(study: Study, epsilon: float, delta: float) -> tuple[np.ndarray, float]:
+def as_paper(
+    study: Study, epsilon: float, delta: float, *, aware: bool = False
+) -> tuple[np.ndarray, float]:
     """Gaussian FM and capeFM with paper 2023's noise, and what that promises.
 
-    The aggregator's noise is the pooled one; eigenvalues below 0 are dropped.
+    The aggregator's noise is the pooled one. Eigenvalues below 0 are dropped, or, with
+    ``aware``, the package's minimizer is used.
     """
     S, table = len(study.sites), study.table
     one = baselines.objective(table.X, table.y, table.task)
@@ -287,7 +290,8 @@ def as_paper(study: Study, epsilon: float, delta: float) -> tuple[np.ndarray, fl
     unit = np.ones(S)
     r = cape.losses(unit, unit, unit / S, study.n_colluding)[0] if S > 1 else 1.0
     mu = r * JOINT / as_printed.classic_tau(1.0, epsilon, delta)
-    found = baselines.minimize_positive(*noisy)
+    solve = baselines.minimize_positive
+    found = baselines.minimize_aware(*noisy, taus) if aware else solve(*noisy)
     return found, privacy.epsilon_from_mu(mu, delta)
 
 
@@ -309,8 +313,7 @@ def other_functional(
     law, bound
         See :mod:`capeneuro.baselines`.
     printed
-        Drop eigenvalues below 0, and take the noise of the extended Gaussian mechanism;
-        else take what the promise needs, and the package's minimizer.
+        Take the noise of the extended Gaussian mechanism, not what the promise needs.
     """
     task, D = study.table.task, len(study.table.X)
     norm = "L1" if law == "laplace" else "L2"
@@ -328,8 +331,6 @@ def other_functional(
         both = 2 * (s / (weight * study.table.y.size),)
         one = baselines.noisy_objective([known], [1.0], both, law, study.rng)
         sums = tuple(a + weight * b for a, b in zip(sums, one, strict=True))
-    if printed:
-        return baselines.minimize_positive(*sums), said
     # Sites of N_s rows: weight N_s / N times s / N_s.
     deviation = s * math.sqrt(len(study.sites)) / study.table.y.size
     return baselines.minimize_aware(*sums, (deviation, deviation)), said
