@@ -64,6 +64,8 @@ class Table(NamedTuple):
     X_new: np.ndarray
     y_new: np.ndarray
     task: Task
+    chance: float
+    """Share of labels that the larger class has wrong; of a target, nan."""
 
 
 class Found(NamedTuple):
@@ -97,9 +99,10 @@ def load(data: str, folder: str, n_samples: int, seed: int) -> Table:
     if data in SIZES:
         n = n_samples or 10_000
         made = rows(SIZES[data], n + N_TEST, rng, task)
-        X, y, n_new = made.X, made.y, N_TEST
+        X, y, n_new, chance = made.X, made.y, N_TEST, 0.5
     elif data in READERS:
         X, y = READERS[data](Path(folder) / "tabular")
+        chance = round(min(y.mean(), 1 - y.mean()), 4)
         order = rng.permutation(y.size)
         X, y, n_new = X[:, order], y[order], y.size // 10
     else:
@@ -109,7 +112,8 @@ def load(data: str, folder: str, n_samples: int, seed: int) -> Table:
         raise ConfigError(f"n_samples: {data} has {y.size - n_new} rows, got {n}")
     old = slice(n_new, n_new + n)
     X = np.ascontiguousarray(X)
-    return Table(X[:, old], y[old], X[:, :n_new], y[:n_new], task)
+    chance = chance if task == "logistic" else math.nan
+    return Table(X[:, old], y[old], X[:, :n_new], y[:n_new], task, chance)
 
 
 def _warfarin(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -269,10 +273,13 @@ def functional(
     return found.coefficients if w is None else w, None if exact else epsilon
 
 
-def as_paper(study: Study, epsilon: float, delta: float) -> tuple[np.ndarray, float]:
+def as_paper(
+    study: Study, epsilon: float, delta: float, *, aware: bool = False
+) -> tuple[np.ndarray, float]:
     """Gaussian FM and capeFM with paper 2023's noise, and what that promises.
 
-    The aggregator's noise is the pooled one; eigenvalues below 0 are dropped.
+    The aggregator's noise is the pooled one. Eigenvalues below 0 are dropped, or, with
+    ``aware``, the package's minimizer is used.
     """
     S, table = len(study.sites), study.table
     one = baselines.objective(table.X, table.y, table.task)
@@ -283,7 +290,8 @@ def as_paper(study: Study, epsilon: float, delta: float) -> tuple[np.ndarray, fl
     unit = np.ones(S)
     r = cape.losses(unit, unit, unit / S, study.n_colluding)[0] if S > 1 else 1.0
     mu = r * JOINT / as_printed.classic_tau(1.0, epsilon, delta)
-    found = baselines.minimize_positive(*noisy)
+    solve = baselines.minimize_positive
+    found = baselines.minimize_aware(*noisy, taus) if aware else solve(*noisy)
     return found, privacy.epsilon_from_mu(mu, delta)
 
 
@@ -305,8 +313,7 @@ def other_functional(
     law, bound
         See :mod:`capeneuro.baselines`.
     printed
-        Drop eigenvalues below 0, and take the noise of the extended Gaussian mechanism;
-        else take what the promise needs, and the package's minimizer.
+        Take the noise of the extended Gaussian mechanism, not what the promise needs.
     """
     task, D = study.table.task, len(study.table.X)
     norm = "L1" if law == "laplace" else "L2"
@@ -324,8 +331,6 @@ def other_functional(
         both = 2 * (s / (weight * study.table.y.size),)
         one = baselines.noisy_objective([known], [1.0], both, law, study.rng)
         sums = tuple(a + weight * b for a, b in zip(sums, one, strict=True))
-    if printed:
-        return baselines.minimize_positive(*sums), said
     # Sites of N_s rows: weight N_s / N times s / N_s.
     deviation = s * math.sqrt(len(study.sites)) / study.table.y.size
     return baselines.minimize_aware(*sums, (deviation, deviation)), said
@@ -400,8 +405,8 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
         Linear: ``mse`` on new rows, predictions moved into [-1, 1], which is public;
         ``loss`` f_D(w) on those learned from, as predicted, and ``err_w``:
         ``|w* - w| / D`` [thesis, 8.4]. Logistic: ``accuracy`` and ``wrong``, shares of
-        new rows. ``error`` is mse or wrong over ``chance``, that of no coefficients, or
-        of the larger class; ``one``: what it then is. ``spent`` is the exact epsilon.
+        new rows. ``error`` is mse over that of no coefficients, ``one``, or wrong over
+        that of the larger class, ``chance``. ``spent`` is the exact epsilon.
     """
     D, new = len(best), table.y_new
     w, start = found.w[:D], found.w[D] if len(found.w) > D else 0.0
@@ -411,12 +416,12 @@ def scores(found: Found, table: Table, best: np.ndarray) -> dict[str, float | No
         row["mse"] = error = float(np.mean((value.clip(-1, 1) - new) ** 2))
         row["loss"] = float(np.mean((w @ table.X + start - table.y) ** 2))
         row["err_w"] = float(np.linalg.norm(w - best) / D)
-        row["chance"] = chance = float(np.mean(new**2))
+        row["one"], chance = 1.0, float(np.mean(new**2))
     else:
         row["wrong"] = error = float(np.mean((value > 0) != new))
         row["accuracy"] = 1 - error
-        row["chance"] = chance = float(min(new.mean(), 1 - new.mean()))
-    return {**row, "error": error / chance, "one": 1.0}
+        row["chance"] = chance = table.chance
+    return {**row, "error": error / chance}
 
 
 def regression_scores(
