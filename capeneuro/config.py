@@ -289,6 +289,12 @@ class RegressionConfig(RowStudy):
         return self.regression.task == "logistic"
 
     @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        # A site's place among all is in its rows: the constant of its intercept.
+        return f"{super().layout} {[str(path) for path in self.sites]}"
+
+    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         return {"regression": 1}

@@ -218,20 +218,20 @@ def network(study: NetworkConfig, sites: Sites, threads: int, reference: bool) -
 
 
 def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
-    n_held = len(held(study, open_rows(study), *_nobody(study), (0, len(study.sites))))
+    shape, S = open_rows(study), len(study.sites)
+    D, someone = len(shape.names), np.zeros(1)
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
-        for name in sites:  # before anything is paid for
+        for place, name in enumerate(sites):  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            if len(next(iter(people.values()))) != n_held:
+            z = next(iter(people.values()))
+            like = held(study, shape, np.zeros((D, 1)), someone, (place, S))
+            # Beyond features and target are the constants of the sites' intercepts.
+            if len(z) != len(like) or (z[D + 1 :] != like[D + 1 :]).any():
                 raise ConfigError(
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
                 )
         over(federation, study, sites, reference)
-
-
-def _nobody(study: RowStudy) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((len(open_rows(study).names), 0)), np.zeros(0)
 
 
 def over(
