@@ -158,6 +158,11 @@ class FusionConfig(Study):
         return {**stages, "cca": "the joint second moment of both views"}
 
     @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
     def one_sample(self) -> bool:
         """Whether each person is one sample, so that sums take many at a time."""
         return True
@@ -299,6 +304,17 @@ class RegressionConfig(RowStudy):
     def two_groups(self) -> bool:
         """Whether the bounds of the target are the two values that it takes."""
         return self.regression.task == "logistic"
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        # A site's place among all is in its rows: the constant of its intercept.
+        return f"{super().layout} {self.site_names}"
 
     @property
     def n_releases(self) -> dict[str, int]:

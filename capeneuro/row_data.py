@@ -14,7 +14,7 @@ from capeneuro import io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, RowStudy, SiteConfig, TensorConfig
 from capeneuro.row_sections import WIDTHS, is_wide
-from capeneuro.rows import find_maps, map_features, read_rows, some
+from capeneuro.rows import find_maps, map_features, open_table, read_rows, some
 
 
 @dataclass(frozen=True)
@@ -122,37 +122,31 @@ def open_rows(study: RowStudy) -> Shape:
 
 def _features(path: Path, are_words: bool) -> tuple[list[str], list[list[float]]]:
     """Names of a table's features, and their bounds."""
-    try:
-        header, *rows = (line.split("\t") for line in path.read_text().splitlines())
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not a table"
-        raise ConfigError(f"{path}: {why}; check the path") from None
+    import pandas as pd
+
+    table = open_table(path, dtype=str, keep_default_na=False)  # "null" is a word
     needed = ["feature"] if are_words else ["feature", "low", "high"]
-    if header[: len(needed)] != needed or not rows:
+    if any(column not in table for column in needed) or not len(table):
         raise ConfigError(
-            f"{path}: must begin with the columns {', '.join(needed)} (tab-separated) "
-            f"and have a row for each feature, got {header} and {len(rows)} rows"
+            f"{path}: must have the columns {', '.join(needed)} and a row for each "
+            f"feature, has {', '.join(map(str, table))} and {len(table)} rows"
         )
-    names = [row[0] for row in rows]
+    names = table["feature"].tolist()
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
             f"{path}: must name each feature once, got {some(twice)} again"
         )
     if are_words:
         return names, [[0.0, 1.0]] * len(names)
-    bounds = []
-    for number, row in enumerate(rows, 2):
-        try:
-            low, high = map(float, row[1:3])
-        except ValueError:
-            low, high = np.nan, np.nan
+    stated = table[["low", "high"]]
+    bounds = stated.apply(pd.to_numeric, errors="coerce").to_numpy(float).tolist()
+    for name, given, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
         if not is_wide(low, high):
             raise ConfigError(
                 f"{path}: low must be below high, both finite numbers, "
                 f"{WIDTHS[0]:g} to {WIDTHS[1]:g} apart, got "
-                f"{row[1:3]} in row {number}"
+                f"{given[0]} and {given[1]} of {name}"
             )
-        bounds.append([low, high])
     return names, bounds
 
 

@@ -4,6 +4,7 @@ What the command line and the workflow call where a study has a block `tensors`,
 `regression` or `network`. `prepare` and `reconstruct` are one site's alone.
 """
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,7 +114,8 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
             yield name, z
 
     folder = study.private(site)
-    files.write_features(folder / "projected.npz", people())
+    layout = _layout(study, shape)
+    files.write_features(folder / "projected.npz", people(), layout)
     sizes = np.array([row[1] for row in rows])
     figure = row_plots.row_norms(sizes, *row_words.limit(study))
     page = row_words.render_people(site, rows, figure, study)
@@ -219,16 +221,11 @@ def network(study: NetworkConfig, sites: Sites, threads: int, reference: bool) -
 
 
 def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
-    n_held = len(held(study, open_rows(study), *_nobody(study), (0, len(study.sites))))
+    layout = _layout(study, open_rows(study))
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
-        for place, name in enumerate(sites):  # before anything is paid for
+        for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            z = next(iter(people.values()), np.zeros((0, 1)))
-            # Constants say which site's intercept a row counts for.
-            fits = len(z) == n_held
-            if isinstance(study, RegressionConfig):
-                fits = fits and z[place - len(sites), 0] > 0
-            if not fits:
+            if people.layout != layout:
                 raise ConfigError(
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
@@ -236,8 +233,10 @@ def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
         over(federation, study, sites, reference)
 
 
-def _nobody(study: RowStudy) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((len(open_rows(study).names), 0)), np.zeros(0)
+def _layout(study: RowStudy, shape: Shape) -> str:
+    """What the numbers of prepared rows are: names, bounds, target, place of a site."""
+    about = study.layout, shape.names, shape.bounds.tolist(), shape.norm_bound
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def over(

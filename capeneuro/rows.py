@@ -46,19 +46,40 @@ def find_maps(site: SiteConfig) -> dict[str, Path]:
     return maps
 
 
-def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
-    """Read a table: features of each person."""
+def open_table(path: Path, **options: Any) -> Any:
+    """Read a table, of commas if .csv, else of tabs; names of people are texts.
+
+    Parameters
+    ----------
+    path
+        The file.
+    options
+        More for :func:`pandas.read_csv`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or no table.
+    """
     import pandas as pd
 
-    options = {"sep": "," if path.suffix == ".csv" else "\t", "index_col": False}
+    options = {"dtype": {"participant_id": str}, "index_col": False, **options}
     try:
         with warnings.catch_warnings():
             # Rows longer than the header would shift everybody's columns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, dtype={"participant_id": str}, **options)
+            sep = "," if path.suffix == ".csv" else "\t"
+            return pd.read_csv(path, sep=sep, **options)
     except (OSError, ValueError, pd.errors.ParserWarning) as error:
         why = getattr(error, "strerror", None) or "not a table"
         raise ConfigError(f"{path}: {why}; give a .tsv or .csv file") from None
+
+
+def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
+    """Read a table: features of each person."""
+    import pandas as pd
+
+    table = open_table(path)
     if missing := [c for c in ("participant_id", *names) if c not in table]:
         raise ConfigError(
             f"{path}: lacks {len(missing)} columns: {some(missing)}; it has "
@@ -75,16 +96,22 @@ def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         raise ConfigError(
             f"{path}: must have a row for each person, twice: {some(twice)}"
         )
-    try:
-        with np.errstate(over="ignore"):  # too large is not finite, below
-            rows = table[names].to_numpy(np.float32)
-    except ValueError:
-        raise ConfigError(f"{path}: features must be numbers") from None
-    bad = [p for p, row in zip(people, rows, strict=True) if not np.isfinite(row).all()]
-    if bad:
+    numbers = table[names].apply(pd.to_numeric, errors="coerce")
+    are_text = (numbers.isna() & table[names].notna()).any()
+    if are_text.any():
         raise ConfigError(
-            f"{path}: features must be finite numbers, those of {some(bad)} are not; "
-            "fill them in or remove the rows"
+            f"{path}: features must be numbers, text stands in "
+            f"{some(are_text.index[are_text])}; two groups are two numbers"
+        )
+    with np.errstate(over="ignore"):  # too large is not finite, below
+        rows = numbers.to_numpy(np.float32)
+    finite = np.isfinite(rows)
+    if not finite.all():
+        columns = [n for n, ok in zip(names, finite.all(axis=0), strict=True) if not ok]
+        bad = [p for p, ok in zip(people, finite.all(axis=1), strict=True) if not ok]
+        raise ConfigError(
+            f"{path}: features must be finite numbers, those of {some(bad)} in "
+            f"{some(columns)} are not; fill them in or remove the rows"
         )
     return dict(zip(people, rows, strict=True))
 

@@ -508,7 +508,7 @@ def test_an_odd_cell_is_one_line_before_data_leave(here, name, value, capsys):
 
 FILES = ["", "feature\n", "feature\tlow\thigh\n", "feature,low,high\nx0,0,1\n"]
 HEAD = "feature\tlow\thigh\n"
-FILES += [HEAD + row for row in ("x0\t1\t0", "x0\t0", "x0", "\nx0\t0\t1", "x0\t0\tnan")]
+FILES += [HEAD + row for row in ("x0\t1\t0", "x0\t0", "x0", "x0\t0\tnan")]
 FILES += [HEAD + row for row in ("x0\t0\t1\nx0\t0\t1", "x9\t0\t1", "y\t0\t1\nx1\t0\t1")]
 FILES += [HEAD + row for row in ("x0\t-1e308\t1e308", "x0\t0\t5e-324", "x0\t-inf\t1")]
 
@@ -529,7 +529,7 @@ def test_odd_features_files_are_one_line(here, text, capsys):
         ("mixture", "rows.norm_bound", 1e-13, "rows.norm_bound: "),
         ("mixture", "rows.norm_bound", 1e13, "rows.norm_bound: "),
         ("mixture", "n_components", 4, "n_components: must be below the 4"),
-        ("topics", "rows.covariates", {"g": [0, 1]}, "rows.covariates: "),
+        ("topics", "rows.covariates", {"g": [0, 1]}, "tensors.model: topics"),
         ("linear", "rows.covariates", {"y": [-1, 1]}, "target: must not be a feature"),
         ("linear", "rows.covariates", {"x0": [-1, 1]}, "must not be features, too"),
         ("linear", "rows.covariates", {"sex": [0, 1]}, "lacks 1 columns: sex"),

@@ -21,6 +21,7 @@ from capeneuro import (
     row_planner,
     row_results,
     row_scores,
+    row_steps,
 )
 from capeneuro.config import ConfigError
 from capeneuro.consortium import load_sites
@@ -555,7 +556,8 @@ BAD = {
     "no column": ("age", {"people": "data/bare.tsv"}, "lacks 1 columns: age"),
     "twice": ("age", {"images": "data/twice.tsv"}, "must have a row for each person"),
     "not finite": ("age", {"images": "data/nan.tsv"}, "must be finite numbers"),
-    "text": ("age", {"images": "data/text.tsv"}, "features must be numbers"),
+    "text": ("age", {"images": "data/text.tsv"}, "must be numbers, text stands in"),
+    "label": ("group", {"images": "data/label.tsv"}, "text stands in group; two"),
     "group": ("group", {"images": "data/three.tsv"}, "one of the groups 0 and 1"),
     "no file": ("age", {"images": "data/none.tsv"}, "give a .tsv or .csv file"),
     "no maps": ("maps-age", {"images": "data/empty"}, "no maps found"),
@@ -576,6 +578,7 @@ def test_bad_tables_are_named_in_one_line(case, images, monkeypatch):
         "nan": [header, first.replace(columns[1], "nan", 1), *rest],
         "text": [header, first.replace(columns[1], "much", 1), *rest],
         "three": [header, "\t".join([*columns[:-1], "2"]), *rest],
+        "label": [header, "\t".join([*columns[:-1], "patient"]), *rest],
     }
     for stem, lines in write.items():
         files.write_text(Path(f"data/{stem}.tsv"), "\n".join(lines) + "\n")
@@ -590,7 +593,7 @@ def test_bad_tables_are_named_in_one_line(case, images, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (["name\tlow\thigh", "a\t0\t1"], "must begin with the columns"),
+        (["name\tlow\thigh", "a\t0\t1"], "must have the columns"),
         (["feature\tlow\thigh", "a\t1\t0"], "low must be below high"),
         (["feature\tlow\thigh", "a\t0\tx"], "low must be below high"),
         (["feature\tlow\thigh", "a\t0\t1", "a\t0\t1"], "each feature once"),
@@ -617,6 +620,31 @@ def test_topics_take_words_alone(images):
     ):
         with pytest.raises(ConfigError, match="topics takes counts of words alone"):
             config.load(write_study(images, "bad-topics", **keys))
+
+
+def test_a_list_of_features_may_come_from_a_spreadsheet(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    lines = ["feature,low,high,note", '"a, left",0,1,x', "", "null,1.5,2,"]
+    Path("data/list.csv").write_text("\n".join(lines), encoding="utf-8-sig")
+    keys = {**STUDIES["age"]}
+    keys["rows"] = {"features": {"kind": "table", "features": "data/list.csv"}}
+    shape = open_rows(config.load(write_study(folder, "list", **keys)))
+    assert shape.names == ["a, left", "null"]
+    np.testing.assert_array_equal(shape.bounds, [[0, 1], [1.5, 2]])
+
+
+def test_rows_prepared_for_another_order_of_sites_are_refused(folder, monkeypatch):
+    # Else each site would be given another's intercept.
+    monkeypatch.chdir(folder)
+    path = write_study(folder, "order", **STUDIES["age"])
+    study = config.load(path)
+    sites = load_sites(study)
+    for name in sites:
+        row_steps.prepare(study, sites, name)
+    turned = study.model_copy(update={"sites": study.sites[::-1]})
+    assert turned.layout != study.layout
+    with pytest.raises(ConfigError, match="prepared rows are not the study's"):
+        row_steps.regress(turned, load_sites(turned), 1, False)
 
 
 def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):

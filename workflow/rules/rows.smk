@@ -165,7 +165,7 @@ if study.score.reference:
         params:
             study=STUDY,
             step=STEP,
-            options=section(study, "rows", STEP),
+            options=section(study, "rows", "n_components", STEP),
             version=__version__,
         shell:
             "capeneuro {params.step} {params.study} --reference --threads {threads} --log {log}"
