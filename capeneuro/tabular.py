@@ -70,6 +70,8 @@ class PrivateRegression:
     intercept_ : float
     model_ : LinearModel
         In the units of the tables, with intervals.
+    feature_names_in_ : list or None
+        Columns of the first table, if it is a data frame.
     releases_ : list
         What was released, for the record.
 
@@ -117,6 +119,7 @@ class PrivateRegression:
         ----------
         tables
             By site: ``(X, y)`` of shapes (n_rows, D) and (n_rows,), or a data frame.
+            Columns of data frames are matched by name.
         target
             Column of the data frames that is the target; the others are features.
 
@@ -126,7 +129,13 @@ class PrivateRegression:
             If tables do not fit together or the bounds, or hold missing values; if data
             are private and there is no ledger for a site.
         """
-        data = {name: _arrays(table, target) for name, table in tables.items()}
+        pairs = {name: _pair(name, table, target) for name, table in tables.items()}
+        first = next((X for X, _ in pairs.values()), None)
+        self.feature_names_in_ = list(getattr(first, "columns", [])) or None
+        data = {
+            name: (self._features(X, f"{name}: "), np.asarray(y, float).ravel())
+            for name, (X, y) in pairs.items()
+        }
         D = self._check(data)
         low, high = np.broadcast_to(np.asarray(self.bounds, float), (D, 2)).T
         y_low, y_high = self.target_bounds or (0.0, 1.0)
@@ -173,7 +182,7 @@ class PrivateRegression:
 
     def predict(self, X: Any) -> np.ndarray:
         """Targets, or labels 0 and 1, of rows X, shape (n_rows,)."""
-        value = self.model_.predict(np.asarray(X, float).T)
+        value = self.model_.predict(self._features(X).T)
         return value if self.task == "linear" else (value > 0.5).astype(int)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -186,8 +195,25 @@ class PrivateRegression:
         """
         if self.task != "logistic":
             raise ValueError("predict_proba needs task='logistic'")
-        p = self.model_.predict(np.asarray(X, float).T)
+        p = self.model_.predict(self._features(X).T)
         return np.stack([1 - p, p], axis=1)
+
+    def _features(self, X: Any, where: str = "") -> np.ndarray:
+        """Features of a table, (n_rows, D), those of a data frame by their names."""
+        names = self.feature_names_in_
+        if names and hasattr(X, "columns"):
+            if sorted(map(str, X.columns)) != sorted(map(str, names)):
+                raise ValueError(
+                    f"{where}columns must be {', '.join(map(str, names))}, got "
+                    f"{', '.join(map(str, X.columns))}"
+                )
+            X = X[names]
+        try:
+            return np.atleast_2d(np.asarray(X, float))
+        except ValueError as error:
+            raise ValueError(
+                f"{where}{error}; leave out columns that are no features"
+            ) from None
 
     def _scaling(self, low: Any, high: Any) -> tuple[Any, Any]:
         """What bounded values are lessened and divided by, to lie in [-1, 1]."""
@@ -265,11 +291,10 @@ class PrivateRegression:
         return D
 
 
-def _arrays(table: Any, target: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """X and y of one site's table."""
+def _pair(name: str, table: Any, target: str | None) -> tuple[Any, Any]:
+    """Features and target of one site's table."""
     if target is None:
-        X, y = table
-    else:
-        X, y = table.drop(columns=target), table[target]
-    X, y = np.asarray(X, float), np.asarray(y, float)
-    return np.atleast_2d(X), y.ravel()
+        return table
+    if target not in table:
+        raise ValueError(f"{name}: has no column {target}")
+    return table.drop(columns=target), table[target]

@@ -91,6 +91,24 @@ def test_data_frames_and_a_single_site(rng):
     assert np.isfinite(front().fit({"here": (X, y)}).coef_).all()
 
 
+def test_columns_of_data_frames_are_matched_by_name(rng):
+    (X, y), (X2, y2) = tables(rng, sizes=(300, 200)).values()
+    names = ["a", "b", "age"]
+    one, two = (pd.DataFrame(own, columns=names) for own in (X, X2))
+    turned = two[names[::-1]]
+    expected = front(arm="non-private").fit({"n": (X, y), "s": (X2, y2)})
+    model = front(arm="non-private").fit({"n": (one, y), "s": (turned, y2)})
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+    np.testing.assert_array_equal(model.predict(turned), expected.predict(X2))
+    other = two.rename(columns={"b": "c"})
+    with pytest.raises(ValueError, match="s: columns must be a, b, age, got a, c"):
+        front().fit({"n": (one, y), "s": (other, y2)})
+    with pytest.raises(ValueError, match="n: could not convert .* leave out columns"):
+        front().fit({"n": (one.assign(age="old"), y)})
+    with pytest.raises(ValueError, match="n: has no column score"):
+        front().fit({"n": one}, target="score")
+
+
 def test_values_beyond_the_bounds_are_clipped(rng):
     X, y = tables(rng)["site0"]
     far, further = X.copy(), y.copy()
