@@ -20,13 +20,13 @@ from capeneuro.config import (
     TensorConfig,
 )
 from capeneuro.consortium import Sites, is_complete
+from capeneuro.linalg import TINY
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
 from capeneuro.row_data import Shape, counts_words
 from capeneuro.row_steps import read_result, told
 from capeneuro.scores import AGAINST, Score
 
-TINY = np.finfo(float).tiny
 # Draws of what knows nothing.
 N_DRAWS = 200
 
