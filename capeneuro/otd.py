@@ -95,7 +95,7 @@ class TensorComponents:
         Share w of each component, shape (K,), in (0, 1]. They are found one by one, so
         their sum is 1 but for noise.
     components
-        Centers a_k of a mixture in the unit of the features, or shares of words in each
+        Centers a_k of a mixture in the unit of the samples, or shares of words in each
         topic; shape (D, K).
     eigenvalues
         lambda of the whitened tensor as found, shape (K,): ``w^(-1/2)`` >= 1 without

@@ -223,6 +223,8 @@ def _components(
     a, b = (_of_rows(study, shape, X) for X in (A, other.values))
     flat = np.linalg.norm(b - (b @ w / w.sum())[:, None], axis=0).mean()
     draws = _draws(study, b, A.shape[1])
+    unit = "as shares" if counts_words(study) else "features scaled to [-1, 1]"
+    unit = f"{unit}; 0 is perfect"
     rows: list[Score] = []
     for name, one, how in (
         ("component_error", True, "matched one to one"),
@@ -230,7 +232,7 @@ def _components(
     ):
         chance = np.mean([metrics.component_error(x, b, one) for x in draws])
         known = f"random {chance:.2f}, all at mean {flat:.2f}"
-        note = f"mean distance from components of the {against}, {how}, 0 is perfect"
+        note = f"mean distance from components of the {against}, {how}, {unit}"
         rows.append(
             (f"{prefix}_{name}", metrics.component_error(a, b, one), known, note)
         )

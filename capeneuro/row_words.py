@@ -160,5 +160,5 @@ def render_people(
         number=number,
         what=what,
         limit=name,
-        kind="topics" if counts_words(study) else study.n_releases,
+        kind="topics" if counts_words(study) else next(iter(study.n_releases)),
     )
