@@ -42,20 +42,17 @@ import numpy as np
 
 from capeneuro import groups, linalg, order, shrinkage
 from capeneuro.federation import Federation
-from capeneuro.groups import TINY
+from capeneuro.linalg import TINY
 from capeneuro.mechanism import Mechanism
 from capeneuro.pairs import Noise, pairs
 from capeneuro.pca import released_center
+from capeneuro.shrinkage import FLOOR, ROUNDING
 
 # z has norm 1 after division by it, where both views have the norm of their bounds.
 NORM_BOUND = float(np.sqrt(2))
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
 RIDGE = 4.0
-# Energies below this share of the largest are rounding: data are float32.
-ROUNDING = 2.0**-20
-# Least energy of a kept direction, as a share of the edge of the noise.
-FLOOR = 0.5
 
 
 @dataclass(frozen=True)
@@ -334,7 +331,7 @@ def _principal(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Directions of a view that are kept, energies along them, weights, spectrum."""
     values, vectors = linalg.top_eigenpairs(C, len(C))
-    edge = tau * np.sqrt(2 * len(C))
+    edge = shrinkage.edge(tau, len(C))
     count = (values > edge).sum() if tau else order.threshold(values, tau, N)[0]
     count = min(n_directions or max(min(count, int(np.sqrt(N))), K), len(C))
     energies = shrinkage.energies(values, tau, count) if tau else values[:count]

@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from tqdm import tqdm
 
-from capeneuro import __version__, eeg, files, io, metrics, scores
+from capeneuro import __version__, eeg, files, io, metrics, scores, shrinkage
 from capeneuro import report as page
 from capeneuro.cca import (
     NORM_BOUND,
@@ -302,7 +302,7 @@ def report(study: FusionConfig, sites: Sites) -> None:
         )
     }
     for view, spectrum in (("fmri", found.x_spectrum), ("eeg", found.y_spectrum)):
-        edge = found.noise_deviation * np.sqrt(2 * len(spectrum))
+        edge = shrinkage.edge(found.noise_deviation, len(spectrum))
         kept = int(found.n_directions[0 if view == "fmri" else 1])
         title = f"Spectrum of {view} as released; {kept} directions were kept"
         figures[title] = plots.spectrum(spectrum, edge, kept)

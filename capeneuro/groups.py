@@ -20,13 +20,13 @@ import numpy as np
 
 from capeneuro import linalg
 from capeneuro.federation import Federation
+from capeneuro.linalg import TINY
 from capeneuro.mechanism import Mechanism
 
 # kappa / norm_bound: kappa^2 of the clip buys a mean whose error has the energy
 # D tau^2 / (2 kappa^2), at workable noise far below its edge; of S sites' means it is S
 # times as large, and adds noise to the covariance as S^(3/2) tau^2 / (2 kappa^2).
 CONSTANT = 0.3
-TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)

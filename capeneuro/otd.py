@@ -50,12 +50,9 @@ from capeneuro.clipping import CLIP_SAFETY
 from capeneuro.federation import Federation
 from capeneuro.mechanism import Mechanism
 from capeneuro.queries import QUERIES
+from capeneuro.shrinkage import FLOOR, ROUNDING
 from capeneuro.tensor_moments import largest_third
 
-# Least eigenvalue of M2 that is whitened, over the edge of the noise.
-FLOOR = 0.5
-# Eigenvalues below this share of the largest are rounding: data are float32.
-ROUNDING = 2.0**-20
 # Clip of the cube of a reduced sample: squared norm over its mean. Noise grows as its
 # power 3/2; at 1.5 rare components are cut visibly, at 2.5 no more.
 REACH = 2.5
@@ -98,7 +95,7 @@ class TensorComponents:
         Share w of each component, shape (K,), in (0, 1]. They are found one by one, so
         their sum is 1 but for noise.
     components
-        Centers a_k of a mixture in the unit of the features, or shares of words in each
+        Centers a_k of a mixture in the unit of the samples, or shares of words in each
         topic; shape (D, K).
     eigenvalues
         lambda of the whitened tensor as found, shape (K,): ``w^(-1/2)`` >= 1 without
@@ -161,7 +158,7 @@ def whitening(
     if variance is None:
         top = (spectrum[:K] + energies) / 2
         variance = max(float(spectrum.sum() - top.sum()) / (D - K), 0.0)
-    edge = noise_deviation * np.sqrt(2 * D)
+    edge = shrinkage.edge(noise_deviation, D)
     floor = max(FLOOR * edge, ROUNDING * max(abs(spectrum[0]), ROUNDING))
     values = np.maximum(energies - variance, floor)
     return Whitening(values, vectors, spectrum, variance, noise_deviation)

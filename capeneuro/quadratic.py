@@ -19,13 +19,10 @@ import numpy as np
 
 from capeneuro import linalg, shrinkage
 from capeneuro.federation import Federation
-from capeneuro.groups import TINY
+from capeneuro.linalg import TINY
 from capeneuro.mechanism import Mechanism
+from capeneuro.shrinkage import FLOOR, ROUNDING, edge
 
-# Least energy of a direction, as a share of the edge of the noise.
-FLOOR = 0.5
-# Energies below this share of the largest are rounding: data are float32.
-ROUNDING = 2.0**-20
 # Mean squares of coefficients that are tried, over the largest square of one.
 PRIORS = np.geomspace(1e-9, 1e3, 121)
 # 95% quantile of chi-square with one degree of freedom.
@@ -97,11 +94,6 @@ def minimizer(
         )
         prior = float(np.mean((f * a) ** 2))
     return V @ (f * a), (V * f) @ V.T, prior
-
-
-def edge(noise_deviation: float, n_features: int) -> float:
-    """Largest eigenvalue of noise alone, ``tau sqrt(2 D)``."""
-    return noise_deviation * float(np.sqrt(2 * n_features))
 
 
 def energies_along(

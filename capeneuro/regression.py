@@ -42,7 +42,8 @@ from capeneuro import groups
 from capeneuro.federation import Federation
 from capeneuro.groups import CONSTANT, Covariance
 from capeneuro.mechanism import Mechanism
-from capeneuro.quadratic import edge, energies_along, minimizer
+from capeneuro.quadratic import energies_along, minimizer
+from capeneuro.shrinkage import edge
 
 Task = Literal["linear", "logistic"]
 

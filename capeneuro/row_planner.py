@@ -37,6 +37,7 @@ from capeneuro.otd import REACH
 from capeneuro.privacy import Budget
 from capeneuro.queries import QUERIES
 from capeneuro.row_data import counts_words
+from capeneuro.shrinkage import edge
 from capeneuro.tensor_moments import largest_third
 
 # Root mean square of a feature about the middle of its bounds, over half their range.
@@ -149,7 +150,7 @@ def _tensors(study: TensorConfig, noise, D: int) -> dict[str, float]:
     if options.variance is not None:
         s = min(options.variance / zeta**2, 0.9 * e / D)
     v = (e - D * s) / K
-    pairs = noise("second_moment", 1.0, "pairs") * math.sqrt(2 * D) / v
+    pairs = edge(noise("second_moment", 1.0, "pairs"), D) / v
     bound = (REACH * K * (math.sqrt(v) + s / math.sqrt(v))) ** 1.5
     return _decomposed(
         study,
@@ -162,7 +163,7 @@ def _tensors(study: TensorConfig, noise, D: int) -> dict[str, float]:
 def _topics(study: TensorConfig, noise, D: int) -> dict[str, float]:
     K = study.n_components
     v = (DIRICHLET + 1) / (DIRICHLET * D + 1) / K
-    pairs = noise("word_pairs", 1.0, "pairs") * math.sqrt(2 * D) / v
+    pairs = edge(noise("word_pairs", 1.0, "pairs"), D) / v
     bound = v**-0.75  # no word's row of P is longer than the cube root
     return _decomposed(
         study,
@@ -195,5 +196,9 @@ def caveat(study: RowStudy) -> str:
             "features do worse, narrower bounds better"
         )
     if isinstance(study, NetworkConfig):
-        return "a gradient's noise is exact; what can be learned depends on the data"
+        return (
+            "a gradient's noise is exact; what can be learned depends on the data, and "
+            "is little\nwhere features fill a small part of their bounds; qc.html of "
+            "`prepare` shows that"
+        )
     return "for components that are equally common and strong, and far apart"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro import __version__, files, io, row_scores, row_words, scores
+from capeneuro import __version__, files, io, row_scores, row_words, scores, shrinkage
 from capeneuro import report as page
 from capeneuro.config import RegressionConfig, RowStudy, TensorConfig
 from capeneuro.consortium import Sites, names
@@ -170,7 +170,7 @@ def _tensors(
 
     K, words = len(found.weights), counts_words(study)
     level = found.variance / shape.norm_bound**2  # 0 of words
-    noise = found.noise_deviations[0] * np.sqrt(2 * len(found.spectrum))
+    noise = shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
     title = f"Spectrum of the pairs as released; the first {K} directions were kept"
     if level:
         title += ". The line is what noise and the spread within components reach"

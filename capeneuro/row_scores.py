@@ -20,13 +20,13 @@ from capeneuro.config import (
     TensorConfig,
 )
 from capeneuro.consortium import Sites, is_complete
+from capeneuro.linalg import TINY
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
 from capeneuro.row_data import Shape, counts_words
 from capeneuro.row_steps import read_result, told
 from capeneuro.scores import AGAINST, Score
 
-TINY = np.finfo(float).tiny
 # Draws of what knows nothing.
 N_DRAWS = 200
 
@@ -231,6 +231,8 @@ def _components(
     a, b = (_of_rows(study, shape, X) for X in (A, other.values))
     flat = np.linalg.norm(b - (b @ w / w.sum())[:, None], axis=0).mean()
     draws = _draws(study, b, A.shape[1])
+    unit = "as shares" if counts_words(study) else "features scaled to [-1, 1]"
+    unit = f"{unit}; 0 is perfect"
     rows: list[Score] = []
     for name, one, how in (
         ("component_error", True, "matched one to one"),
@@ -238,7 +240,7 @@ def _components(
     ):
         chance = np.mean([metrics.component_error(x, b, one) for x in draws])
         known = f"random {chance:.2f}, all at mean {flat:.2f}"
-        note = f"mean distance from components of the {against}, {how}, 0 is perfect"
+        note = f"mean distance from components of the {against}, {how}, {unit}"
         rows.append(
             (f"{prefix}_{name}", metrics.component_error(a, b, one), known, note)
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import regression
+from capeneuro import regression, shrinkage
 from capeneuro import report as page
 from capeneuro.config import RegressionConfig, RowStudy
 from capeneuro.network import Network
@@ -28,8 +28,8 @@ def row_lines(found: TensorComponents | LinearModel | Network) -> list[str]:
 
 
 def _tensor_lines(found: TensorComponents) -> list[str]:
-    w, D = found.weights, len(found.spectrum)
-    K, edge = len(w), found.noise_deviations[0] * np.sqrt(2 * D)
+    w = found.weights
+    K, edge = len(w), shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
     above = int((found.spectrum[:K] > edge).sum())
     lines = [
         f"shares of people by component: {', '.join(f'{x:.2f}' for x in w)}; they are "
@@ -160,5 +160,5 @@ def render_people(
         number=number,
         what=what,
         limit=name,
-        kind="topics" if counts_words(study) else study.n_releases,
+        kind="topics" if counts_words(study) else next(iter(study.n_releases)),
     )

@@ -7,6 +7,18 @@ amount that the known level of the noise gives.
 
 import numpy as np
 
+from capeneuro.linalg import TINY
+
+# Least energy of a direction that is divided by, as a share of the edge of the noise.
+FLOOR = 0.5
+# Energies below this share of the largest are rounding: data are float32.
+ROUNDING = 2.0**-20
+
+
+def edge(noise_deviation: float, n_features: int) -> float:
+    """Largest eigenvalue of noise alone, ``tau sqrt(2 D)``."""
+    return noise_deviation * float(np.sqrt(2 * n_features))
+
 
 def energies(
     spectrum: np.ndarray, noise_deviation: float, n_components: int
@@ -37,7 +49,7 @@ def energies(
     # Within the bulk single neighbors are chance: 1 / x is smoothed over this width.
     width = np.sqrt(u / D)
     gaps = top[:, None] - spectrum
-    h = (gaps / np.maximum(gaps**2 + width**2, np.finfo(float).tiny)).mean(axis=1)
+    h = (gaps / np.maximum(gaps**2 + width**2, TINY)).mean(axis=1)
     return top - 2 * u * h
 
 

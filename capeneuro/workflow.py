@@ -88,9 +88,7 @@ def made_data(study: Study, sites: Sites) -> list[str]:
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
-    if makes_data(study, sites) and isinstance(study.data, Made):
-        return [sites[name].images, str(study.rows.features.features)]
-    if makes_data(study, sites):
+    if makes_data(study, sites) and study.space is not None:
         return [f"{sites[name].images}/dataset_description.json", study.space.mask]
     return kinds.of(study).inputs(study, sites[name])
 

@@ -35,8 +35,8 @@ FLOORS = [
     {"federation"},
     {"secagg", "cape", "queries"},
     {"moments", "gradients", "backprop", "tensor_moments"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs"},
-    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order", "shrinkage"},
+    {"masking", "privacy", "as_printed", "clipping", "pairs", "shrinkage"},
+    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order"},
 ]
 # Leaves: files in and out, settings and scores; used by the upper four floors.
 LEAVES = {

@@ -98,12 +98,14 @@ def test_columns_of_data_frames_are_matched_by_name(rng):
     turned = two[names[::-1]]
     expected = front(arm="non-private").fit({"n": (X, y), "s": (X2, y2)})
     model = front(arm="non-private").fit({"n": (one, y), "s": (turned, y2)})
-    np.testing.assert_array_equal(model.coef_, expected.coef_)
-    np.testing.assert_array_equal(model.predict(turned), expected.predict(X2))
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(turned), expected.predict(X2), rtol=1e-4, atol=1e-4
+    )
     other = two.rename(columns={"b": "c"})
     with pytest.raises(ValueError, match="s: columns must be a, b, age, got a, c"):
         front().fit({"n": (one, y), "s": (other, y2)})
-    with pytest.raises(ValueError, match=r"n: could not convert .* leave out columns"):
+    with pytest.raises(ValueError, match="n: could not convert string"):
         front().fit({"n": (one.assign(age="old"), y)})
     with pytest.raises(ValueError, match="n: has no column score"):
         front().fit({"n": one}, target="score")
