@@ -81,8 +81,8 @@ def open_rows(study: RowStudy) -> Shape:
     Raises
     ------
     ConfigError
-        If a public file is missing or wrong, or there are fewer features than
-        components.
+        If a public file is missing or wrong, there are fewer features than components,
+        or the target is a feature.
     """
     options, mask, basis = study.rows, None, None
     if options.features.kind == "maps":
@@ -98,6 +98,11 @@ def open_rows(study: RowStudy) -> Shape:
         raise ConfigError(
             f"study {study.study}: rows.covariates: must not be features, too, got "
             f"{some(twice)}"
+        )
+    if study.target is not None and study.target[0] in names:
+        raise ConfigError(
+            f"study {study.study}: target: must not be a feature or a covariate, too, "
+            f"got {study.target[0]!r}"
         )
     if isinstance(study, TensorConfig) and len(names) <= study.n_components:
         raise ConfigError(

@@ -522,6 +522,30 @@ def test_bad_lists_of_features_are_refused(lines, why, folder, monkeypatch):
         open_rows(study)
 
 
+def test_a_target_is_no_feature(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    keys = {**STUDIES["age"]}
+    table = {"kind": "table", "features": "data/features.tsv"}
+    keys["rows"] = {"features": table, "covariates": {"age": [18, 90]}}
+    study = config.load(write_study(folder, "both", **keys))
+    with pytest.raises(ConfigError, match="must not be a feature or a covariate"):
+        open_rows(study)
+
+
+def test_bounds_that_nobody_is_within_are_noted(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    names = open_rows(config.load(write_study(folder, "fit", **STUDIES["age"]))).names
+    bounds = [[-9, 9], [1e6, 2e6], *[[-9, 9]] * (len(names) - 2)]
+    rows = [[name, *own] for name, own in zip(names, bounds, strict=True)]
+    files.write_table(Path("data/off.tsv"), ["feature", "low", "high"], rows)
+    keys = {**STUDIES["age"]}
+    keys["rows"] = {"features": {"kind": "table", "features": "data/off.tsv"}}
+    study = config.load(write_study(folder, "units", **keys))
+    row_steps.prepare(study, load_sites(study), "north")
+    said = capsys.readouterr().out
+    assert f"1 of {len(names)} do not: {names[1]}" in said
+
+
 def test_a_list_of_features_may_come_from_a_spreadsheet(folder, monkeypatch):
     monkeypatch.chdir(folder)
     lines = ["feature,low,high,note", '"a, left",0,1,x', "", "null,1.5,2,"]
