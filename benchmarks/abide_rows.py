@@ -13,8 +13,7 @@ mean of the eight. All of it is done within the person, so it costs nothing.
 all: the held-out likelihood of spherical Gaussian mixtures (scikit-learn) on these
 rows, on rows with each feature shuffled over people, and on normal rows of the same
 covariance, which has no kinds; and how alike the kinds found are to sites and
-diagnoses. ``--size`` tells how many people at 50 sites it takes, were two such kinds
-real: see :func:`consortium`.
+diagnoses. How many people it takes: ``python -m benchmarks.row_studies --consortium``.
 """
 
 import sys
@@ -136,7 +135,9 @@ def look(n_draws: int = 10) -> None:
         print(name, *(f"{m:.2f}" for m in means), "gain over K = 1, mean and deviation")
         print(" ", *(f"{g.mean():.2f}+-{g.std():.2f}" for g in gains.T))
     for K in (2, 3):
-        fitted = GaussianMixture(K, covariance_type="spherical", n_init=5).fit(X)
+        fitted = GaussianMixture(
+            K, covariance_type="spherical", n_init=5, random_state=0
+        ).fit(X)
         kind = fitted.predict(X)
         alike = adjusted_rand_score(site, kind)
         diagnosis = adjusted_rand_score(table.loc[names].dx, kind)

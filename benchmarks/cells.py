@@ -416,6 +416,7 @@ EXPERIMENTS = {
     "cca": "benchmarks.cca_cells:cca_scores",
     "network": "benchmarks.network_cells:network_scores",
     "otd": "benchmarks.otd_cells:otd_scores",
+    "regression": "benchmarks.regression_cells:regression_scores",
 }
 
 

@@ -143,6 +143,7 @@ def rough_center(
     n_first: int,
     clip: float,
     n_groups: int = 1,
+    norm_bound: float = NORM_BOUND,
 ) -> np.ndarray:
     """Release the mean of z, each view shrunk to what stands above its noise.
 
@@ -151,7 +152,9 @@ def rough_center(
     federation, mechanism, n_first, n_groups
         As in :func:`canonical_directions`.
     clip
-        Largest norm of one person's ``z / NORM_BOUND``; ``inf`` for exact arms.
+        Largest norm of one person's ``z / norm_bound``; ``inf`` for exact arms.
+    norm_bound
+        What z is divided by.
 
     Returns
     -------
@@ -162,7 +165,7 @@ def rough_center(
     ---------
     One release of ``mean``; shrinkage [James & Stein 1961] is post-processing.
     """
-    center = released_center(federation, mechanism, NORM_BOUND, clip)
+    center = released_center(federation, mechanism, norm_bound, clip)
     tau, center[-n_groups:] = mechanism.releases[-1]["noise_deviation"], 0
     for view in (center[:n_first], center[n_first:-n_groups]):
         energy = max(float(view @ view), TINY)

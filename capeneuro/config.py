@@ -158,6 +158,11 @@ class FusionConfig(Study):
         return {**stages, "cca": "the joint second moment of both views"}
 
     @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
     def one_sample(self) -> bool:
         """Whether each person is one sample, so that sums take many at a time."""
         return True
@@ -251,6 +256,18 @@ class TensorConfig(RowStudy):
     """Number K of components."""
     tensors: Tensors
 
+    @model_validator(mode="after")
+    def _topics_have_words(self) -> "TensorConfig":
+        is_table = self.rows.features.kind == "table"
+        if self.tensors.model == "topics" and not (
+            is_table and not self.rows.covariates
+        ):
+            fail(
+                "tensors.model: topics takes counts of words alone, from "
+                "rows.features of a table, without covariates"
+            )
+        return self
+
     @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
@@ -289,25 +306,32 @@ class RegressionConfig(RowStudy):
         return self.regression.task == "logistic"
 
     @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
         # A site's place among all is in its rows: the constant of its intercept.
-        return f"{super().layout} {[str(path) for path in self.sites]}"
+        return f"{super().layout} {self.site_names}"
 
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        return {"regression": 1}
+        return {**({"center": 1} if self.regression.center else {}), "regression": 1}
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
-        return {"regression": 1.0}
+        center = CENTER_SHARE if self.regression.center else 0.0
+        return {"center": center, "regression": 1 - center}
 
     @property
     def asked(self) -> dict[str, str]:
         """What a site is asked for in each stage, in words."""
-        return {"regression": "the joint second moment of features and target"}
+        stages = {"center": "the mean"} if self.regression.center else {}
+        return {**stages, "regression": "the second moment of features and target"}
 
     @property
     def idle(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from capeneuro.config import ConfigError, SiteConfig, Study, load_site
 from capeneuro.federation import InProcess
 from capeneuro.ledger import BudgetExceeded, Ledger
 from capeneuro.moments import GRAM_BLOCK
-from capeneuro.rules import COOPERATIVE_ARMS, Limits
+from capeneuro.rules import COOPERATIVE_ARMS, TABLE, Limits
 from capeneuro.site import Site
 
 Sites = dict[str, SiteConfig]
@@ -197,6 +197,11 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
         raise BudgetExceeded(
             f"site {name}: unit: earlier releases per sample cannot be counted per "
             "subject; keep the ceiling's unit, or start a ledger for other people"
+        )
+    if any(e.get("study") == TABLE for e in entries):
+        raise BudgetExceeded(
+            f"site {name}: ledger: holds releases of tables whose rows have no names, "
+            "to which people's cannot be added; start a ledger for other people"
         )
     features = study.private(name) / "projected.npz"
     # Before they are prepared nothing was spent on them.

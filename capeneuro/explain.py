@@ -38,7 +38,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 # A key that only one kind of file has.
 MARKS = {"study": "sites", "site": "ledger"}
 # Kinds of blocks that have a key `kind`.
-KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "rows")
+KINDS = ("simtb", "painted", "linked", "maps", "erp", "table")
 
 
 def read(

@@ -92,6 +92,7 @@ class Features(Mapping[str, np.ndarray]):
             raise self._damaged() from None
         self.n_samples: dict[str, int] = meta["n_samples"]
         self.digest: str = meta["digest"]
+        self.layout: str = meta.get("layout", "")
 
     def __getitem__(self, subject: str) -> np.ndarray:
         part = self._archive.getinfo(f"{subject}.npy")
@@ -126,8 +127,13 @@ class Features(Mapping[str, np.ndarray]):
         return len(self.n_samples)
 
 
-def write_features(path: Path, subjects: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write features person by person; one is held in memory at a time."""
+def write_features(
+    path: Path, subjects: Iterable[tuple[str, np.ndarray]], layout: str = ""
+) -> None:
+    """Write features person by person; one is held in memory at a time.
+
+    ``layout`` tells what a sample's numbers are, for who reads them.
+    """
     digest = hashlib.sha256()
     n_samples: dict[str, int] = {}
     with atomic(path) as part, zipfile.ZipFile(part, "w") as archive:
@@ -142,6 +148,7 @@ def write_features(path: Path, subjects: Iterable[tuple[str, np.ndarray]]) -> No
             digest.update(subject.encode())
             digest.update(np.ascontiguousarray(X))
         meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
+        meta["layout"] = layout
         add(".meta", np.array(json.dumps(meta)))
 
 

@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from capeneuro.sections import Positive, Range, Section, fail
+from capeneuro.sections import Bound, Positive, Range, Section, fail
 
-# Public numbers that sites take: others would be no numbers in float32.
-Bound = Annotated[float, Field(ge=1e-12, le=1e12)]
 # Correlations of the simulated study of the thesis, 7.3.
 CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
 

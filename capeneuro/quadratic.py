@@ -6,7 +6,8 @@ minimum would be nowhere. What the noise's known deviation tau tells is enough t
 the minimizer finite for every draw, and near the data's.
 
 Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
-on no table that was tried does the default err by 3% more than no coefficients do.
+the default errs by at most a few percent more than no coefficients do where nothing
+but noise is left (8% on one table of 77 features and 500 people).
 
 # Differs from gaussian-fm-capefm-2023: eigenvalues below 0 are not set to 0, where a
 # linear term is left and the objective has no minimum.

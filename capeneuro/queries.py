@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import backprop, gradients, moments, tensor_moments
+from capeneuro import backprop, gradients, moments
+from capeneuro import tensor_moments as tensors
 from capeneuro.privacy import Relation
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
@@ -38,6 +39,7 @@ RANGE = (1e-12, 1e12)
 LARGEST_WEIGHT = 1e6
 # More hidden units would only fill a site's memory.
 LARGEST_HIDDEN = 1024
+LARGEST_CUBE = 200
 LARGEST_INTEGERS = {"block": 10**6, "n_blocks": 10**6, "epoch": 10**9}
 
 
@@ -56,12 +58,16 @@ class Query:
     positive
         Whether any two contributions have an inner product of at least 0, as positive
         semidefinite matrices and arrays of shares do.
+    cubic
+        Whether the answer grows as the third power of the data's rows, or of columns of
+        Q: more than :data:`LARGEST_CUBE` would only fill a site's memory.
     """
 
     name: str
     stage: str
     total: Callable[..., np.ndarray]
     positive: bool = False
+    cubic: bool = False
 
     def admits(self, parameters: dict[str, Any], n_rows: int) -> bool:
         """Whether parameters are those that the sensitivity was derived for.
@@ -79,6 +85,9 @@ class Query:
         fit = needed <= set(parameters) <= known and all(
             _fits(name, value, n_rows) for name, value in parameters.items()
         )
+        if fit and self.cubic:
+            Q = parameters.get("Q")
+            fit = (n_rows if Q is None else Q.shape[1]) <= LARGEST_CUBE
         return fit and parameters.get("block", 0) < parameters.get("n_blocks", 1)
 
     def sensitivity(
@@ -164,12 +173,15 @@ QUERIES = {
         Query("second_moment", "features", moments.second_moment, positive=True),
         Query("moment_product", "features", moments.moment_product),
         Query("network_gradient", "features", backprop.network_gradient),
-        Query("third_moment", "features", tensor_moments.third_moment),
-        Query("whitened_third_moment", "components", tensor_moments.third_moment),
-        Query("word_pairs", "features", tensor_moments.word_pairs, positive=True),
-        Query("word_triples", "features", tensor_moments.word_triples, positive=True),
+        Query("third_moment", "features", tensors.third_moment, cubic=True),
+        Query("whitened_third_moment", "components", tensors.third_moment, cubic=True),
+        Query("word_pairs", "features", tensors.word_pairs, positive=True),
+        Query("word_triples", "features", tensors.word_triples, True, cubic=True),
         Query(
-            "whitened_word_triples", "features", tensor_moments.whitened_word_triples
+            "whitened_word_triples",
+            "features",
+            tensors.whitened_word_triples,
+            cubic=True,
         ),
         Query("infomax_gradient", "components", gradients.infomax_gradient),
         Query("infomax_skew", "components", gradients.infomax_skew),

@@ -51,6 +51,8 @@ Task = Literal["linear", "logistic"]
 # [docs/results-regression.md]. A bound on x is reached by few: half of it takes half of
 # the noise for a slope that is at most 2% too small.
 SCALE, CLIP = 1.0, 0.5
+# Times that coefficients, and the noise that they multiply, are found from each other.
+N_PASSES = 6
 # Deviations of a normal on either side that hold 95%.
 WIDTH = 1.959964
 
@@ -301,8 +303,10 @@ def from_covariance(
     """
     S, tau, N = known.matrix, known.noise_deviation, known.n_units
     M, g, v = S[:-1, :-1], S[:-1, -1], max(float(S[-1, -1]), 0.0)
-    w, A, prior = minimizer(M, g, tau, tau**2 / 2, v / N, ridge)
-    D = len(w)
+    of_means, w = _mean_noise_of_means(known, common), np.zeros(len(g))
+    for _ in range(N_PASSES):  # the noise of means in M w grows with w
+        variance = tau**2 / 2 + of_means * (1 + w @ w)
+        w, A, prior = minimizer(M, g, tau, variance, v / N, ridge)
     lost, D = np.eye(len(w)) - A @ M, len(w)
     # The noise that matters is that of M w - g: it grows with w, the unknown part too.
     u = np.append(-w, 1.0)
@@ -335,6 +339,21 @@ def _inside(means: np.ndarray, scale: float) -> np.ndarray:
     x, y = means[:-1], means[-1:]
     x = x / np.maximum(1, np.linalg.norm(x, axis=0))
     return np.concatenate([x, np.clip(y, -scale, scale)])
+
+
+def _mean_noise_of_means(known: Covariance, common: bool) -> float:
+    """Variance that noise in the means adds to an entry of M or g, on average.
+
+    Means far from the center multiply it; their own noise is taken off their squares.
+    Without it, coefficients along directions that hardly vary are noise: of 160 people
+    at four sites the tenth worst draw explained less than nothing.
+    """
+    s = known.shares[known.shares > 0]
+    noise = known.noise_deviation**2 / (2 * CONSTANT**2)
+    m = known.mean[:, None] if common else known.means[:, known.shares > 0]
+    own = noise * (len(s) if common else np.sum(1 / s**2))
+    far = max(float(np.sum(m**2)) / len(m) - own, 0.0)
+    return 2 * far * noise * (len(s) if common else 1)
 
 
 def _noise_of_means(

@@ -13,6 +13,7 @@ import numpy as np
 from capeneuro import io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, RowStudy, SiteConfig, TensorConfig
+from capeneuro.row_sections import WIDTHS, is_wide
 from capeneuro.rows import find_maps, map_features, open_table, read_rows, some
 
 
@@ -94,15 +95,15 @@ def open_rows(study: RowStudy) -> Shape:
         names, bounds = _features(options.features.features, counts_words(study))
     names = [*names, *options.covariates]
     bounds = np.array([*bounds, *options.covariates.values()], float)
+    if study.target is not None and study.target[0] in names:
+        raise ConfigError(
+            f"study {study.study}: target: must not be a feature, too, got "
+            f"{study.target[0]}"
+        )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
             f"study {study.study}: rows.covariates: must not be features, too, got "
             f"{some(twice)}"
-        )
-    if study.target is not None and study.target[0] in names:
-        raise ConfigError(
-            f"study {study.study}: target: must not be a feature or a covariate, too, "
-            f"got {study.target[0]!r}"
         )
     if isinstance(study, TensorConfig) and len(names) <= study.n_components:
         raise ConfigError(
@@ -110,6 +111,12 @@ def open_rows(study: RowStudy) -> Shape:
             f"features, got {study.n_components}"
         )
     bound = options.norm_bound or len(names) ** 0.5
+    # Beyond, sites refuse the covariance, which the pairs were paid for.
+    if isinstance(study, TensorConfig) and (study.tensors.variance or 0) > bound**2:
+        raise ConfigError(
+            f"study {study.study}: tensors.variance: must be at most the square of "
+            f"rows.norm_bound {bound:g}, got {study.tensors.variance:g}"
+        )
     return Shape(names, bounds, bound, mask, basis)
 
 
@@ -131,16 +138,16 @@ def _features(path: Path, are_words: bool) -> tuple[list[str], list[list[float]]
         )
     if are_words:
         return names, [[0.0, 1.0]] * len(names)
-    bounds = table[["low", "high"]].apply(pd.to_numeric, errors="coerce")
-    for name, given, (low, high) in zip(
-        names, table[["low", "high"]].to_numpy(), bounds.to_numpy(), strict=True
-    ):
-        if not -np.inf < low < high < np.inf:
+    stated = table[["low", "high"]]
+    bounds = stated.apply(pd.to_numeric, errors="coerce").to_numpy(float).tolist()
+    for name, given, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
+        if not is_wide(low, high):
             raise ConfigError(
-                f"{path}: low must be below high, both finite numbers, got "
+                f"{path}: low must be below high, both finite numbers, "
+                f"{WIDTHS[0]:g} to {WIDTHS[1]:g} apart, got "
                 f"{given[0]} and {given[1]} of {name}"
             )
-    return names, bounds.to_numpy(float).tolist()
+    return names, bounds
 
 
 def public_files(study: RowStudy) -> list[str]:
@@ -191,6 +198,10 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     else:
         n_own = len(shape.names) - len(covariates)
         own = read_rows(Path(site.images), shape.names[:n_own])
+        if not own:
+            raise ConfigError(f"{site.images}: must have rows of people, got none")
+    if counts_words(study):
+        _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
     if table is not None:
@@ -209,6 +220,16 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         values = np.concatenate([own.get(name, rest[:0]), rest])
         found[name] = Person(images.get(name), values, float(y))
     return found
+
+
+def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
+    """Refuse what is no count of words, and would be paid for as nothing."""
+    odd = [n for n, c in counts.items() if (c < 0).any() or (c != np.floor(c)).any()]
+    if odd:
+        raise ConfigError(
+            f"{site.images}: words must be whole numbers of at least 0, those of "
+            f"{some(odd)} are not; give counts, not shares"
+        )
 
 
 def _check_target(study: RowStudy, site: SiteConfig, values: dict[str, float]) -> None:

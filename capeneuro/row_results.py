@@ -187,7 +187,7 @@ def _tensors(
     label = "share of words" if words else "difference from the mean, of the range"
     drawn = {}
     for i, w in enumerate(found.weights):
-        title = f"component {i + 1}: {100 * w:.0f}% of people"
+        title = f"{'topic' if words else 'component'} {i + 1}: {100 * w:.0f}% of people"
         if shape.mask is not None:
             path = study.results / f"{DIFFERENCES}.nii.gz"
             drawn[title] = lambda p=path, i=i, t=title: plots.component_map(p, i, t)

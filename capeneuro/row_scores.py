@@ -114,12 +114,20 @@ def _truth(study: RowStudy, shape: Shape, folder: Path) -> Other:
         raise ConfigError(
             f"{folder}: score.truth: must know all features, lacks {missing[0]!r}"
         )
-    A = np.array([own[name] for name in shape.names], float)
-    if not more:
-        return Other(A[:, :1], None)
-    header, rows = more[0]
-    at = header.index("weight") if "weight" in header else -1
-    return Other(A, np.array([float(row[at]) for row in rows]))
+    try:
+        A = np.array([own[name] for name in shape.names], float)
+        header, rows = more[0] if more else (["weight"], [])
+        at = header.index("weight") if "weight" in header else -1
+        w = np.array([float(row[at]) for row in rows])
+        fit = A.shape[1] > 0 and np.isfinite(A).all() and np.isfinite(w).all()
+    except (ValueError, IndexError):
+        fit = False
+    if not fit or (more and not (len(w) == A.shape[1] and w.sum() > 0)):
+        raise ConfigError(
+            f"{folder}: score.truth: must be finite numbers, as many in each row"
+            + ", and a weight of each component" * bool(more)
+        )
+    return Other(A, w) if more else Other(A[:, :1], None)
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -5,10 +5,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from capeneuro.sections import Fraction, Positive, Range, Section, fail
+from capeneuro.sections import Bound, Fraction, Positive, Section, fail
+
+# Widths that can be divided by: rows of narrower or wider bounds are no numbers.
+WIDTHS = (1e-12, 1e12)
+APART = f"must be [low, high], {WIDTHS[0]:g} to {WIDTHS[1]:g} apart"
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether bounds are those that a feature can be scaled from."""
+    return WIDTHS[0] <= high - low <= WIDTHS[1]
+
 
 Wide = Annotated[
-    Range, AfterValidator(lambda r: r if r[0] < r[1] else fail("must be [low, high]"))
+    tuple[float, float], AfterValidator(lambda r: r if is_wide(*r) else fail(APART))
 ]
 
 
@@ -41,7 +51,7 @@ class Rows(Section):
     covariates: Annotated[dict[str, Wide], Field(default_factory=dict)]
     """Further features, such as sex or head size: columns of the site's table of people
     (its key `people`) with their public [low, high]."""
-    norm_bound: Positive | None = None
+    norm_bound: Bound | None = None
     """Public constant: norm of a typical row of scaled features, which rows are divided
     by; null: the root of the number of features, which no row exceeds."""
 
@@ -52,7 +62,7 @@ class Tensors(Section):
     model: Literal["mixture", "topics"] = "mixture"
     """`mixture` of spherical Gaussians, or `topics`: features are a person's counts of
     words (codes, symptoms), at least three in all."""
-    variance: Annotated[float, Field(ge=0)] | None = None
+    variance: Annotated[float, Field(ge=0, le=1)] | None = None
     """Variance of a scaled feature within a component of a mixture; null: estimated
     from what is released anyway."""
     projected: bool | None = None
@@ -76,10 +86,14 @@ class Regression(Section):
     within_sites: bool = True
     """An intercept for each site: sites differ by scanners and by whom they see. False:
     one for all."""
-    clip: Positive = 0.5
+    clip: Bound = 0.5
     """Largest squared norm of one person's row and target together, each divided by its
     bound and sqrt(2); a public constant. Few reach their bounds: half of 1 is half the
     noise, for slopes at most 2% too small."""
+    center: bool = True
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there and the noise of the sites' means has nothing to multiply. Needless where
+    bounds lie evenly about what people have."""
     ridge: Annotated[float, Field(ge=0)] | None = None
     """Ridge on scaled features; null: what the noise needs."""
 
@@ -99,7 +113,7 @@ class Network(Section):
     """Step rule."""
     learning_rate: Positive | None = None
     """Of a step; null: what suits the optimizer."""
-    clip: Positive = 0.3
+    clip: Bound = 0.3
     """Largest norm of one person's gradient; a public constant."""
 
 

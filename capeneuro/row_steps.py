@@ -4,6 +4,7 @@ What the command line and the workflow call where a study has a block `tensors`,
 `regression` or `network`. `prepare` and `reconstruct` are one site's alone.
 """
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from capeneuro import files, io, memberships, otd, regression, row_words
 from capeneuro import network as networks
+from capeneuro.cca import rough_center
 from capeneuro.config import (
     ConfigError,
     NetworkConfig,
@@ -116,7 +118,8 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
             yield name, z
 
     folder = study.private(site)
-    files.write_features(folder / "projected.npz", people())
+    layout = _layout(study, shape)
+    files.write_features(folder / "projected.npz", people(), layout)
     odd = constant_features((high - low)[:, 0], shape.names)
     if odd and not counts_words(study):  # bounds in another unit make a feature so
         print(f"note: {odd}")
@@ -225,20 +228,22 @@ def network(study: NetworkConfig, sites: Sites, threads: int, reference: bool) -
 
 
 def _over(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
-    shape, S = open_rows(study), len(study.sites)
-    D, someone = len(shape.names), np.zeros(1)
+    layout = _layout(study, open_rows(study))
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
-        for place, name in enumerate(sites):  # before anything is paid for
+        for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            z = next(iter(people.values()))
-            like = held(study, shape, np.zeros((D, 1)), someone, (place, S))
-            # Beyond features and target are the constants of the sites' intercepts.
-            if len(z) != len(like) or (z[D + 1 :] != like[D + 1 :]).any():
+            if people.layout != layout:
                 raise ConfigError(
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
                 )
         over(federation, study, sites, reference)
+
+
+def _layout(study: RowStudy, shape: Shape) -> str:
+    """What the numbers of prepared rows are: names, bounds, target, place of a site."""
+    about = study.layout, shape.names, shape.bounds.tolist(), shape.norm_bound
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 def over(
@@ -271,10 +276,10 @@ def _tensors(
     federation: Federation, study: TensorConfig, shape: Shape, stages: Any, exact: bool
 ) -> TensorComponents:
     options, K = study.tensors, study.n_components
+    # A third moment of more is not affordable, whatever its noise.
+    projected = True if len(shape.names) > MOST_WHOLE else options.projected
     if counts_words(study):
-        return otd.topic_components(
-            federation, tuple(stages), K, projected=options.projected
-        )
+        return otd.topic_components(federation, tuple(stages), K, projected=projected)
     return otd.mixture_components(
         federation,
         tuple(stages),
@@ -282,7 +287,7 @@ def _tensors(
         shape.norm_bound,
         np.inf if exact else 1.0,
         options.variance,
-        projected=options.projected,
+        projected=projected,
     )
 
 
@@ -293,12 +298,17 @@ def _regression(
     stages: Any,
     exact: bool,
 ) -> LinearModel:
-    options = study.regression
+    options, center = study.regression, None
+    *first, last = stages
+    if first:
+        about = len(shape.names), np.inf if exact else 1.0, len(study.sites)
+        center = rough_center(federation, *first, *about, regression.norm_bound())
     found = regression.linear_model(
         federation,
-        stages[0],
+        last,
         options.task,
         clip=np.inf if exact else options.clip,
+        center=center,
         n_groups=len(study.sites),
         within=options.within_sites,
         ridge=options.ridge,

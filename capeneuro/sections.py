@@ -19,6 +19,8 @@ from capeneuro import cape, privacy
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
+# Public numbers that sites take: others would be no numbers in float32.
+Bound = Annotated[float, Field(ge=1e-12, le=1e12)]
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Label = Annotated[str, Field(pattern=LABEL)]
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -206,10 +206,17 @@ class Study(Section):
         }
 
     @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return False
+
+    @property
     def identity(self) -> str:
         """Name and digest of all that fixes the releases."""
         always = dict.fromkeys(("score", "sites", "federation", "data"), True)
         kept = self.model_dump_json(exclude={**always, **self.idle})
+        if self.has_places:  # all parties must mean the same order
+            kept += repr(self.site_names)
         return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
 
     @property

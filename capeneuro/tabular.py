@@ -8,7 +8,7 @@ promise, the sites' ceilings and their ledgers are written down before anything 
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,11 +17,17 @@ from capeneuro.federation import InProcess
 from capeneuro.ledger import Ledger
 from capeneuro.mechanism import Mechanism
 from capeneuro.privacy import Budget
+from capeneuro.queries import RANGE
 from capeneuro.regression import LinearModel, Task, linear_model
-from capeneuro.rules import EXACT_ARMS, Arm, Kind, Limits
+from capeneuro.rules import EXACT_ARMS, TABLE, Arm, Kind, Limits
 from capeneuro.site import Site
 
 Bounds = tuple[float, float]
+# Who is charged: rows have no names, so any two tables on a ledger may be of the same
+# people.
+ROWS = "rows"
+# Of the target's weight; nobody would see the target, or the features, beyond.
+SCALES = (1e-3, 1e3)
 
 
 class PrivateRegression:
@@ -152,11 +158,12 @@ class PrivateRegression:
             group = k if n_groups > 1 else 0
             z = regression.stack(x.T, t, self.task, self.scale, group, n_groups)
             ledger = (self.ledgers or {}).get(name) or Ledger(None, budget)
-            about = {name: z}, {name: z.shape[1]}, ledger, Limits(self.kind)
+            # Privacy: charged by the table's name, a renamed table would start anew.
+            about = {ROWS: z}, {ROWS: z.shape[1]}, ledger, Limits(self.kind)
             version = hashlib.sha256(np.ascontiguousarray(z)).hexdigest()
             sites[name] = Site(name, *about, digest=version)
         ratio = cape.NOISE_RATIO_PER_SITE * S
-        mechanism = Mechanism("table", self.arm, 1 / budget.mu, budget, ratio)
+        mechanism = Mechanism(TABLE, self.arm, 1 / budget.mu, budget, ratio)
         found = linear_model(
             InProcess(sites),
             mechanism,
@@ -217,6 +224,21 @@ class PrivateRegression:
 
     def _check(self, data: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> int:
         """Refuse what cannot be fitted; the number D of features."""
+        rules = {
+            "epsilon: must be above 0": self.epsilon > 0,
+            "delta: must be between 0 and 1": 0 < self.delta < 1,
+            "task: must be 'linear' or 'logistic'": self.task in get_args(Task),
+            "intercept: must be True, False or 'sites'": (
+                self.intercept in (True, False, "sites")
+            ),
+            f"scale: must be {SCALES[0]:g} to {SCALES[1]:g}": (
+                SCALES[0] <= self.scale <= SCALES[1]
+            ),
+            "ridge: must be at least 0": self.ridge is None or 0 <= self.ridge < np.inf,
+        }
+        for rule, holds in rules.items():
+            if not holds:  # else the release would be paid for in vain
+                raise ValueError(rule)
         if not data:
             raise ValueError("tables: give at least one site")
         if self.task == "linear" and self.target_bounds is None:
@@ -228,13 +250,19 @@ class PrivateRegression:
         if len(sizes) > 1:
             raise ValueError(f"tables: numbers of features differ: {sorted(sizes)}")
         D = sizes.pop()
+        if not D:
+            raise ValueError("tables: need at least one feature")
         try:
             bounds = np.broadcast_to(np.asarray(self.bounds, float), (D, 2))
         except ValueError:
             raise ValueError(f"bounds: need a pair, or {D} of them") from None
         pairs = [*bounds, *([self.target_bounds] if self.target_bounds else [])]
-        if not all(np.isfinite(p).all() and p[0] < p[1] for p in pairs):
-            raise ValueError("bounds: each lower one must be below its upper one")
+        widths = [float(high) - float(low) for low, high in pairs]
+        if not all(RANGE[0] <= width <= RANGE[1] for width in widths):
+            raise ValueError(
+                "bounds: each lower one must be below its upper one, "
+                f"{RANGE[0]:g} to {RANGE[1]:g} apart"
+            )
         for name, (X, y) in data.items():
             if len(X) != len(y) or not len(y):
                 raise ValueError(f"{name}: {len(X)} rows of X, {len(y)} of y")
@@ -251,6 +279,13 @@ class PrivateRegression:
                 "ledgers={site: Ledger(folder, ceiling)}; kind='public' or 'simulated' "
                 "where that is what they are"
             )
+        for name, ledger in (self.ledgers or {}).items():
+            # Privacy: rows and people who are charged by name cannot be added up.
+            if any(e.get("study", TABLE) != TABLE for e in ledger.entries()):
+                raise ValueError(
+                    f"{name}: its ledger holds studies, to which rows without names "
+                    "cannot be added; write a study file for the same people"
+                )
         if self.kind == "private" and self.arm in EXACT_ARMS:
             raise ValueError(f"arm {self.arm!r} is for public or simulated data only")
         return D

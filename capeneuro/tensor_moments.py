@@ -48,11 +48,12 @@ def third_moment(
     which is 8 times as large at D = 50, sigma^2 = 0.05 [:func:`largest_third`].
     """
     x, S = scaled(X, norm_bound), covariance
-    if unit == "sample" or len(starts) == X.shape[1]:
+    # Privacy: one of two samples must not make up for one of none.
+    if unit == "sample" or np.array_equal(starts, np.arange(X.shape[1])):
         return _clipped_sum(x, S, clip)
     total = np.zeros(_size(len(X)))
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):
-        if b - a == 1:  # as above: one person's length changes nobody else's clip
+        if b - a < 2:  # as above: one person's length changes nobody else's clip
             total += _clipped_sum(x[:, a:b], S, clip)
         else:
             own = _clipped_sum(x[:, a:b], S, np.inf) / (b - a)

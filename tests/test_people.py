@@ -371,7 +371,7 @@ def words():
         (on_tables(lacking_columns), ["data/b.tsv: lacks 2 columns: fast, slow"]),
         (on_tables(without_names), ["data/b.tsv: lacks 1 columns: participant_id"]),
         (on_tables(twice), ["twice: sub-b2"]),
-        (on_tables(gap), ["finite numbers, those of sub-b3 are not"]),
+        (on_tables(gap), ["finite numbers, those of sub-b3 in slow are not"]),
         (on_tables(words), ["data/b.tsv: features must be numbers"]),
         (
             on_tables(lambda: Path("data/columns.txt").unlink()),

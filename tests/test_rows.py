@@ -9,11 +9,15 @@ import nibabel as nib
 import numpy as np
 import pytest
 import yaml
+from helpers import in_process, make_mechanism, make_site
 
 from capeneuro import (
     config,
     files,
     kinds,
+    linalg,
+    otd,
+    regression,
     row_planner,
     row_results,
     row_scores,
@@ -24,7 +28,13 @@ from capeneuro.consortium import load_sites
 from capeneuro.ledger import BudgetExceeded
 from capeneuro.network import Network
 from capeneuro.row_data import find_people, open_rows, read_row
-from sim.mixtures import Mixture, draw_topics, gaussian_samples, topic_counts
+from sim.mixtures import (
+    Mixture,
+    draw_mixture,
+    draw_topics,
+    gaussian_samples,
+    topic_counts,
+)
 
 SITES = ("north", "south", "west")
 D = 6
@@ -74,7 +84,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
             "n_colluding": 1,
         },
         "space": None,
-        "rows": {"features": {"kind": "table", "features": "data/features.tsv"}},
+        "rows": {"features": STUDY_TABLE},
         **{key: value for key, value in keys.items() if key != "site"},
     }
     path = folder / f"config/{name}.yaml"
@@ -176,6 +186,7 @@ def images(folder) -> Path:
     return folder
 
 
+STUDY_TABLE = {"kind": "table", "features": "data/features.tsv"}
 MAPS = {
     "space": {"mask": "data/mask.nii.gz", "basis": "grid", "grid_size": 3},
     "rows": {
@@ -461,6 +472,83 @@ def test_more_people_and_epsilon_never_predict_worse(folder, monkeypatch):
         assert ratio(study.promise, 2000) < at and ratio(double, 1000) < at
 
 
+def federation_of(parts):
+    return in_process({f"s{i}": make_site(f"s{i}", {"a": z}) for i, z in parts})
+
+
+def pooled(study, stage):
+    """The study's noise, by a trusted curator; the unit is the sample, as persons."""
+    options = {"unit": "sample", "noise_ratio": 1e4, "study": stage}
+    multiplier = study.multipliers[stage]
+    return make_mechanism("pooled", noise_multiplier=multiplier, **options)
+
+
+def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
+    folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    keys = {"regression": {"target": "age", "bounds": [-1, 1]}, "epsilon": 8.0}
+    study = config.load(write_study(folder, "said", **keys))
+    S, N, n = 3, 2000, 20
+    said = row_planner.predict(study, study.promise, S, N, n, 1.0)
+    rng, errors = np.random.default_rng(0), []
+    for _ in range(4):
+        Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+        L = Q / np.sqrt(np.arange(1, n + 1))
+        L /= np.linalg.norm(L, axis=1)[:, None]
+        x = np.clip(L @ rng.standard_normal((n, N)) / 3, -1, 1)
+        b = rng.standard_normal(n)
+        b *= np.sqrt(0.3 / (b @ L @ L.T @ b))
+        y = np.clip(b @ x + np.sqrt(0.7) * rng.standard_normal(N) / 3, -1, 1)
+        parts = zip(np.array_split(x, S, axis=1), np.array_split(y, S), strict=True)
+        z = [
+            regression.stack(own / np.sqrt(n), t, group=i, n_groups=S)
+            for i, (own, t) in enumerate(parts)
+        ]
+        federation = federation_of(enumerate(z))
+        own, exact = {"n_groups": S}, make_mechanism("non-private", unit="sample")
+        true = regression.linear_model(federation, exact, clip=np.inf, **own)
+        found = regression.linear_model(
+            federation, pooled(study, "regression"), ridge=0.0, **own
+        )
+        errors.append((found.coefficients - true.coefficients) / np.sqrt(n))
+    measured = float(np.sqrt(np.mean(np.square(errors))))
+    assert 0.5 < measured / said["standard error by noise"] < 2
+    few = row_planner.predict(study, study.promise, S, N // 4, n, 1.0)
+    assert few["standard error by noise"] > 2 * measured  # what is wrong is seen
+
+
+def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    bound, K, n, N = 1.22, 5, 10, 3000
+    keys = {**STUDIES["mixed"], "n_components": K, "epsilon": 5.0}
+    keys["rows"] = {"features": STUDY_TABLE, "norm_bound": bound}
+    study = config.load(write_study(folder, "said-mixed", **keys))
+    said = list(row_planner.predict(study, study.promise, 3, N, n, 1.0).values())
+    rng = np.random.default_rng(0)
+    mixture = draw_mixture(n, K, rng)
+    X = np.clip(gaussian_samples(mixture, 0.05, N, rng), -1, 1)
+    federation = federation_of(enumerate(np.array_split(X, 3, axis=1)))
+    stages = pooled(study, "pairs"), pooled(study, "triples")
+    found = otd.mixture_components(federation, stages, K, bound)
+    M2 = (mixture.components * mixture.weights) @ mixture.components.T / bound**2
+    v = np.linalg.eigvalsh(M2)[-K:].mean()
+    size = stages[1].releases[-1]["size"]
+    power = -0.75 if size == K * (K + 1) * (K + 2) // 6 else -1.5
+    first, second = found.noise_deviations
+    assert 0.5 < first * np.sqrt(2 * n) / v / said[0] < 2
+    # Largest of a normal tensor on the sphere, by many starts.
+    T = rng.standard_normal(K * (K + 1) * (K + 2) // 6)
+    U = rng.standard_normal((K, 200))
+    T = linalg.unpack_symmetric3(T)
+    for _ in range(100):
+        U /= np.linalg.norm(U, axis=0)
+        U = np.einsum("ijk,jn,kn->in", T, U, U) + 3 * U
+    largest = np.linalg.norm(U, axis=0).max() - 3
+    assert 0.5 < largest / (row_planner.SUPREMUM * np.sqrt(K)) < 2
+    assert 0.5 < row_planner.SUPREMUM * second * v**power / said[1] < 2
+
+
 # --- bad input, one line each --------------------------------------------------------
 
 BAD = {
@@ -528,7 +616,7 @@ def test_a_target_is_no_feature(folder, monkeypatch):
     table = {"kind": "table", "features": "data/features.tsv"}
     keys["rows"] = {"features": table, "covariates": {"age": [18, 90]}}
     study = config.load(write_study(folder, "both", **keys))
-    with pytest.raises(ConfigError, match="must not be a feature or a covariate"):
+    with pytest.raises(ConfigError, match="must not be a feature, too"):
         open_rows(study)
 
 
@@ -544,6 +632,18 @@ def test_bounds_that_nobody_is_within_are_noted(folder, monkeypatch, capsys):
     row_steps.prepare(study, load_sites(study), "north")
     said = capsys.readouterr().out
     assert f"1 of {len(names)} do not: {names[1]}" in said
+
+
+def test_topics_take_words_alone(images):
+    for keys in (
+        {**MAPS, "tensors": {"model": "topics"}, "n_components": 2},
+        {
+            **STUDIES["words"],
+            "rows": {**STUDIES["words"]["rows"], "covariates": {"sex": [0, 1]}},
+        },
+    ):
+        with pytest.raises(ConfigError, match="topics takes counts of words alone"):
+            config.load(write_study(images, "bad-topics", **keys))
 
 
 def test_a_list_of_features_may_come_from_a_spreadsheet(folder, monkeypatch):

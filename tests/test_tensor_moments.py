@@ -310,3 +310,22 @@ def test_every_coordinate_carries_the_noise_that_is_claimed(name, arm):
         T = linalg.unpack_symmetric3(packed)
         for order in itertools.permutations(range(3)):
             np.testing.assert_array_equal(T, T.transpose(order))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "n_rows", "fits"),
+    [
+        ("third_moment", {"norm_bound": 1.0, "clip": 1.0}, 200, True),
+        ("third_moment", {"norm_bound": 1.0, "clip": 1.0}, 201, False),
+        ("word_triples", {"clip": 1.0}, 201, False),
+        ("whitened_word_triples", {"Q": 20, "clip": 1.0}, 5000, True),
+        ("whitened_word_triples", {"Q": 300, "clip": 1.0}, 5000, False),
+    ],
+)
+def test_a_third_power_that_fills_a_memory_is_refused(name, asked, n_rows, fits):
+    asked = dict(asked)
+    if "Q" in asked:
+        asked["Q"] = np.zeros((n_rows, asked["Q"]), "f4")
+    elif name == "third_moment":
+        asked["covariance"] = np.zeros((n_rows, n_rows))
+    assert QUERIES[name].admits(asked, n_rows) == fits
