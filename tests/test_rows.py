@@ -484,7 +484,7 @@ def pooled(study, stage):
 
 
 def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
-    folder, monkeypatch
+    folder, monkeypatch, fixed_noise
 ):
     monkeypatch.chdir(folder)
     keys = {"regression": {"target": "age", "bounds": [-1, 1]}, "epsilon": 8.0}
@@ -492,7 +492,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
     S, N, n = 3, 2000, 20
     said = row_planner.predict(study, study.promise, S, N, n, 1.0)
     rng, errors = np.random.default_rng(0), []
-    for _ in range(4):
+    for _ in range(12):
         Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
         L = Q / np.sqrt(np.arange(1, n + 1))
         L /= np.linalg.norm(L, axis=1)[:, None]
