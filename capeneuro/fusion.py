@@ -25,6 +25,7 @@ from capeneuro.cca import (
 from capeneuro.config import ConfigError, FusionConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process, names
 from capeneuro.federation import Federation
+from capeneuro.rows import constant_features
 from capeneuro.steps import (
     MASK,
     MOST_FEATURES,
@@ -36,7 +37,6 @@ from capeneuro.steps import (
 )
 from capeneuro.views import (
     Views,
-    constant_features,
     find_people,
     open_views,
     read_person,
@@ -129,7 +129,7 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
             sizes = (np.linalg.norm(part.astype(float)) for part in parts)
             norms.append((name, *map(float, sizes)))
             yield name, z
-        odd = constant_features((high - low)[:D, 0], views)
+        odd = constant_features((high - low)[:D, 0], [*views.names[0], *views.names[1]])
         # Privacy: one person can decide it, so of private data it stops nothing.
         if odd and own.data == "private":
             print(f"note: {odd}")

@@ -82,8 +82,8 @@ def open_rows(study: RowStudy) -> Shape:
     Raises
     ------
     ConfigError
-        If a public file is missing or wrong, or there are fewer features than
-        components.
+        If a public file is missing or wrong, there are fewer features than components,
+        or the target is a feature.
     """
     options, mask, basis = study.rows, None, None
     if options.features.kind == "maps":

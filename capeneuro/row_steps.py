@@ -34,6 +34,7 @@ from capeneuro.row_data import (
     read_row,
     to_unit,
 )
+from capeneuro.rows import constant_features
 from capeneuro.steps import (
     MASK,
     MOST_FEATURES,
@@ -104,10 +105,13 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
     rows: list[tuple[str, float, float, float]] = []
+    low, high = np.inf, -np.inf
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
+        nonlocal low, high
         for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
             x = read_row(study, shape, person)
+            low, high = np.minimum(low, x), np.maximum(high, x)
             z = held(study, shape, x, np.array([person.target]), place)
             about = row_words.size(study, shape, z), row_words.kept(study, shape, z)
             rows.append((name, *about, person.target))
@@ -116,6 +120,9 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
     folder = study.private(site)
     layout = _layout(study, shape)
     files.write_features(folder / "projected.npz", people(), layout)
+    odd = constant_features((high - low)[:, 0], shape.names)
+    if odd and not counts_words(study):  # bounds in another unit make a feature so
+        print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
     figure = row_plots.row_norms(sizes, *row_words.limit(study))
     page = row_words.render_people(site, rows, figure, study)

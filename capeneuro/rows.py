@@ -151,6 +151,26 @@ def column_names(path: Path) -> list[str]:
     return names
 
 
+def constant_features(ranges: np.ndarray, names: list[str]) -> str:
+    """Say which features are the same for everybody at a site; empty: none.
+
+    Parameters
+    ----------
+    ranges
+        Largest minus smallest value of each feature, (D,).
+    names
+        Of the D features.
+    """
+    constant = [name for name, r in zip(names, ranges, strict=True) if r == 0]
+    if not constant:
+        return ""
+    return (
+        f"features must vary between people, {len(constant)} of {len(names)} do not: "
+        f"{some(constant)}; leave them out, mend their bounds, or use a tighter mask "
+        "or a coarser basis"
+    )
+
+
 def some(people: Any) -> str:
     """Names, the first of many."""
     names = sorted(people)

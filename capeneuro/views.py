@@ -178,23 +178,3 @@ def read_person(
         y = eeg.read_erp(y, erp)
     x, y = x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
     return cca.stack(x, y, *place)
-
-
-def constant_features(ranges: np.ndarray, views: Views) -> str:
-    """Say which features are the same for everybody at a site; empty: none.
-
-    Parameters
-    ----------
-    ranges
-        Largest minus smallest value of each feature, (D,).
-    views
-        The study's views.
-    """
-    constant = np.flatnonzero(ranges == 0)
-    if not constant.size:
-        return ""
-    named = np.concatenate(views.names)[constant]
-    return (
-        f"features must vary between people, {constant.size} of {ranges.size} do "
-        f"not: {some(named)}; leave them out, or use a tighter mask or a coarser basis"
-    )

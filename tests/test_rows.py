@@ -484,7 +484,7 @@ def pooled(study, stage):
 
 
 def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
-    folder, monkeypatch
+    folder, monkeypatch, fixed_noise
 ):
     monkeypatch.chdir(folder)
     keys = {"regression": {"target": "age", "bounds": [-1, 1]}, "epsilon": 8.0}
@@ -492,7 +492,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
     S, N, n = 3, 2000, 20
     said = row_planner.predict(study, study.promise, S, N, n, 1.0)
     rng, errors = np.random.default_rng(0), []
-    for _ in range(4):
+    for _ in range(12):
         Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
         L = Q / np.sqrt(np.arange(1, n + 1))
         L /= np.linalg.norm(L, axis=1)[:, None]
@@ -608,6 +608,30 @@ def test_bad_lists_of_features_are_refused(lines, why, folder, monkeypatch):
     study = config.load(write_study(folder, "bad-list", **keys))
     with pytest.raises(ConfigError, match=why):
         open_rows(study)
+
+
+def test_a_target_is_no_feature(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    keys = {**STUDIES["age"]}
+    table = {"kind": "table", "features": "data/features.tsv"}
+    keys["rows"] = {"features": table, "covariates": {"age": [18, 90]}}
+    study = config.load(write_study(folder, "both", **keys))
+    with pytest.raises(ConfigError, match="must not be a feature, too"):
+        open_rows(study)
+
+
+def test_bounds_that_nobody_is_within_are_noted(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    names = open_rows(config.load(write_study(folder, "fit", **STUDIES["age"]))).names
+    bounds = [[-9, 9], [1e6, 2e6], *[[-9, 9]] * (len(names) - 2)]
+    rows = [[name, *own] for name, own in zip(names, bounds, strict=True)]
+    files.write_table(Path("data/off.tsv"), ["feature", "low", "high"], rows)
+    keys = {**STUDIES["age"]}
+    keys["rows"] = {"features": {"kind": "table", "features": "data/off.tsv"}}
+    study = config.load(write_study(folder, "units", **keys))
+    row_steps.prepare(study, load_sites(study), "north")
+    said = capsys.readouterr().out
+    assert f"1 of {len(names)} do not: {names[1]}" in said
 
 
 def test_topics_take_words_alone(images):
