@@ -225,6 +225,11 @@ class RowStudy(Study):
         return False
 
     @property
+    def counts_words(self) -> bool:
+        """Whether rows are counts of words, which have no bounds."""
+        return False
+
+    @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
         return f"{self.target} {self.two_groups}"
@@ -267,6 +272,11 @@ class TensorConfig(RowStudy):
                 "rows.features of a table, without covariates"
             )
         return self
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether rows are counts of words, which have no bounds."""
+        return self.tensors.model == "topics"
 
     @property
     def layout(self) -> str:

@@ -25,7 +25,7 @@ from capeneuro.cca import (
 from capeneuro.config import ConfigError, FusionConfig
 from capeneuro.consortium import Sites, check_ceilings, in_process, names
 from capeneuro.federation import Federation
-from capeneuro.rows import constant_features
+from capeneuro.person_files import constant_features
 from capeneuro.steps import (
     MASK,
     MOST_FEATURES,

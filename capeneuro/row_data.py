@@ -13,8 +13,8 @@ import numpy as np
 from capeneuro import io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, RowStudy, SiteConfig, TensorConfig
+from capeneuro.person_files import find_maps, map_features, open_table, read_rows, some
 from capeneuro.row_sections import WIDTHS, is_wide
-from capeneuro.rows import find_maps, map_features, open_table, read_rows, some
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,6 @@ def to_unit(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
     return (2 * np.clip(values, low, high) - low - high) / (high - low)
 
 
-def counts_words(study: RowStudy) -> bool:
-    """Whether rows are counts of words, which have no bounds."""
-    return isinstance(study, TensorConfig) and study.tensors.model == "topics"
-
-
 def open_rows(study: RowStudy) -> Shape:
     """What a study's rows consist of, from its file and public files alone.
 
@@ -92,7 +87,7 @@ def open_rows(study: RowStudy) -> Shape:
         names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
         bounds = [options.features.bounds] * len(names)
     else:
-        names, bounds = _features(options.features.features, counts_words(study))
+        names, bounds = _features(options.features.features, study.counts_words)
     names = [*names, *options.covariates]
     bounds = np.array([*bounds, *options.covariates.values()], float)
     if study.target is not None and study.target[0] in names:
@@ -200,7 +195,7 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         own = read_rows(Path(site.images), shape.names[:n_own])
         if not own:
             raise ConfigError(f"{site.images}: must have rows of people, got none")
-    if counts_words(study):
+    if study.counts_words:
         _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
@@ -251,4 +246,4 @@ def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
         own = map_features(person.image, *options)
         values = np.concatenate([own, values])
     x = values[:, None].astype(float)
-    return x if counts_words(study) else shape.scaled(x)
+    return x if study.counts_words else shape.scaled(x)

@@ -36,7 +36,6 @@ from capeneuro.groups import CONSTANT
 from capeneuro.otd import REACH
 from capeneuro.privacy import Budget
 from capeneuro.queries import QUERIES
-from capeneuro.row_data import counts_words
 from capeneuro.shrinkage import edge
 from capeneuro.tensor_moments import largest_third
 
@@ -143,7 +142,7 @@ def _regression(
 def _tensors(study: TensorConfig, noise, D: int) -> dict[str, float]:
     K, options = study.n_components, study.tensors
     fill, zeta = _fill(study, D)
-    if counts_words(study):
+    if study.counts_words:
         return _topics(study, noise, D)
     e = D * (fill / zeta) ** 2
     s = (1 - BETWEEN) * e / D

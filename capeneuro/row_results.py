@@ -19,7 +19,7 @@ from capeneuro.consortium import Sites, names
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
 from capeneuro.regression import LinearModel
-from capeneuro.row_data import Shape, counts_words, open_rows
+from capeneuro.row_data import Shape, open_rows
 from capeneuro.row_scores import columns, differences
 from capeneuro.row_steps import RESULTS, read_result
 from capeneuro.steps import folder_of
@@ -53,7 +53,7 @@ def maps(study: RowStudy, sites: Sites) -> None:
     stem = IMPORTANCE
     if isinstance(found, TensorComponents):
         stem, what = COMPONENTS, "Centers of components, in the unit of the features"
-        if not counts_words(study):
+        if not study.counts_words:
             more[DIFFERENCES] = differences(found, A), f"{what}, less their mean"
         rows = (
             [i + 1, *(f"{value:.6g}" for value in own)]
@@ -168,7 +168,7 @@ def _tensors(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from capeneuro import plots, row_plots
 
-    K, words = len(found.weights), counts_words(study)
+    K, words = len(found.weights), study.counts_words
     level = found.variance / shape.norm_bound**2  # 0 of words
     noise = shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
     title = f"Spectrum of the pairs as released; the first {K} directions were kept"

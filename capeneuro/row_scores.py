@@ -23,7 +23,7 @@ from capeneuro.consortium import Sites, is_complete
 from capeneuro.linalg import TINY
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
-from capeneuro.row_data import Shape, counts_words
+from capeneuro.row_data import Shape
 from capeneuro.row_steps import read_result, told
 from capeneuro.scores import AGAINST, Score
 
@@ -57,7 +57,7 @@ def columns(study: RowStudy, shape: Shape, found: Any) -> tuple[list[str], np.nd
     """
     if isinstance(found, TensorComponents):
         A = found.components
-        if not counts_words(study):
+        if not study.counts_words:
             A = shape.middle[:, None] + shape.spread[:, None] * A
         return [f"component_{i + 1}" for i in range(A.shape[1])], A
     if isinstance(found, Network):
@@ -231,7 +231,7 @@ def _components(
     a, b = (_of_rows(study, shape, X) for X in (A, other.values))
     flat = np.linalg.norm(b - (b @ w / w.sum())[:, None], axis=0).mean()
     draws = _draws(study, b, A.shape[1])
-    unit = "as shares" if counts_words(study) else "features scaled to [-1, 1]"
+    unit = "as shares" if study.counts_words else "features scaled to [-1, 1]"
     unit = f"{unit}; 0 is perfect"
     rows: list[Score] = []
     for name, one, how in (
@@ -268,7 +268,7 @@ def matched_weights(
 
 def _of_rows(study: TensorConfig, shape: Shape, A: np.ndarray) -> np.ndarray:
     """Components in the unit of rows."""
-    if counts_words(study):
+    if study.counts_words:
         return A
     return (A - shape.middle[:, None]) / shape.spread[:, None]
 
@@ -276,7 +276,7 @@ def _of_rows(study: TensorConfig, shape: Shape, A: np.ndarray) -> np.ndarray:
 def _draws(study: TensorConfig, truth: np.ndarray, K: int) -> list[np.ndarray]:
     """Components at random: of the true norms, or shares of words that are uniform."""
     rng, D = np.random.default_rng(0), len(truth)
-    if counts_words(study):
+    if study.counts_words:
         return [rng.dirichlet(np.ones(D), K).T for _ in range(N_DRAWS)]
     size = float(np.sqrt(np.mean(np.sum(truth**2, axis=0))))
     draws = rng.standard_normal((N_DRAWS, D, K))

@@ -25,16 +25,15 @@ from capeneuro.consortium import Sites, check_ceilings, in_process, names
 from capeneuro.federation import Federation
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
+from capeneuro.person_files import constant_features
 from capeneuro.regression import LinearModel
 from capeneuro.row_data import (
     Shape,
-    counts_words,
     find_people,
     open_rows,
     read_row,
     to_unit,
 )
-from capeneuro.rows import constant_features
 from capeneuro.steps import (
     MASK,
     MOST_FEATURES,
@@ -86,7 +85,7 @@ def validate(study: RowStudy, sites: Sites) -> None:
     if shape.mask is not None:
         io.write_mask(study.results / MASK, shape.mask)
     rows: Any = ([n, *b] for n, b in zip(shape.names, shape.bounds, strict=True))
-    if counts_words(study):
+    if study.counts_words:
         rows = ([name, "", ""] for name in shape.names)
     files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
     for name, people in found.items():
@@ -121,7 +120,7 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
     layout = _layout(study, shape)
     files.write_features(folder / "projected.npz", people(), layout)
     odd = constant_features((high - low)[:, 0], shape.names)
-    if odd and not counts_words(study):  # bounds in another unit make a feature so
+    if odd and not study.counts_words:  # bounds in another unit make a feature so
         print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
     figure = row_plots.row_norms(sizes, *row_words.limit(study))
@@ -202,7 +201,7 @@ def told(
         own = group if study.regression.within_sites else None
         values = shape.middle[:, None] + shape.spread[:, None] * x
         return result.predict(values, own)[None]
-    if counts_words(study):
+    if study.counts_words:
         return memberships.topic_memberships(result, x)
     return memberships.mixture_memberships(result, x)
 
@@ -278,7 +277,7 @@ def _tensors(
     options, K = study.tensors, study.n_components
     # A third moment of more is not affordable, whatever its noise.
     projected = True if len(shape.names) > MOST_WHOLE else options.projected
-    if counts_words(study):
+    if study.counts_words:
         return otd.topic_components(federation, tuple(stages), K, projected=projected)
     return otd.mixture_components(
         federation,

@@ -10,7 +10,7 @@ from capeneuro.config import RegressionConfig, RowStudy
 from capeneuro.network import Network
 from capeneuro.otd import TensorComponents
 from capeneuro.regression import LinearModel
-from capeneuro.row_data import Shape, counts_words
+from capeneuro.row_data import Shape
 from capeneuro.tensor_moments import FEWEST_WORDS
 
 
@@ -102,7 +102,7 @@ def kept(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
     z
         What the site holds of the person, (n, 1).
     """
-    if counts_words(study):
+    if study.counts_words:
         return float(z.sum() >= FEWEST_WORDS)
     if study.target is None:
         return min(1.0, 1 / max(size(study, shape, z) ** 2, 1e-300))
@@ -114,7 +114,7 @@ def kept(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
 
 def size(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
     """What the clip looks at: words, or a norm over the study's bound."""
-    if counts_words(study):
+    if study.counts_words:
         return float(z.sum())
     if isinstance(study, RegressionConfig):
         return float(np.linalg.norm(z) / regression.norm_bound())
@@ -124,7 +124,7 @@ def size(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
 
 def limit(study: RowStudy) -> tuple[float, str, str]:
     """Public number beside which sizes are shown; what sizes and it are, in words."""
-    if counts_words(study):
+    if study.counts_words:
         return float(FEWEST_WORDS), "words of a person", "fewest words that count"
     if isinstance(study, RegressionConfig):
         clip = float(np.sqrt(study.regression.clip))
@@ -160,5 +160,5 @@ def render_people(
         number=number,
         what=what,
         limit=name,
-        kind="topics" if counts_words(study) else next(iter(study.n_releases)),
+        kind="topics" if study.counts_words else next(iter(study.n_releases)),
     )

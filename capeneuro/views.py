@@ -14,7 +14,13 @@ import numpy as np
 from capeneuro import cca, eeg, io
 from capeneuro.basis import Basis
 from capeneuro.config import ConfigError, FusionConfig, SiteConfig
-from capeneuro.rows import column_names, find_maps, map_features, read_rows, some
+from capeneuro.person_files import (
+    column_names,
+    find_maps,
+    map_features,
+    read_rows,
+    some,
+)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ LEAVES = {
     "eeg": {"config", "files", "fusion_sections"},
     "fusion_sections": {"sections"},
     "row_sections": {"sections"},
-    "rows": {"basis", "config", "files", "io", "sections"},
+    "person_files": {"basis", "config", "files", "io", "sections"},
     "files": {"config"},
     "config": {"explain", "fusion_sections", "row_sections", "sections", "study"},
     "study": {"privacy", "sections"},
