@@ -84,6 +84,10 @@ def read(
         return model.model_validate(content)
     except ValidationError as error:
         lines = [_explain(e, model) for e in error.errors(include_url=False)]
+        lacks = {e["loc"][0] for e in error.errors() if e["type"] == "missing"}
+        # A forgotten block makes a study of another kind.
+        if model not in instead.values() and {"pca", "ica"} <= lacks:
+            lines.append(f"or one of the blocks {', '.join(instead)} is missing")
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
 
 

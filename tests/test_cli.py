@@ -882,7 +882,7 @@ def test_audit_says_row_by_row_that_it_holds(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command("audit", "--arms", "local", "--pairs", "100") == 0
     rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == 1 + 6 * 2 * 2  # queries, canaries, mus
+    assert len(rows) == 1 + 8 * 2 * 2  # queries, canaries, mus
     assert all(row.endswith("holds") for row in rows[1:])
     assert list(tmp_path.iterdir()) == []
 
