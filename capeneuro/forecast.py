@@ -80,12 +80,8 @@ def plan_fusion(
         sizes = views.open_views(study, own).sizes
     else:
         sizes = features, views.n_second(study)
-    for option, value in {"--people": people, "--features": sizes[0]}.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{option}: must be at least 1, got {value}")
-        if value is None:
-            print(f"note: give {option} (as expected) to predict the noise")
-            return
+    if not _known({"--people": people, "--features": sizes[0]}):
+        return
     print(
         f"\n{'':40} correlations below   noise over the energy\n"
         f"{'':40} this are lost        of a component"
@@ -161,12 +157,8 @@ def plan_rows(
     mask = None if study.space is None else Path(study.space.mask)
     if features is None and (mask is None or mask.is_file()):
         features = len(open_rows(study).names)
-    for option, value in {"--people": people, "--features": features}.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{option}: must be at least 1, got {value}")
-        if value is None:
-            print(f"note: give {option} (as expected) to predict the noise")
-            return
+    if not _known({"--people": people, "--features": features}):
+        return
     double = replace(study.promise, epsilon=2 * study.promise.epsilon)
     rows = {
         "as planned": (people, features, study.promise),
@@ -190,6 +182,16 @@ def plan_rows(
             f"got {ratios['as planned']:.3g} times; more people, fewer features or "
             "--force"
         )
+
+
+def _known(given: dict[str, int | None]) -> bool:
+    """Whether all that a prediction needs is given; if not, what is missing is said."""
+    for option, value in given.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{option}: must be at least 1, got {value}")
+    if missing := [option for option, value in given.items() if value is None]:
+        print(f"note: give {', '.join(missing)} (as expected) for a prediction")
+    return not missing
 
 
 def _spending(study: Study, sites: Sites) -> None:
@@ -330,11 +332,7 @@ def _design(
         regions = io.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1
     given = {"--people": people, "--volumes": volumes, "--features": features}
-    for option, value in given.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{option}: must be at least 1, got {value}")
-    if missing := [option for option, value in given.items() if value is None]:
-        print(f"note: give {', '.join(missing)} (as expected) to predict the quality")
+    if not _known(given):
         return None
     if features < study.n_components:
         raise ConfigError(
