@@ -46,6 +46,10 @@ def main(argv: list[str] | None = None) -> int:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2
+    except OSError as error:  # a reader may hide what is missing in what it raises
+        missing = error.__cause__ or error
+        print(f"error: {missing}; the figure's `folder` says where", file=sys.stderr)
+        return 2
     return 0
 
 
