@@ -147,8 +147,8 @@ def linked(tmp_path_factory) -> Path:
     """A folder in which a small linked study ran to its report, with little noise."""
     folder = checkout(tmp_path_factory.mktemp("linked"))
     sites = [f"config/sites/linked-{i}.yaml" for i in (1, 2, 3)]
-    for site in sites:
-        edit(folder / site, epsilon=2000.0)
+    for site in sites:  # fixed noise: a bad draw fails one run in many
+        edit(folder / site, epsilon=2000.0, seed=1)
     edit(
         folder / "config/linked.yaml",
         sites=sites,
