@@ -43,7 +43,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(ROOT / "config", folder / "config")
     for site in (folder / "config/sites").glob("*.yaml"):
-        edit(site, epsilon=5000.0)
+        edit(site, epsilon=5000.0, seed=3)
     for name, n in SMALL.items():
         path = folder / f"config/{name}.yaml"
         edit(path, data__n_subjects=n, budget__epsilon=1000.0)

