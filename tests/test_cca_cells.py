@@ -120,7 +120,7 @@ def test_only_the_span_of_variates_counts(rng):
     assert cca_cells.whitened(twice).shape == (300, 4)
 
 
-def test_rows_tell_who_is_behind_and_how_the_error_falls():
+def test_rows_tell_who_is_behind_and_how_the_error_falls(fixed_noise):
     methods = {
         "cape": {"arm": "cape"},
         "local": {"arm": "local", "after": "cape"},
