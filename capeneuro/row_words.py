@@ -160,5 +160,6 @@ def render_people(
         number=number,
         what=what,
         limit=name,
-        kind="topics" if study.counts_words else next(iter(study.n_releases)),
+        kind="topics" if study.counts_words else list(study.n_releases)[-1],
+        is_centered="center" in study.n_releases,
     )

@@ -302,6 +302,13 @@ def test_nothing_of_persons_is_in_the_results(done):
         assert file.is_dir() or who[0].encode() not in file.read_bytes(), file
     page = (study.private("north") / "qc.html").read_text()
     assert who[0] in page and "It stays at the site" in page
+    said = {
+        "regression": "row and target together",
+        "network": "Rows are not clipped",
+        "triples": "Longer rows than the bound",
+    }
+    words = "Words of each person" if study.counts_words else None
+    assert (words or said[list(study.n_releases)[-1]]) in page
 
 
 def run_alone(folder, monkeypatch, name, label="", **changes):
