@@ -1,4 +1,4 @@
-"""Calibrate ``capeneuro.planner``: simulate studies, fit its constants, print them.
+"""Calibrate ``capeneuro.algorithms.prediction``: simulate studies, fit its constants, print them.
 
 Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with
@@ -10,8 +10,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from capeneuro import ica, linalg, metrics, pca, planner, privacy
-from capeneuro.queries import QUERIES
+from capeneuro import linalg
+from capeneuro.algorithms import ica, metrics, pca, prediction
+from capeneuro.privacy import accounting
+from capeneuro.privacy.queries import QUERIES
 from sim.garch import garch, garch_parameters
 from sim.sources import DEFAULT_20, maps_2d
 
@@ -31,7 +33,7 @@ def draw_study(rng):
     R, M = np.exp(rng.uniform(*np.log([(3, few), (min(20, D / 5), many)])))
     # Only to bound the time: M T D decides it.
     M = min(M, 60_000 / T, 8e6 / (T * D))
-    return n_side, unit, planner.Design(2, int(M), T, D, round(R))
+    return n_side, unit, prediction.Design(2, int(M), T, D, round(R))
 
 
 def draw_settings(rng, unit, design):
@@ -40,12 +42,12 @@ def draw_settings(rng, unit, design):
     epsilon = np.exp(rng.uniform(*np.log((0.2, 16) if unit == "sample" else (0.5, 64))))
     R = design.n_components
     clip, pca_clip = np.exp(rng.uniform(*np.log(CLIPS), size=2)) * [
-        planner.fair_clip(unit, R, design.n_volumes),
-        planner.fair_pca_clip(unit, R),
+        prediction.fair_clip(unit, R, design.n_volumes),
+        prediction.fair_pca_clip(unit, R),
     ]
     J, share = int(rng.integers(5, 41)), rng.uniform(0.15, 0.85)
-    colluding = privacy.default_n_colluding(S)
-    promise = privacy.Budget(float(epsilon), 1e-5, unit, "replace-one", colluding)
+    colluding = accounting.default_n_colluding(S)
+    promise = accounting.Budget(float(epsilon), 1e-5, unit, "replace-one", colluding)
     own = {"n_rounds": J, "clip": float(clip), "pca_clip": float(pca_clip)}
     return replace(design, n_sites=S, pca_share=share, **own), promise
 
@@ -76,7 +78,7 @@ class Pooled:
         self.X, self.starts, self.unit = X, np.arange(0, X.shape[1], T), unit
         self.rng, self.roster, self.n_releases = rng, {}, None
         self.releases = [{"noise_deviation": noise}]
-        self.budget = privacy.Budget(1.0, 1e-5, unit, "replace-one", 0)
+        self.budget = accounting.Budget(1.0, 1e-5, unit, "replace-one", 0)
 
     def project(self, federation, matrix, norm_bound, clip):
         """Keep the components; the data are scaled already."""
@@ -115,7 +117,7 @@ def measure(rng, n_data_sets=3, n_settings=4):
         T = design.n_volumes
         exact = decompose(A, (X, T, "sample"), 0, 0, rng, np.inf, **EXACT)[0]
         for row, (d, promise) in zip(rows, cells, strict=True):
-            at, own = planner.predict(d, promise), {"n_rounds": d.n_rounds}
+            at, own = prediction.predict(d, promise), {"n_rounds": d.n_rounds}
             noise = (at.noise_pca, at.noise_ica)
             data, clips = (X, T, unit), {"pca_clip": d.pca_clip, "clip": d.clip}
             ngi, *rest = decompose(A, data, *noise, rng, **clips, **own)
@@ -127,30 +129,30 @@ def fit(rows):
     """Set and print the constants: some measured, the others by least squares."""
     designs, promises, exact, excess, captured, energy = zip(*rows, strict=True)
     n = np.array([d.n_subjects * d.n_volumes for d in designs])
-    planner.BASE = float(np.mean(exact * np.sqrt(n)))
+    prediction.BASE = float(np.mean(exact * np.sqrt(n)))
     kept = []
     for d, b, e in zip(designs, promises, energy, strict=True):
-        typical = planner.fair_pca_clip(b.unit, d.n_components)
-        kept.append(e * typical / planner.clipped(typical, d.pca_clip))
-    planner.KEPT = float(np.mean(kept))
+        typical = prediction.fair_pca_clip(b.unit, d.n_components)
+        kept.append(e * typical / prediction.clipped(typical, d.pca_clip))
+    prediction.KEPT = float(np.mean(kept))
 
     def predicted(names, x, field):
         for name, value in zip(names, np.exp(x), strict=True):
-            setattr(planner, name, float(value))
-        at = map(planner.predict, designs, promises)
+            setattr(prediction, name, float(value))
+        at = map(prediction.predict, designs, promises)
         return np.array([getattr(prediction, field) for prediction in at])
 
     def error(x):
-        said = np.maximum(predicted(FITTED, x, "ngi_excess"), planner.FLOOR)
-        return np.log(said / np.maximum(excess, planner.FLOOR))
+        said = np.maximum(predicted(FITTED, x, "ngi_excess"), prediction.FLOOR)
+        return np.log(said / np.maximum(excess, prediction.FLOOR))
 
     least_squares(lambda x: predicted(("LEAK",), x, "captured") - captured, [-1.0])
-    start = np.log([getattr(planner, name) for name in FITTED])
+    start = np.log([getattr(prediction, name) for name in FITTED])
     x = least_squares(error, start, loss="soft_l1", f_scale=0.5).x  # long tails
-    within = np.mean(np.abs(error(x)) < np.log(planner.FACTOR))
+    within = np.mean(np.abs(error(x)) < np.log(prediction.FACTOR))
     for name in ("BASE", "KEPT", "LEAK", *FITTED):
-        print(name, getattr(planner, name))
-    print(f"{len(rows)} cells, within a factor of {planner.FACTOR:g}: {within:.2f}")
+        print(name, getattr(prediction, name))
+    print(f"{len(rows)} cells, within a factor of {prediction.FACTOR:g}: {within:.2f}")
 
 
 if __name__ == "__main__":

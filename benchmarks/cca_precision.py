@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capeneuro import cca, linalg, privacy
+from capeneuro import linalg
+from capeneuro.algorithms import cca
+from capeneuro.privacy import accounting
 
 R = np.array([0.9, 0.7, 0.5, 0.3, 0.1])
 D, K = 50, len(R)
@@ -60,7 +62,7 @@ def study(
     views = (patterns[0] * SIZES) @ A, (patterns[1] * SIZES[::-1]) @ B
     Z = np.concatenate(views) / np.sqrt(2 * np.sum(SIZES**2))
     w = np.minimum(1, clip / np.sum(Z**2, axis=0)) if clips else np.ones(n)
-    mu = privacy.Budget(epsilon, 1e-5, "subject", "replace-one", 1).mu
+    mu = accounting.Budget(epsilon, 1e-5, "subject", "replace-one", 1).mu
     # CAPE multiplies a trusted curator's noise by sqrt(S / S_H).
     tau = np.sqrt(2) * clip / n / mu * np.sqrt(4 / 3)
     E = linalg.unpack_symmetric(tau * rng.standard_normal(D * (2 * D + 1)))

@@ -25,7 +25,11 @@ import numpy as np
 import psutil
 import yaml
 
-from capeneuro import config, consortium, daemon, files, flare, kit, parties, steps
+from capeneuro.config import load
+from capeneuro.data import files
+from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.studies import components
+from capeneuro.studies import sites as site_files
 
 SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
 STUDY = "study.yaml"
@@ -86,18 +90,18 @@ def write(root: Path) -> None:
 def in_process(folder: Path) -> float:
     """Run the study in this process; seconds of a round of ICA."""
     with contextlib.chdir(folder):
-        study = config.load(STUDY)
-        sites = consortium.load_sites(study)
-        steps.pca(study, sites, 1, False)
+        study = load.load_study(STUDY)
+        sites = site_files.load_sites(study)
+        components.pca(study, sites, 1, False)
         start = time.perf_counter()
-        steps.ica(study, sites, 1, False)
+        components.ica(study, sites, 1, False)
         return (time.perf_counter() - start) / ROUNDS
 
 
 def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
     """Make kits, allow the echo in them, and start all processes."""
     with contextlib.chdir(root / "together"):
-        kit.init(config.load(STUDY), root / "kits", "localhost", port, here=True)
+        kit.init(load.load_study(STUDY), root / "kits", "localhost", port, here=True)
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     running = {}
@@ -118,7 +122,7 @@ def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
 def submit(root: Path, job: Path, done, seconds: float) -> None:
     """Submit a job with the lead's kit and wait until it is done."""
     end = time.monotonic() + seconds
-    with flare.session(root / "kits/lead/kit", 10.0) as lead:
+    with controller.session(root / "kits/lead/kit", 10.0) as lead:
         while len(lead.get_system_info().client_info) < len(SITES):
             assert time.monotonic() < end, "sites did not register"
             time.sleep(0.2)
@@ -133,10 +137,10 @@ def submit(root: Path, job: Path, done, seconds: float) -> None:
 def study_job(root: Path) -> None:
     """Run the study; its status file says when it is done."""
     with contextlib.chdir(root / "aggregator"):
-        study = config.load(STUDY)
+        study = load.load_study(STUDY)
         options = {"job": "1", "segment": 1000, "timeout": 60.0, "patience": 60.0}
         parties.write_job(root / "job", study, options)
-        status = consortium.status_file(study).resolve()
+        status = site_files.status_file(study).resolve()
 
     def done() -> bool:
         told = json.loads(status.read_text()) if status.exists() else {"state": ""}
@@ -217,7 +221,7 @@ def main(root: Path) -> None:
         found = WORK.findall((root / name / "log").read_text())
         found = [float(s) for what, s in found if what in EXCHANGES]
         worked.append(np.reshape(found, (-1, len(EXCHANGES)))[-ROUNDS:].sum(axis=1))
-    for name in (steps.SUBSPACE, steps.UNMIXING):
+    for name in (components.SUBSPACE, components.UNMIXING):
         a, b = (
             files.read_arrays(root / folder / "results/bench" / name)
             for folder in ("together", "aggregator")

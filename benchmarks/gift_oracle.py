@@ -18,14 +18,19 @@ from picard import picard
 from picard.densities import Tanh
 from scipy.io import loadmat
 
-from capeneuro import ica, io, linalg, metrics, privacy
-from capeneuro.config import Cleaning, SiteConfig, Space
-from capeneuro.federation import InProcess
-from capeneuro.ledger import Ledger
-from capeneuro.mechanism import Mechanism
-from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.rules import Limits
-from capeneuro.site import Site
+from capeneuro import linalg
+from capeneuro.algorithms import ica, metrics
+from capeneuro.algorithms.pca import Subspace, principal_subspace
+from capeneuro.config.components import Cleaning
+from capeneuro.config.sections import Space
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import nifti
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rules import Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("CAPENEURO_DATA", ROOT / "../shared/data")).resolve()
@@ -39,7 +44,7 @@ def load() -> dict[str, np.ndarray]:
     """What GIFT wrote, by name, in MATLAB's orientation; eigenpairs descending.
 
     Signs of eigenvectors, and all that depends on them, follow
-    :func:`capeneuro.linalg.top_eigenpairs`.
+    :func:`.linalg.top_eigenpairs`.
     """
     found: dict[str, np.ndarray] = {}
 
@@ -94,7 +99,7 @@ def chain(gift: dict[str, np.ndarray]) -> dict[str, float]:
 
 def features(gift: dict[str, np.ndarray]) -> np.ndarray:
     """The package's own features of the run, z-scored, float32, in GIFT's order."""
-    image = io.open_image(RUN, 4)
+    image = nifti.open_image(RUN, 4)
     inside = np.zeros(image.shape[:3], np.uint8)
     own = np.unravel_index(gift["mask_ind"].ravel().astype(int) - 1, inside.shape, "F")
     inside[own] = 1
@@ -103,15 +108,15 @@ def features(gift: dict[str, np.ndarray]) -> np.ndarray:
     space = Space(mask="given", basis="voxels")
     mask = nib.Nifti1Image(inside, image.affine)
     cleaning = Cleaning(standardize="zscore")
-    basis = io.build_basis(space, mask)
+    basis = nifti.build_basis(space, mask)
     rows = np.full(inside.shape, -1)
     rows[inside > 0] = np.arange(len(own[0]))
-    return io.run_features(RUN, site, space, cleaning, mask, basis)[rows[own]]
+    return nifti.run_features(RUN, site, space, cleaning, mask, basis)[rows[own]]
 
 
 def federate(X: np.ndarray) -> tuple[InProcess, Mechanism]:
     """Two public sites with half of the samples each, and exact answers."""
-    ceiling = privacy.Budget(1.0, 1e-5, "sample", "replace-one", 0)
+    ceiling = accounting.Budget(1.0, 1e-5, "sample", "replace-one", 0)
     sites = {}
     for name, part in zip("ab", np.array_split(X, 2, axis=1), strict=True):
         people, n = {name: part.astype(np.float32)}, {name: part.shape[1]}

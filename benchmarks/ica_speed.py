@@ -22,14 +22,17 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.cells import federate, simulate
-from capeneuro import cape, ica, linalg, metrics, privacy
-from capeneuro.clipping import CLIP_SAFETY
-from capeneuro.federation import InProcess
-from capeneuro.mechanism import Mechanism
-from capeneuro.pca import Subspace, principal_subspace
-from capeneuro.queries import QUERIES
-from capeneuro.site import Site
+from capeneuro import linalg
+from capeneuro.algorithms import ica, metrics
+from capeneuro.algorithms.pca import Subspace, principal_subspace
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.clipping import CLIP_SAFETY
+from capeneuro.privacy.queries import QUERIES
+from papers.cells.ica import simulate
+from papers.in_memory import federate
 
 NORM_BOUND = 8.0
 Begin = Callable[[], None]
@@ -46,7 +49,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     A, people = simulate(options.subjects, 0)
-    ceiling = privacy.Budget(100.0, 1e-5, "sample", "replace-one", 0)
+    ceiling = accounting.Budget(100.0, 1e-5, "sample", "replace-one", 0)
     sites = federate(people, ceiling)
     with threadpool_limits(1):
         federation = InProcess(sites, n_workers=2)
@@ -70,7 +73,7 @@ def solvers(
     options: argparse.Namespace,
 ) -> tuple[Subspace, dict[str, tuple[int, Solver]]]:
     """Whiten with an arm of PCA; return all solvers on that, with their threads."""
-    budget = privacy.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
+    budget = accounting.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
     ratio, half = cape.NOISE_RATIO_PER_SITE * len(sites), budget.mu / 2**0.5
     mechanism = Mechanism(f"speed-{arm}", arm, 1 / half, budget, ratio)
     clip = 1.0 if arm == "cape" else np.inf

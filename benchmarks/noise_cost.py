@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from capeneuro import noise
+from capeneuro.privacy import noise
 
 SIZE = 1_000_000
 EXACT = 20_000

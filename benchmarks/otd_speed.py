@@ -16,18 +16,20 @@ from typing import Any
 import numpy as np
 from tensorly.decomposition import parafac, symmetric_parafac_power_iteration
 
-from capeneuro import linalg, metrics, otd, privacy
-from capeneuro.federation import InProcess
-from capeneuro.ledger import Ledger
-from capeneuro.mechanism import Mechanism
-from capeneuro.rules import Limits
-from capeneuro.site import Site
+from capeneuro import linalg
+from capeneuro.algorithms import metrics, tensors
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rules import Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting
 from sim import mixtures
 
 D, K, S, N = 50, 10, 5, 10_000
 BOUND = 2.2
-BUDGET = privacy.Budget(5.0, 1e-5, "sample", "replace-one", 1)
-CEILING = privacy.Budget(1e8, 1e-5, "sample", "replace-one", 0)  # never met
+BUDGET = accounting.Budget(5.0, 1e-5, "sample", "replace-one", 1)
+CEILING = accounting.Budget(1e8, 1e-5, "sample", "replace-one", 0)  # never met
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
@@ -37,7 +39,7 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def release(X: np.ndarray, projected: bool) -> otd.TensorComponents:
+def release(X: np.ndarray, projected: bool) -> tensors.TensorComponents:
     """CapeAGN on samples, shared out over the sites."""
     sites = {}
     for s, x in enumerate(np.split(X, S, axis=1)):
@@ -46,7 +48,7 @@ def release(X: np.ndarray, projected: bool) -> otd.TensorComponents:
     multiplier = np.sqrt(2) / BUDGET.mu
     both = [Mechanism(f"t{i}", "cape", multiplier, BUDGET, 100.0 * S) for i in range(2)]
     federation = InProcess(sites)
-    return otd.mixture_components(federation, both, K, BOUND, projected=projected)
+    return tensors.mixture_components(federation, both, K, BOUND, projected=projected)
 
 
 if __name__ == "__main__":
@@ -59,7 +61,7 @@ if __name__ == "__main__":
         error = metrics.component_error(found.components, A)
         where = "of K directions" if projected else "of all features"
         print(f"capeAGN, M3 {where}: {seconds:.2f} s, q_comp {error:.3f}")
-    white = otd.whitening(np.einsum("k,ik,jk->ij", w, A, A), K)
+    white = tensors.whitening(np.einsum("k,ik,jk->ij", w, A, A), K)
     T = np.einsum("k,ik,jk,lk->ijl", w, *[white.W.T @ A] * 3, optimize=True)
     T += 0.02 * linalg.unpack_symmetric3(
         rng.standard_normal(K * (K + 1) * (K + 2) // 6)

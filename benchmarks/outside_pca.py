@@ -1,4 +1,4 @@
-"""diffprivlib's PCA on the data of ``config/figures/pca_epsilon.yaml``, for comparison.
+"""diffprivlib's PCA on the data of ``papers/grids/pca_epsilon.yaml``, for comparison.
 
 It is another algorithm under another promise: pooled (a trusted curator holds all
 data), pure epsilon (no delta), eigenvectors drawn one after the other from Bingham laws
@@ -31,10 +31,12 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
-from benchmarks import pca_cells
-from capeneuro import figures, linalg, metrics
+from capeneuro import linalg
+from capeneuro.algorithms import metrics
+from papers import grid
+from papers.cells import pca as pca_cells
 
-FIGURE = "config/figures/pca_epsilon.yaml"
+FIGURE = "papers/grids/pca_epsilon.yaml"
 
 
 def main() -> None:
@@ -50,11 +52,9 @@ def main() -> None:
         return
     if not asked.as_shipped:
         Bingham.randomise = bingham
-    figure = figures.load(FIGURE)
+    figure = grid.load(FIGURE)
     for data in asked.data:
-        options = next(
-            c.options for c in figures.cells(figure) if c.axes["data"] == data
-        )
+        options = next(c.options for c in grid.cells(figure) if c.axes["data"] == data)
         for epsilon in options["epsilons"]:
             start = time.perf_counter()
             found = [share(options, seed, epsilon) for seed in range(asked.seeds)]

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from capeneuro.tabular import PrivateRegression
+from capeneuro.algorithms.estimators import PrivateRegression
 from sim.rows import rows
 
 EPSILON = 1.0

@@ -18,18 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro import cape, config, metrics, privacy, row_steps
-from capeneuro.config import RegressionConfig, RowStudy
-from capeneuro.consortium import load_sites
-from capeneuro.federation import InProcess
-from capeneuro.ledger import Ledger
-from capeneuro.mechanism import Mechanism
-from capeneuro.row_data import Shape, find_people, open_rows, read_row
-from capeneuro.rules import Limits
-from capeneuro.site import Site
+from capeneuro.algorithms import metrics
+from capeneuro.config import load
+from capeneuro.config.regression import RegressionConfig
+from capeneuro.config.rows import RowStudy
+from capeneuro.data.rows import Shape, find_people, open_rows, read_row
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rules import Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting, cape
+from capeneuro.studies import rows
+from capeneuro.studies.sites import load_sites
 
 ARMS = ("pooled", "secure_sum", "cape", "conventional", "local")
-# Of the scikit-learn fit to ABIDE (benchmarks.abide_rows --look): 0.18 apart, variance
+# Of the scikit-learn fit to ABIDE (sim.connectivity --look): 0.18 apart, variance
 # 0.0055 in each feature, features' bounds +-0.5.
 KINDS = np.array(
     [
@@ -58,10 +62,10 @@ def draw(
     """Run the study's step once, in memory; sites without a ledger on disk."""
     S, promise = len(people), study.promise
     rest = promise.delta, "sample", "replace-one", promise.n_colluding
-    budget = privacy.Budget(epsilon, *rest)
+    budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = row_steps.held(study, shape, X, y, (k, S))
+        z = rows.held(study, shape, X, y, (k, S))
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [
@@ -75,7 +79,7 @@ def draw(
         for stage, n in study.n_releases.items()
     ]
     exact = arm == "non-private"
-    return row_steps.compute(InProcess(sites), study, shape, stages, exact)
+    return rows.compute(InProcess(sites), study, shape, stages, exact)
 
 
 def explained(found: Any, shape: Shape, people: People) -> float:
@@ -180,7 +184,7 @@ if __name__ == "__main__":
     parser.add_argument("--norm-bound", type=float, help="with the other atlas")
     parser.add_argument("--consortium", action="store_true")
     given = parser.parse_args()
-    chosen = config.load(given.study)
+    chosen = load.load_study(given.study)
     if given.atlas:
         said = chosen.model_dump(mode="json")
         said["space"]["basis_file"] = given.atlas

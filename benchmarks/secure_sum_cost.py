@@ -15,8 +15,8 @@ import time
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro import secagg
-from capeneuro.federation import pack
+from capeneuro.federation.messages import pack
+from capeneuro.federation.secagg import protocol as secagg
 
 SITES = (4, 16, 64)
 SIZES = (420, 100_000, 4_500_000)

@@ -193,7 +193,7 @@ def cost(base: Path) -> None:
     noisy = pca(folder, "private")
     exact = pca(folder, "private", "--reference")
     # What each command takes before it does anything.
-    loads = "import capeneuro.cli, capeneuro.plots, nilearn.signal"
+    loads = "import capeneuro.cli, capeneuro.report.plots, nilearn.signal"
     start = together([run(folder, ["-c", loads], 1)] * (len(SITES) + 1))
     record = folder / "results/private/reference/privacy.json"
     rounds = len(json.loads(record.read_text())["releases"])
@@ -245,17 +245,18 @@ def incremental(name: str) -> None:
     """Fit scikit-learn's IncrementalPCA to cleaned runs, one after the other."""
     from sklearn.decomposition import IncrementalPCA
 
-    from capeneuro import config, io
-    from capeneuro.consortium import load_sites
+    from capeneuro.config import load
+    from capeneuro.data import nifti
+    from capeneuro.studies.sites import load_sites
 
-    chosen = config.load(f"config/{name}.yaml")
+    chosen = load.load_study(f"config/{name}.yaml")
     site = next(iter(load_sites(chosen).values()))
-    mask = io.read_mask(Path(chosen.space.mask))
-    basis = io.build_basis(chosen.space, mask)
+    mask = nifti.read_mask(Path(chosen.space.mask))
+    basis = nifti.build_basis(chosen.space, mask)
     model = IncrementalPCA(K)
     for path in tqdm(images()):
         about = chosen.space, chosen.cleaning, mask, basis
-        model.partial_fit(io.run_features(path, site, *about).T)
+        model.partial_fit(nifti.run_features(path, site, *about).T)
     np.save("incremental.npy", model.components_.T)
 
 
@@ -290,7 +291,7 @@ def subspace(folder: Path, name: str) -> np.ndarray:
 
 def captured(folder: Path, V: np.ndarray) -> float:
     """Energy tr(V'CV) of the pooled second moment C of voxels, one person at a time."""
-    from capeneuro.files import Features
+    from capeneuro.data.files import Features
 
     V, total, n = np.linalg.qr(V)[0].astype("f4"), 0.0, 0
     for site in SITES:
@@ -302,7 +303,7 @@ def captured(folder: Path, V: np.ndarray) -> float:
 
 def energy(base: Path, epsilons: Sequence[float]) -> None:
     """Print the captured energy of both routes at equal epsilon, beside chance."""
-    from capeneuro import basis, io
+    from capeneuro.data import basis, nifti
 
     folder = study(base, "private")
     if not (folder / "results/private/reference").exists():
@@ -314,7 +315,7 @@ def energy(base: Path, epsilons: Sequence[float]) -> None:
     chance = captured(folder, rng.standard_normal((D, K))) / best
     edge, cubes = EDGE // VOXEL, "cubes"
     space = {"basis": "grid", "grid_size": edge}
-    mask = io.read_mask(folder / "data/mask.nii.gz")
+    mask = nifti.read_mask(folder / "data/mask.nii.gz")
     made = basis.grid(np.asarray(mask.dataobj) > 0, edge)
     own = {"norm_bound": CUBE_BOUND, "method": "moment", "start_grid": None}
     study(base, cubes, space=space, pca=own)
@@ -367,7 +368,7 @@ def sweeps(base: Path) -> None:
 
 def sized(folder: Path, n_people: int) -> tuple[int, float, float]:
     """Print the cost of `pca` on the first people; their number or that of voxels."""
-    from capeneuro import files
+    from capeneuro.data import files
 
     name, D = f"people-{n_people}", 0
     study(folder.parent, name, int(folder.name[0]))
@@ -418,7 +419,8 @@ def streams(n_people: int) -> None:
     """Print the captured energy of both routes where people are many."""
     from threadpoolctl import threadpool_limits
 
-    from capeneuro import basis, pca
+    from capeneuro.algorithms import pca
+    from capeneuro.data import basis
     from sim import grid, sources
 
     mask, affine = grid.head_mask_3d(STREAM_VOXEL)
@@ -459,13 +461,13 @@ def streams(n_people: int) -> None:
 
 def drawn(n_people: int, M: np.ndarray, analysis=None):
     """Sites of people who are drawn when looked at."""
-    from capeneuro import privacy
-    from capeneuro.federation import InProcess
-    from capeneuro.ledger import Ledger
-    from capeneuro.rules import Limits
-    from capeneuro.site import Site
+    from capeneuro.federation.in_process import InProcess
+    from capeneuro.federation.ledger import Ledger
+    from capeneuro.federation.rules import Limits
+    from capeneuro.federation.site import Site
+    from capeneuro.privacy import accounting
 
-    ceiling = privacy.Budget(1e3, 1e-5, "sample", "replace-one", 0)
+    ceiling = accounting.Budget(1e3, 1e-5, "sample", "replace-one", 0)
     sites = {}
     for k, name in enumerate(SITES):
         people = Drawn([str(i) for i in range(k, n_people, len(SITES))], M, analysis)
@@ -477,10 +479,10 @@ def drawn(n_people: int, M: np.ndarray, analysis=None):
 
 def mechanism(epsilon: float, n_releases: int):
     """CAPE that spends epsilon on some releases."""
-    from capeneuro import cape, privacy
-    from capeneuro.mechanism import Mechanism
+    from capeneuro.federation.mechanism import Mechanism
+    from capeneuro.privacy import accounting, cape
 
-    budget = privacy.Budget(epsilon, 1e-5, "sample", "replace-one", 1)
+    budget = accounting.Budget(epsilon, 1e-5, "sample", "replace-one", 1)
     ratio = cape.NOISE_RATIO_PER_SITE * len(SITES)
     multiplier = np.sqrt(n_releases) / budget.mu
     return Mechanism(os.urandom(8).hex(), "cape", multiplier, budget, ratio)

@@ -13,21 +13,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from capeneuro import (
-    __version__,
-    config,
-    figures,
-    files,
-    kinds,
-    kit,
-    parties,
-    privacy,
-    scaffold,
-    steps,
-)
-from capeneuro import audit as canaries
-from capeneuro.config import ConfigError
-from capeneuro.consortium import load_sites, open_ledger
+from capeneuro import __version__
+from capeneuro.config import load, scaffold
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
+from capeneuro.federation import audit as canaries
+from capeneuro.flare import kit, parties
+from capeneuro.privacy import accounting
+from capeneuro.studies import flow, kinds
+from capeneuro.studies.sites import load_sites, open_ledger
 
 # Options of the steps of a study, which are called with the study, its sites and these.
 STEPS: dict[str, tuple[str, ...]] = {
@@ -80,7 +74,7 @@ def init(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Check a study file and its site files, without looking at data."""
-    study = config.load(options.study)
+    study = load.load_study(options.study)
     sites = load_sites(study)
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
@@ -89,7 +83,7 @@ def check(options: argparse.Namespace) -> None:
 
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
-    study = config.load(options.study)
+    study = load.load_study(options.study)
     given = {name: getattr(options, name) for name in STEPS[options.step]}
     own = kinds.of(study)
     if options.step not in own.steps:
@@ -107,7 +101,7 @@ def ledger(options: argparse.Namespace) -> None:
 
     `export` writes one row per release as a table, without ids of people.
     """
-    site = config.load_site(options.site_file)
+    site = load.load_site(options.site_file)
     book = open_ledger(site)
     if options.action == "key":
         print(book.public_key.hex())
@@ -133,9 +127,9 @@ def ledger(options: argparse.Namespace) -> None:
     for e in entries:
         kinds.setdefault((e["study"], e["query"], e["arm"]), []).append(e["mu"])
     for key, mus in kinds.items():
-        print(*key, f"rounds {len(mus)}", f"mu {privacy.compose(mus):.5f}", sep="\t")
+        print(*key, f"rounds {len(mus)}", f"mu {accounting.compose(mus):.5f}", sep="\t")
     mu = max(book.totals().values(), default=0.0)
-    spent = privacy.epsilon_from_mu(mu, site.delta)
+    spent = accounting.epsilon_from_mu(mu, site.delta)
     print(
         f"largest total of a person: epsilon {spent:.4f} of {site.epsilon:g} at delta "
         f"{site.delta:g}, unit {site.unit}"
@@ -152,7 +146,7 @@ def federation(options: argparse.Namespace) -> int:
 
 
 def _init_federation(options: argparse.Namespace) -> None:
-    study = config.load(options.study)
+    study = load.load_study(options.study)
     kit.init(study, options.folder, options.server, options.port, options.here)
 
 
@@ -163,7 +157,7 @@ def _harden(options: argparse.Namespace) -> None:
 
 def _check_kit(options: argparse.Namespace) -> int:
     path = options.site_file
-    name = None if path is None else config.load_site(path).name
+    name = None if path is None else load.load_site(path).name
     found = kit.check(options.kit, name)
     for rule, wrong, warning in found:
         word = "warning" if warning else "wrong" if wrong else "ok"
@@ -173,7 +167,7 @@ def _check_kit(options: argparse.Namespace) -> int:
 
 def _roster(options: argparse.Namespace) -> None:
     for path in options.site_files:
-        own = config.load_site(path)
+        own = load.load_site(path)
         print(f"{own.name}: {open_ledger(own).public_key.hex()}")
         for name, key in (own.peers or {}).items():
             print(f"  {own.name} pinned {name}: {key}")
@@ -233,28 +227,6 @@ def audit(options: argparse.Namespace) -> int:
     return 0 if right else 1
 
 
-def figure(options: argparse.Namespace) -> None:
-    """List the cells of a figure file, or make its tables or its plot from them.
-
-    Cells run with `workflow/figures.smk`, or one by one with `python -m
-    benchmarks.cells FIGURE CELL`; both need the source checkout.
-    """
-    chosen = figures.load(options.figure)
-    if options.action == "cells":
-        for cell in figures.cells(chosen):
-            done = cell.path.exists()
-            state = f"{figures.read_cell(cell)['seconds']} s" if done else "to run"
-            print(cell.name, *(f"{k}={v}" for k, v in cell.axes.items()), state)
-        print(figures.progress(chosen))
-    elif options.action == "table":
-        for goal in figures.write_tables(chosen).itertuples():
-            reached = f", mean {goal.mean:.4g} of {goal.n_repeats}"
-            what = f"{goal.where}: {goal.score} {goal.goal}"
-            print(f"{what}{reached if goal.n_repeats else ''}: {goal.verdict}")
-    else:
-        print(*figures.write_plot(chosen), sep="\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
     top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
@@ -279,7 +251,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--sites", type=int, default=2, help="number of sites")
     command.add_argument(
         "--kind",
-        choices=["components", *config.KINDS],
+        choices=["components", *load.KINDS],
         default="components",
         help="what is looked for",
     )
@@ -328,9 +300,6 @@ def parser() -> argparse.ArgumentParser:
         default=2000,
         help="transcripts per world; 10000 show 0.8 mu",
     )
-    command = add(figure, "plot config/figures/smoke.yaml")
-    command.add_argument("action", choices=["cells", "table", "plot"])
-    command.add_argument("figure", help="figure file")
     command = add(federation, "check kits/site-1 --site-file config/sites/site-1.yaml")
     actions = command.add_subparsers(required=True, metavar="ACTION")
     action = actions.add_parser("init", help="prepare a federation")
@@ -390,7 +359,7 @@ def main(argv: list[str] | None = None) -> int:
         logging.error("interrupted; the same command goes on where it was")
         return 130
     except Exception as error:
-        status, lines = steps.outcome(error)
+        status, lines = flow.outcome(error)
         for line in lines:
             logging.error("error: %s", line)
         if status == 1:  # the whole story goes to --log alone

@@ -8,18 +8,21 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from capeneuro import config
-from capeneuro.config import ConfigError, Painting, Simulation
-from capeneuro.consortium import is_complete, load_sites
-from capeneuro.fusion_sections import Linked
-from capeneuro.row_sections import Made
+from capeneuro.config import components, load, rows
+from capeneuro.config.components import Painting, Simulation
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.fusion import Linked
+from capeneuro.config.rows import Made
+from capeneuro.studies.sites import is_complete, load_sites
 from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
 from sim import made as tables
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
 
 
-def simulate(study: config.Config, made: Simulation, folders: dict[str, Path]) -> None:
+def simulate(
+    study: components.ComponentsConfig, made: Simulation, folders: dict[str, Path]
+) -> None:
     """Write simulated runs of every site, the true maps and the mask.
 
     Site ``k`` has a generator of its own, so adding a site leaves the others as they
@@ -97,7 +100,9 @@ def _time_courses(made: Simulation, n_sources: int, rng: np.random.Generator):
     )
 
 
-def paint(study: config.Config, made: Painting, folders: dict[str, Path]) -> None:
+def paint(
+    study: components.ComponentsConfig, made: Painting, folders: dict[str, Path]
+) -> None:
     """Write painted runs of every site; a site's folder is named as its series file."""
     for needed in (made.atlas, made.series / "participants.csv"):
         if not needed.is_file():
@@ -119,7 +124,9 @@ def paint(study: config.Config, made: Painting, folders: dict[str, Path]) -> Non
     painting.write_atlas(Path(study.space.mask).parent, labels, affine)
 
 
-def link(study: config.Config, made: Linked, folders: dict[str, Path]) -> None:
+def link(
+    study: components.ComponentsConfig, made: Linked, folders: dict[str, Path]
+) -> None:
     """Write contrast maps and EEG of every site, the truth and the mask."""
     for needed in ("mne", "pybv"):
         if importlib.util.find_spec(needed) is None:
@@ -139,7 +146,7 @@ def link(study: config.Config, made: Linked, folders: dict[str, Path]) -> None:
     linked.write_study(folders, made, Path(study.space.mask))
 
 
-def tabulate(study: config.RowStudy, folders: dict[str, Path]) -> None:
+def tabulate(study: rows.RowStudy, folders: dict[str, Path]) -> None:
     """Write a table of rows of every site, the table of features and the truth."""
     if study.rows.covariates:
         raise ConfigError("rows.covariates: made rows have none; set it to {}")
@@ -156,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="also write messages here")
     options = parser.parse_args(argv)
     try:
-        study = config.load(options.study)
+        study = load.load_study(options.study)
         sites = load_sites(study)
         if not is_complete(study, sites):
             raise ConfigError(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro.fusion_sections import Linked
+from capeneuro.config.fusion import Linked
 from sim import erp
 from sim.bids import (
     nifti,

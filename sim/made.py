@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config import NetworkConfig, RegressionConfig, RowStudy, TensorConfig
-from capeneuro.row_scores import truths
-from capeneuro.row_sections import Made
+from capeneuro.config.network import NetworkConfig
+from capeneuro.config.regression import RegressionConfig
+from capeneuro.config.rows import Made, RowStudy
+from capeneuro.config.tensors import TensorConfig
+from capeneuro.studies.row_scores import truths
 from sim import mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes

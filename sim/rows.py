@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from capeneuro.regression import Task
+from capeneuro.algorithms.regression import Task
 
 
 class Rows(NamedTuple):

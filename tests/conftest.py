@@ -7,7 +7,11 @@ import pytest
 from faulty import Drawn
 from hypothesis import settings
 
-from capeneuro import noise, site
+from capeneuro.federation import site
+from capeneuro.privacy import noise
+
+# Fixtures of a tiny study in files.
+pytest_plugins = ["tiny_study"]
 
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("steady")

@@ -3,10 +3,10 @@
 from snakemake.exceptions import WorkflowError
 
 from capeneuro import __version__
-from capeneuro.workflow import (
+from capeneuro.studies.workflow import (
     images,
     kinds,
-    load_study,
+    read_study,
     made_data,
     makes_data,
     names,
@@ -15,7 +15,7 @@ from capeneuro.workflow import (
 )
 
 try:
-    STUDY, study, sites = load_study(workflow.configfiles, config)
+    STUDY, study, sites = read_study(workflow.configfiles, config)
 except Exception as error:
     raise WorkflowError(str(error))
 

@@ -1,0 +1,439 @@
+"""Directions along which two views of the same people vary together: capeCCA.
+
+A person's views x (D_x) and y (D_y), each divided by a public constant, are stacked to
+z = [x; y; kappa], with a constant kappa. Each site sends its second moment
+``C_s = mean z z'`` once, packed (svec), through the mechanism [thesis, Alg. 7.1]; the
+rest is algebra on the noisy average: its blocks C_xx, C_xy and C_yy, whitening of each
+view, and the singular value decomposition of the whitened cross-block.
+
+The last row of C is kappa times the mean, so one release gives the covariance. A mean
+released before it needs to be rough only: it makes z small. That matters more here than
+in PCA: an error of the mean is an error that both views share, a spurious correlation.
+So is a difference between sites: with a constant for each site, 0 for the people of all
+others, the same release gives the mean of each site, and the covariance within sites,
+at the same noise but for squares of the means' own, which count with many small sites.
+
+Noise of deviation tau in a packed coordinate is white over the entries of all three
+blocks, so
+
+* principal directions of a view, from its own block, know nothing of the noise in
+  C_xy. Keeping the few that stand above the noise costs no budget and is what makes
+  the cross-block readable: noise in it has norm ``tau (sqrt(p) + sqrt(q)) / sqrt(2)``
+  for p and q directions, not for D_x and D_y features;
+* energies along them are the data's, the noise taken off [:mod:`.shrinkage`], and never
+  below half the edge of the noise: a block may be indefinite, whitening never fails;
+* what chance reaches, intervals and bias of the correlations follow from the model
+  ``T = r + noise`` of the whitened cross-block, with the variances of privacy,
+  ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0.
+
+Guarantee
+---------
+One release of ``second_moment`` (replace-one, Frobenius, sqrt(2) clip / n). All else is
+post-processing: directions, correlations, intervals, patterns, levels.
+
+# Differs from thesis 7: it assumes centered views and reduces them by PCA before, in
+# the clear; both are inside, private and free. Sensitivity and accounting as in
+# :mod:`.pca`.
+"""
+# DOC of pairs:
+# Leading pairs of a whitened cross-block, and what noise makes of their correlations.
+#
+# Post-processing of :mod:`.cca`: all of it is drawn from released values and known noise.
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capeneuro import linalg
+from capeneuro.algorithms import covariance, model_order, shrinkage
+from capeneuro.algorithms.pca import released_center
+from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.linalg import TINY
+
+# z has norm 1 after division by it, where both views have the norm of their bounds.
+NORM_BOUND = float(np.sqrt(2))
+# Ridge of the whitening that chooses pairs, over the edge of the noise
+# [docs/results-cca.md].
+RIDGE = 4.0
+
+
+@dataclass(frozen=True)
+class CanonicalDirections:
+    """Pairs of directions whose variates ``u' x`` and ``v' y`` are most correlated.
+
+    x and y are the views divided by their bounds and sqrt(2), less the mean. In
+    descending order of correlation; the entry of largest magnitude of each pattern of x
+    is positive.
+
+    Parameters
+    ----------
+    correlations
+        Of each pair, shape (K,), in [0, 1]; debiased if that was asked for.
+    intervals
+        95% intervals for noise of privacy and sampling, shape (K, 2), in [0, 1]. They
+        leave out what clipping takes and, where energies are near the edge of the
+        noise, what directions that were not found do.
+    null_level
+        What the largest correlation reaches in 95% of studies in which the views have
+        nothing in common.
+    x_directions, y_directions
+        U (D_x, K) and V (D_y, K): variates have variance 1.
+    x_patterns, y_patterns
+        How a view varies with its variate, ``C_xx U`` and ``C_yy V``: the maps that one
+        looks at, per unit deviation of the variate.
+    x_spectrum, y_spectrum
+        All eigenvalues of the released blocks, descending.
+    n_directions
+        Principal directions p and q that were kept, shape (2,).
+    mean
+        Of [x; y], shape (D_x + D_y,).
+    means
+        What is subtracted in each group, shape (D_x + D_y, n_groups).
+    noise_deviation
+        Deviation tau of the noise in one coordinate of the covariance; 0 without
+        privacy.
+    n_units
+        Public number N of people behind it.
+    weight
+        Mean weight of a person, 1 where nobody was clipped. Who is clipped is far out
+        in what the views share, too, so clipping makes correlations a little smaller:
+        0.7 becomes 0.67 at a weight of 0.88 [docs/results-cca.md].
+    """
+
+    correlations: np.ndarray
+    intervals: np.ndarray
+    null_level: float
+    x_directions: np.ndarray
+    y_directions: np.ndarray
+    x_patterns: np.ndarray
+    y_patterns: np.ndarray
+    x_spectrum: np.ndarray
+    y_spectrum: np.ndarray
+    n_directions: np.ndarray
+    mean: np.ndarray
+    means: np.ndarray
+    noise_deviation: float
+    n_units: int
+    weight: float = 1.0
+
+
+def stack(
+    x: np.ndarray, y: np.ndarray, group: int = 0, n_groups: int = 1
+) -> np.ndarray:
+    """Stack two views to what sites hold of a fusion study: z = [x; y; kappa].
+
+    Parameters
+    ----------
+    x, y
+        Views divided by their norm bounds, (D_x, N) and (D_y, N).
+    group, n_groups
+        Group of these people, from 0, of so many whose means are told apart, such as
+        the study's sites: each has its own row, which is 0 for the others. A person's
+        norm is the same for any number of groups, so it costs no noise.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D_x + D_y + n_groups, N), float32.
+    """
+    return covariance.with_constants(
+        np.concatenate([x, y]), NORM_BOUND, group, n_groups
+    )
+
+
+def rough_center(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_first: int,
+    clip: float,
+    n_groups: int = 1,
+    norm_bound: float = NORM_BOUND,
+) -> np.ndarray:
+    """Release the mean of z, each view shrunk to what stands above its noise.
+
+    Parameters
+    ----------
+    federation, mechanism, n_first, n_groups
+        As in :func:`canonical_directions`.
+    clip
+        Largest norm of one person's ``z / norm_bound``; ``inf`` for exact arms.
+    norm_bound
+        What z is divided by.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D_x + D_y + n_groups,), 0 for the constants.
+
+    Guarantee
+    ---------
+    One release of ``mean``; shrinkage [James & Stein 1961] is post-processing.
+    """
+    center = released_center(federation, mechanism, norm_bound, clip)
+    tau, center[-n_groups:] = mechanism.releases[-1]["noise_deviation"], 0
+    for view in (center[:n_first], center[n_first:-n_groups]):
+        energy = max(float(view @ view), TINY)
+        view *= max(0.0, 1 - view.size * tau**2 / energy)
+    return center
+
+
+def canonical_directions(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_components: int,
+    n_first: int,
+    clip: float = 1.0,
+    center: np.ndarray | None = None,
+    *,
+    n_groups: int = 1,
+    within: bool = True,
+    n_directions: int | None = None,
+    debias: bool = False,
+) -> CanonicalDirections:
+    """Find canonical directions over all sites: with the ``cape`` arm, capeCCA.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are z of :func:`stack`.
+    mechanism
+        How the joint second moment is released.
+    n_components
+        Number K of pairs, in [1, min(D_x, D_y)].
+    n_first
+        Number D_x of features of the first view.
+    clip
+        Largest squared norm of one person's ``z / NORM_BOUND``; ``inf`` for exact arms.
+    center
+        Rough mean of ``z / NORM_BOUND``, from :func:`rough_center`; None: 0.
+    n_groups
+        Constants in z: 1, or one for each site, in the order of ``federation.names``.
+    within
+        Subtract each group's own mean: sites differ by scanners, amplifiers and staff
+        in both views, which would look like correlation.
+    n_directions, debias
+        See :func:`from_covariance`.
+
+    Returns
+    -------
+    CanonicalDirections
+        With all that is known of their precision.
+
+    Raises
+    ------
+    ValueError
+        If there are more components than features of a view.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` at the mechanism's noise multiplier.
+    """
+    known = covariance.covariance(
+        federation, mechanism, NORM_BOUND, clip, center, n_groups, within
+    )
+    found = from_covariance(
+        known.matrix,
+        n_first,
+        n_components,
+        known.noise_deviation,
+        known.n_units,
+        n_directions=n_directions,
+        debias=debias,
+    )
+    start = 0 if center is None else center[: len(known.mean)]
+    return replace(
+        found,
+        mean=known.mean + start,
+        means=(known.means.T + start).T,
+        weight=known.weight,
+    )
+
+
+def from_covariance(
+    C: np.ndarray,
+    n_first: int,
+    n_components: int,
+    noise_deviation: float,
+    n_units: int,
+    *,
+    n_directions: int | None = None,
+    debias: bool = False,
+) -> CanonicalDirections:
+    """Canonical directions of a released joint covariance; post-processing.
+
+    Parameters
+    ----------
+    C
+        Covariance of [x; y], with noise, shape (D, D).
+    n_first, n_components
+        D_x and K.
+    noise_deviation, n_units
+        tau, 0 without privacy, and N.
+    n_directions
+        Principal directions of each view that are kept (all, if a view has fewer).
+        None: those above the edge ``tau sqrt(2 D)`` of the noise (without privacy, of
+        measurement noise [:func:`.model_order.threshold`]), at most sqrt(N) and at
+        least K. With more, chance looks like correlation.
+    debias
+        Take off the correlations what noise adds to them on average; those that noise
+        alone could be become 0.
+
+    Returns
+    -------
+    CanonicalDirections
+        With mean 0.
+
+    Raises
+    ------
+    ValueError
+        If there are more components than features of a view.
+    """
+    D, K, tau, N = len(C), n_components, noise_deviation, n_units
+    if min(n_first, D - n_first) < K:
+        raise ValueError(
+            f"n_components must be at most {min(n_first, D - n_first)}, the features "
+            f"of the smaller view, got {K}"
+        )
+    x, y = slice(None, n_first), slice(n_first, None)
+    P, l_x, w_x, spectrum_x = _principal(C[x, x], tau, N, K, n_directions)
+    Q, l_y, w_y, spectrum_y = _principal(C[y, y], tau, N, K, n_directions)
+    T = (P / np.sqrt(l_x)).T @ C[x, y] @ (Q / np.sqrt(l_y))
+    noise = Noise(tau, N, l_x, l_y, w_x, w_y)
+    left, r, right = pairs(T, w_x, w_y, K)
+    # As if nothing were common: any pairs will do.
+    null = noise.draw(left, np.zeros(K), right)[:, 0]
+    null_level = float(np.quantile(null, 0.95))
+    exact = np.where(r > null_level, noise.taken_off(left, r, right), 0)
+    # What noise makes of correlations like these tells what it made of the true ones.
+    moved = noise.draw(left, exact, right) - exact
+    ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
+    intervals = np.clip(r[:, None] - np.stack(ends, axis=1), 0, 1)
+    # What noise alone could be may be anything up to what it hides.
+    intervals[exact == 0] = 0, min(null_level, 1.0)
+    patterns = P @ (left * np.sqrt(l_x)[:, None])
+    signs = linalg.peak_signs(patterns)
+    return CanonicalDirections(
+        correlations=np.clip(exact if debias else r, 0, 1),
+        intervals=intervals,
+        null_level=min(null_level, 1.0),
+        x_directions=P @ (left / np.sqrt(l_x)[:, None]) * signs,
+        y_directions=Q @ (right / np.sqrt(l_y)[:, None]) * signs,
+        x_patterns=patterns * signs,
+        y_patterns=Q @ (right * np.sqrt(l_y)[:, None]) * signs,
+        x_spectrum=spectrum_x,
+        y_spectrum=spectrum_y,
+        n_directions=np.array([len(l_x), len(l_y)]),
+        mean=np.zeros(D),
+        means=np.zeros((D, 1)),
+        noise_deviation=tau,
+        n_units=N,
+    )
+
+
+def _principal(
+    C: np.ndarray, tau: float, N: int, K: int, n_directions: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Directions of a view that are kept, energies along them, weights, spectrum."""
+    values, vectors = linalg.top_eigenpairs(C, len(C))
+    edge = shrinkage.edge(tau, len(C))
+    count = (values > edge).sum() if tau else model_order.threshold(values, tau, N)[0]
+    count = min(n_directions or max(min(count, int(np.sqrt(N))), K), len(C))
+    energies = shrinkage.energies(values, tau, count) if tau else values[:count]
+    # Below the edge of its noise an energy is not known, and may be negative.
+    floor = max(FLOOR * edge, ROUNDING * abs(values[0]), TINY)
+    energies = np.maximum(energies, floor)
+    weights = np.sqrt(energies / (energies + RIDGE * edge))
+    return vectors[:, :count], energies, weights, values
+
+
+# Draws behind intervals and levels, both 95%; the generator is fixed.
+DRAWS = 400
+# Numbers drawn at a time; with very many directions draws are fewer.
+MOST_NUMBERS = 10**6
+
+
+def pairs(
+    T: np.ndarray, w_x: np.ndarray, w_y: np.ndarray, K: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Leading pairs of a whitened cross-block.
+
+    Noise in T is large along directions of little energy. With weights, which are those
+    of a ridge, it does not choose the K directions of each view; the correlations are
+    then of T as it is between them, or the ridge would make them small.
+
+    Parameters
+    ----------
+    T
+        Whitened cross-block, (p, q).
+    w_x, w_y
+        Weights of the directions, in (0, 1], (p,) and (q,); 1 without noise.
+    K
+        Number of pairs, at most p and q.
+
+    Returns
+    -------
+    left, r, right : numpy.ndarray
+        Orthonormal (p, K), correlations (K,) descending, orthonormal (q, K).
+    """
+    u, _, v = np.linalg.svd(w_x[:, None] * T * w_y, full_matrices=False)
+    A = np.linalg.qr(w_x[:, None] * u[:, :K])[0]
+    B = np.linalg.qr(w_y[:, None] * v[:K].T)[0]
+    a, r, b = np.linalg.svd(A.T @ T @ B)
+    return A @ a, r, B @ b.T
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of a whitened cross-block, of shape (p, q).
+
+    Parameters
+    ----------
+    tau, N
+        Deviation of the noise of privacy in one coordinate; people.
+    l_x, l_y
+        Energies along the directions, (p,) and (q,).
+    w_x, w_y
+        Their weights, see :func:`pairs`.
+    """
+
+    tau: float
+    N: int
+    l_x: np.ndarray
+    l_y: np.ndarray
+    w_x: np.ndarray
+    w_y: np.ndarray
+
+    def taken_off(
+        self, left: np.ndarray, r: np.ndarray, right: np.ndarray
+    ) -> np.ndarray:
+        """Correlations of these pairs that noise, on average, turns into r."""
+        exact = r
+        for _ in range(3):
+            bias = self.draw(left, exact, right).mean(axis=0) - exact
+            exact = np.clip(np.minimum.accumulate(r - bias), 0, 1)
+        return exact
+
+    def draw(self, left: np.ndarray, r: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """What noise makes of correlations r (K,) of these pairs: (n_draws, K)."""
+        rng, K, shape = np.random.default_rng(0), len(r), (len(left), len(right))
+        n_draws = int(np.clip(MOST_NUMBERS / np.prod(shape), 40, DRAWS))
+        # Correlations near 1 vary less over samples [Anderson 2003, 12.4.2].
+        less = np.sqrt(1 - np.minimum(r, 1) ** 2) - 1
+        B_x, B_y = ((side * less) @ side.T for side in (left, right))
+        deviation = np.sqrt(np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2)
+        drawn = np.empty((n_draws, K))
+        for i in range(n_draws):
+            G, H = rng.standard_normal((2, *shape))
+            H = H + B_x @ H
+            T = (left * r) @ right.T + deviation * G
+            # Energies, too, are known within tau.
+            error = [
+                1 + self.tau * rng.standard_normal(len(energies)) / energies
+                for energies in (self.l_x, self.l_y)
+            ]
+            T /= np.sqrt(np.outer(*(np.maximum(e, 0.1) for e in error)))
+            T += (H + H @ B_y) / np.sqrt(self.N)
+            drawn[i] = pairs(T, self.w_x, self.w_y, K)[1]
+        return drawn

@@ -1,0 +1,395 @@
+"""The subspace that all sites share: capePCA [thesis, Alg. 4.1] in every arm.
+
+Up to a few thousand features each site sends its second moment ``C_s = mean x x'``
+once, packed (svec), through the mechanism, and the aggregator keeps the top eigenpairs
+of the noisy average: one round, D (D + 1) / 2 numbers (:func:`principal_subspace`).
+For a whole brain of voxels it asks for products ``C Q`` with few directions instead,
+a few rounds of D P numbers (:func:`power_subspace`).
+
+Guarantee
+---------
+Releases of ``second_moment`` (replace-one, Frobenius, sqrt(2) clip / n), or of
+``moment_product`` and ``mean`` (2 clip / n). Eigenpairs, energies, clips of later
+rounds, the whole spectrum, floors and whitening are post-processing.
+
+# Differs from thesis 4: sensitivity sqrt(2) / n instead of 1 / n, which is spectral or
+# zero-out; symmetric noise in svec coordinates instead of an asymmetric E_s.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from capeneuro import linalg
+from capeneuro.algorithms import shrinkage
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rounds import RoundVoid
+
+# Columns of block power iteration over K: fewer find the last directions late, more
+# carry more noise.
+OVERSAMPLING = 2
+# Share of a raw volume's energy that is as smooth as regions; the rest is noise of
+# single voxels. It sets the first clip alone.
+SMOOTH = 0.3
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Top directions of the pooled second moment of ``x / norm_bound - center``.
+
+    Parameters
+    ----------
+    eigenvalues
+        Energy of the data along each direction, shape (K,): the noise of privacy, which
+        enlarges eigenvalues, is taken off [:mod:`.shrinkage`]. Too low where
+        clips bite, and by power iteration a little; where nothing but noise is left it
+        can be negative.
+    eigenvectors
+        Shape (n_features, K), orthonormal columns.
+    norm_bound
+        Public constant that the samples were divided by.
+    center
+        Released mean of the scaled samples, shape (n_features,); 0 where none was
+        released. Empty stands for 0.
+    spectrum
+        All eigenvalues as released, shape (n_features,), descending; what
+        :mod:`.model_order` reads. Empty where a subspace was not found from a second
+        moment.
+    noise_deviation
+        Deviation of the noise in one released coordinate; 0 without privacy.
+    n_units
+        Public number of units behind it; 0 where unknown.
+    """
+
+    eigenvalues: np.ndarray
+    eigenvectors: np.ndarray
+    norm_bound: float
+    center: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    spectrum: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    noise_deviation: float = 0.0
+    n_units: int = 0
+
+    def whitening(self, floor: float = 1e-3) -> np.ndarray:
+        """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).
+
+        Lambda are values as released, with the noise in them: a direction that noise
+        turned is divided by more than the energy that is left there, so it is not blown
+        up. ICA from there is as good as from exact energies or better
+        [docs/results.md].
+
+        Parameters
+        ----------
+        floor
+            Smallest value as a share of the largest: noise can make the small ones tiny
+            or negative.
+
+        Raises
+        ------
+        ValueError
+            If no value is positive.
+        """
+        values = self.spectrum[: len(self.eigenvalues)]
+        if not values.size:
+            # What a direction of that energy has in a product with noise.
+            noise = self.noise_deviation * np.sqrt(len(self.eigenvectors))
+            values = np.hypot(self.eigenvalues, noise) if noise else self.eigenvalues
+        if values.max() <= 0:
+            raise ValueError("no eigenvalue of the released second moment is positive")
+        values = np.maximum(values, floor * values.max())
+        return self.eigenvectors.T / np.sqrt(values)[:, None]
+
+
+def released_center(
+    federation: Federation, mechanism: Mechanism, norm_bound: float, clip: float
+) -> np.ndarray:
+    """Release the mean of the scaled samples, to be subtracted before moments.
+
+    Needed where samples have a common mean that is not removed within each person, as
+    in tables: otherwise the first direction is that mean.
+
+    Parameters
+    ----------
+    federation, mechanism, norm_bound
+        As in :func:`principal_subspace`.
+    clip
+        Largest norm of one unit's scaled mean; ``inf`` for exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_features,), float64.
+
+    Guarantee
+    ---------
+    One release of ``mean`` at the mechanism's noise multiplier.
+    """
+    parameters = {"norm_bound": float(norm_bound), "clip": float(clip)}
+    return mechanism.answer(federation, "mean", parameters)
+
+
+def principal_subspace(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_components: int,
+    norm_bound: float,
+    clip: float = 1.0,
+    center: np.ndarray | None = None,
+) -> Subspace:
+    """Find the directions that capture most energy over all sites.
+
+    With the ``cape`` arm this is capePCA [thesis, Alg. 4.1]; with ``pooled`` and
+    ``local`` it is Analyze Gauss [Dwork 2014] on all data, or on one site's.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are samples.
+    mechanism
+        How the second moment is released.
+    n_components
+        Dimension K of the subspace, in [1, n_features].
+    norm_bound
+        Public constant in the unit of the features: samples are divided by it.
+    clip
+        Largest Frobenius norm of a unit's ``x x'`` after that; ``inf`` for exact arms.
+    center
+        Released mean of the scaled samples, from :func:`released_center`; None: 0.
+
+    Returns
+    -------
+    Subspace
+        In descending order of the released eigenvalues, signs fixed, with the whole
+        spectrum.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` at the mechanism's noise multiplier.
+    """
+    parameters = _parameters(norm_bound, clip, center)
+    packed = mechanism.answer(federation, "second_moment", parameters)
+    C = linalg.unpack_symmetric(packed)
+    _, vectors = linalg.top_eigenpairs(C, n_components)
+    # A second pass over C: 0.8 s at D = 2000, 10 s at 4000, as the top pairs take.
+    spectrum = scipy.linalg.eigvalsh(C)[::-1]
+    tau, n_units = _known(mechanism)
+    values = shrinkage.energies(spectrum, tau, n_components)
+    about = norm_bound, _filled(center, len(C)), spectrum, tau, n_units
+    return Subspace(values, vectors, *about)
+
+
+def power_start(
+    n_features: int,
+    n_components: int,
+    regions: np.ndarray | None = None,
+    seed: int = 0,
+) -> tuple[np.ndarray, float, float]:
+    """Public directions to start block power iteration from.
+
+    Parameters
+    ----------
+    n_features, n_components
+        D and K; there are 2 K directions, or as many as fit.
+    regions
+        Public region of each feature, 0, 1, ..., shape (n_features,): directions are
+        then constant over regions. Components are smooth, so such directions hold far
+        more of them than any others do. None: no regions.
+    seed
+        Of the public draw.
+
+    Returns
+    -------
+    Q : numpy.ndarray
+        Orthonormal, shape (n_features, P), float32.
+    held, energy : float
+        Share of each component, and of the energy of a volume, that they are taken to
+        hold.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer regions than components.
+    """
+    rng = np.random.default_rng(seed)
+    n_regions = n_features if regions is None else int(regions.max()) + 1
+    if n_regions < n_components:
+        raise ValueError(f"{n_regions} regions cannot start {n_components} components")
+    P = min(OVERSAMPLING * n_components, n_regions)
+    Q = rng.standard_normal((n_regions, P))
+    if regions is not None:
+        Q = Q[regions] / np.sqrt(np.bincount(regions))[regions, None]
+    held = P / n_regions
+    energy = held if regions is None else SMOOTH * held
+    return np.linalg.qr(Q)[0].astype("f4"), held, energy
+
+
+def power_subspace(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_components: int,
+    norm_bound: float,
+    clip: float = 1.0,
+    center: np.ndarray | None = None,
+    *,
+    start: tuple[np.ndarray, float, float],
+    n_iterations: int = 3,
+    tol: float = 1e-6,
+    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+) -> Subspace:
+    """Find the directions of most energy by noisy block power iteration.
+
+    Round j releases ``Y_j = C Q_j`` plus noise of deviation tau_j [Hardt & Price 2014].
+    All rounds count: the next Q, and in the end the subspace, are the left singular
+    vectors of ``[Y_1 / tau_1, ..., Y_j / tau_j]``, so a budget that is split over
+    rounds is not lost. Clips follow what was released: a unit's ``x (Q'x)'`` is as
+    large as Q holds energy. Communication, memory and time are linear in D.
+
+    # Differs from Hardt & Price 2014: they use the last round alone, clip samples to
+    # norm 1, and start from directions drawn in all of R^D, which hold P / D of it.
+
+    Parameters
+    ----------
+    federation, mechanism, n_components, norm_bound, center
+        As in :func:`principal_subspace`; the multiplier is that of one round.
+    clip
+        Largest norm of a unit's ``x (Q'x)'`` if Q held all energy of units scaled to
+        norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons. ``inf`` for exact arms.
+    start
+        Directions of the first round and what they are taken to hold, all public; see
+        :func:`power_start`.
+    n_iterations
+        Rounds L, at least 2: the last one tells the energies.
+    tol
+        Exact arms stop when the energy changes by less than this share.
+    progress
+        Wraps the loop over rounds, ``tqdm`` for example.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, without a spectrum.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two iterations.
+    RoundVoid
+        If the first round is void and nothing is left to pay for another; a later void
+        round ends the iteration.
+
+    Guarantee
+    ---------
+    ``n_iterations`` releases of ``moment_product``.
+    """
+    if n_iterations < 2:
+        raise ValueError(f"n_iterations must be at least 2, got {n_iterations}")
+    Q, held, energy = start
+    D, P = Q.shape
+    least, answers = energy, []
+    for j in progress(range(n_iterations)):
+        if answers and len(mechanism.releases) == mechanism.n_releases:
+            break  # rounds that became void are paid for, too
+        bound = clip * float(np.sqrt(np.clip(energy, least, 1.0)))
+        parameters = {"Q": Q, **_parameters(norm_bound, bound, center)}
+        try:
+            packed = mechanism.answer(federation, "moment_product", parameters, j)
+        except RoundVoid:
+            if not answers:
+                raise
+            break  # what is paid for is enough
+        last, Y = Q, packed.reshape(D, P)
+        tau, n_units = _known(mechanism)
+        answers = [*answers, Y / tau] if tau else [Y]
+        Q = _left_directions(np.hstack(answers), P)
+        before, energy = energy, _energy(Y, tau, held, n_components)
+        held = 1.0
+        if not tau and abs(energy - before) <= tol * energy:
+            break
+    # Rayleigh-Ritz by the last product, whose noise knows nothing of its own Q.
+    S = last.T @ Y
+    V = Q[:, :n_components].astype(np.float64)
+    turn = scipy.linalg.polar(V.T @ last)[0]
+    values, vectors = linalg.top_eigenpairs(turn @ (S + S.T) @ turn.T / 2, n_components)
+    V = V @ vectors
+    about = norm_bound, _filled(center, D), np.zeros(0), tau, n_units
+    return Subspace(values, V * linalg.peak_signs(V), *about)
+
+
+def merged_subspace(parts: Sequence[Subspace], n_components: int) -> Subspace:
+    """Merge the sites' own subspaces by partial square roots: DPdisPCA [Imtiaz 2018].
+
+    Each part comes from one site, by :func:`principal_subspace` with the ``local`` arm:
+    ``P_s = U_s Lambda_s^(1/2)`` of what noise left positive; then the top directions of
+    ``sum_s (N_s / N) P_s P_s'``.
+
+    Parameters
+    ----------
+    parts
+        Subspaces of the sites, each with R >= K directions.
+    n_components
+        Number K of directions of the result.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, with the bound and center of the
+        first part, without a spectrum or a level of noise.
+
+    Guarantee
+    ---------
+    Post-processing of the parts. No person is at two sites, so the losses do not add.
+    """
+    n_units = sum(part.n_units for part in parts)
+    roots = []
+    for part in parts:
+        released = np.maximum(part.spectrum[: len(part.eigenvalues)], 0)
+        roots.append(part.eigenvectors * np.sqrt(part.n_units / n_units * released))
+    U, s, _ = np.linalg.svd(np.hstack(roots), full_matrices=False)
+    V, first = U[:, :n_components], parts[0]
+    values = s[:n_components] ** 2
+    return Subspace(
+        values,
+        V * linalg.peak_signs(V),
+        first.norm_bound,
+        first.center,
+        n_units=n_units,
+    )
+
+
+def _left_directions(M: np.ndarray, P: int) -> np.ndarray:
+    """Top P left singular vectors, shape (D, P) float32, by the small Gram matrix."""
+    _, right = linalg.top_eigenpairs(M.T @ M, P)
+    return np.linalg.qr(M @ right)[0].astype("f4")
+
+
+def _energy(Y: np.ndarray, tau: float, held: float, K: int) -> float:
+    """Energy of the top K left directions of ``Y = C Q``, where Q held ``held`` of it.
+
+    Each singular value is ``lambda sqrt(held)``, and with noise at least its edge
+    ``tau (sqrt(D) + sqrt(P))``: squares are taken off what stands above.
+    """
+    D, P = Y.shape
+    edge = tau * (np.sqrt(D) + np.sqrt(P))
+    squares = np.maximum(np.linalg.eigvalsh(Y.T @ Y)[-K:] - edge**2, 0)
+    return float(np.sqrt(squares / held).sum())
+
+
+def _parameters(
+    norm_bound: float, clip: float, center: np.ndarray | None
+) -> dict[str, Any]:
+    parameters = {"norm_bound": float(norm_bound), "clip": float(clip)}
+    return parameters if center is None else {**parameters, "center": center}
+
+
+def _filled(center: np.ndarray | None, n_features: int) -> np.ndarray:
+    return np.zeros(n_features) if center is None else center
+
+
+def _known(mechanism: Mechanism) -> tuple[float, int]:
+    """Deviation of the noise of the last release, and the units behind it."""
+    last = mechanism.releases[-1]
+    n_units = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
+    return last["noise_deviation"], n_units

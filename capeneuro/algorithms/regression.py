@@ -1,0 +1,548 @@
+"""Linear and logistic regression by the functional mechanism: capeFM.
+
+Both objectives are quadratic in w, so noise on their coefficients is all that privacy
+needs [gaussian-fm-capefm-2023, Alg. 1 and 3]. And both are least squares:
+
+* linear: ``mean (y - x'w)^2``, with y in [-1, 1];
+* logistic, to second order at w = 0: with t = 2 y - 1 in {-1, 1},
+  ``log 2 - t x'w / 2 + (x'w)^2 / 8 = (2 t - x'w)^2 / 8 + const``.
+
+So what a site releases is the second moment of ``z = [x; c y; kappa]``, once, packed
+(svec), and the minimiser is algebra on the noisy average. Its constant kappa gives the
+intercept, one for each site those of the sites, at no further cost [:mod:`.covariance`].
+
+Sensitivity, replace-one, with ``|x| <= 1``, ``|y| <= 1`` and c <= 1: that of z z' is
+``sqrt(2) (1 + c^2) / N``, which is also that of ``mean x x'`` and
+``sqrt(2) c mean x y`` alone: the square of y, hence the residual variance and all
+intervals, is free. At c = 1 the noise on Lambda_1 is the least that any choice gives,
+4 / N over mu (linear; logistic 1 / N), that of a common deviation for all coefficients,
+and the noise on Lambda_2 is sqrt(2) less than that.
+
+The noise of known deviation tau enlarges, turns and makes indefinite what is released,
+so the normal equations are not solved as they are (:func:`.minimizer`): the minimizer
+exists for every draw of the noise, and is worth about a constant where nothing but
+noise is left.
+
+Guarantee
+---------
+One release of ``second_moment`` (replace-one, Frobenius, sqrt(2) clip / n). All else is
+post-processing.
+
+# Differs from gaussian-fm-capefm-2023: one release with its joint sensitivity, not two
+# or three with a budget each; their Delta_2 is spectral, sqrt(2) too small; eigenvalues
+# set to 0 leave their objective unbounded; Lambda_0 is not released on its own.
+"""
+# DOC of quadratic:
+# Minimize a quadratic of which only a noisy release is known; post-processing, free.
+#
+# The functional mechanism [gaussian-fm-capefm-2023] adds noise to the coefficients of an
+# objective. Of degree two it is ``w'M w - 2 g'w``; noise makes M indefinite, and the
+# minimum would be nowhere. What the noise's known deviation tau tells is enough to keep
+# the minimizer finite for every draw, and near the data's.
+#
+# Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
+# the default errs by at most a few percent more than no coefficients do where nothing
+# but noise is left (8% on one table of 77 features and 500 people).
+#
+# # Differs from gaussian-fm-capefm-2023: eigenvalues below 0 are not set to 0, where a
+# # linear term is left and the objective has no minimum.
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from capeneuro import linalg
+from capeneuro.algorithms import covariance, shrinkage
+from capeneuro.algorithms.covariance import CONSTANT, Covariance
+from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING, edge
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.linalg import TINY
+
+Task = Literal["linear", "logistic"]
+# Weight c of the target in z, and largest squared norm of a person's z
+# [docs/results-regression.md]. A bound on x is reached by few: half of it takes half of
+# the noise for a slope that is at most 2% too small.
+SCALE, CLIP = 1.0, 0.5
+# Times that coefficients, and the noise that they multiply, are found from each other.
+N_PASSES = 6
+# Deviations of a normal on either side that hold 95%.
+WIDTH = 1.959964
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Coefficients, and all that is known of their precision.
+
+    Parameters
+    ----------
+    task
+        ``"linear"``, or ``"logistic"`` with labels 0 and 1.
+    coefficients
+        Of each feature, shape (D,); for ``"logistic"`` of the log-odds.
+    intercept
+        Prediction at x = 0, over all people.
+    intercepts
+        Of each group, shape (n_groups,); empty without an intercept.
+    covariance
+        Of the error of ``coefficients``, shape (D, D): noise of privacy, sampling, and
+        what shrinkage takes from coefficients as large as these seem to be.
+    r2
+        Share of the target's variance that the model explains in people like these,
+        the noise's share taken off, in [0, 1]; NaN where the variance is within the
+        noise.
+    residual_variance
+        Of the target about the model, in its squared unit; of labels -1 and 1 for
+        ``"logistic"``.
+    noise_deviation
+        Deviation tau of the noise in one coordinate of the covariance that was solved;
+        0 without privacy.
+    n_directions
+        Directions, of D, along which the features vary by more than the noise. Of what
+        the others do nothing is known but that the target varies no more than it does.
+    n_units
+        Public number N of people behind it.
+    weight
+        Mean weight of a person, 1 where nobody was clipped.
+    """
+
+    task: Task
+    coefficients: np.ndarray
+    intercept: float
+    intercepts: np.ndarray
+    covariance: np.ndarray
+    r2: float
+    residual_variance: float
+    noise_deviation: float
+    n_directions: int
+    n_units: int
+    weight: float
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Standard errors of the coefficients, shape (D,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def intervals(self) -> np.ndarray:
+        """95% intervals of the coefficients, shape (D, 2).
+
+        They take coefficients along all directions of the features to be alike in size,
+        and hold 95% of a model's coefficients, large ones less often than small ones.
+        Where ``n_directions`` is far below D and features are nearly collinear, that is
+        wrong: of the 101 coefficients of the crime table they hold 60%.
+        """
+        return self.coefficients[:, None] + self.errors[:, None] * [-WIDTH, WIDTH]
+
+    def predict(self, X: np.ndarray, group: int | None = None) -> np.ndarray:
+        """Predict the target, or the probability of label 1.
+
+        Parameters
+        ----------
+        X
+            Samples, shape (D, N), in the unit that the model is in.
+        group
+            Use this group's intercept; None: that of all people.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (N,).
+        """
+        start = self.intercept if group is None else self.intercepts[group]
+        value = self.coefficients @ X + start
+        if self.task == "linear":
+            return value
+        return np.exp(-np.logaddexp(0, -value))
+
+    def in_unit(
+        self,
+        center: np.ndarray,
+        spread: np.ndarray,
+        target_center: float = 0.0,
+        target_spread: float = 1.0,
+    ) -> "LinearModel":
+        """The same model of features ``center + spread * x``, and such a target.
+
+        Parameters
+        ----------
+        center, spread
+            Shape (D,) each; what x was made with.
+        target_center, target_spread
+            The same of a linear model's target; labels stay what they are.
+        """
+        b = 1.0 if self.task == "logistic" else target_spread
+        shift = 0.0 if self.task == "logistic" else target_center
+        w = b * self.coefficients / spread
+        return replace(
+            self,
+            coefficients=w,
+            intercept=float(b * self.intercept + shift - w @ center),
+            intercepts=b * self.intercepts + shift - w @ center,
+            covariance=b**2 * self.covariance / np.outer(spread, spread),
+            residual_variance=b**2 * self.residual_variance,
+        )
+
+
+def stack(
+    x: np.ndarray,
+    y: np.ndarray,
+    task: Task = "linear",
+    scale: float = SCALE,
+    group: int = 0,
+    n_groups: int = 1,
+) -> np.ndarray:
+    """Stack features and target to what sites hold: z = [x; c y; kappa].
+
+    Parameters
+    ----------
+    x
+        Features, one sample a person, shape (D, N); scaled by public constants so that
+        norms are at most 1.
+    y
+        Target, shape (N,): in [-1, 1], or labels 0 and 1 for ``"logistic"``.
+    task, scale
+        As in :func:`linear_model`.
+    group, n_groups
+        Group of these people, from 0, of so many with intercepts of their own, such as
+        the study's sites; 0 groups: no intercept.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D + 1 + n_groups, N), float32.
+    """
+    t = y if task == "linear" else 2 * y - 1
+    z = np.concatenate([x, scale * np.asarray(t)[None]])
+    return covariance.with_constants(z, norm_bound(scale), group, n_groups)
+
+
+def norm_bound(scale: float = SCALE) -> float:
+    """Norm of [x; c y] where both reach their bounds: what z is divided by."""
+    return float(np.sqrt(1 + scale**2))
+
+
+def linear_model(
+    federation: Federation,
+    mechanism: Mechanism,
+    task: Task = "linear",
+    scale: float = SCALE,
+    clip: float = CLIP,
+    center: np.ndarray | None = None,
+    *,
+    n_groups: int = 1,
+    within: bool = True,
+    ridge: float | None = None,
+) -> LinearModel:
+    """Regress a target on features over all sites: with the ``cape`` arm, capeFM.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are z of :func:`stack`.
+    mechanism
+        How the second moment of z is released.
+    task
+        ``"linear"`` or ``"logistic"``, as z was stacked.
+    scale
+        Weight c of the target in z, as it was stacked.
+    clip
+        Largest squared norm of one person's ``z / norm_bound``; ``inf`` for exact arms.
+        Who is clipped keeps the ratio of target and features, and counts less.
+    center
+        Public or released, in the unit of ``z / norm_bound``, shape
+        (D + 1 + n_groups,), 0 for the constants; None: 0.
+    n_groups
+        Constants in z: 0 (no intercept), 1, or one for each site, in the order of
+        ``federation.names``.
+    within
+        Each group has its intercept: what sites differ by is not attributed to
+        features. False: one for all.
+    ridge
+        See :func:`.minimizer`, in the unit of ``mean x x'``.
+
+    Returns
+    -------
+    LinearModel
+        In the units of x and y.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` at the mechanism's noise multiplier.
+    """
+    bound = norm_bound(scale)
+    known = covariance.covariance(
+        federation, mechanism, bound, clip, center, n_groups, within
+    )
+    model = from_covariance(
+        known, None if ridge is None else ridge / bound**2, common=not within
+    )
+    factor = (1.0 if task == "linear" else 2.0) / scale
+    start = 0 if center is None else bound * center[: len(known.mean)]
+    w, mean = factor * model.coefficients, bound * known.mean + start
+    means = (bound * known.means.T + start).T
+    if model.noise_deviation:
+        # Noise can put the mean of all where nobody can be.
+        mean, means = _inside(mean, scale), _inside(means, scale)
+    return replace(
+        model,
+        task=task,
+        coefficients=w,
+        intercept=float(factor * mean[-1] - w @ mean[:-1]) if n_groups else 0.0,
+        intercepts=factor * means[-1] - w @ means[:-1],
+        covariance=factor**2 * model.covariance,
+        residual_variance=(bound / scale) ** 2 * model.residual_variance,
+    )
+
+
+def from_covariance(
+    known: Covariance, ridge: float | None = None, *, common: bool = False
+) -> LinearModel:
+    """Least squares of the last feature on the others; post-processing.
+
+    Parameters
+    ----------
+    known
+        Of [x; y], D + 1 features, with the noise of one release.
+    ridge
+        See :func:`.minimizer`.
+    common
+        Whether one mean was subtracted from all groups.
+
+    Returns
+    -------
+    LinearModel
+        Of the centered features, without intercepts.
+    """
+    S, tau, N = known.matrix, known.noise_deviation, known.n_units
+    M, g, v = S[:-1, :-1], S[:-1, -1], max(float(S[-1, -1]), 0.0)
+    of_means, w = _mean_noise_of_means(known, common), np.zeros(len(g))
+    for _ in range(N_PASSES):  # the noise of means in M w grows with w
+        variance = tau**2 / 2 + of_means * (1 + w @ w)
+        w, A, prior = minimizer(M, g, tau, variance, v / N, ridge)
+    lost, D = np.eye(len(w)) - A @ M, len(w)
+    # The noise that matters is that of M w - g: it grows with w, the unknown part too.
+    u = np.append(-w, 1.0)
+    size = u @ u + prior * np.sum(lost**2)
+    noise = tau**2 / 2 * (size * np.eye(D) + np.outer(w, w))
+    noise += _noise_of_means(known, u, size, common)
+    explained = w @ g - tau**2 / 2 * np.trace(A)  # g's own noise, seen through w
+    residual = float(np.clip(v - explained, 0, v))
+    values, V, energies = energies_along(M, tau)
+    degrees = max(N - D - known.means.shape[1], 1)
+    sampling = residual / degrees * (V * energies) @ V.T
+    covariance = A @ (noise + sampling) @ A.T + prior * lost @ lost.T
+    return LinearModel(
+        task="linear",
+        coefficients=w,
+        intercept=0.0,
+        intercepts=np.zeros(0),
+        covariance=covariance,
+        r2=1 - residual / v if v > 2 * tau else float("nan"),
+        residual_variance=residual,
+        noise_deviation=tau,
+        n_directions=int((values > edge(tau, D)).sum()),
+        n_units=N,
+        weight=known.weight,
+    )
+
+
+def _inside(means: np.ndarray, scale: float) -> np.ndarray:
+    """Means of [x; c y] moved to where ``|x| <= 1`` and ``|y| <= 1``."""
+    x, y = means[:-1], means[-1:]
+    x = x / np.maximum(1, np.linalg.norm(x, axis=0))
+    return np.concatenate([x, np.clip(y, -scale, scale)])
+
+
+def _mean_noise_of_means(known: Covariance, common: bool) -> float:
+    """Variance that noise in the means adds to an entry of M or g, on average.
+
+    Means far from the center multiply it; their own noise is taken off their squares.
+    Without it, coefficients along directions that hardly vary are noise: of 160 people
+    at four sites the tenth worst draw explained less than nothing.
+    """
+    s = known.shares[known.shares > 0]
+    noise = known.noise_deviation**2 / (2 * CONSTANT**2)
+    m = known.mean[:, None] if common else known.means[:, known.shares > 0]
+    own = noise * (len(s) if common else np.sum(1 / s**2))
+    far = max(float(np.sum(m**2)) / len(m) - own, 0.0)
+    return 2 * far * noise * (len(s) if common else 1)
+
+
+def _noise_of_means(
+    known: Covariance, u: np.ndarray, size: float, common: bool
+) -> np.ndarray:
+    """Covariance of what noise in the means adds to M w - g, shape (D, D).
+
+    ``sum_k m_k n_k' u + n_k m_k' u`` over kappa, of noise n_k in the sums of z, and
+    with ``|u|^2 = size``.
+    """
+    here = known.shares > 0
+    m = known.mean[:, None] if common else known.means[:, here]
+    x, q, D = m[:-1], u @ m, len(u) - 1
+    cross = np.outer(x @ q, u[:-1])
+    noise = size * x @ x.T + q @ q * np.eye(D) + cross + cross.T
+    n_draws = here.sum() if common else 1
+    return n_draws * known.noise_deviation**2 / (2 * CONSTANT**2) * noise
+
+
+# Mean squares of coefficients that are tried, over the largest square of one.
+PRIORS = np.geomspace(1e-9, 1e3, 121)
+# 95% quantile of chi-square with one degree of freedom.
+CHI2 = 3.841459
+
+
+def minimizer(
+    M: np.ndarray,
+    g: np.ndarray,
+    noise_deviation: float,
+    variance: float,
+    sampling: float = 0.0,
+    ridge: float | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Minimize ``w'M w - 2 g'w``, M and g known but for their noise; post-processing.
+
+    Along an eigenvector of M the data's energy l is less than the eigenvalue, by what
+    the noise adds [:mod:`.shrinkage`]; it is not taken to be less than half the edge
+    ``tau sqrt(2 D)`` of the noise, so M is positive. There ``g = l w + noise``, and by
+    default coefficients are taken to be normal with a mean square s^2 of their own,
+    the most likely one given g: ``w = s^2 l g / (s^2 l^2 + var g)``. Where g could be
+    noise alone, s^2 and w are nearly 0. Without noise it is ``M^-1 g``.
+
+    Parameters
+    ----------
+    M, g
+        Shapes (D, D) and (D,).
+    noise_deviation
+        Deviation tau of the noise in a packed coordinate of M; 0 without privacy.
+    variance
+        Of the noise in an entry of g.
+    sampling
+        Variance of g by sampling, over l.
+    ridge
+        Added to energies l, at least 0, in place of a mean square of coefficients.
+
+    Returns
+    -------
+    w : numpy.ndarray
+        Shape (D,), finite for any noise: at most ``2 |g|`` over its edge.
+    A : numpy.ndarray
+        Symmetric and positive, ``w = A g``, shape (D, D).
+    prior : float
+        s^2; with a ridge, the mean square of w.
+
+    Raises
+    ------
+    ValueError
+        If the ridge is negative.
+    """
+    if ridge is not None and ridge < 0:
+        raise ValueError(f"ridge must be at least 0, got {ridge}")
+    tau = noise_deviation
+    values, V, energies = energies_along(M, tau)
+    a = V.T @ g
+    if ridge is None and tau:
+        noise = variance + sampling * energies
+        priors = max(float(np.max((a / energies) ** 2)), TINY) * PRIORS
+        spread = priors[:, None] * energies**2 + noise
+        fit = (np.log(spread) + a**2 / spread).sum(axis=1)
+        best = float(priors[np.argmin(fit)])
+        # Few coefficients tell little of their mean square: the largest likely one.
+        prior = float(priors[fit <= fit.min() + CHI2][-1])
+        f = best * energies / (best * energies**2 + noise)
+    else:
+        # Without noise a direction that is but rounding has no coefficient.
+        f = (values > ROUNDING * values[0] if tau == 0 else 1.0) / (
+            energies + (ridge or 0.0)
+        )
+        prior = float(np.mean((f * a) ** 2))
+    return V @ (f * a), (V * f) @ V.T, prior
+
+
+def energies_along(
+    M: np.ndarray, noise_deviation: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eigenvalues, eigenvectors, and what the data hold along them, above 0."""
+    tau, D = noise_deviation, len(M)
+    values, V = linalg.top_eigenpairs(M, D)
+    floor = max(FLOOR * edge(tau, D), ROUNDING * abs(values[0]), TINY)
+    held = shrinkage.energies(values, tau, D) if tau else values
+    return values, V, np.maximum(held, floor)
+
+
+def polynomial_rows(
+    objective: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    X: np.ndarray,
+    y: np.ndarray,
+) -> np.ndarray:
+    """Coefficients of each person's objective ``w'M w + alpha'w``: what sites hold.
+
+    Parameters
+    ----------
+    objective
+        ``(X, y) -> alpha, M`` of shapes (D, N) and (D, D, N): one's own loss, or its
+        expansion to second order. The largest norm of a person's alpha and M together,
+        over a public bound, is what the release clips to.
+    X, y
+        Shapes (D, N) and (N,).
+
+    Returns
+    -------
+    numpy.ndarray
+        ``[alpha; svec M]``, shape (D + D (D + 1) / 2, N), float32.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+    """
+    alpha, M = objective(X, y)
+    D, N = alpha.shape
+    if M.shape != (D, D, N):
+        raise ValueError(f"M must have shape {(D, D, N)}, got {M.shape}")
+    above = [linalg.SQRT2 * M[i, i + 1 :] for i in range(D)]
+    diagonal = M[range(D), range(D)]
+    return np.concatenate([alpha, diagonal, *above]).astype(np.float32)
+
+
+def polynomial_minimizer(
+    federation: Federation,
+    mechanism: Mechanism,
+    n_coefficients: int,
+    bound: float,
+    clip: float = 1.0,
+    ridge: float | None = None,
+) -> np.ndarray:
+    """Minimize a mean objective of degree two over all sites.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are those of :func:`polynomial_rows`.
+    mechanism
+        How their mean is released.
+    n_coefficients
+        Number D of coefficients.
+    bound, clip
+        Columns are divided by the first; largest norm of one after that, ``inf`` for
+        exact arms.
+    ridge
+        See :func:`minimizer`, over ``bound``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Coefficients w, shape (D,), finite for any noise. The mean of M is taken to be
+        positive semidefinite, as that of a convex loss is.
+
+    Guarantee
+    ---------
+    One release of ``mean`` at the mechanism's noise multiplier.
+    """
+    parameters = {"norm_bound": float(bound), "clip": float(clip)}
+    mean = mechanism.answer(federation, "mean", parameters)
+    tau = mechanism.releases[-1]["noise_deviation"]
+    alpha, M = mean[:n_coefficients], linalg.unpack_symmetric(mean[n_coefficients:])
+    return minimizer(M, -alpha / 2, tau, tau**2 / 4, ridge=ridge)[0]

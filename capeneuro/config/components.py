@@ -1,0 +1,267 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+# DOC of sections:
+# The sections of a study file: every key with its default and what it means.
+#
+# The text under a key is what `capeneuro init` writes beside it.
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    model_validator,
+)
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.sections import Positive, Range, Section, Space, fail
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import CENTER_SHARE, Study
+
+
+def _number_or_measured(value: Any) -> Any:
+    """Refuse what is neither, in one line; a union would tell each of its kinds."""
+    if value == "measured" or (type(value) is int and value >= 0):
+        return value
+    return fail("must be 'measured' or a whole number of at least 0")
+
+
+class Cleaning(Section):
+    """What is done to each run before features are formed; all within one person."""
+
+    standardize: Literal["none", "psc", "zscore"]
+    """`psc`: percent of each voxel's mean. `zscore`: each feature to variance 1."""
+    detrend: bool = True
+    """Remove mean and linear trend of each feature."""
+    confounds: Annotated[list[str], Field(default_factory=list)]
+    """Columns of the BIDS confounds table to regress out."""
+    low_pass: Positive | None = None
+    """Upper edge of the pass band [Hz]; needs a repetition time."""
+    high_pass: Positive | None = None
+    """Lower edge of the pass band [Hz]; needs a repetition time."""
+    smoothing_fwhm: Positive | None = None
+    """Width of a Gaussian kernel [mm], applied before masking."""
+    max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of in-mask voxels that may be constant over a run."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Cleaning":
+        if self.low_pass and self.high_pass and self.high_pass >= self.low_pass:
+            fail(
+                f"high_pass must be below low_pass {self.low_pass:g}, "
+                f"got {self.high_pass:g}"
+            )
+        if self.confounds and not self.detrend:
+            fail("confounds need detrend: true")
+        return self
+
+
+class PcaOptions(Section):
+    """Options of the subspace."""
+
+    norm_bound: Positive
+    """Public constant in the unit of the features that samples are divided by; typical
+    norm of a volume, never the data's largest."""
+    clip: Positive = 1.0
+    """Largest Frobenius norm of one unit's second moment, after division by the norm
+    bound; a public constant. 1 suits samples, half of it where noise exceeds the
+    signal; a person's is near 1 / sqrt(R)."""
+    method: Literal["moment", "power"] = "moment"
+    """`moment`: the whole second moment in one release, for up to 5000 features.
+    `power`: its products with 2 R directions, round after round, for raw voxels;
+    `capeneuro plan` tells what either keeps."""
+    n_iterations: Annotated[int, Field(ge=2)] = 3
+    """Rounds of `power`, which share its budget. From 2 to 6 the result is much the
+    same: later rounds use all earlier ones."""
+    start_grid: Annotated[int, Field(ge=2)] | None = None
+    """Edge in voxels of the cubes that the first directions of `power` are constant
+    over, with basis `voxels` or `grid` (a multiple of its size there): some hundred
+    cubes hold much of smooth components. Null: random directions over all features,
+    which hold next to nothing of a whole brain and waste the first round."""
+    center: bool = False
+    """Release the mean first, for a twentieth of PCA's share, and subtract it. Needless
+    where each run is detrended, which removes its mean within the person."""
+
+
+class IcaOptions(Section):
+    """Options of the unmixing."""
+
+    independence: Literal["temporal", "spatial"] = "temporal"
+    """`temporal`: sources independent over volumes, as in the papers. `spatial`: maps
+    independent over features; then the unmixing is post-processing of the subspace, PCA
+    has the whole budget, and of the keys below `max_rounds_exact` and `tol` alone
+    count."""
+    update: Literal[
+        "orthogonal", "relative-newton", "gradient", "gradient-as-printed"
+    ] = "orthogonal"
+    """Step rule: rotations alone (`orthogonal`), the whole gradient over an approximate
+    Hessian (`relative-newton`), or the thesis' descent, which takes thousands of rounds
+    (`gradient`; `gradient-as-printed` also clips as it does)."""
+    start: Literal["varimax", "identity"] = "varimax"
+    """Rotation that the rounds start from: simple structure of the released subspace at
+    no cost (`varimax`), or none, as in the papers (`identity`)."""
+    n_rounds: Annotated[int, Field(ge=1)] = 15
+    """Rounds that the budget pays for."""
+    n_runs: Annotated[int, Field(ge=1)] = 1
+    """Runs from different starts, which share the budget; two or more tell how stable
+    each component is."""
+    clip: Positive = 2.5
+    """Largest norm of one unit's gradient; a public constant. Near 0.13 R suits
+    samples, more where noise is small; a person's is near 0.13 R / sqrt(volumes). The
+    whole gradient, of any update but `orthogonal`, is about five times as large."""
+    sub_gaussian: Annotated[
+        Literal["measured"] | int, BeforeValidator(_number_or_measured)
+    ] = 0
+    """Number of sub-Gaussian sources, or `measured`: two of the rounds tell which
+    sources are. 0, as in the papers; `orthogonal` only."""
+    tol: Positive = 1e-6
+    """Stop when the norm of the released gradient falls below it."""
+    max_rounds_exact: Annotated[int, Field(ge=1)] = 500
+    """Rounds of the non-private arm, which stops at `tol`."""
+
+    @model_validator(mode="after")
+    def _extended_is_possible(self) -> "IcaOptions":
+        if self.sub_gaussian and self.update != "orthogonal":
+            fail(f"sub_gaussian needs update orthogonal, got {self.update}")
+        if self.sub_gaussian == "measured" and self.n_rounds < 3:
+            fail(
+                "n_rounds must be at least 3 with sub_gaussian measured, which takes "
+                f"2, got {self.n_rounds}"
+            )
+        return self
+
+
+class Simulation(Section):
+    """Simulated fMRI, written as one BIDS folder per site before the study starts."""
+
+    kind: Literal["simtb"] = "simtb"
+    seed: int
+    """Fixes the bytes of all files."""
+    n_subjects: Annotated[int, Field(ge=1)]
+    """People per site."""
+    n_volumes: Annotated[int, Field(ge=2)]
+    """Volumes per person."""
+    sources: Literal["garch", "blocks", "events"] = "garch"
+    """Time courses: GARCH(1,1) as in the papers, or task designs with an HRF."""
+    repetition_time: Positive = 2.0
+    """[s]."""
+    voxel_size: Positive = 8.0
+    """[mm]."""
+    alpha: Range = (0.2, 0.5)
+    """Range of the GARCH coefficient of the squared innovation."""
+    beta: Range = (0.2, 0.45)
+    """Range of the GARCH coefficient of the variance."""
+    ar: Range = (0.0, 0.3)
+    """Range of the AR(1) coefficient."""
+    percent_signal_change: Positive = 1.0
+    """Percent of the baseline at a map's peak for one standard deviation."""
+    cnr: Positive = 1.0
+    """Temporal deviation of the signal over that of the noise."""
+    translation: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map position [mm]."""
+    rotation: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map orientation [degrees]."""
+    spread: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a subject's map spread."""
+    motion: Annotated[float, Field(ge=0)] = 0.0
+    """Largest head translation [mm] and rotation [degrees]."""
+
+
+class Painting(Section):
+    """Parcel series painted into an atlas as 4-D images, one folder per site."""
+
+    kind: Literal["painted"]
+    series: Path
+    """Folder with `<SITE>.npz` (one array of volumes x parcels per person) and
+    `participants.csv`."""
+    atlas: Path
+    """Atlas whose labels are the columns of the series."""
+    voxel_size: Positive = 8.0
+    """[mm]."""
+
+
+class ComponentsConfig(Study):
+    """A study of components: PCA, then ICA."""
+
+    space: Space
+    cleaning: Cleaning
+    n_components: Annotated[int, Field(ge=1)]
+    """Number R of components."""
+    pca: PcaOptions
+    ica: IcaOptions
+    data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
+
+    @model_validator(mode="after")
+    def _components_are_enough(self) -> "ComponentsConfig":
+        n = self.ica.sub_gaussian
+        if n != "measured" and n > self.n_components:
+            fail(
+                f"ica.sub_gaussian: must be at most n_components "
+                f"{self.n_components}, got {n}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _start_has_a_grid(self) -> "ComponentsConfig":
+        edge, size = self.pca.start_grid, self.space.grid_size
+        if edge is None:
+            return self
+        if self.space.basis not in ("voxels", "grid"):
+            fail(f"pca.start_grid: needs basis voxels or grid, got {self.space.basis}")
+        if self.space.basis == "grid" and (edge % size or edge == size):
+            fail(
+                f"pca.start_grid: must be a multiple of space.grid_size {size}, "
+                f"got {edge}"
+            )
+        return self
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        stages = {"center": 1} if self.pca.center else {}
+        stages["pca"] = self.pca.n_iterations if self.pca.method == "power" else 1
+        if self.ica.independence == "temporal":
+            stages["ica"] = self.ica.n_rounds * self.ica.n_runs
+        return stages
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        share = self.budget.pca_share if "ica" in self.n_releases else 1.0
+        center = CENTER_SHARE * share if self.pca.center else 0.0
+        return {"center": center, "pca": share - center, "ica": 1 - share}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        stages = {"center": "the mean"} if self.pca.center else {}
+        power = self.pca.method == "power"
+        stages["pca"] = "the second moment" + "'s products" * power
+        if "ica" in self.n_releases:
+            kinds = " or of kinds of sources" * (self.ica.sub_gaussian == "measured")
+            n = self.ica.n_runs
+            stages["ica"] = f"a gradient{kinds}" + f", {n} runs together" * (n > 1)
+        else:
+            stages["ica"] = "nothing, it reads the subspace alone"
+        return stages
+
+    def misfit(self, site: SiteConfig) -> str:
+        """What this kind of study cannot take of a site file; empty: nothing."""
+        if site.data == "private" and self.ica.update == "gradient-as-printed":
+            return (
+                "data: formulas as printed need simulated or public data, got "
+                "'private'; set ica.update to another"
+            )
+        return ""
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        whole = self.pca.method == "moment"
+        return {"pca": {"n_iterations", "start_grid"}} if whole else {}

@@ -1,0 +1,261 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+# DOC of fusion_sections:
+# The sections of a fusion study: its two views, and simulated ones.
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.sections import Bound, Positive, Range, Section, Space, fail
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import CENTER_SHARE, Study
+
+# Correlations of the simulated study of the thesis, 7.3.
+CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
+
+
+def plain_name(channel: str) -> str:
+    """Name of a channel as names are compared: no case, dots or blanks."""
+    return re.sub(r"[.\s]", "", channel).casefold()
+
+
+class Maps(Section):
+    """Features of a person's 3-D image (a contrast map), in the study's space."""
+
+    kind: Literal["maps"] = "maps"
+    standardize: Literal["none", "zscore"] = "none"
+    """`zscore`: each person's map to mean 0 and variance 1 over the mask."""
+    norm_bound: Bound
+    """Public constant in the unit of the features: typical norm of a person's features
+    less the mean of all; never the data's largest."""
+
+
+class Erp(Section):
+    """Features of a person's EEG: an event-related potential, channels by windows."""
+
+    kind: Literal["erp"] = "erp"
+    events: Annotated[list[str], Field(min_length=1)]
+    """Names of the events whose epochs are averaged, as MNE-Python has them
+    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
+    person must have all of them."""
+    minus: Annotated[list[str], Field(default_factory=list)]
+    """Events whose average is subtracted, for a difference wave."""
+    channels: Annotated[list[str], Field(min_length=1)]
+    """Names of the channels, in the order of the features; case, dots and blanks do not
+    count (`Fc5.` is `FC5`)."""
+    montage: str | None = None
+    """Public positions of the channels, for topographies: a name that MNE-Python knows
+    such as `easycap-M1`, or a file; null: none are drawn."""
+    sampling_rate: Positive
+    """[Hz] that recordings must have."""
+    resample: bool = False
+    """Resample recordings of another rate; false: an error."""
+    tmin: float
+    """Start of an epoch, from the event [s]."""
+    tmax: float
+    """End of an epoch [s]."""
+    baseline: Range | None = None
+    """Interval whose mean is subtracted from each epoch [s]; null: none."""
+    n_windows: Annotated[int, Field(ge=1)]
+    """Equal windows of the epoch; their means are the features, channel by channel."""
+    low_pass: Positive | None = None
+    """Upper edge of the pass band [Hz]."""
+    high_pass: Positive | None = None
+    """Lower edge of the pass band [Hz]."""
+    reference: Literal["recorded", "average"] = "recorded"
+    """`average`: over the channels above."""
+    reject: Positive | None = None
+    """Drop epochs with a larger range in one of the channels [uV]; null: none."""
+    min_epochs: Annotated[int, Field(ge=1)] = 1
+    """Fewest epochs of a person, of either kind of event."""
+    norm_bound: Bound
+    """Public constant [uV]: typical norm of a person's features less the mean of all;
+    never the data's largest."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Erp":
+        if self.tmin >= self.tmax:
+            fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
+        if self.baseline:
+            low, high = self.baseline
+            last = low + 1.9 / self.sampling_rate
+            if not (self.tmin <= low and last <= high <= self.tmax):
+                fail(
+                    f"baseline must lie in [tmin, tmax], 2 points long, got {low, high}"
+                )
+        if self.n_windows > self.n_points:
+            fail(
+                f"n_windows must be at most the {self.n_points} points of an epoch, "
+                f"got {self.n_windows}"
+            )
+        low, high = self.low_pass, self.high_pass
+        if low and high and high >= low:
+            fail(f"high_pass must be below low_pass {low:g}, got {high:g}")
+        for edge in filter(None, (low, high)):
+            if edge >= self.sampling_rate / 2:
+                fail(
+                    "low_pass and high_pass must be below half the sampling rate "
+                    f"{self.sampling_rate / 2:g}, got {edge:g}"
+                )
+        plain = list(map(plain_name, self.channels))
+        repeated = [c for i, c in enumerate(self.channels) if plain[i] in plain[:i]]
+        if repeated:
+            fail(f"channels must differ, got {', '.join(repeated)} again")
+        if both := [e for e in self.events if e in self.minus]:
+            fail(f"events and minus must differ, got {both[0]!r} in both")
+        return self
+
+    @property
+    def n_points(self) -> int:
+        """Points of an epoch, both ends included."""
+        return round((self.tmax - self.tmin) * self.sampling_rate) + 1
+
+
+class Table(Section):
+    """Features from a table of the site, `.tsv` or `.csv` with `participant_id`."""
+
+    kind: Literal["table"]
+    features: Path
+    """Public file with the names of the columns that are features, one a line."""
+    norm_bound: Bound
+    """Public constant in the unit of the features: typical norm of a person's features
+    less the mean of all; never the data's largest."""
+
+
+class Fusion(Section):
+    """Two views of the same people, and how their common variation is found."""
+
+    fmri: Annotated[Maps | Table, Field(discriminator="kind")]
+    """First view: one image of each person (`maps`), or rows of a table (`table`); the
+    site file's `images` says where."""
+    eeg: Annotated[Erp | Table, Field(discriminator="kind")]
+    """Second view: recordings (`erp`), or rows of a table (`table`); the site file's
+    `eeg` says where."""
+    unmatched: Literal["error", "drop"] = "error"
+    """People with one view only: `drop` leaves them out."""
+    clip: Bound = 1.0
+    """Largest squared norm of one person's two views together, each divided by its norm
+    bound and sqrt(2), less the center; a public constant. 1 suits up to some thousand
+    people; with more, 2 makes correlations less small, for twice the noise."""
+    center: bool = True
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there; the exact one comes with the second moment. Needless where what groups
+    have in common is smaller than how people differ."""
+    center_clip: Bound = 2.0
+    """Largest norm of one person's two views in that mean, divided as above."""
+    within_sites: bool = True
+    """Subtract each site's own mean, which the same release tells, at little noise:
+    sites differ by scanners and staff in both views, and that would look like
+    correlation. False: for dozens of small sites, whose means are noise, or where
+    sites hold different groups that shall be compared."""
+    n_directions: Annotated[int, Field(ge=1)] | None = None
+    """Principal directions of each view that are kept, at no cost; null: those that
+    stand above the noise, at most the root of the number of people, at least
+    n_components."""
+    debias: bool = True
+    """Take what noise adds off the correlations."""
+
+
+class Linked(Section):
+    """Simulated fMRI maps and EEG of the same people, after Correa et al. 2008."""
+
+    kind: Literal["linked"]
+    seed: int
+    """Fixes the bytes of all files."""
+    n_subjects: Annotated[int, Field(ge=2)]
+    """People per site."""
+    correlations: tuple[Annotated[float, Field(ge=0, le=1)], ...] = CORREA
+    """Of each component's two modulation profiles over people; components are
+    uncorrelated otherwise."""
+    map_noise: Annotated[float, Field(ge=0)] = 0.5
+    """Deviation of noise in a pixel, over that of the components together."""
+    n_trials: Annotated[int, Field(ge=1)] = 8
+    """Trials of each person's recording."""
+    eeg_noise: Annotated[float, Field(ge=0)] = 5.0
+    """Deviation of the ongoing EEG in a channel [uV]."""
+
+
+class FusionConfig(Study):
+    """A study of fusion: canonical correlations of two views of the same people."""
+
+    space: Space | None
+    """Null where `fusion.fmri` is a table."""
+    n_components: Annotated[int, Field(ge=1)]
+    """Number K of pairs of components."""
+    fusion: Fusion
+    data: Linked | None = None
+    """Data to make before the study starts, with the data makers of the source
+    checkout; null: they exist."""
+
+    @model_validator(mode="after")
+    def _persons_are_samples(self) -> "FusionConfig":
+        if self.budget.unit != "subject":
+            fail(
+                "budget.unit: must be subject in a fusion study, where a person is one "
+                f"sample, got {self.budget.unit!r}"
+            )
+        kept, K = self.fusion.n_directions, self.n_components
+        if kept is not None and kept < K:
+            fail(f"fusion.n_directions: must be at least n_components {K}, got {kept}")
+        if (self.fusion.fmri.kind == "table") != (self.space is None):
+            fail("space: must be null where fusion.fmri is a table, and only there")
+        if self.computes_mask:
+            fail("space.mask: must be a file in a fusion study, got 'computed'")
+        kinds = self.fusion.fmri.kind, self.fusion.eeg.kind
+        if self.score.truth is not None and kinds != ("maps", "erp"):
+            fail(f"score.truth: needs views of maps and erp, got {' and '.join(kinds)}")
+        return self
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"center": 1, "cca": 1} if self.fusion.center else {"cca": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        center = CENTER_SHARE if self.fusion.center else 0.0
+        return {"center": center, "cca": 1 - center}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        stages = {"center": "the mean"} if self.fusion.center else {}
+        return {**stages, "cca": "the joint second moment of both views"}
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
+    def one_sample(self) -> bool:
+        """Whether each person is one sample, so that sums take many at a time."""
+        return True
+
+    def misfit(self, site: SiteConfig) -> str:
+        """What this kind of study cannot take of a site file; empty: nothing."""
+        if site.eeg is None:
+            return "eeg: a fusion study needs it, got null"
+        if site.mask is not None:
+            return (
+                "mask: maps of a fusion study cover the study's mask, got "
+                f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
+            )
+        return ""
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {
+            "n_components": True,
+            "budget": {"pca_share"},
+            "fusion": {"n_directions", "debias", "within_sites"},
+        }

@@ -1,0 +1,45 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from capeneuro.config import errors
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.fusion import FusionConfig
+from capeneuro.config.network import NetworkConfig
+from capeneuro.config.regression import RegressionConfig
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
+from capeneuro.config.tensors import TensorConfig
+
+# Blocks that tell the kind of a study.
+KINDS = {
+    "fusion": FusionConfig,
+    "tensors": TensorConfig,
+    "regression": RegressionConfig,
+    "network": NetworkConfig,
+}
+
+
+def load_study(path: Path | str) -> Study:
+    """Read and check a study file; raise :class:`ConfigError` with all its errors."""
+    return errors.read(
+        Path(path), ComponentsConfig, "study", other="site", instead=KINDS
+    )
+
+
+def load_site(path: Path | str) -> SiteConfig:
+    """Read and check one site file."""
+    return errors.read(Path(path), SiteConfig, "site", other="study")
+
+
+def section(model: BaseModel, *names: str) -> str:
+    """Chosen keys as one line of JSON: what a workflow step depends on."""
+    return json.dumps(model.model_dump(mode="json", include=set(names)), sort_keys=True)

@@ -1,0 +1,65 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+# DOC of row_sections:
+# The sections of studies whose people are rows: tensors, regression, network.
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import RowStudy, Wide
+from capeneuro.config.sections import Bound, Positive, Section
+
+
+class Network(Section):
+    """Prediction of two groups by a network of two layers."""
+
+    target: str
+    """Column of the site's table of people."""
+    bounds: Wide
+    """The two numbers that tell the groups."""
+    n_hidden: Annotated[int, Field(ge=1, le=1024)] = 20
+    """Units of the hidden layer."""
+    n_rounds: Annotated[int, Field(ge=1)] = 60
+    """Rounds that the budget pays for; 30 to 100 do much the same."""
+    optimizer: Literal["adam", "gradient"] = "adam"
+    """Step rule."""
+    learning_rate: Positive | None = None
+    """Of a step; null: what suits the optimizer."""
+    clip: Bound = 0.3
+    """Largest norm of one person's gradient; a public constant."""
+
+
+class NetworkConfig(RowStudy):
+    """A study of a network of two layers that tells two groups apart."""
+
+    network: Network
+
+    @property
+    def target(self) -> tuple[str, tuple[float, float]]:
+        """Column that is predicted, and its bounds."""
+        return self.network.target, self.network.bounds
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether the bounds of the target are the two values that it takes."""
+        return True
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"network": self.network.n_rounds}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        return {"network": 1.0}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        return {"network": "a gradient"}

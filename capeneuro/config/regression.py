@@ -1,0 +1,90 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+# DOC of row_sections:
+# The sections of studies whose people are rows: tensors, regression, network.
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import RowStudy, Wide
+from capeneuro.config.sections import Bound, Section
+from capeneuro.config.study import CENTER_SHARE
+
+
+class Regression(Section):
+    """Prediction of one number or of two groups, by the functional mechanism."""
+
+    task: Literal["linear", "logistic"] = "linear"
+    """`linear` for a number; `logistic` (its expansion at 0) for two groups."""
+    target: str
+    """Column of the site's table of people."""
+    bounds: Wide
+    """Public [low, high] of the target; what lies beyond counts as these. Two groups
+    are these two numbers."""
+    within_sites: bool = True
+    """An intercept for each site: sites differ by scanners and by whom they see. False:
+    one for all."""
+    clip: Bound = 0.5
+    """Largest squared norm of one person's row and target together, each divided by its
+    bound and sqrt(2); a public constant. Few reach their bounds: half of 1 is half the
+    noise, for slopes at most 2% too small."""
+    center: bool = True
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there and the noise of the sites' means has nothing to multiply. Needless where
+    bounds lie evenly about what people have."""
+    ridge: Annotated[float, Field(ge=0)] | None = None
+    """Ridge on scaled features; null: what the noise needs."""
+
+
+class RegressionConfig(RowStudy):
+    """A study of regression: capeFM."""
+
+    regression: Regression
+
+    @property
+    def target(self) -> tuple[str, tuple[float, float]]:
+        """Column that is predicted, and its bounds."""
+        return self.regression.target, self.regression.bounds
+
+    @property
+    def two_groups(self) -> bool:
+        """Whether the bounds of the target are the two values that it takes."""
+        return self.regression.task == "logistic"
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        # A site's place among all is in its rows: the constant of its intercept.
+        return f"{super().layout} {self.site_names}"
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {**({"center": 1} if self.regression.center else {}), "regression": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        center = CENTER_SHARE if self.regression.center else 0.0
+        return {"center": center, "regression": 1 - center}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        stages = {"center": "the mean"} if self.regression.center else {}
+        return {**stages, "regression": "the second moment of features and target"}
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {**super().idle, "regression": {"within_sites", "ridge"}}

@@ -1,0 +1,123 @@
+"""Files of a new study, written from the models: one text explains each key."""
+
+import importlib.util
+import textwrap
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.load import KINDS
+from capeneuro.config.site import SiteConfig
+
+FILL_IN = {
+    "study": "my-study",
+    "mask": "data/mask.nii.gz",
+    "basis": "grid",
+    "standardize": "zscore",
+    "n_components": 20,
+    "arm": "cape",
+    "epsilon": 2.0,
+    "delta": "1.0e-5",
+    "unit": "subject",
+    "relation": "replace-one",
+    "norm_bound": 30.0,
+    # A person's at R = 20 and 180 volumes; the models' defaults are those of a volume.
+    "pca.clip": 0.22,
+    "ica.clip": 0.2,
+    "events": ["target"],
+    "channels": ["Fz", "Cz", "Pz"],
+    "montage": "easycap-M1",
+    "sampling_rate": 250.0,
+    "tmin": -0.1,
+    "tmax": 0.8,
+    "n_windows": 15,
+    # Grey matter in a voxel, and years.
+    "features.bounds": [0.0, 1.0],
+    "regression.bounds": [18.0, 90.0],
+    "regression.target": "age",
+    "network.bounds": [0.0, 1.0],
+    "network.target": "patient",
+    "rows.norm_bound": None,
+}
+
+
+def study_file(sites: list[str], kind: str = "components") -> str:
+    """Text of a study file with every key explained beside it."""
+    given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
+    if kind == "components":
+        return _describe(ComponentsConfig, given)
+    return _describe(KINDS[kind], {**given, "n_components": 5})
+
+
+def site_file(name: str, kind: str = "components") -> str:
+    """Text of a site file with every key explained beside it."""
+    given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
+    given["eeg"] = f"data/{name}" if kind == "fusion" else None
+    return _describe(
+        SiteConfig, {**given, "data": "private", "ledger": f"private/{name}/ledger"}
+    )
+
+
+def snakefile() -> str:
+    """Text of the Snakefile of a new study: the installed workflow, unchanged."""
+    # Snakemake ignores the default target of an included file.
+    return (
+        f'include: "{_workflow() / "Snakefile"}"\n\n\nrule study:\n'
+        "    default_target: True\n    input:\n        rules.all.input,\n"
+    )
+
+
+def profile() -> str:
+    """Text of the profile of a new study: how an interrupted run goes on."""
+    return (_workflow() / "profiles" / "default" / "profile.yaml").read_text()
+
+
+def _workflow() -> Path:
+    """The workflow's folder, installed or in a checkout."""
+    package = Path(importlib.util.find_spec("capeneuro").origin).parent
+    installed = package / "_workflow"
+    return installed if installed.exists() else package.parent / "workflow"
+
+
+def _describe(
+    model: type[BaseModel], given: dict[str, Any], indent: str = "", within: str = ""
+) -> str:
+    lines: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = _inner(field.annotation, field.is_required())
+        text = field.description or (inner.__doc__ if inner else "") or ""
+        wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
+        lines += [f"{indent}# {line}" for line in wrapped]
+        default = field.get_default(call_default_factory=True)
+        if inner is not None and (default is not None):
+            block = _describe(inner, given, indent + "  ", f"{name}.")
+            lines += [f"{indent}{name}:", block]
+            continue
+        unset = default is None or default is PydanticUndefined
+        value = given.get(name) if unset else default
+        value = given.get(f"{within}{name}", value) if within else value
+        lines.append(f"{indent}{name}: {_scalar(value)}")
+    return "\n".join(lines) + ("\n" if not indent else "")
+
+
+def _inner(annotation: Any, is_required: bool) -> type[BaseModel] | None:
+    """Return the model an annotation stands for: of several that of a required key."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        if not is_required:
+            return None
+        annotation = typing.get_args(annotation)[0]
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model else None
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and value == FILL_IN["delta"]:
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True)
+    return text.removesuffix("\n").removesuffix("...").strip()

@@ -1,0 +1,179 @@
+"""What every study file and every site file says; a kind of study adds its own keys.
+
+Unknown or misspelled keys are errors that name the nearest known key, and all errors of
+a file are shown at once. Paths are relative to the working directory, as in Snakemake.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from capeneuro.config.sections import (
+    LABEL,
+    BudgetOptions,
+    Label,
+    Score,
+    Section,
+    fail,
+)
+from capeneuro.config.site import SiteConfig
+from capeneuro.privacy import accounting
+
+# Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
+CENTER_SHARE = 0.05
+
+
+class Study(Section):
+    """What every kind of study says.
+
+    A kind adds `space`, its options, and the properties `n_releases`, `shares`, `idle`
+    and `asked`.
+    """
+
+    study: Label
+    """Name; results go to results/<study>/, features to private/<site>/<study>/."""
+    sites: list[Path]
+    """The site files, at least two."""
+    federation: Literal["in-process", "nvflare"] = "in-process"
+    """Where the sites work: all in one process on this machine, or each at its own
+    institution over NVIDIA FLARE. With `nvflare` each party has its own site file
+    alone, named after the site; see docs/federation.md."""
+    arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
+    """How queries are answered: `cape`, or one of the baselines."""
+    noise: Literal["rounded", "exact"] = "rounded"
+    """Sampler: normal noise rounded to a grid, or the exact discrete normal (slower,
+    needs the extra `exact`); see the threat model in the docs."""
+    budget: BudgetOptions
+    score: Score = Score()
+
+    @model_validator(mode="after")
+    def _colluders_leave_an_honest_site(self) -> "Study":
+        if len(self.sites) < 2:
+            fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
+        if self.n_colluding >= len(self.sites):
+            fail(
+                f"budget.n_colluding: must be below the number of sites "
+                f"{len(self.sites)}, got {self.n_colluding}"
+            )
+        S, t = len(self.sites), self.survivor_threshold
+        if not accounting.threshold_holds(S, self.n_colluding, t):
+            fail(
+                f"budget.survivor_threshold: must be at most the number of sites {S} "
+                f"and above (sites + n_colluding) / 2 = "
+                f"{(S + self.n_colluding) / 2:g}, got {t}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parties_know_each_other(self) -> "Study":
+        if self.federation == "in-process":
+            return self
+        stems = [path.stem for path in self.sites]
+        odd = [s for s in stems if not re.fullmatch(LABEL, s) or stems.count(s) > 1]
+        if odd:
+            fail(
+                "sites: with federation: nvflare each file is named after its site, "
+                f"and no two sites are alike, got {', '.join(sorted(set(odd)))}"
+            )
+        if self.computes_mask:
+            fail(
+                "space.mask: no party of federation: nvflare has all images, got "
+                "'computed'; give a public mask"
+            )
+        return self
+
+    @property
+    def one_sample(self) -> bool:
+        """Whether each person is one sample, so that sums take many at a time."""
+        return False
+
+    def misfit(self, site: SiteConfig) -> str:
+        """What this kind of study cannot take of a site file; empty: nothing."""
+        return ""
+
+    @property
+    def computes_mask(self) -> bool:
+        """Whether the mask comes from the data."""
+        return self.space is not None and self.space.mask == "computed"
+
+    @property
+    def n_colluding(self) -> int:
+        """Colluding sites, with the default filled in."""
+        given = self.budget.n_colluding
+        return (
+            accounting.default_n_colluding(len(self.sites)) if given is None else given
+        )
+
+    @property
+    def survivor_threshold(self) -> int:
+        """Fewest sites of a release, with the default filled in."""
+        return self.budget.survivor_threshold or len(self.sites)
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """Names of all sites, by their files; a federation over a network has these."""
+        return tuple(path.stem for path in self.sites)
+
+    @property
+    def consistency(self) -> bool:
+        """Whether sites sign who survived: not where all of them must."""
+        return self.budget.consistency and self.survivor_threshold < len(self.sites)
+
+    @property
+    def promise(self) -> accounting.Budget:
+        """The promise of the study."""
+        return self.promise_of("")
+
+    def promise_of(self, site: str) -> accounting.Budget:
+        """The promise to the people of one site."""
+        b = self.budget
+        epsilon = b.site_epsilon.get(site, b.epsilon)
+        sites = (self.n_colluding, self.survivor_threshold)
+        return accounting.Budget(epsilon, b.delta, b.unit, b.relation, *sites)
+
+    @property
+    def mu_factors(self) -> dict[str, float]:
+        """Mu of the sites with a promise of their own, over that of the others."""
+        return {
+            site: self.promise_of(site).mu / self.promise.mu
+            for site in self.budget.site_epsilon
+        }
+
+    @property
+    def noise_ratio(self) -> float:
+        """``sigma2 / gamma`` of CAPE."""
+        return self.budget.noise_ratio_per_site * len(self.sites)
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """Noise multiplier of one release in each stage, from the promise."""
+        return {
+            stage: (n / self.shares[stage]) ** 0.5 / self.promise.mu
+            for stage, n in self.n_releases.items()
+        }
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return False
+
+    @property
+    def identity(self) -> str:
+        """Name and digest of all that fixes the releases."""
+        always = dict.fromkeys(("score", "sites", "federation", "data"), True)
+        kept = self.model_dump_json(exclude={**always, **self.idle})
+        if self.has_places:  # all parties must mean the same order
+            kept += repr(self.site_names)
+        return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
+
+    @property
+    def results(self) -> Path:
+        """Released files."""
+        return Path("results") / self.study
+
+    def private(self, site: str) -> Path:
+        """Files of one site that never leave it."""
+        return Path("private") / site / self.study

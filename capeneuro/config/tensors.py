@@ -1,0 +1,78 @@
+"""The kinds of study, and how study files and site files are read.
+
+A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
+or none of them for a study of components.
+"""
+
+# DOC of row_sections:
+# The sections of studies whose people are rows: tensors, regression, network.
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import RowStudy
+from capeneuro.config.sections import Fraction, Section, fail
+
+
+class Tensors(Section):
+    """Components by orthogonal tensor decomposition."""
+
+    model: Literal["mixture", "topics"] = "mixture"
+    """`mixture` of spherical Gaussians, or `topics`: features are a person's counts of
+    words (codes, symptoms), at least three in all."""
+    variance: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Variance of a scaled feature within a component of a mixture; null: estimated
+    from what is released anyway."""
+    projected: bool | None = None
+    """Whether sites reduce rows to K numbers before the third moment: K^3 numbers
+    instead of D^3 travel. False: as in the papers, for up to some 50 features; null:
+    what has less noise."""
+    pair_share: Fraction = 0.5
+    """Share of mu^2 that the pairs (second moment) may spend; triples have the rest."""
+
+
+class TensorConfig(RowStudy):
+    """A study of components of a mixture, or of topics: capeAGN."""
+
+    n_components: Annotated[int, Field(ge=1)]
+    """Number K of components."""
+    tensors: Tensors
+
+    @model_validator(mode="after")
+    def _topics_have_words(self) -> "TensorConfig":
+        is_table = self.rows.features.kind == "table"
+        if self.tensors.model == "topics" and not (
+            is_table and not self.rows.covariates
+        ):
+            fail(
+                "tensors.model: topics takes counts of words alone, from "
+                "rows.features of a table, without covariates"
+            )
+        return self
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether rows are counts of words, which have no bounds."""
+        return self.tensors.model == "topics"
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        return self.tensors.model
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {"pairs": 1, "triples": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        share = self.tensors.pair_share
+        return {"pairs": share, "triples": 1 - share}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        return {"pairs": "the second moment", "triples": "the third moment"}

@@ -1,0 +1,416 @@
+"""EEG in: from a person's recordings to the features of an event-related potential.
+
+The only module that knows MNE-Python, besides the pictures, and imports it when a file
+is read. Every error about a file is one line: where, which rule, the value, the remedy.
+"""
+
+import difflib
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.fusion import Erp, plain_name
+from capeneuro.data.files import found, person
+
+FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz")
+# Endings and BIDS entities by which files of one recording differ.
+SAME_RECORDING = r"[-_](eeg|epo|raw)$|_(desc|proc|rec|space)-[A-Za-z0-9]+"
+# Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
+BREAK = r"(?i)bad|edge|boundary|new segment"
+MICRO = 1e6  # MNE-Python has volts
+VOLT = 107  # its code of the unit (FIFF_UNIT_V)
+RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
+FLAT = TINY = 1e-6  # [uV], no amplifier has so little noise; [s]
+# What MNE-Python warns of and would read on.
+CUT = r"does not match the file size|marker versions|not found; no annotations"
+
+
+def find_recordings(
+    pattern: str, where: str, task: str | None = None
+) -> dict[str, list[Path]]:
+    """Find recordings, grouped by person.
+
+    Parameters
+    ----------
+    pattern
+        A BIDS folder (``sub-*/**/eeg/sub-*``, ending in ``_eeg`` or ``_epo``), or a
+        pattern of files; those of other formats than ``FORMATS`` are passed over.
+        Files named sub-<label>... belong to that person, any other file is one person.
+    where
+        Place named in errors, such as ``site north: eeg``.
+    task
+        BIDS task to use in a BIDS folder; None: all.
+
+    Returns
+    -------
+    dict
+        Files by person, both sorted.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or if two files look like one recording.
+    """
+    files = found(pattern, "sub-*/**/eeg/sub-*")
+    if Path(pattern).is_dir():
+        of_task = rf"_task-{task}[-_]" if task else "[-_]"
+        names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
+        files = [file for file in files if names.search(_stem(file))]
+    files = [file for file in files if file.name.lower().endswith(FORMATS)]
+    if not files:
+        raise ConfigError(
+            f"{where}: no recording ({', '.join(FORMATS[:-1])}) found at {pattern!r}; "
+            "put the data there or change `eeg` in its site file"
+        )
+    people: dict[str, list[Path]] = {}
+    seen: dict[str, Path] = {}
+    for file in files:
+        name = re.sub(SAME_RECORDING, "", _stem(file))
+        # One recording in two formats would count a person's epochs twice.
+        recording = str(file.with_name(name)) if name.startswith("sub-") else name
+        if recording in seen:
+            raise ConfigError(
+                f"{where}: {file} and {seen[recording]} look like one recording; give "
+                "a pattern that takes one of them"
+            )
+        seen[recording] = file
+        people.setdefault(person(file.with_name(name)), []).append(file)
+    return people
+
+
+def _stem(file: Path) -> str:
+    """Name without its format."""
+    return re.sub(r"\.[^.]*(\.gz)?$", "", file.name)
+
+
+def _mne() -> Any:
+    """MNE-Python, or how to get it."""
+    try:
+        import mne
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "fusion.eeg: recordings and montages need MNE-Python; "
+            "pip install 'capeneuro[eeg]'"
+        ) from None
+    return mne
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn what MNE-Python raises or warns of about a file into one line."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except FileNotFoundError as error:
+            named = re.findall(r"[^/\\\s'\"]+\.[A-Za-z]+", str(error)) or ["a file"]
+            raise ConfigError(
+                f"{file}: needs {named[-1]} beside it, which is missing; copy it "
+                "there, too, or mend its name in the header"
+            ) from None
+        except Exception as error:  # readers raise anything on a foreign file
+            text = " ".join(str(error).split())
+            raise ConfigError(
+                f"{file}: not a readable recording; is it cut? ({text:.160})"
+            ) from None
+    for text in (" ".join(str(warning.message).split()) for warning in told):
+        if "longer than the signal" in text:
+            rule = "too short for low_pass and high_pass; give it a wider band"
+            raise ConfigError(f"{file}: {rule}")
+        # Markers outside the data are common in other formats, and harmless.
+        omitted = "outside data range" in text and file.suffix.lower() == ".vhdr"
+        if omitted or re.search(CUT, text):
+            raise ConfigError(
+                f"{file}: data or markers are cut, copy it again ({text})"
+            )
+
+
+def window_times(options: Erp) -> np.ndarray:
+    """Centers of the windows, from the event [s], shape (n_windows,)."""
+    return window_means(epoch_times(options), options)
+
+
+def epoch_times(options: Erp) -> np.ndarray:
+    """Points of an epoch, from the event [s], shape (n_points,)."""
+    return (_first(options) + np.arange(options.n_points)) / options.sampling_rate
+
+
+def window_means(X: np.ndarray, options: Erp) -> np.ndarray:
+    """Means over the windows of an epoch: (..., n_points) to (..., n_windows)."""
+    windows = np.array_split(X, options.n_windows, axis=-1)
+    return np.stack([window.mean(axis=-1) for window in windows], axis=-1)
+
+
+def _first(options: Erp) -> int:
+    """First point of an epoch, from the event."""
+    return round(options.tmin * options.sampling_rate)
+
+
+def read_erp(files: list[Path], options: Erp) -> np.ndarray:
+    """Read a person's recordings as features of an event-related potential.
+
+    Epochs of all files count alike. Those that reach beyond a recording, touch a
+    segment marked as bad or a break, or exceed ``reject`` are dropped. The average
+    reference and the range are over the study's channels alone, so that other channels
+    change nothing.
+
+    Parameters
+    ----------
+    files
+        Recordings, continuous or cut into epochs (.fif, .set).
+    options
+        What the study asks for. Events are annotations by name; where there are none,
+        codes of the trigger channel. Names of channels match without regard to case,
+        dots and blanks.
+
+    Returns
+    -------
+    numpy.ndarray
+        (n_channels * n_windows,) float32 [uV], channel by channel. Windows are equal
+        but for a point where the epoch cannot be divided.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, breaks a rule, or too few epochs are left.
+    """
+    total: dict[str, Any] = {"events": 0.0, "minus": 0.0}
+    n, there, dropped = Counter(), Counter(), Counter()
+    for file in files:
+        E, names = _epochs(file, options, there, dropped)
+        if options.reference == "average":
+            E = E - E.mean(axis=1, keepdims=True)
+        if options.reject is not None:
+            good = (np.ptp(E, axis=2) <= options.reject).all(axis=1)
+            dropped[f"range above {options.reject:g} uV"] += int((~good).sum())
+            E, names = E[good], names[good]
+        for key in total:
+            chosen = np.isin(names, getattr(options, key))
+            total[key] = total[key] + E[chosen].sum(axis=0)
+            n[key] += int(chosen.sum())
+    where = f"{files[0]}" + (f" and {len(files) - 1} more" if files[1:] else "")
+    _check_counts(where, options, n, there, dropped)
+    erp = total["events"] / n["events"]
+    if options.minus:
+        erp = erp - total["minus"] / n["minus"]
+    if options.baseline is not None:
+        times, (low, high) = epoch_times(options), options.baseline
+        inside = (times > low - TINY) & (times < high + TINY)
+        erp = erp - erp[:, inside].mean(axis=1, keepdims=True)
+    if (flat := np.ptp(erp, axis=1) < FLAT).any():
+        names = [c for c, yes in zip(options.channels, flat, strict=True) if yes]
+        raise ConfigError(
+            f"{where}: channels must vary, constant: {_some(names)}; drop them from "
+            "fusion.eeg.channels or exclude the person"
+        )
+    return window_means(erp, options).ravel().astype("f4")
+
+
+def _check_counts(
+    where: str, options: Erp, n: Counter, there: Counter, dropped: Counter
+) -> None:
+    """Refuse a person without an event, or with too few epochs."""
+    for key in ("events", "minus"):
+        names = getattr(options, key)
+        if missing := [name for name in names if name not in there]:
+            has = _some(f"{name!r} ({k})" for name, k in there.most_common())
+            raise ConfigError(
+                f"{where}: no event {missing[0]!r} of fusion.eeg.{key}; "
+                f"{_near(missing[0], there)}it has {has or 'none'}"
+            )
+        if names and n[key] < options.min_epochs:
+            why = ", ".join(f"{k} {reason}" for reason, k in dropped.items() if k)
+            raise ConfigError(
+                f"{where}: must keep min_epochs {options.min_epochs} of "
+                f"fusion.eeg.{key}, got {n[key]} (dropped: {why or 'none'}); lower "
+                "min_epochs or exclude the person"
+            )
+
+
+def _epochs(
+    file: Path, options: Erp, there: Counter, dropped: Counter
+) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs of one file [uV], (n, n_channels, n_points), and their events' names.
+
+    Adds the file's events to ``there``, and why epochs are missing to ``dropped``.
+    """
+    data, is_cut = _open(file)
+    picks = _pick(file, data, options)
+    with _reading(file):
+        X = data.get_data(picks=picks, verbose="warning")
+    if not np.isfinite(X).all():
+        raise ConfigError(f"{file}: must be finite, holds NaN or Inf; mend it")
+    X = _sampled(file, MICRO * X, data.info["sfreq"], options)
+    wanted, rate = {*options.events, *options.minus}, options.sampling_rate
+    if is_cut:
+        of = {code: name for name, code in data.event_id.items()}
+        names = np.array([of[code] for code in data.events[:, 2]], dtype=object)
+        there.update(names)
+        start = _first(options) - round(data.tmin * rate)
+        if start < 0 or start + options.n_points > X.shape[2]:
+            raise ConfigError(
+                f"{file}: epochs must cover tmin {options.tmin:g} to tmax "
+                f"{options.tmax:g} s, got {data.tmin:g} to {data.tmax:g}"
+            )
+        kept = np.isin(names, list(wanted))
+        return X[kept, :, start : start + options.n_points], names[kept]
+    events = _events(data)
+    there.update(name for *_, name in events)
+    breaks = [
+        (t, t + d) for t, d, k in events if re.match(BREAK, k) and k not in wanted
+    ]
+    E, names = [], []
+    for onset, _, name in events:
+        start = round(onset * rate) + _first(options)
+        stop = start + options.n_points
+        if name not in wanted:
+            continue
+        if start < 0 or stop > X.shape[1]:
+            dropped["beyond the recording"] += 1
+        elif any(a * rate < stop - 1 and b * rate > start for a, b in breaks):
+            dropped["in bad segments or across a break"] += 1
+        else:
+            E.append(X[:, start:stop])
+            names.append(name)
+    shape = (-1, len(picks), options.n_points)
+    return np.reshape(E, shape), np.array(names, dtype=object)
+
+
+def _open(file: Path) -> tuple[Any, bool]:
+    """Open a recording, and say whether it is cut into epochs."""
+    mne = _mne()
+    if not file.is_file():
+        raise ConfigError(f"{file}: file not found; check the path")
+    with _reading(file):
+        if re.search(r"[-_]epo$", _stem(file)) and file.suffix != ".set":
+            return mne.read_epochs(file, proj=False, verbose="warning"), True
+        try:
+            return mne.io.read_raw(file, verbose="warning"), False
+        except TypeError:  # EEGLAB's epochs have the same names
+            return mne.io.read_epochs_eeglab(file, verbose="warning"), True
+
+
+def _pick(file: Path, data: Any, options: Erp) -> list[int]:
+    """Places of the study's channels in a file."""
+    plain = [plain_name(name) for name in data.ch_names]
+    if missing := [c for c in options.channels if plain_name(c) not in plain]:
+        raise ConfigError(
+            f"{file}: must have all of fusion.eeg.channels, missing: {_some(missing)}; "
+            f"{_near(missing[0], data.ch_names)}it has {_some(data.ch_names)}"
+        )
+    picks = [plain.index(plain_name(c)) for c in options.channels]
+    names = [data.ch_names[i] for i in picks]
+    bad = [name for name in names if name in data.info["bads"]]
+    is_volt = {ch["ch_name"]: ch["unit"] == VOLT for ch in data.info["chs"]}
+    lost = getattr(data, "_orig_units", None) or {}  # no unit would be taken as volts
+    other = [name for name in names if not is_volt[name] or lost.get(name) == "n/a"]
+    for rule, broken in (("be in volts", other), ("not be marked as bad", bad)):
+        if broken:
+            raise ConfigError(
+                f"{file}: channels must {rule}: {_some(broken)}; mend the file, drop "
+                "them from fusion.eeg.channels, or exclude the person"
+            )
+    return picks
+
+
+def _events(raw: Any) -> list[tuple[float, float, str]]:
+    """Onset [s], duration [s] and name of all that happened in a recording."""
+    marks, rate = raw.annotations, raw.info["sfreq"]
+    onsets = raw.time_as_index(marks.onset, use_rounding=True, origin=marks.orig_time)
+    if marks.orig_time is None:  # onsets then count from before a crop
+        onsets = onsets - raw.first_samp
+    names = list(map(str, marks.description))
+    lasting = np.nan_to_num(marks.duration)
+    events = list(zip(onsets / rate, lasting, names, strict=True))
+    if all(re.match(BREAK, name) for name in names) and "stim" in raw:
+        codes = _mne().find_events(raw, shortest_event=1, verbose="error")
+        events += [((i - raw.first_samp) / rate, 0.0, str(c)) for i, _, c in codes]
+    return events
+
+
+def _sampled(file: Path, X: np.ndarray, rate: float, options: Erp) -> np.ndarray:
+    """Bring data to the study's rate and band, where they differ."""
+    asked, band = options.sampling_rate, (options.high_pass, options.low_pass)
+    other = not math.isclose(rate, asked, rel_tol=RATE_TOLERANCE)
+    if other and not options.resample:
+        raise ConfigError(
+            f"{file}: sampling rate must be {asked:g} Hz, got {rate:g}; set "
+            "fusion.eeg.resample: true, or resample the data yourself"
+        )
+    if other:
+        with _reading(file):
+            X = _mne().filter.resample(X, up=asked, down=rate, verbose="warning")
+    if any(band):
+        if X.ndim == 3:
+            raise ConfigError(
+                f"{file}: low_pass and high_pass need continuous recordings, this one "
+                "is cut into epochs; filter before, and drop them from fusion.eeg"
+            )
+        with _reading(file):
+            X = _mne().filter.filter_data(X, asked, *band, verbose="warning")
+    return X
+
+
+def positions(options: Erp) -> Any:
+    """Where the study's channels lie, for topographies.
+
+    Returns
+    -------
+    mne.Info or None
+        Of the study's channels in their order; None without a montage.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such montage, or if it lacks a channel.
+    """
+    if options.montage is None:
+        return None
+    mne, name = _mne(), options.montage
+    of_file, of_name = (
+        mne.channels.read_custom_montage,
+        mne.channels.make_standard_montage,
+    )
+    try:
+        with _reading(Path(name)):
+            montage = (of_file if Path(name).is_file() else of_name)(
+                name
+            ).get_positions()
+    except ConfigError:
+        known = mne.channels.get_builtin_montages()
+        raise ConfigError(
+            f"fusion.eeg.montage: no montage, or no file of one: {name!r}; "
+            f"{_near(name, known)}MNE-Python knows {', '.join(known)}"
+        ) from None
+    there = {plain_name(c): x for c, x in montage["ch_pos"].items()}
+    if missing := [c for c in options.channels if plain_name(c) not in there]:
+        raise ConfigError(
+            f"fusion.eeg.montage: {name} must have all channels, missing: "
+            f"{_some(missing)}; take another, or null for no topographies"
+        )
+    places = {c: there[plain_name(c)] for c in options.channels}
+    fitted = mne.channels.make_dig_montage(**{**montage, "ch_pos": places})
+    info = mne.create_info(options.channels, options.sampling_rate, "eeg")
+    return info.set_montage(fitted, verbose="error")
+
+
+def _some(names: Iterable[str]) -> str:
+    """Names in a line, not too many."""
+    names = list(names)
+    rest = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(names[:12]) + rest
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Guess at what was meant."""
+    plain = {plain_name(k): k for k in known}
+    near = difflib.get_close_matches(plain_name(name), plain, 1, 0.5)
+    return f"did you mean {plain[near[0]]!r}? " if near else ""

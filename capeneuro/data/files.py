@@ -1,0 +1,195 @@
+"""Files of a study that are not images: features, results, tables, pages.
+
+Every file is written under a temporary name and renamed, so none is ever half there.
+"""
+
+import glob
+import hashlib
+import json
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError
+
+# Local header of a part of a zip file; the last two numbers are the lengths of the name
+# and of what else lies between it and the data [PKWARE APPNOTE 4.3.7].
+LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+# Of an array of a few dimensions.
+LARGEST_HEADER = 2**12
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes ``path`` when the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays: image writers choose the format by it.
+    temporary = path.with_name(f".part-{path.name}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def found(pattern: str, in_bids: str) -> list[Path]:
+    """Files of a pattern; of a BIDS folder those of another pattern in it; sorted."""
+    root = Path(pattern)
+    if root.is_dir():
+        return sorted(root.glob(in_bids))
+    return sorted(map(Path, glob.glob(pattern, recursive=True)))
+
+
+def person(file: Path) -> str:
+    """Whose file it is: sub-<label>, or the name of a file that is not so named."""
+    match = re.match(r"sub-[A-Za-z0-9]+", file.name)
+    return match[0] if match else file.name.split(".")[0]
+
+
+def keep_private() -> None:
+    """Make `private/` its owner's alone, whoever made it."""
+    folder = Path("private")
+    folder.mkdir(exist_ok=True, mode=0o700)
+    with suppress(PermissionError):  # another user's, who decides
+        folder.chmod(0o700)
+
+
+class Features(Mapping[str, np.ndarray]):
+    """Features of each person in a file, mapped one person at a time.
+
+    A person's array is a read-only map of the file: what is not looked at is not read,
+    and dropping the array unmaps it, so that a whole brain costs the memory of the
+    person at work, however many there are. The checksum is verified when a person is
+    first asked for.
+
+    Parameters
+    ----------
+    path
+        File written by :func:`write_features`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is damaged; asking for a person, if that person's part is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sound: set[str] = set()
+        try:
+            # Open for good: all maps are of one file, whatever `prepare` does later.
+            self._archive = zipfile.ZipFile(path)
+            meta = json.loads(str(self[".meta"]))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            raise self._damaged() from None
+        self.n_samples: dict[str, int] = meta["n_samples"]
+        self.digest: str = meta["digest"]
+        self.layout: str = meta.get("layout", "")
+
+    def __getitem__(self, subject: str) -> np.ndarray:
+        part = self._archive.getinfo(f"{subject}.npy")
+        try:
+            raw = self._map(part.header_offset, LOCAL_HEADER.size)
+            *_, name, extra = LOCAL_HEADER.unpack(raw)
+            start = part.header_offset + LOCAL_HEADER.size + name + extra
+            # A map of its own: pages count as this process's until theirs is dropped.
+            raw = self._map(start, part.file_size)
+            if subject not in self._sound and zlib.crc32(raw) != part.CRC:
+                raise self._damaged()
+            header = BytesIO(raw[:LARGEST_HEADER])
+            np.lib.format.read_magic(header)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(header)
+        except (OSError, ValueError):
+            raise self._damaged() from None
+        self._sound.add(subject)
+        order = "F" if fortran else "C"
+        return raw[header.tell() :].view(dtype).reshape(shape, order=order)
+
+    def _map(self, start: int, size: int) -> np.ndarray:
+        mapped = np.memmap(self._archive.fp, np.uint8, "r", start, (size,))
+        return mapped.view(np.ndarray)
+
+    def _damaged(self) -> ConfigError:
+        return ConfigError(f"{self._path}: not readable; run `prepare` again")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.n_samples)
+
+    def __len__(self) -> int:
+        return len(self.n_samples)
+
+
+def write_features(
+    path: Path, subjects: Iterable[tuple[str, np.ndarray]], layout: str = ""
+) -> None:
+    """Write features person by person; one is held in memory at a time.
+
+    ``layout`` tells what a sample's numbers are, for who reads them.
+    """
+    digest = hashlib.sha256()
+    n_samples: dict[str, int] = {}
+    with atomic(path) as part, zipfile.ZipFile(part, "w") as archive:
+
+        def add(name: str, array: np.ndarray) -> None:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as f:
+                np.lib.format.write_array(f, array)
+
+        for subject, X in subjects:
+            add(subject, X)
+            n_samples[subject] = X.shape[1]
+            digest.update(subject.encode())
+            digest.update(np.ascontiguousarray(X))
+        meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
+        meta["layout"] = layout
+        add(".meta", np.array(json.dumps(meta)))
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    """Write named arrays and numbers (npz)."""
+    with atomic(path) as part, open(part, "wb") as f:
+        np.savez(f, **arrays)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read named arrays (npz).
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or damaged.
+    """
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile):
+        raise ConfigError(f"{path}: not readable; run the step before again") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    with atomic(path) as part:
+        part.write_text(text)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a tab-separated table."""
+    lines = ["\t".join(map(str, row)) for row in [header, *rows]]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_table(path: Path) -> list[list[str]]:
+    """Read the rows of a tab-separated table, without its header, as text."""
+    return [line.split("\t") for line in path.read_text().splitlines()[1:]]

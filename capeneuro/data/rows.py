@@ -1,0 +1,251 @@
+"""The rows of a study at one site: who has one, and what it says.
+
+A row x holds the features of one person, each scaled from its public bounds to [-1, 1];
+counts of words stay as they are.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.tensors import TensorConfig
+from capeneuro.data import nifti
+from capeneuro.data.basis import Basis
+from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the rows of a study consist of; public.
+
+    Parameters
+    ----------
+    names
+        Of the D features: those of the image or table, then the covariates.
+    bounds
+        Low and high of each, (D, 2).
+    norm_bound
+        What a scaled row will be divided by.
+    mask, basis
+        Space of images; None where features are of a table.
+    """
+
+    names: list[str]
+    bounds: np.ndarray
+    norm_bound: float
+    mask: Any | None = None
+    basis: Basis | None = None
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Features (D, N) in [-1, 1]."""
+        return to_unit(values, self.bounds[:, :1], self.bounds[:, 1:])
+
+    @property
+    def spread(self) -> np.ndarray:
+        """What one of a scaled feature is in its own unit, (D,)."""
+        return (self.bounds[:, 1] - self.bounds[:, 0]) / 2
+
+    @property
+    def middle(self) -> np.ndarray:
+        """What zero of a scaled feature is in its own unit, (D,)."""
+        return self.bounds.mean(axis=1)
+
+
+class Person(NamedTuple):
+    """Where the row of one person comes from."""
+
+    image: Path | None
+    """Their image, or None."""
+    values: np.ndarray
+    """What tables say: features, unless of an image, then covariates."""
+    target: float
+    """What is predicted, in its own unit; 0 where nothing is."""
+
+
+def to_unit(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Values clipped to their public bounds, mapped to [-1, 1]."""
+    # Privacy: bounds are the study's; whatever lies beyond counts as they do.
+    return (2 * np.clip(values, low, high) - low - high) / (high - low)
+
+
+def open_rows(study: RowStudy) -> Shape:
+    """What a study's rows consist of, from its file and public files alone.
+
+    Raises
+    ------
+    ConfigError
+        If a public file is missing or wrong, there are fewer features than components,
+        or the target is a feature.
+    """
+    options, mask, basis = study.rows, None, None
+    if options.features.kind == "maps":
+        mask = nifti.read_mask(Path(study.space.mask))
+        basis = nifti.build_basis(study.space, mask)
+        names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
+        bounds = [options.features.bounds] * len(names)
+    else:
+        names, bounds = _features(options.features.features, study.counts_words)
+    names = [*names, *options.covariates]
+    bounds = np.array([*bounds, *options.covariates.values()], float)
+    if study.target is not None and study.target[0] in names:
+        raise ConfigError(
+            f"study {study.study}: target: must not be a feature, too, got "
+            f"{study.target[0]}"
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"study {study.study}: rows.covariates: must not be features, too, got "
+            f"{some(twice)}"
+        )
+    if isinstance(study, TensorConfig) and len(names) <= study.n_components:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be below the {len(names)} "
+            f"features, got {study.n_components}"
+        )
+    bound = options.norm_bound or len(names) ** 0.5
+    # Beyond, sites refuse the covariance, which the pairs were paid for.
+    if isinstance(study, TensorConfig) and (study.tensors.variance or 0) > bound**2:
+        raise ConfigError(
+            f"study {study.study}: tensors.variance: must be at most the square of "
+            f"rows.norm_bound {bound:g}, got {study.tensors.variance:g}"
+        )
+    return Shape(names, bounds, bound, mask, basis)
+
+
+def _features(path: Path, are_words: bool) -> tuple[list[str], list[list[float]]]:
+    """Names of a table's features, and their bounds."""
+    import pandas as pd
+
+    table = open_table(path, dtype=str, keep_default_na=False)  # "null" is a word
+    needed = ["feature"] if are_words else ["feature", "low", "high"]
+    if any(column not in table for column in needed) or not len(table):
+        raise ConfigError(
+            f"{path}: must have the columns {', '.join(needed)} and a row for each "
+            f"feature, has {', '.join(map(str, table))} and {len(table)} rows"
+        )
+    names = table["feature"].tolist()
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"{path}: must name each feature once, got {some(twice)} again"
+        )
+    if are_words:
+        return names, [[0.0, 1.0]] * len(names)
+    stated = table[["low", "high"]]
+    bounds = stated.apply(pd.to_numeric, errors="coerce").to_numpy(float).tolist()
+    for name, given, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
+        if not is_wide(low, high):
+            raise ConfigError(
+                f"{path}: low must be below high, both finite numbers, "
+                f"{WIDTHS[0]:g} to {WIDTHS[1]:g} apart, got "
+                f"{given[0]} and {given[1]} of {name}"
+            )
+    return names, bounds
+
+
+def public_files(study: RowStudy) -> list[str]:
+    """Public files that define the features."""
+    if study.space is None:
+        return [str(study.rows.features.features)]
+    given = [study.space.mask, study.space.basis_file]
+    return [str(path) for path in given if path is not None]
+
+
+# --- people --------------------------------------------------------------------------
+
+
+def _table(study: RowStudy, site: SiteConfig) -> Path | None:
+    """Table of a site's people; None where the study reads nothing from it."""
+    if study.target is None and not study.rows.covariates:
+        return None
+    if site.people is not None:
+        return site.people
+    is_table = study.rows.features.kind == "table"
+    return Path(site.images) if is_table else Path(site.images) / "participants.tsv"
+
+
+def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
+    """Files of a site that its features depend on."""
+    if study.rows.features.kind == "table":
+        found = [site.images]
+    else:
+        found = [str(path) for path in find_maps(site).values()]
+    table = _table(study, site)
+    return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
+
+
+def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Person]:
+    """Find the people of a site, with what tables say of them.
+
+    Raises
+    ------
+    ConfigError
+        If someone has an image and no row, or a value is missing or wrong. The text
+        names people and stays at the site.
+    """
+    covariates, target = list(study.rows.covariates), study.target
+    images: dict[str, Path] = {}
+    own: dict[str, np.ndarray] = {}
+    if study.rows.features.kind == "maps":
+        images = find_maps(site)
+    else:
+        n_own = len(shape.names) - len(covariates)
+        own = read_rows(Path(site.images), shape.names[:n_own])
+        if not own:
+            raise ConfigError(f"{site.images}: must have rows of people, got none")
+    if study.counts_words:
+        _check_counts(site, own)
+    people, table = list(images or own), _table(study, site)
+    more = dict.fromkeys(people, np.zeros(0, np.float32))
+    if table is not None:
+        names = [*covariates, *([target[0]] if target else [])]
+        more = read_rows(table, names)
+        if lacking := [name for name in people if name not in more]:
+            raise ConfigError(
+                f"{table}: must have a row for each person of the site, lacks "
+                f"{some(lacking)}; add them, or remove their data"
+            )
+    if target:
+        _check_target(study, site, {name: more[name][-1] for name in people})
+    found = {}
+    for name in people:
+        rest, y = (more[name][:-1], more[name][-1]) if target else (more[name], 0.0)
+        values = np.concatenate([own.get(name, rest[:0]), rest])
+        found[name] = Person(images.get(name), values, float(y))
+    return found
+
+
+def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
+    """Refuse what is no count of words, and would be paid for as nothing."""
+    odd = [n for n, c in counts.items() if (c < 0).any() or (c != np.floor(c)).any()]
+    if odd:
+        raise ConfigError(
+            f"{site.images}: words must be whole numbers of at least 0, those of "
+            f"{some(odd)} are not; give counts, not shares"
+        )
+
+
+def _check_target(study: RowStudy, site: SiteConfig, values: dict[str, float]) -> None:
+    """Refuse groups that are none of the two."""
+    column, bounds = study.target
+    odd = [name for name, y in values.items() if y not in np.float32(bounds)]
+    if study.two_groups and odd:
+        raise ConfigError(
+            f"site {site.name}: {column}: must be one of the groups {bounds[0]:g} and "
+            f"{bounds[1]:g}, is something else for {some(odd)}"
+        )
+
+
+def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
+    """Row x of one person, (D, 1)."""
+    values = person.values
+    if person.image is not None:
+        options = study.space, study.rows.features.standardize, shape.mask, shape.basis
+        own = map_features(person.image, *options)
+        values = np.concatenate([own, values])
+    x = values[:, None].astype(float)
+    return x if study.counts_words else shape.scaled(x)

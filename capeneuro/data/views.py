@@ -1,0 +1,183 @@
+"""Two views of the same people at one site: found, matched, read as features.
+
+A person is one sample of a fusion study: ``z = [x / c_x; y / c_y; constant]``, with x
+the features of an image or a table row, y those of EEG or a table row, and c their
+public norm bounds.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import cca
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.fusion import FusionConfig
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import eeg, nifti
+from capeneuro.data.basis import Basis
+from capeneuro.data.tables import column_names, find_maps, map_features, read_rows, some
+
+
+@dataclass(frozen=True)
+class Views:
+    """How a study's views are read and what their features are; public.
+
+    Parameters
+    ----------
+    names
+        Of the features of each view.
+    mask, basis
+        Space of the first view; None where it is a table.
+    """
+
+    names: tuple[list[str], list[str]]
+    mask: Any | None = None
+    basis: Basis | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers D_x and D_y of features."""
+        return len(self.names[0]), len(self.names[1])
+
+
+def open_views(study: FusionConfig, mask: Any | None) -> Views:
+    """What a study's views consist of, from its file and public files alone.
+
+    Raises
+    ------
+    ConfigError
+        If a public file is missing or wrong, or there are more components than
+        features of a view.
+    """
+    fmri, erp = study.fusion.fmri, study.fusion.eeg
+    basis = None
+    if fmri.kind == "maps":
+        basis = nifti.build_basis(study.space, mask)
+        first = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
+    else:
+        first = column_names(fmri.features)
+    if erp.kind == "erp":
+        eeg.positions(erp)  # what cannot be drawn shall be known at once
+        times = eeg.window_times(erp)
+        second = [f"{c} {1000 * t:.0f} ms" for c in erp.channels for t in times]
+    else:
+        second = column_names(erp.features)
+    views, K = Views((first, second), mask, basis), study.n_components
+    if min(views.sizes) < K:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be at most the features of the "
+            f"smaller view, {views.sizes[0]} of fmri and {views.sizes[1]} of eeg, "
+            f"got {K}"
+        )
+    return views
+
+
+def n_second(study: FusionConfig) -> int:
+    """Number D_y of features of the second view."""
+    erp = study.fusion.eeg
+    if erp.kind == "erp":
+        return len(erp.channels) * erp.n_windows
+    return len(column_names(erp.features))
+
+
+def public_files(study: FusionConfig) -> list[str]:
+    """Public files that define the features."""
+    fusion, space = study.fusion, study.space
+    found = [] if space is None else [Path(space.mask), space.basis_file]
+    found += [
+        view.features for view in (fusion.fmri, fusion.eeg) if view.kind == "table"
+    ]
+    if fusion.eeg.kind == "erp" and fusion.eeg.montage:
+        montage = Path(fusion.eeg.montage)
+        found += [montage] if montage.is_file() else []
+    return [str(path) for path in found if path is not None]
+
+
+# --- people --------------------------------------------------------------------------
+
+
+def find_people(
+    study: FusionConfig, site: SiteConfig, names: tuple[list[str], list[str]]
+) -> dict[str, tuple[Any, Any]]:
+    """Find the people of a site with both views.
+
+    Returns
+    -------
+    dict
+        By person, what :func:`read_person` reads of each view: files, or a row.
+
+    Raises
+    ------
+    ConfigError
+        If views are missing, or someone has one of them only and the study does not
+        drop them. The text names people and stays at the site.
+    """
+    fusion = study.fusion
+    if fusion.fmri.kind == "table":
+        first: dict[str, Any] = read_rows(Path(site.images), names[0])
+    else:
+        first = find_maps(site)
+    if fusion.eeg.kind == "table":
+        second: dict[str, Any] = read_rows(Path(site.eeg), names[1])
+    else:
+        second = eeg.find_recordings(site.eeg, f"site {site.name}: eeg", site.task)
+    both = [person for person in first if person in second]
+    if fusion.unmatched == "error":
+        lines = [
+            f"{len(alone)} people have {has} and no {lacks}: {some(alone)}"
+            for has, lacks, alone in (
+                ("fMRI", "EEG", first.keys() - second.keys()),
+                ("EEG", "fMRI", second.keys() - first.keys()),
+            )
+            if alone
+        ]
+        if lines:
+            raise ConfigError(
+                f"site {site.name}: {'; '.join(lines)}; complete the data, or set "
+                "fusion.unmatched: drop"
+            )
+    if not both:
+        raise ConfigError(
+            f"site {site.name}: nobody has both views; people are matched by names of "
+            f"files (sub-<label>) or participant_id: {some(first)} have fMRI, "
+            f"{some(second)} EEG"
+        )
+    return {person: (first[person], second[person]) for person in both}
+
+
+def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
+    """Files of a site that its features depend on."""
+    found = []
+    for view, pattern in (
+        (study.fusion.fmri, site.images),
+        (study.fusion.eeg, site.eeg),
+    ):
+        if view.kind == "table":
+            found.append(pattern)
+        elif view.kind == "maps":
+            found += map(str, find_maps(site).values())
+        else:
+            where = f"site {site.name}: eeg"
+            recordings = eeg.find_recordings(pattern, where, site.task)
+            found += [str(file) for own in recordings.values() for file in own]
+    return found
+
+
+def read_person(
+    study: FusionConfig, views: Views, sources: tuple[Any, Any], place: tuple[int, int]
+) -> np.ndarray:
+    """Features z of one person, (D_x + D_y + S, 1); see :func:`.cca.stack`.
+
+    ``place`` is that of the person's site among the study's S sites, and S.
+    """
+    fmri, erp = study.fusion.fmri, study.fusion.eeg
+    x, y = sources
+    if fmri.kind == "maps":
+        options = study.space, fmri.standardize, views.mask, views.basis
+        x = map_features(x, *options)
+    if erp.kind == "erp":
+        y = eeg.read_erp(y, erp)
+    x, y = x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
+    return cca.stack(x, y, *place)

@@ -1,0 +1,127 @@
+"""The sites seen from the aggregator, and the messages that travel between them.
+
+The aggregator drives: it asks, a site answers, nothing else. A message is a dict of
+numbers, strings, bytes and arrays, packed as a JSON header and raw buffers: no pickle,
+an allow-list of array types, a size cap. The in-process federation packs every message
+too, so ordinary tests see what a network would carry.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from capeneuro.federation.messages import Message, pack, unpack
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Answers by site, and for each lost site a code and the name of a rule."""
+
+    ok: dict[str, Message] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+class Answers(Protocol):
+    """Anything that answers like a site."""
+
+    def answer(self, what: str, message: Message) -> Message:
+        """Answer one request."""
+        ...
+
+
+class Federation(Protocol):
+    """Sites that can be asked, in this process or over a network."""
+
+    names: tuple[str, ...]
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites; never raises for a lost site.
+
+        Parameters
+        ----------
+        what
+            Name of a public method of ``Site``.
+        messages
+            One message per site to ask.
+        timeout
+            Seconds to wait for each site; None: the federation's own default.
+        fold
+            Called once per arriving answer, which is then not kept: large answers of
+            many sites need not be held at once. Calls do not overlap.
+        """
+        ...
+
+
+class InProcess:
+    """Sites in this process, one thread each, every message packed as on a network.
+
+    Parameters
+    ----------
+    sites
+        Sites by name.
+    n_workers
+        Sites that work at the same time.
+    """
+
+    def __init__(self, sites: Mapping[str, Answers], n_workers: int = 1) -> None:
+        self._sites = dict(sites)
+        self.names = tuple(self._sites)
+        self._n_workers = n_workers
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
+        replies = Replies()
+
+        def one(name: str) -> bytes:
+            request = unpack(pack(messages[name]))
+            try:
+                return pack(self._sites[name].answer(what, request))
+            except Exception:  # Privacy: the text may carry data; it stays at the site.
+                return pack({"error": "failed", "rule": "no answer"})
+
+        with ExitStack() as stack:
+            run = map  # one at a time needs no threads, which cost more than an answer
+            if self._n_workers > 1:
+                run = stack.enter_context(ThreadPoolExecutor(self._n_workers)).map
+            for name, raw in zip(messages, run(one, messages), strict=True):
+                sort_reply(replies, name, unpack(raw), fold)
+        return replies
+
+
+def sort_reply(
+    replies: Replies,
+    name: str,
+    reply: Message,
+    fold: Callable[[str, Message], None] | None = None,
+) -> None:
+    """Book one reply: an answer, or a lost site if it is an error or has no form.
+
+    ``fold`` checks an answer before it takes anything of it, and raises if it is wrong.
+    """
+    if not isinstance(reply, dict):
+        replies.lost[name] = "failed: form of the answer"
+    elif "error" in reply:
+        replies.lost[name] = f"{reply['error']}: {reply.get('rule')}"
+    elif fold is None:
+        replies.ok[name] = reply
+    else:
+        try:
+            fold(name, reply)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            replies.lost[name] = "failed: form of the answer"
+        else:
+            replies.ok[name] = {}

@@ -1,0 +1,261 @@
+"""How a query is answered: one weighted noisy mean over the sites, in one of six arms.
+
+===============  ============================================  =======================
+arm              what the aggregator sees                       noise variance of sum
+===============  ============================================  =======================
+``non-private``  exact site means (simulated or public data)   0
+``pooled``       the same; a trusted curator adds noise once   t^2 / mu^2
+``local``        one site's mean with its own noise            (S t)^2 / mu^2, one site
+``conventional`` each site's mean with its own noise           S t^2 / mu^2
+``cape``         noisy means and the total of zero-sum noise   (S / S_H) t^2 / mu^2
+``secure_sum``   only the sum of means with partial noise      (S / S_H) t^2 / mu^2
+===============  ============================================  =======================
+
+t is the sensitivity of a weighted site mean, c / N with w_s = N_s / N, the same for
+every site, and mu the promise; with unequal promises the sites' noises differ
+(:func:`.cape.calibrate`). S_H counts the honest among the fewest sites that a
+release may rest on; where sites dropped out, the mean is over the others. An algorithm
+never knows which arm it runs in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.messages import Message, digest
+from capeneuro.federation.rounds import (
+    Checkpoint,
+    RoundFailed,
+    RoundVoid,
+    ask_enough,
+    gather,
+)
+from capeneuro.privacy import accounting, cape, noise, ring
+from capeneuro.privacy.queries import QUERIES
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """How the queries of one stage of a study are answered.
+
+    Parameters
+    ----------
+    study
+        Name and digest of the study; part of the identity of each request.
+    arm
+        One of :data:`.rules.Arm`.
+    noise_multiplier
+        1 / mu of one release, against the aggregator and the colluding sites.
+    budget
+        The study's promise; its unit and relation fix the sensitivities.
+    noise_ratio
+        ``sigma2 / gamma`` of CAPE.
+    mu_factors
+        Sites whose promise differs: their mu over that of the other sites.
+    noise
+        Sampler of the sites, see :mod:`.noise`.
+    consistency
+        Whether sites sign the survivors before they unmask; see
+        :mod:`.secagg`.
+    n_releases
+        Releases that the promise pays for; a void one is made up for by another
+        attempt only while some are left. None: no other attempt.
+    checkpoint
+        Where the aggregator keeps what it knows of its rounds.
+    releases
+        What was released so far, appended by :meth:`answer`.
+    roster
+        What the sites say of themselves; asked once, on first use.
+    """
+
+    study: str
+    arm: str
+    noise_multiplier: float
+    budget: accounting.Budget
+    noise_ratio: float
+    mu_factors: Mapping[str, float] = field(default_factory=dict)
+    noise: Literal["rounded", "exact"] = "rounded"
+    consistency: bool = False
+    n_releases: int | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    releases: list[dict[str, Any]] = field(default_factory=list)
+    roster: dict[str, Message] = field(default_factory=dict)
+
+    def describe(self, federation: Federation) -> dict[str, Message]:
+        """Public descriptions of the sites of this arm.
+
+        A site that is away is described as it was before.
+
+        Raises
+        ------
+        RoundFailed
+            If too few sites answer, or one is away that never described itself.
+        """
+        if not self.roster:
+            names = federation.names[:1] if self.arm == "local" else federation.names
+            requests = {name: {"unit": self.budget.unit} for name in names}
+            key = f"roster-{self.arm}-{self.budget.unit}"
+            known = self.checkpoint.read(key)
+            replies = federation.ask("describe", requests)
+            roster = {**known, **replies.ok}
+            enough = len(replies.ok) >= len(names) - self.budget.n_dropout(len(names))
+            if not enough or set(names) - set(roster):
+                raise RoundFailed(replies.lost)
+            if roster != known and self.budget.n_dropout(len(names)):
+                self.checkpoint.write(key, roster)  # for when one of them is away
+            self.roster.update({name: roster[name] for name in names})
+        return self.roster
+
+    @property
+    def threshold(self) -> int:
+        """Fewest sites that a release rests on."""
+        return len(self.roster) - self.budget.n_dropout(len(self.roster))
+
+    @property
+    def _missing(self) -> tuple[int, int]:
+        """Sites whose noise does not count: colluding, and dropped out."""
+        return self.budget.n_colluding, self.budget.n_dropout(len(self.roster))
+
+    def variances(self) -> dict[str, float]:
+        """Variance of each site's noise g at unit sensitivity, for this arm."""
+        mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
+        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, *self._missing)
+        return dict(zip(self.roster, gamma.tolist(), strict=True))
+
+    def answer(
+        self,
+        federation: Federation,
+        name: str,
+        parameters: dict[str, Any],
+        round_number: int = 0,
+        reduction: str = "",
+    ) -> np.ndarray:
+        """Release one query: the weighted mean over sites with this arm's noise.
+
+        Parameters
+        ----------
+        federation
+            The sites.
+        name, parameters
+            Query and its public parameters.
+        round_number
+            Which release of this query it is; part of its identity.
+        reduction
+            Digest of the projection that the sites must have applied.
+
+        Returns
+        -------
+        numpy.ndarray
+            The packed statistic, float64.
+
+        Raises
+        ------
+        RoundFailed
+            If too few sites answer; the same call goes on from there.
+
+        Guarantee
+        ---------
+        For each site mu-GDP with mu = factor / noise_multiplier, against the
+        aggregator and the colluding sites; :func:`.cape.views` gives the
+        others' views. The sites compute the same from the request and charge it.
+        """
+        roster = self.describe(federation)
+        request = {
+            "study": self.study,
+            "query": name,
+            "parameters": parameters,
+            "round": round_number,
+            "reduction": reduction,
+            "arm": self.arm,
+            "unit": self.budget.unit,
+            "relation": self.budget.relation,
+            "variances": self.variances(),
+            "n_colluding": self.budget.n_colluding,
+            "survivor_threshold": self.threshold,
+            "consistency": self.consistency,
+            "noise_ratio": self.noise_ratio,
+            "noise": self.noise,
+            "roster": roster,
+        }
+        total, survivors = self._gather(federation, request)
+        n_units = sum(site["n_units"] for site in roster.values())
+        # Weights over those who are in the sum; exactly 1 where nobody is missing.
+        rest = n_units / sum(roster[name]["n_units"] for name in survivors)
+        if self.arm == "non-private":
+            self._record(request, total.size, 0.0, survivors)
+            return rest * total
+        t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
+        gamma = {s: t**2 * v for s, v in request["variances"].items()}
+        # The pooled arm's noise is the curator's, whoever is in the sum.
+        drawn = gamma if self.arm == "pooled" else survivors
+        deviation = float(np.sqrt(np.sum([gamma[name] for name in drawn])))
+        self._record(request, total.size, rest * deviation, survivors)
+        if self.arm == "pooled":
+            return rest * (total + deviation * noise.standard_normal(total.size))
+        h = ring.grid(list(gamma.values()), t, total.size, self.noise)
+        return rest * ring.from_ring(total, h)
+
+    def _gather(
+        self, federation: Federation, request: Message
+    ) -> tuple[np.ndarray, list[str]]:
+        """Sum of a round; a void one is attempted again while the promise lasts."""
+        for attempt in count():
+            asked = {**request, "attempt": attempt}
+            try:
+                return gather(federation, asked, self.checkpoint)
+            except RoundVoid:
+                self._record(request, 0, None, [])
+                if len(self.releases) >= (self.n_releases or 0):
+                    raise
+
+    def project(
+        self,
+        federation: Federation,
+        matrix: np.ndarray,
+        norm_bound: float,
+        center: np.ndarray | None = None,
+    ) -> str:
+        """Have all sites keep ``matrix @ (x / norm_bound - center)``; its digest."""
+        if center is None:
+            center = np.zeros(matrix.shape[1])
+        message = {"matrix": matrix, "norm_bound": norm_bound, "center": center}
+        asked = dict.fromkeys(self.describe(federation), message)
+        ask_enough(federation, self.threshold, "project", asked)
+        return digest(message)
+
+    def _record(
+        self,
+        message: Message,
+        size: int,
+        deviation: float | None,
+        survivors: list[str],
+    ) -> None:
+        """Append to ``releases`` what the privacy record says of this one.
+
+        Losses are those that the sites charge, whoever survives.
+        """
+        query, parameters = QUERIES[message["query"]], message["parameters"]
+        bounded = np.isfinite(parameters["clip"])
+        gamma = list(message["variances"].values())
+        views = cape.views(self.arm, gamma, self.noise_ratio, *self._missing)
+        sites = {}
+        for k, (name, site) in enumerate(message["roster"].items()):
+            t = query.sensitivity(site["n_units"], message["relation"], parameters)
+            mus = {v: None if mu is None else float(mu[k]) for v, mu in views.items()}
+            sites[name] = {"sensitivity": float(t) if bounded else None, "mu": mus}
+        self.releases.append(
+            {
+                "query": query.name,
+                "round": message["round"],
+                "size": size,
+                "arm": self.arm,
+                "clip": float(parameters["clip"]) if bounded else None,
+                "noise_deviation": deviation,
+                "survivors": survivors,
+                "sites": sites,
+            }
+        )

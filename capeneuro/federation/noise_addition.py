@@ -1,0 +1,83 @@
+"""The noise that a site adds to its statistic, as integers on the grid of a release.
+
+CAPE's two terms [thesis, Alg. 3.1-3.2]: g stays in the sum, e is taken off by the
+secure sum. What the grid cannot hold, or would not hide, is refused by public numbers
+before anything is drawn.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from capeneuro.federation.messages import Message
+from capeneuro.federation.rules import Refused
+from capeneuro.privacy import noise, ring
+from capeneuro.privacy.queries import largest_contribution
+
+Draw = Callable[[int, float, Message, str], np.ndarray]
+
+
+class Drawn(NamedTuple):
+    """``f``: statistic with noise g. ``e``: zero-sum noise of CAPE. ``h``: grid."""
+
+    f: np.ndarray
+    e: np.ndarray | None
+    h: float
+
+
+def perturb(
+    u: np.ndarray, sensitivity: float, request: Message, name: str, draw: Draw
+) -> Drawn:
+    """Draw the noise of the request's arm and round to the grid of the release.
+
+    Parameters
+    ----------
+    u
+        Weighted statistic of the site.
+    sensitivity
+        Of ``u``; variances of the request are for sensitivity 1.
+    request
+        The admitted request.
+    name
+        Site whose variance to use.
+    draw
+        Normal values by size, variance, request and term.
+
+    Raises
+    ------
+    Refused
+        If the grid is not far finer than the noise, or cannot hold it.
+    """
+    # Bit-equal everywhere: products of numbers that all sites were sent.
+    gamma = {s: v * sensitivity**2 for s, v in request["variances"].items()}
+    h = ring.grid(list(gamma.values()), sensitivity, u.size, request["noise"])
+    own, sigma2 = gamma[name], request["noise_ratio"] * gamma[name]
+    # Privacy: refused by public numbers alone; a value that did not fit the ring would
+    # be an answer.
+    largest = noise.LARGEST * np.sqrt(max(own, sigma2))
+    reach = largest_contribution(request["parameters"]) + largest
+    if not reach / h < ring.LARGEST / len(gamma):
+        raise Refused("range of the noise")
+    # Privacy: doubles are a lattice too; what is not far finer than the grid shows.
+    if request["noise"] == "rounded" and not (
+        np.sqrt(own) <= ring.FINEST * h and np.sqrt(sigma2) <= ring.FINEST_ZERO_SUM * h
+    ):
+        raise Refused("range of the noise")
+    f = _on_grid(u, own, h, request, draw, "g")
+    if request["arm"] != "cape":
+        return Drawn(f, None, h)
+    return Drawn(f, _on_grid(np.zeros(u.size), sigma2, h, request, draw, "e"), h)
+
+
+def _on_grid(
+    u: np.ndarray, variance: float, h: float, request: Message, draw: Draw, term: str
+) -> np.ndarray:
+    """Statistic with noise as ring integers [docs/threat-model.md]."""
+    n_sites = len(request["roster"])
+    if request["noise"] == "exact":
+        k = noise.discrete_normal(u.size, np.sqrt(variance) / h)
+        return ring.to_ring(u, h, n_sites) + k.view(np.uint64)
+    z = draw(u.size, variance, request, term)
+    # Privacy: add, then round once, so that rounding is post-processing.
+    return ring.to_ring(u + z, h, n_sites)

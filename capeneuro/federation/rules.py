@@ -1,0 +1,206 @@
+"""What a site refuses before it touches its data, from public facts alone.
+
+Sites enforce, the aggregator only asks. :func:`admit` is every rule that does not need
+the data; :class:`.site.Site` adds those on the stage and the query's
+parameters. A rule's name is all that leaves a site that refuses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from capeneuro.federation.messages import Message
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.accounting import Relation, Unit
+
+Kind = Literal["private", "simulated", "public"]
+# Arms that send exact statistics; they run on simulated or public data only.
+EXACT_ARMS = ("non-private", "pooled")
+# Arms in which a site relies on the noise of others, by a secure sum.
+COOPERATIVE_ARMS = ("cape", "secure_sum")
+# Study of the releases of tables whose rows have no names; a study file's has a digest.
+TABLE = "table"
+Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
+# A loss above 1e15 is none that a ceiling allows; its inverse square stays finite.
+SMALLEST_VARIANCE = 1e-30
+
+
+class Refused(Exception):
+    """The site's own rule forbids the request; the argument names the rule."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A site's own rules, from its own file.
+
+    Parameters
+    ----------
+    kind
+        ``"simulated"`` and ``"public"`` allow exact arms and fixed seeds, and stamp
+        every output that used them.
+    min_noise_multiplier
+        Smallest noise multiplier of a single release.
+    min_colluding
+        Smallest number of colluding sites that a study must guard against.
+    roster
+        Sites that it agreed to work with, each with its public key, or None where any
+        key will do; None: any sites. Made-up sites would take their share of the noise
+        away.
+    study
+        What the requests of the study it agreed to say, by field, from its own study
+        file; None: any study.
+    promise
+        That study's promise to this site's people; None: its ceiling alone.
+    """
+
+    kind: Kind = "private"
+    min_noise_multiplier: float = 0.0
+    min_colluding: int = 0
+    roster: Mapping[str, bytes | None] | None = None
+    study: Mapping[str, Any] | None = None
+    promise: accounting.Budget | None = None
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Described(_Form):
+    """What a site says of itself, see :meth:`.site.Site.describe`."""
+
+    n_units: int = Field(gt=0, lt=2**40)
+    key: bytes
+    kind: Kind
+    version: str
+
+
+class _Request(_Form):
+    """Form of a request for a release; parameters are checked by their query."""
+
+    study: str
+    query: str
+    parameters: dict[str, Any]
+    round: int = Field(ge=0)
+    attempt: int = Field(ge=0)
+    reduction: str
+    arm: Arm
+    unit: Unit
+    relation: Relation
+    # Zero in the exact arm alone; the range keeps ratios and squares finite.
+    variances: dict[str, Annotated[float, Field(ge=0, lt=1e30)]]
+    n_colluding: int = Field(ge=0)
+    survivor_threshold: int = Field(ge=1)
+    consistency: bool
+    noise_ratio: float = Field(ge=0, lt=1e30)
+    noise: Literal["rounded", "exact"]
+    roster: dict[str, _Described]
+
+
+def check_form(message: Message) -> None:
+    """Refuse what is not a request for a release."""
+    try:
+        _Request.model_validate(message)
+    except ValidationError as error:
+        field = str(error.errors(include_input=False)[0]["loc"][0])
+        raise Refused(f"form of the request, {field}") from None
+
+
+def admit(
+    message: Message,
+    name: str,
+    described: Message,
+    limits: Limits,
+    ceiling: accounting.Budget,
+) -> float | None:
+    """Check a well-formed request against a site's own rules.
+
+    Parameters
+    ----------
+    message
+        The request.
+    name
+        The site's name in the study.
+    described
+        What the site says of itself.
+    limits, ceiling
+        Its rules and its ceiling.
+
+    Returns
+    -------
+    float or None
+        The privacy loss mu that the request costs the site; None if exact.
+
+    Raises
+    ------
+    Refused
+        With the name of the first rule that is broken.
+    """
+    arm, roster = message["arm"], message["roster"]
+    exact, private = arm in EXACT_ARMS, limits.kind == "private"
+    cooperative = arm in COOPERATIVE_ARMS
+    S, S_C, t = len(roster), message["n_colluding"], message["survivor_threshold"]
+    mu = None if exact or name not in roster else _loss(message, name)
+    rules = {
+        # Exact arms have a rule of their own; a reference run is of the same study.
+        "study that was not agreed on": all(
+            message[field] == value
+            for field, value in (limits.study or {}).items()
+            if not exact or field == "study"
+        ),
+        "own entry in the roster": roster.get(name) == described,
+        "arm without privacy on private data": not (exact and private),
+        "unit weaker than the ceiling's": (
+            exact or message["unit"] == "subject" or ceiling.unit == "sample"
+        ),
+        "relation": not (private and message["relation"] == "zero-out"),
+        # Clipped before W in float32, a sample can move it by more than the clip.
+        "formulas as printed on private data": not (
+            private and message["parameters"].get("as_printed")
+        ),
+        "noise multiplier below the floor": (
+            # Also before anything is computed: a release beyond the ceiling by itself
+            # could overflow the ring, and that is an answer.
+            mu is None
+            or (
+                ceiling.admits(mu)
+                and mu * limits.min_noise_multiplier <= 1 + accounting.SAFETY
+            )
+        ),
+        "number of colluding sites": (
+            not cooperative or limits.min_colluding <= S_C < S
+        ),
+        "survivor threshold": not cooperative or accounting.threshold_holds(S, S_C, t),
+        "sites that were not agreed on": (
+            not cooperative or limits.roster is None or _agreed(limits.roster, roster)
+        ),
+        "private data among open data": (
+            not (cooperative and private)
+            or all(site["kind"] == "private" for site in roster.values())
+        ),
+    }
+    for rule, holds in rules.items():
+        # Privacy: each of these rules is part of the promise to the participants.
+        if not holds:
+            raise Refused(rule)
+    return mu
+
+
+def _loss(message: Message, name: str) -> float:
+    """Privacy loss of a request for one site, as the aggregator computes it."""
+    names, variances = sorted(message["roster"]), message["variances"]
+    gamma = [variances.get(other, 0.0) for other in names]
+    if len(variances) > len(names) or min(gamma) < SMALLEST_VARIANCE:
+        raise Refused("form of the request, variances")
+    arm, ratio, S_C = (message[key] for key in ("arm", "noise_ratio", "n_colluding"))
+    n_dropout = max(len(names) - message["survivor_threshold"], 0)
+    mu = cape.views(arm, gamma, ratio, S_C, n_dropout)["aggregator_and_colluders"]
+    return float(mu[names.index(name)])
+
+
+def _agreed(pins: Mapping[str, bytes | None], roster: Mapping[str, Any]) -> bool:
+    """Whether a roster has the agreed names, and the agreed keys where pinned."""
+    return set(pins) == set(roster) and all(
+        key in (None, roster[name]["key"]) for name, key in pins.items()
+    )

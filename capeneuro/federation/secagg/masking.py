@@ -1,0 +1,78 @@
+"""Masks of secure sums: secrets stretched into uniform vectors of the ring.
+
+A pair mask is added by one of two sites and subtracted by the other; a self-mask is
+taken off by shares of its secret (:mod:`.secagg`).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from capeneuro.privacy import noise
+
+
+def pairwise_masks(
+    key: X25519PrivateKey,
+    name: str,
+    others: Mapping[str, bytes],
+    context: bytes,
+    size: int,
+) -> np.ndarray:
+    """Total of a site's pair masks; over all sites they sum to zero.
+
+    Parameters
+    ----------
+    key
+        This site's key of pair masks.
+    name
+        This site's name.
+    others
+        Public keys of pair masks (32 bytes), by name; its own is ignored.
+    context
+        Identity of the sum; must not be used for another vector.
+    size
+        Length of the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, shape (size,).
+    """
+    total = np.zeros(size, dtype=np.uint64)
+    for other, public in others.items():
+        if other == name:
+            continue
+        shared = key.exchange(X25519PublicKey.from_public_bytes(public))
+        pair = "\0".join(sorted((name, other))).encode()
+        mask = _stream(shared, context + pair, size)
+        if name < other:
+            total += mask
+        else:
+            total -= mask
+    return total
+
+
+def self_mask(secret: bytes, context: bytes, size: int) -> np.ndarray:
+    """Mask of a site that its shares take off."""
+    return _stream(secret, b"self" + context, size)
+
+
+def _stream(secret: bytes, info: bytes, size: int) -> np.ndarray:
+    """Stretch a secret into uniform ring elements."""
+    return np.frombuffer(stretch(secret, info, 8 * size), dtype="<u8")
+
+
+def stretch(secret: bytes, info: bytes, n_bytes: int) -> bytes:
+    """Stretch a secret: HKDF, then AES-256 in counter mode."""
+    return noise.key_stream(derive(secret, info))(bytes(n_bytes))
+
+
+def derive(secret: bytes, info: bytes) -> bytes:
+    """Secret of 32 bytes for one use of another (HKDF)."""
+    return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(secret)

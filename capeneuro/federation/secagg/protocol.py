@@ -1,0 +1,397 @@
+"""Secure sums [Bonawitz et al. 2017]: the aggregator learns a sum and nothing else.
+
+A sum goes through four exchanges; whoever is lost on the way is left out of it, as long
+as a threshold t of the sites remains.
+
+====================  =======================================  =========================
+exchange              a site sends                             the aggregator learns
+====================  =======================================  =========================
+:func:`advertise`     public keys for this sum, signed with    public keys
+                      its long-term key [stage 0]
+:func:`share`         its two secrets, split (Shamir) and      sealed bytes
+                      sealed for each other site [stage 1]
+:func:`masks`         its vector plus masks [stage 2]          a uniform vector
+:func:`sign`          optional: its signature of the           who agreed
+                      survivors [stage 3]
+:func:`unmask`        for each survivor a share of the         which masks remain, so
+                      self-mask, for each lost site one of     the survivors' sum
+                      the key of its pair masks [stage 4]
+====================  =======================================  =========================
+
+Every pair of sites agrees on a secret (X25519) that is stretched into a mask; one of
+the two adds it and the other subtracts it, so pair masks cancel in the sum. A self-mask
+on top protects a vector that arrives after its sender was declared lost. The
+survivors are fixed once, and a site answers for them once: two sums over different
+survivors would differ by one site's vector.
+
+All secrets of a sum come from the site's own key and the *context*, a digest that names
+this one sum: a site that was killed and asked again sends the same bytes. So a context
+must serve one vector only, which the site's ledger sees to.
+
+Honest but curious parties: the aggregator and S_C < t sites learn the survivors' honest
+sum. With ``2 t > S + S_C`` (:mod:`.rules`) an aggregator that tells different
+sites of different survivors cannot get both secrets of one site, but it can mix their
+shares to the sum of fewer than t sites. With signatures (stage 3) it cannot: every site
+sees that t sites were told the same, and two such groups have an honest site in common.
+Keys are signed, so nobody sits in the middle. All of it rests on X25519, Ed25519, HKDF,
+AES-256 and on parties that keep their secrets [docs/threat-model.md].
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from capeneuro.federation.secagg import masking, shamir, signing
+
+# Any private key: an exchange with a key of small order fails.
+PROBE = X25519PrivateKey.from_private_bytes(bytes(32))
+
+
+class Mismatch(ValueError):
+    """What a party sent is not what the protocol asks for; the argument says what."""
+
+
+# --- what a site does ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Party:
+    """A site in one secure sum.
+
+    Parameters
+    ----------
+    name
+        Its name in the roster.
+    key
+        Its long-term key: it signs, and all secrets of the sum derive from it.
+    roster
+        Long-term public key (Ed25519, 32 bytes) of every site, by name.
+    threshold
+        Fewest sites, t, that may remain.
+    context
+        Identity of the sum, a digest; must not be used for another vector.
+    """
+
+    name: str
+    key: Ed25519PrivateKey
+    roster: Mapping[str, bytes]
+    threshold: int
+    context: bytes
+
+    def secret(self, use: str) -> bytes:
+        """Secret of 32 bytes for one use in this sum; always the same."""
+        # Privacy: sites may share a ledger and its key, never a mask.
+        info = use.encode() + self.context + self.name.encode()
+        return masking.derive(self.key.private_bytes_raw(), info)
+
+    @cached_property
+    def seal(self) -> X25519PrivateKey:
+        """Key that shares for this site are sealed to."""
+        return X25519PrivateKey.from_private_bytes(self.secret("seal"))
+
+    @cached_property
+    def pair(self) -> X25519PrivateKey:
+        """Key of the pair masks."""
+        return X25519PrivateKey.from_private_bytes(self.secret("pair"))
+
+
+class Keys(NamedTuple):
+    """What a site advertises for one sum: 32 bytes each."""
+
+    seal: bytes
+    pair: bytes
+    self_digest: bytes  # of the secret of its self-mask: a wrong share shows
+
+    @classmethod
+    def read(cls, advertised: bytes) -> "Keys":
+        """Read what :func:`advertise` wrote, without its signature."""
+        return cls(advertised[:32], advertised[32:64], advertised[64:96])
+
+
+def advertise(party: Party) -> bytes:
+    """Public keys of a site for this sum, signed (160 bytes)."""
+    public = party.seal.public_key(), party.pair.public_key()
+    keys = b"".join(key.public_bytes_raw() for key in public)
+    keys += hashlib.sha256(party.secret("self")).digest()
+    return keys + party.key.sign(signing.of_keys(party.context, party.name, keys))
+
+
+def check_keys(
+    roster: Mapping[str, bytes], context: bytes, name: str, advertised: bytes
+) -> None:
+    """Raise :class:`Mismatch` unless a site signed these keys, and they can be used."""
+    statement = signing.of_keys(context, name, advertised[:96])
+    if not signing.is_signed(roster.get(name, b""), advertised[96:], statement):
+        raise Mismatch("signature of keys")
+    keys = Keys.read(advertised)
+    if not (_agrees(keys.seal) and _agrees(keys.pair)):
+        raise Mismatch("order of keys")
+
+
+def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Split the secrets of the two masks, sealed for each other site.
+
+    Parameters
+    ----------
+    party
+        The site.
+    advertised
+        What the sites advertised, by name, its own among it.
+
+    Raises
+    ------
+    Mismatch
+        If a signature is not that of the roster's key, or too few sites advertised.
+    """
+    keys = _verified(party, advertised)
+    told = _told(advertised)
+    return {
+        name: _box(party, keys[name].seal, party.name, name, told).encrypt(
+            bytes(12), text, None
+        )
+        for name, text in _split(party, told, keys.keys() - {party.name}).items()
+    }
+
+
+def masks(
+    party: Party,
+    advertised: Mapping[str, bytes],
+    sealed: Mapping[str, bytes],
+    size: int,
+) -> np.ndarray:
+    """Self-mask and pair masks of a site, to be added to its vector.
+
+    Parameters
+    ----------
+    party
+        The site.
+    advertised
+        What the sites advertised.
+    sealed
+        What each other site shared with this one; they are masked against.
+    size
+        Length of the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, shape (size,).
+
+    Raises
+    ------
+    Mismatch
+        As :func:`share`, or if a sealed share is not from its site for this sum.
+    """
+    keys = _verified(party, advertised)
+    _opened(party, advertised, sealed)  # what cannot be unmasked must not be sent
+    others = {name: keys[name].pair for name in sealed}
+    total = masking.pairwise_masks(party.pair, party.name, others, party.context, size)
+    return total + masking.self_mask(party.secret("self"), party.context, size)
+
+
+def sign(party: Party, survivors: Iterable[str]) -> bytes:
+    """Signature of the survivors that this site was told of."""
+    return party.key.sign(signing.of_survivors(party.context, survivors))
+
+
+def check_signatures(
+    party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
+) -> None:
+    """Raise :class:`Mismatch` unless t sites signed the same survivors."""
+    statement = signing.of_survivors(party.context, survivors)
+    for name, signature in signatures.items():
+        if not signing.is_signed(party.roster.get(name, b""), signature, statement):
+            raise Mismatch("signature of survivors")
+    if len(signatures) < party.threshold:
+        raise Mismatch("signatures of too few sites")
+
+
+def unmask(
+    party: Party,
+    advertised: Mapping[str, bytes],
+    sealed: Mapping[str, bytes],
+    survivors: Iterable[str],
+) -> dict[str, bytes]:
+    """Shares that take the masks off the survivors' sum.
+
+    Parameters
+    ----------
+    party
+        The site.
+    advertised, sealed
+        As for :func:`masks`.
+    survivors
+        Sites whose vectors arrived, at least the threshold; fixed once for a sum.
+
+    Returns
+    -------
+    dict
+        By site: of a survivor the share of its self-mask, of a lost one that of its
+        pair key. Never both.
+    """
+    survivors = set(survivors)
+    opened = _opened(party, advertised, sealed)
+    if party.name not in survivors or not survivors <= set(opened):
+        raise Mismatch("survivors that are not in the sum")
+    if len(survivors) < party.threshold:
+        raise Mismatch("fewer survivors than the threshold")
+    half = shamir.SHARE_BYTES
+    # Privacy: both shares of one site would show its vector.
+    return {v: y[:half] if v in survivors else y[half:] for v, y in opened.items()}
+
+
+# --- what the aggregator does --------------------------------------------------------
+
+
+def leftover(
+    roster: Iterable[str],
+    threshold: int,
+    context: bytes,
+    advertised: Mapping[str, bytes],
+    survivors: Iterable[str],
+    shares: Mapping[str, Mapping[str, bytes]],
+    size: int,
+) -> np.ndarray:
+    """Masks that remain in the sum of the survivors' masked vectors.
+
+    Parameters
+    ----------
+    roster
+        Names of all sites.
+    threshold, context
+        Of the sum.
+    advertised
+        What the sites advertised.
+    survivors
+        Sites whose vectors are in the sum.
+    shares
+        Answers of :func:`unmask`, by the site that gave them; at least the threshold.
+    size
+        Length of the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, shape (size,); to be subtracted from the sum.
+
+    Raises
+    ------
+    Mismatch
+        If the shares do not give the secrets that were advertised.
+    """
+    survivors = list(survivors)
+    points = _points(roster)
+    helpers = sorted(shares)[:threshold]
+    if len(helpers) < threshold:
+        raise Mismatch("shares of too few sites")
+    w = shamir.weights([points[name] for name in helpers])
+    total = np.zeros(size, dtype=np.uint64)
+    for name in shares[helpers[0]]:
+        if not all(name in shares[h] for h in helpers):
+            raise Mismatch(f"shares of {name}")
+        y = (int.from_bytes(shares[h][name]) for h in helpers)
+        value, told = shamir.combine(y, w), Keys.read(advertised[name])
+        if value >= 2**256:
+            raise Mismatch(f"shares of {name}")
+        secret = value.to_bytes(32)
+        if name in survivors:
+            right = hashlib.sha256(secret).digest() == told.self_digest
+            residue = masking.self_mask(secret, context, size)
+        else:
+            key = X25519PrivateKey.from_private_bytes(secret)
+            right = key.public_key().public_bytes_raw() == told.pair
+            others = {other: Keys.read(advertised[other]).pair for other in survivors}
+            # What the survivors added for this site is what it would have taken off.
+            residue = -masking.pairwise_masks(key, name, others, context, size)
+        if not right:
+            raise Mismatch(f"shares of {name}")
+        total += residue
+    return total
+
+
+# --- keys, signatures and boxes ------------------------------------------------------
+
+
+def _points(roster: Iterable[str]) -> dict[str, int]:
+    """Where each site's shares lie."""
+    return {name: i + 1 for i, name in enumerate(sorted(roster))}
+
+
+def _verified(party: Party, advertised: Mapping[str, bytes]) -> dict[str, Keys]:
+    """Keys of all sites that advertised, signatures checked."""
+    if advertised.get(party.name) != advertise(party):
+        raise Mismatch("own keys")
+    if len(advertised) < party.threshold:
+        raise Mismatch("fewer sites than the threshold")
+    for name, text in advertised.items():
+        check_keys(party.roster, party.context, name, text)
+    return {name: Keys.read(text) for name, text in advertised.items()}
+
+
+def _told(advertised: Mapping[str, bytes]) -> bytes:
+    """Digest of all keys that a site was told; part of what it seals."""
+    text = b"".join(n.encode() + b"\0" + advertised[n] for n in sorted(advertised))
+    return hashlib.sha256(text).digest()
+
+
+@lru_cache(maxsize=2**12)
+def _agrees(public: bytes) -> bool:
+    """Whether a key is of full order; others agree on zero with everyone."""
+    try:
+        PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
+def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
+    """Both secrets of a site as shares for the named sites."""
+    points, t = _points(party.roster), party.threshold
+    points = {name: points[name] for name in sorted(names)}
+    # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
+    raw = masking.stretch(party.secret("shares"), told, 2 * (t - 1) * 48)
+    a = [int.from_bytes(raw[i : i + 48]) % shamir.PRIME for i in range(0, len(raw), 48)]
+    halves = [
+        shamir.split(int.from_bytes(party.secret(use)), part, points.values())
+        for use, part in (("self", a[: t - 1]), ("pair", a[t - 1 :]))
+    ]
+    return {
+        name: b"".join(y.to_bytes(shamir.SHARE_BYTES) for y in pair)
+        for name, *pair in zip(points, *halves, strict=True)
+    }
+
+
+def _opened(
+    party: Party, advertised: Mapping[str, bytes], sealed: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Shares of both secrets of each site in the sum, its own among them."""
+    told = _told(advertised)
+    opened = _split(party, told, [party.name])
+    for name, text in sealed.items():
+        try:
+            box = _box(party, Keys.read(advertised[name]).seal, name, party.name, told)
+            opened[name] = box.decrypt(bytes(12), text, None)
+        except (KeyError, ValueError, InvalidTag):
+            raise Mismatch("sealed shares") from None
+    if len(opened) < party.threshold:
+        raise Mismatch("fewer sites than the threshold")
+    return opened
+
+
+def _box(party: Party, public: bytes, source: str, to: str, told: bytes) -> AESGCM:
+    """Cipher of one message of one sum, so its nonce may be constant."""
+    shared = party.seal.exchange(X25519PublicKey.from_public_bytes(public))
+    # Keys that the sites were told otherwise make another box: nothing opens.
+    info = b"box" + party.context + told + f"{source}\0{to}".encode()
+    return AESGCM(masking.derive(shared, info))

@@ -1,0 +1,421 @@
+"""One data holder. Its public methods are the wire protocol: read this file to audit.
+
+What the methods named in :data:`REQUESTS` return may leave the site; nothing else may,
+and a test pins the list. A release in the cooperative arms is a secure sum in four
+exchanges (:mod:`.secagg`): ``advertise``, ``share``, ``release``, ``unmask``.
+An error leaves as a code and the name of a rule, never
+as text. Sites enforce, the aggregator only asks (:mod:`.rules`): a site
+refuses queries it does not know, noise below its floor, a charge beyond its ceiling, a
+unit weaker than its own, a smaller number of colluding sites than its own, sites it did
+not agree on, and arms without privacy on real data.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from capeneuro.federation.ledger import (
+    BudgetExceeded,
+    Ledger,
+    LedgerDamaged,
+    PromiseExceeded,
+)
+from capeneuro.federation.messages import Message, digest, pack, unpack
+from capeneuro.federation.noise_addition import perturb
+from capeneuro.federation.rules import (
+    COOPERATIVE_ARMS,
+    EXACT_ARMS,
+    Limits,
+    Refused,
+    admit,
+    check_form,
+)
+from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.secagg import signing
+from capeneuro.privacy import noise
+from capeneuro.privacy.clipping import scaled, without_outliers
+from capeneuro.privacy.moments import people
+from capeneuro.privacy.queries import QUERIES, Query, projects
+
+REQUESTS = ("describe", "project", "advertise", "share", "release", "confirm")
+REQUESTS += ("unmask",)
+
+
+class Site:
+    """One data holder in a federation.
+
+    Parameters
+    ----------
+    name, limits
+        Its name in the study, and its own rules.
+    subjects, n_samples
+        Features of each person, (n_features, n_samples) float32, by id, read lazily;
+        numbers of their samples.
+    ledger
+        Its record of spending, with its ceiling and keys.
+    digest
+        Identity of the data, so that a stored answer is not reused for other data.
+    seed
+        Fixes the noise; simulated or public data only.
+    together
+        People in a block of sums; more than 1 only where each has one sample.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subjects: Mapping[str, np.ndarray],
+        n_samples: Mapping[str, int],
+        ledger: Ledger,
+        limits: Limits,
+        digest: str = "",
+        seed: int | None = None,
+        together: int = 1,
+    ) -> None:
+        if limits.kind == "private" and (seed is not None or ledger.folder is None):
+            raise ValueError(
+                f"{name}: private data need a ledger on disk and noise from the "
+                "operating system; remove `seed`, give `ledger`"
+            )
+        self.name = name
+        self._subjects = subjects
+        self._n_samples = dict(n_samples)
+        self._ledger = ledger
+        self._limits = limits
+        self._digest = digest
+        self._seed, self._together = seed, together
+        self._reduced: np.ndarray | None = None
+        self._reduction = ""
+
+    def answer(self, what: str, message: Message) -> Message:
+        """Answer one request; errors become a code and the name of a rule."""
+        log = logging.getLogger(f"capeneuro.{self.name}")
+        try:
+            if what not in REQUESTS:
+                raise Refused("unknown request")
+            return getattr(self, what)(message)
+        except (Refused, PromiseExceeded, secagg.Mismatch) as error:
+            log.info("refused: %s", error)
+            return {"error": "refused", "rule": str(error)}
+        except BudgetExceeded as error:
+            log.error("%s", error)
+            return {"error": "budget", "rule": "ceiling"}
+        except (LedgerDamaged, OSError) as error:
+            log.error("%s", error)
+            return {"error": "failed", "rule": "ledger"}
+        except Exception as error:  # Privacy: the text may carry data; it stays here.
+            log.exception("%s", error)
+            return {"error": "failed", "rule": "internal"}
+
+    def describe(self, message: Message) -> Message:
+        """Tell what is public: sizes in the study's unit, public key, kind of data.
+
+        ``version`` changes when the data do, so that a request about other data is
+        another request: stored answers and masks belong to one version.
+
+        Guarantee
+        ---------
+        Under the subject unit only the number of subjects leaves. The version is a
+        keyed digest: it tells that data changed, nothing about them.
+        """
+        # Privacy: numbers of samples are public only where the unit is the sample.
+        if self._guards_subjects() and message["unit"] != "subject":
+            raise Refused("unit weaker than the ceiling's")
+        return {
+            "n_units": self._n_units(message["unit"]),
+            "key": self._ledger.public_key,
+            "kind": self._limits.kind,
+            "version": self._ledger.pseudonym(self._digest),
+        }
+
+    def project(self, message: Message) -> Message:
+        """Keep ``V' (x / norm_bound - center)`` of samples for the queries to come.
+
+        Parameters
+        ----------
+        message
+            ``matrix`` (n_components, n_features), ``norm_bound`` and ``center``
+            (n_features,): public, or released before.
+
+        Raises
+        ------
+        Refused
+            If it is of another form: what data make of an odd one would be an answer.
+
+        Guarantee
+        ---------
+        Nothing leaves but the acknowledgment.
+        """
+        if not projects(message, self._n_features()):
+            raise Refused("matrix does not fit the features")
+        V, reduction = message["matrix"].astype("f4"), digest(message)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [
+                V @ scaled(X, message["norm_bound"], message["center"])
+                for X in self._subjects.values()
+            ]
+            reduced = without_outliers(np.concatenate(parts, axis=1))
+        lengths = [self._n_samples[s] for s in self._subjects]
+        if [part.shape[1] for part in parts] != lengths:
+            raise Refused("lengths of the data")
+        self._reduced, self._reduction = reduced, reduction
+        return {}
+
+    def advertise(self, message: Message) -> Message:
+        """Agree to a request, and offer keys for its secure sum.
+
+        Every rule and the ceiling are checked here, so that a site that will refuse
+        does so before any other has spent anything.
+
+        Parameters
+        ----------
+        message
+            ``request``: ``study``, ``query``, ``parameters``, ``round``, ``attempt``,
+            ``reduction``, ``arm``, ``unit``, ``relation``, ``variances`` (of every
+            site's noise g, at unit sensitivity), ``n_colluding``,
+            ``survivor_threshold``, ``consistency``, ``noise_ratio``, ``noise``
+            (sampler) and the ``roster`` (what every site described).
+
+        Guarantee
+        ---------
+        Nothing leaves but public keys.
+        """
+        request = message["request"]
+        _, sensitivity, mu = self._admit(request)
+        if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
+            entry = self._entry(request, sensitivity, mu)
+            self._ledger.check(self._subjects, entry, self._limits.promise)
+        return {"keys": secagg.advertise(self._party(request))}
+
+    def share(self, message: Message) -> Message:
+        """Split the secrets of the masks among the sites, sealed for each.
+
+        Parameters
+        ----------
+        message
+            ``request``, and ``advertised``: the keys of each site.
+
+        Guarantee
+        ---------
+        Nothing leaves but ciphertexts for other sites; fewer of them than the survivor
+        threshold tell nothing even in clear.
+        """
+        self._admit(message["request"])
+        party = self._party(message["request"])
+        return {"sealed": secagg.share(party, message["advertised"])}
+
+    def release(self, message: Message) -> Message:
+        """Answer a query in the asked arm, charged before it leaves.
+
+        Parameters
+        ----------
+        message
+            ``request``; in the cooperative arms also ``advertised``, and ``sealed``:
+            what each other site shared with this one.
+
+        Returns
+        -------
+        Message
+            ``noisy``: weighted statistic with noise; ``masked``: the site's part of a
+            secure sum. Which of them depends on the arm. ``signature`` of the rest.
+
+        Guarantee
+        ---------
+        For the whole view of the aggregator and ``n_colluding`` sites, mu-GDP with the
+        mu that the site computes from the request and charges; exact arms have none.
+        It counts on the noise of ``survivor_threshold - n_colluding`` sites only. A
+        request is answered in one form: other keys would show the difference of masks.
+        """
+        request = message["request"]
+        query, sensitivity, mu = self._admit(request)
+        n_units = _total(request["roster"])
+        weight = self._n_units(request["unit"]) / n_units
+        if request["arm"] in EXACT_ARMS:
+            return {"noisy": weight * self._mean(query, request)}
+        own, asked = self._own(digest(request)), pack(message)
+        stored = self._ledger.stored(own)
+        if stored is None:
+            u = weight * self._mean(query, request)
+            # The same expression as the aggregator's: its grid must be bit-equal.
+            t = query.sensitivity(n_units, request["relation"], request["parameters"])
+            reply = self._signed(request, self._noisy(u, t, message))
+            # Privacy: the charge is on disk before the reply exists for anyone else.
+            entry = self._entry(request, sensitivity, mu)
+            stored = self._ledger.charge(
+                own, self._subjects, entry, reply, asked, self._limits.promise
+            )
+        # Privacy: one request, one vector under its masks, one set of sites.
+        if stored[0] != asked:
+            raise Refused("another form of an answered request")
+        return unpack(stored[1])
+
+    def confirm(self, message: Message) -> Message:
+        """Sign the survivors of a secure sum, for the other sites to see.
+
+        Parameters
+        ----------
+        message
+            ``request``: its digest; ``survivors``: names.
+
+        Guarantee
+        ---------
+        Nothing leaves but a signature of what the aggregator said.
+        """
+        party, _, _ = self._fixed(message)
+        return {"signature": secagg.sign(party, message["survivors"])}
+
+    def unmask(self, message: Message) -> Message:
+        """Give the shares that take the masks off the survivors' sum.
+
+        Parameters
+        ----------
+        message
+            ``request``: its digest; ``survivors``: names; with ``consistency`` also
+            ``signatures`` of them.
+
+        Guarantee
+        ---------
+        For one set of survivors only, at least the survivor threshold: for each site a
+        share of its self-mask or of its pair key, never both. The release that it
+        belongs to is charged already.
+        """
+        party, request, shares = self._fixed(message)
+        if request["consistency"]:
+            survivors, signatures = message["survivors"], message["signatures"]
+            secagg.check_signatures(party, survivors, signatures)
+        return {"shares": shares}
+
+    def _fixed(
+        self, message: Message
+    ) -> tuple[secagg.Party, Message, dict[str, bytes]]:
+        """Fix the survivors of an answered request; the shares that unmask them."""
+        own = self._own(message["request"])
+        stored = self._ledger.stored(own)
+        if stored is None:
+            raise Refused("survivors of a request that was not answered")
+        asked = unpack(stored[0])
+        if asked["request"]["arm"] not in COOPERATIVE_ARMS:
+            raise Refused("survivors of a request without a secure sum")
+        party = self._party(asked["request"])
+        survivors = message["survivors"]
+        # What is refused here is not kept as the only answer.
+        shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
+        # Privacy: sums over two sets of survivors differ by single sites' vectors.
+        if not self._ledger.fix_survivors(own, survivors):
+            raise Refused("other survivors than before")
+        return party, asked["request"], shares
+
+    def _own(self, request: str) -> str:
+        """Identity of this site's answer; sites may share a ledger."""
+        return digest({"request": request, "site": self.name})
+
+    def _party(self, request: Message) -> secagg.Party:
+        """Its part in the secure sum of a request."""
+        keys = {name: site["key"] for name, site in request["roster"].items()}
+        threshold = request["survivor_threshold"]
+        # Privacy: the whole request is the context, so no mask serves two vectors.
+        context = bytes.fromhex(digest(request))
+        return secagg.Party(self.name, self._ledger.key, keys, threshold, context)
+
+    def _admit(self, request: Message) -> tuple[Query, float, float | None]:
+        """Check a request against all rules; returns its query, sensitivity, mu."""
+        check_form(request)
+        query = QUERIES.get(request["query"])
+        if query is None:
+            raise Refused("unknown query")
+        described = self.describe(request)
+        ceiling = self._ledger.ceiling
+        mu = admit(request, self.name, described, self._limits, ceiling)
+        n_rows = self._n_features()
+        if query.stage == "components":
+            if self._reduced is None or request["reduction"] != self._reduction:
+                raise Refused("query before its projection")
+            n_rows = len(self._reduced)
+        if not query.admits(request["parameters"], n_rows):
+            raise Refused("parameters of the query")
+        sensitivity = query.sensitivity(
+            self._n_units(request["unit"]), request["relation"], request["parameters"]
+        )
+        if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
+            raise Refused("unbounded sensitivity")
+        return query, sensitivity, mu
+
+    def _mean(self, query: Query, message: Message) -> np.ndarray:
+        """Exact site mean of a query; must not leave this object without noise."""
+        unit, total = message["unit"], 0.0
+        for X, starts in self._data(query.stage):
+            part = query.total(X, starts, unit, **message["parameters"])
+            part += total  # in place: of a whole brain it is large
+            total = part
+        total /= self._n_units(unit)
+        return total
+
+    def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of data with the first column of each subject."""
+        if stage == "features":
+            yield from people(self._subjects, self._together)
+        else:
+            lengths = np.array([self._n_samples[s] for s in self._subjects])
+            yield self._reduced, np.cumsum(lengths) - lengths
+
+    def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
+        """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
+        request = message["request"]
+        drawn = perturb(u, sensitivity, request, self.name, self._normal)
+        if request["arm"] in ("local", "conventional"):
+            return {"noisy": drawn.f}
+        asked = message["advertised"], message["sealed"]
+        masks = secagg.masks(self._party(request), *asked, u.size)
+        if request["arm"] == "secure_sum":
+            return {"masked": drawn.f + masks}
+        return {"noisy": drawn.f + drawn.e, "masked": drawn.e + masks}
+
+    def _signed(self, request: Message, answer: Message) -> bytes:
+        """Pack an answer with its signature: what was changed on the way shows."""
+        context = bytes.fromhex(digest(request))
+        statement = signing.of_answer(context, self.name, pack(answer))
+        return pack({**answer, "signature": self._ledger.key.sign(statement)})
+
+    def _normal(
+        self, size: int, variance: float, message: Message, which: str
+    ) -> np.ndarray:
+        """Normal noise; from a seed only where the constructor allowed one."""
+        if self._seed is None:
+            return np.sqrt(variance) * noise.standard_normal(size)
+        label = [self._seed, self.name, which]
+        label += [message[key] for key in ("study", "query", "round", "attempt")]
+        seed = hashlib.sha256(repr(label).encode()).digest()
+        rng = np.random.default_rng(np.frombuffer(seed, dtype="<u4"))
+        return np.sqrt(variance) * rng.standard_normal(size)
+
+    def _n_units(self, unit: str) -> int:
+        counts = self._n_samples
+        return len(counts) if unit == "subject" else sum(counts.values())
+
+    def _entry(self, message: Message, sensitivity: float, mu: float) -> dict[str, Any]:
+        """What the ledger keeps of a release."""
+        kept = ("study", "query", "round", "attempt", "arm", "unit", "relation")
+        kept += ("n_colluding", "survivor_threshold")
+        return {
+            **{key: message[key] for key in kept},
+            "roster": digest(message["roster"]),
+            "version": message["roster"][self.name]["version"],
+            "sensitivity": float(sensitivity),
+            "noise": message["noise"],
+            "noise_multiplier": 1 / mu,
+            "mu": mu,
+        }
+
+    def _guards_subjects(self) -> bool:
+        private = self._limits.kind == "private"
+        return private and self._ledger.ceiling.unit == "subject"
+
+    def _n_features(self) -> int:
+        return next(iter(self._subjects.values())).shape[0]
+
+
+def _total(roster: Mapping[str, dict[str, Any]]) -> int:
+    return sum(site["n_units"] for site in roster.values())

@@ -1,0 +1,427 @@
+"""The sites of a study behind NVIDIA FLARE: the only file that imports it.
+
+The old, stable layer of FLARE: a controller in the server's job process, an executor in
+each site's, and one kind of message between them, packed bytes. FLARE carries them over
+mutual TLS and starts and stops the processes; it is trusted with nothing else. It never
+resumes a job, so a study is a row of jobs, each a segment of rounds, and going on is
+left to the study's own files (:mod:`.parties` submits the next one).
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from threadpoolctl import threadpool_limits
+
+from capeneuro import __version__
+from capeneuro.config import components, errors, load
+from capeneuro.data import files
+from capeneuro.federation.in_process import Replies, sort_reply
+from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.rounds import RoundFailed, RoundVoid
+from capeneuro.federation.rules import EXACT_ARMS
+from capeneuro.studies import flow, kinds
+from capeneuro.studies import sites as site_files
+
+TOPIC = "capeneuro"
+# Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
+FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
+# Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
+ROUND, PING, GRACE = 600.0, 5.0, 10.0
+LARGEST_SKEW = 60.0
+logger = logging.getLogger("capeneuro.flare.controller")
+
+
+class FlareFederation:
+    """Sites that answer over FLARE, one thread each (see ``Federation``).
+
+    A site that did not answer in time is left out until the next segment, so that the
+    others do not wait for it again in every round.
+
+    Parameters
+    ----------
+    engine
+        FLARE's engine of the server's job process.
+    names
+        Sites, in the study's order.
+    timeout
+        Seconds to wait for a site where the caller gives none.
+    before
+        Called before each request with what is asked and the messages.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        names: tuple[str, ...],
+        timeout: float = ROUND,
+        before: Callable[[str, Mapping[str, Message]], None] = lambda *_: None,
+    ) -> None:
+        self.names = names
+        self.left_out: set[str] = set()
+        self.away: dict[str, str] = {}  # since when they last answered, and why
+        self._engine = engine
+        self._timeout = timeout
+        self._before = before
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites; answers are folded as they arrive, one at a time."""
+        self._before(what, messages)
+        replies, arrived = Replies(), Replies()
+        asked = [name for name in messages if name not in self.left_out]
+        with ThreadPoolExecutor(max(1, len(asked))) as pool:
+            seconds = self._timeout if timeout is None else timeout
+            calls = {
+                pool.submit(self._one, name, what, messages[name], seconds): name
+                for name in asked
+            }
+            for call in as_completed(calls):
+                # Freed here: large answers of many sites are never held at once.
+                sort_reply(arrived, calls.pop(call), call.result(), fold)
+        for name in messages:  # in the order asked, whatever the order of arrival
+            if name in arrived.ok:
+                replies.ok[name] = arrived.ok[name]
+                self.away.pop(name, None)
+                continue
+            why = arrived.lost.get(name, "lost: left out until the next segment")
+            replies.lost[name] = why
+            self.away.setdefault(name, why)
+        return replies
+
+    def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
+        """Ask one site; whatever happens becomes an answer or an error code."""
+        request, start = Shareable(), time.perf_counter()
+        request["what"], request["message"] = what, pack(message)
+        try:
+            # FLARE 2.9's own call for many sites raises TypeError; and a context each.
+            with self._engine.new_context() as context:
+                reply = self._engine.send_aux_request(
+                    targets=[name],
+                    topic=TOPIC,
+                    request=request,
+                    timeout=timeout,
+                    fl_ctx=context,
+                )
+            reply = (reply or {}).get(name)
+            code = reply and reply.get_return_code()
+        except Exception:
+            logger.exception("asking %s failed", name)
+            code = None
+        if code != ReturnCode.OK:
+            self.left_out.add(name)
+            why = {ReturnCode.TIMEOUT: "no answer in time"}.get(code, "no connection")
+            return {"error": "lost", "rule": why}
+        try:
+            seconds = time.perf_counter() - start
+            sizes = len(request["message"]), len(reply["answer"])
+            logger.info("%s %s: %d bytes, %d back, %.4f s", what, name, *sizes, seconds)
+            return _checked(unpack(reply["answer"]))
+        except Exception:
+            logger.exception("the answer of %s is malformed", name)
+            return {"error": "failed", "rule": "malformed answer"}
+
+
+def _own_study() -> components.ComponentsConfig:
+    """Read the party's study file in its folder; FLARE starts processes in the kit."""
+    os.chdir(os.environ[FOLDER])
+    return load.load_study(os.environ[STUDY])
+
+
+def _checked(answer: Any) -> Message:
+    """An answer that is a message; an error in it is two short strings."""
+    if not isinstance(answer, dict):
+        raise ValueError("not a message")
+    if "error" in answer:
+        for key in ("error", "rule"):
+            if not (answer[key].isprintable() and len(answer[key]) <= 80):
+                raise ValueError("not a code and a rule")
+    return answer
+
+
+# --- at the aggregator, in the job process of FLARE's server -------------------------
+
+
+class _SegmentOver(Exception):
+    """The job has made its number of releases; the next one goes on."""
+
+
+class StudyController(Controller):
+    """One segment of a study: its steps over all sites, until they are done or paused.
+
+    How it went stands in a file (:func:`.sites.status_file`): FLARE's own
+    word for a job stays RUNNING for ever if the server was killed.
+
+    Parameters
+    ----------
+    study
+        Identity of the study, which must be that of the aggregator's study file.
+    job
+        Which job this is, so that nobody reads an older one's status.
+    segment
+        Largest number of releases.
+    timeout
+        Seconds to wait for a site in a round.
+    patience
+        Seconds to wait for the sites' job processes at the start.
+    """
+
+    def __init__(
+        self, study: str, job: str, segment: int, timeout: float, patience: float
+    ) -> None:
+        super().__init__()
+        self._identity = study
+        self._job = job
+        self._segment = segment
+        self._timeout = timeout
+        self._patience = patience
+        self._n_released, self._n_asked = 0, 0
+        self._at = ["", 0]
+        self._away: dict[str, str] = {}
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """FLARE asks for this method; there is nothing to start."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """FLARE asks for this method; there is nothing to stop."""
+
+    def process_result_of_unknown_task(self, *_: Any) -> None:
+        """FLARE asks for this method; no tasks are used."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run the segment; never raises."""
+        try:
+            study = _own_study()
+        except Exception:  # `aggregate` has read it: changed since, or unreadable
+            logger.exception("the study file")
+            return
+        self._status = site_files.status_file(study)
+        try:
+            self._run(study, abort_signal)
+            self._tell("finished")
+        except _SegmentOver:
+            self._tell("over")
+        except RoundFailed as error:
+            codes = {why.split(":")[0] for why in error.lost.values()}
+            again = codes == {"lost"} and not isinstance(error, RoundVoid)
+            state = "lost" if again else "failed"
+            self._tell(state, flow.outcome(error), sorted(error.lost))
+        except Exception as error:
+            logger.exception("the study failed")
+            self._tell("failed", flow.outcome(error))
+
+    def _run(self, study: components.ComponentsConfig, abort: Signal) -> None:
+        if study.identity != self._identity:
+            raise errors.ConfigError(
+                f"study {study.study}: changed since the job was submitted; start again"
+            )
+        sites = site_files.load_sites(study)
+        names = site_files.names(study, sites)
+        if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
+            self._segment = sys.maxsize
+        federation = FlareFederation(
+            self._engine, names, self._timeout, self._before_asking
+        )
+        self._away = federation.away
+        self._tell("waiting")
+        self._gather(federation, study, abort)
+        with threadpool_limits(1):  # as in process, so that runs are bit-equal
+            kinds.of(study).over(federation, study, sites)
+
+    def _gather(
+        self,
+        federation: FlareFederation,
+        study: components.ComponentsConfig,
+        abort: Signal,
+    ) -> None:
+        """Ping until enough sites answer; a site's process may not be up yet."""
+        start, ready = time.monotonic(), set()
+        needed = site_files.n_needed(study)
+        while len(ready) < len(federation.names) and not abort.triggered:
+            waited = time.monotonic() - start
+            if len(ready) >= needed and waited > GRACE:
+                break
+            federation.left_out.clear()
+            ping = {"version": __version__, "study": study.identity}
+            ping["clock"] = time.time()
+            missing = [name for name in federation.names if name not in ready]
+            replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
+            ready |= set(replies.ok)
+            lost = {n: why for n, why in replies.lost.items() if n in missing}
+            if waited > GRACE:  # it is not only slow to start
+                self._tell("waiting")
+            if refused := {n: w for n, w in lost.items() if not w.startswith("lost")}:
+                raise RoundFailed(refused)
+            if len(ready) < needed and waited > self._patience:
+                raise RoundFailed(lost)
+            time.sleep(0.2)
+
+    def _before_asking(self, what: str, messages: Mapping[str, Message]) -> None:
+        """Tell of progress, count releases, end the segment before one too many."""
+        if what == "ping":
+            return
+        self._n_asked += 1
+        if what == "release":
+            if self._n_released == self._segment:
+                raise _SegmentOver
+            self._n_released += 1
+            request = next(iter(messages.values()))["request"]
+            self._at = [request["query"], request["round"]]
+        self._tell("running", at=[*self._at, self._n_asked])
+
+    def _tell(
+        self,
+        state: str,
+        outcome: tuple[int, list[str]] = (0, []),
+        lost: list[str] | None = None,
+        at: list[Any] | None = None,
+    ) -> None:
+        content = {"job": self._job, "state": state, "lost": lost or [], "at": at}
+        content |= {"exit": outcome[0], "lines": outcome[1], "away": self._away}
+        files.write_json(self._status, content)
+
+
+# --- at a site, in the job process of FLARE's client ---------------------------------
+
+
+class SiteExecutor(Executor):
+    """One site behind FLARE: its own files, one call at a time.
+
+    What it answers to ``ping`` is nothing: the aggregator tells its version, its clock
+    and its study, and the site refuses what differs from its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._site: Any = None
+        self._study: components.ComponentsConfig | None = None
+        self._agreed = False
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Open the site when a job starts, and answer from then on."""
+        if event_type != EventType.START_RUN:
+            return
+        try:
+            threadpool_limits(1)  # for this process; runs are bit-equal
+            study = _own_study()
+            sites = site_files.load_sites(study)
+            self._site = site_files.open_site(study, sites, os.environ[SITE])
+            self._study = study
+        except Exception:  # Privacy: the text stays in the site's log.
+            logger.exception("the site cannot be opened")
+        fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._handle)
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal
+    ) -> Shareable:
+        """FLARE asks for this method; no tasks are used."""
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+    def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        reply, what = make_reply(ReturnCode.OK), request["what"]
+        try:
+            with self._lock:
+                start = time.perf_counter()
+                answer = self._answer(what, unpack(request["message"]))
+            reply["answer"] = pack(answer)
+            logger.info("%s: answered in %.4f s", what, time.perf_counter() - start)
+        except Exception:  # Privacy: the text may carry data; it stays at the site.
+            logger.exception("no answer")
+            reply["answer"] = pack({"error": "failed", "rule": "no answer"})
+        return reply
+
+    def _answer(self, what: str, message: Message) -> Message:
+        if self._site is None or self._study is None:
+            return {"error": "failed", "rule": "files of the site"}
+        if what == "ping":
+            rule = self._differs(message)
+            self._agreed = rule is None
+            return {} if rule is None else {"error": "refused", "rule": rule}
+        if not self._agreed:
+            return {"error": "refused", "rule": "ping first"}
+        return self._site.answer(what, message)
+
+    def _differs(self, message: Message) -> str | None:
+        """Name of the first thing in which the aggregator differs from this site."""
+        if message["version"] != __version__:
+            return "version of capeneuro"
+        if not abs(message["clock"] - time.time()) <= LARGEST_SKEW:
+            return "clock"
+        return None if message["study"] == self._study.identity else "study file"
+
+
+# --- jobs, submitted with the lead's kit ---------------------------------------------
+
+
+@contextmanager
+def session(kit: Path, timeout: float) -> Iterator[Session]:
+    """Log in at the server with the lead's kit; ends the session, whatever happens.
+
+    Raises
+    ------
+    ConnectionError
+        If the server does not answer in time.
+    """
+    admin = json.loads((kit / "startup/fed_admin.json").read_text())["admin"]
+    name = admin["username"]
+    with redirect_stdout(StringIO()):  # it tells users what it does
+        opened = within(
+            2 * timeout, new_secure_session, name, str(kit.resolve()), timeout=timeout
+        )
+    try:
+        yield opened
+    finally:
+        try:
+            within(timeout, opened.close)
+        except ConnectionError:
+            logger.info("the session did not close")
+
+
+def within(seconds: float, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call something of FLARE that may hang or fail in any way, for so long.
+
+    Raises
+    ------
+    ConnectionError
+        If it did not return in time, or raised.
+    """
+    done: list[Any] = []
+
+    def run() -> None:
+        try:
+            done.append((True, call(*args, **options)))
+        except BaseException as error:
+            done.append((False, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not done:
+        raise ConnectionError(f"no answer of the server within {seconds:g} s")
+    good, value = done[0]
+    if not good:
+        raise ConnectionError(f"{type(value).__name__}: {value}")
+    return value

@@ -1,0 +1,359 @@
+"""The parties of a federation, each on its host: a site that waits, an aggregator.
+
+Each runs its FLARE process as a child (:mod:`.daemon`). The aggregator also
+submits the study's jobs, one after the other until it is done: FLARE never resumes one,
+and its word that a job is running is not believed.
+"""
+
+import json
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tqdm import tqdm
+
+from capeneuro.config import load
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.flare import kit
+from capeneuro.studies import sites as site_files
+
+# Seconds: between looks; for a job to end once its study's part has; for sites behind
+# enough others.
+LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
+# Words of FLARE for a job that has ended.
+ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
+
+
+def site(path: Path, name: str, kit_folder: Path) -> int:
+    """Wait for the aggregator as one site, until interrupted.
+
+    Parameters
+    ----------
+    path
+        The study file, with ``federation: nvflare``.
+    name
+        The site, whose file and prepared features are here.
+    kit_folder
+        Its kit.
+
+    Raises
+    ------
+    ConfigError, BudgetExceeded
+        If the kit is not safe, the site is not prepared, or the study does not fit
+        under its ceiling.
+    """
+    study = _over_network(path)
+    files.keep_private()
+    sites = site_files.load_sites(study)
+    if name not in sites:
+        everyone = site_files.names(study, sites)
+        raise ConfigError(
+            f"--site: must be one of {', '.join(everyone)} and its file must be here, "
+            f"got {name!r}"
+        )
+    kit.require(kit_folder, "site", name)
+    features = study.private(name) / "projected.npz"
+    if not features.exists():
+        raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
+    own = {name: sites[name]}
+    spent = site_files.check_ceilings(study, own)
+    site_files.check_sampler(study)
+    promise = study.promise_of(name)
+    print(
+        f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
+        f"{asked(study)}\n"
+        f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
+        f"{promise.unit}, against the aggregator and {promise.n_colluding} colluding "
+        f"sites\n"
+        f"  ceiling {sites[name].epsilon:g}, spent before {spent.get(name, 0.0):.4f}",
+        flush=True,
+    )
+    log = study.private(name) / "logs" / "site.log"
+    host, port = kit.address(kit_folder)
+    from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
+
+    variables = {"STUDY": str(path), "SITE": name}
+    with _stopped_by_signals():
+        daemon = Daemon(kit_folder, variables, log)
+        print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
+        told = False
+        try:
+            while True:
+                daemon.keep()
+                if not told and "Successfully registered client" in daemon.said():
+                    print(f"registered at {host}:{port}", flush=True)
+                    told = True
+                time.sleep(LOOK)
+        except KeyboardInterrupt:
+            print(f"{name}: stopping", flush=True)
+        finally:
+            daemon.stop()
+    return 0
+
+
+def aggregate(
+    path: Path,
+    server_kit: Path,
+    lead_kit: Path,
+    timeout: float,
+    segment: int,
+    patience: float,
+) -> int:
+    """Run the steps over all sites of a study, each at its own institution.
+
+    Parameters
+    ----------
+    path
+        The study file, with ``federation: nvflare``.
+    server_kit, lead_kit
+        Kits of this machine, which is the server, and of who may start jobs.
+    timeout
+        Seconds to wait for a site in a round.
+    segment
+        Largest number of releases of one job; sites that were lost come back after it.
+    patience
+        Seconds without any progress after which to give up.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    study = _over_network(path)
+    files.keep_private()
+    site_files.check_ceilings(study, {})
+    kit.require(server_kit, "server")
+    kit.require(lead_kit, "lead")
+    from capeneuro.flare import (
+        controller,  # nvflare is an extra
+        daemon,
+    )
+
+    for handler in logging.getLogger().handlers:  # FLARE tells of each lost connection
+        handler.addFilter(lambda r: r.name == "root" or r.name.startswith("capeneuro"))
+
+    folder = site_files.status_file(study).parent
+    files.write_json(site_files.status_file(study), {"job": None})
+    with _stopped_by_signals():
+        variables = {"STUDY": str(path)}
+        server = daemon.Daemon(server_kit, variables, folder / "server.log")
+        try:
+            drive = _Drive(study, controller, server, lead_kit, timeout, segment)
+            return drive.run(patience)
+        finally:
+            server.stop()
+
+
+class _Drive:
+    """The jobs of one study, one after the other."""
+
+    def __init__(
+        self,
+        study: Study,
+        controller: ModuleType,
+        daemon: Any,
+        lead_kit: Path,
+        timeout: float,
+        segment: int,
+    ) -> None:
+        self._study = study
+        self._controller = controller
+        self._daemon = daemon
+        self._lead_kit = lead_kit
+        self._options = {"segment": segment, "timeout": timeout}
+        self._n_jobs = 0
+        self._missing: set[str] = set()
+        self._away: dict[str, str] = {}
+
+    def run(self, patience: float) -> int:
+        """Submit jobs until one finishes the study, fails, or nothing moves."""
+        self._patience = patience
+        self._moved()
+        why = "the server did not start"
+        while time.monotonic() < self._deadline:
+            self._daemon.keep()
+            try:
+                with self._controller.session(self._lead_kit, 10.0) as lead:
+                    self._wait_for_sites(lead)
+                    told = self._follow(lead)
+            except ConnectionError as error:
+                why = str(error)
+                time.sleep(LOOK)
+                continue
+            if told["state"] == "finished":
+                print("finished", flush=True)
+                return 0
+            if told["state"] == "failed":
+                for line in told["lines"]:
+                    logging.error("error: %s", line)
+                return int(told["exit"])
+            self._missing = set(told.get("lost", ()))
+            why = "; ".join(told["lines"]) or "end of the segment"
+            print(f"{why}; going on", flush=True)
+        missing = ", ".join(sorted(self._missing))
+        text = f"missing sites: {missing}" if missing else why
+        needed = site_files.n_needed(self._study)
+        if missing and needed > self._study.survivor_threshold:
+            text += "; all sites must be there once, at the start"
+        logging.error("error: no progress for %g s; %s", patience, text)
+        return 1
+
+    def _moved(self) -> None:
+        self._deadline = time.monotonic() + self._patience
+
+    def _wait_for_sites(self, lead: Any) -> None:
+        """Wait until enough sites are registered, and a while for the others."""
+        everyone, before = set(self._study.site_names), None
+        start = time.monotonic()
+        while True:
+            info = self._controller.within(10.0, lead.get_system_info)
+            here = {client.name for client in info.client_info} & everyone
+            self._missing = everyone - here
+            if here != before:
+                print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
+            enough = len(here) >= site_files.n_needed(self._study)
+            if not self._missing or (enough and time.monotonic() - start > GRACE):
+                return
+            before = here
+            if time.monotonic() > self._deadline:
+                raise ConnectionError("too few sites")
+            self._daemon.require()
+            time.sleep(LOOK)
+
+    def _follow(self, lead: Any) -> dict[str, Any]:
+        """Submit a job and watch it to its end; returns its last status."""
+        self._n_jobs += 1
+        name = f"{os.getpid()}-{time.time_ns()}"
+        with tempfile.TemporaryDirectory() as folder:
+            # So long for sites that were registered and do not start.
+            wait = min(60.0, self._patience / 2)
+            job = {"job": name, "patience": wait, **self._options}
+            write_job(Path(folder), self._study, job)
+            identity = self._controller.within(30.0, lead.submit_job, folder)
+        print(f"job {self._n_jobs} submitted", flush=True)
+        try:
+            told = self._watch(lead, name, identity)
+        except BaseException:
+            self._abort(lead, identity)
+            raise
+        if told["state"] == "stuck":
+            self._abort(lead, identity)
+        return told
+
+    def _watch(self, lead: Any, name: str, identity: str) -> dict[str, Any]:
+        last, changed, looked, state = None, time.monotonic(), 0.0, ""
+        n = self._study.n_releases.get("ica", 0)
+        with tqdm(total=n, desc="ica", disable=None if n else True) as bar:
+            while True:
+                self._daemon.require()
+                # Before the file: a job that has ended has written it.
+                if time.monotonic() - looked > 2.0:
+                    looked = time.monotonic()
+                    state = self._controller.within(10.0, lead.get_job_status, identity)
+                ended = str(state).startswith(ENDED)
+                told = json.loads(site_files.status_file(self._study).read_text())
+                told = told if told["job"] == name else {"state": "submitted"}
+                if told != last:
+                    last, changed = told, time.monotonic()
+                    self._show(told, bar)
+                still = time.monotonic() - changed
+                final = told["state"] in ("finished", "failed", "over", "lost")
+                if final and (ended or still > ENDING):
+                    return told
+                if ended:
+                    return {"state": "dead", "lines": [f"the job ended: {state}"]}
+                if still > self._options["timeout"] + 60.0:
+                    return {"state": "stuck", "lines": ["the job stands still"]}
+                time.sleep(LOOK / 5)
+
+    def _show(self, told: dict[str, Any], bar: tqdm) -> None:
+        """Note progress, show the round, and who is away and why."""
+        away = told.get("away", {})
+        for name in sorted(away.keys() - self._away.keys()):
+            word = "waiting" if told["state"] == "waiting" else "going on without it"
+            bar.write(f"{name}: {away[name]}; {word}")
+        for name in sorted(self._away.keys() - away.keys()):
+            bar.write(f"{name}: is back")
+        self._away = away
+        if told["state"] != "running":
+            return
+        self._moved()
+        query, number, _ = told["at"]
+        if query.startswith("infomax"):
+            bar.update(number - bar.n)
+
+    def _abort(self, lead: Any, identity: str) -> None:
+        try:
+            self._controller.within(10.0, lead.abort_job, identity)
+        except ConnectionError:
+            print("the job could not be aborted; it ends with the server")
+
+
+def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
+    """Write a job: configuration only, no code; ``options`` are the controller's."""
+    controller = {"path": "capeneuro.flare.controller.StudyController", "id": "study"}
+    controller["args"] = {"study": study.identity, **options}
+    executor = {"path": "capeneuro.flare.controller.SiteExecutor", "args": {}}
+    everyone = list(study.site_names)
+    meta = {
+        "name": study.study,
+        "min_clients": study.survivor_threshold,
+        "resource_spec": {},
+        "deploy_map": {"app": ["server", *everyone]},
+    }
+    files.write_json(folder / "meta.json", meta)
+    files.write_json(
+        folder / "app/config/config_fed_server.json",
+        {"format_version": 2, "workflows": [controller], "components": []},
+    )
+    files.write_json(
+        folder / "app/config/config_fed_client.json",
+        {"format_version": 2, "executors": [{"tasks": ["*"], "executor": executor}]},
+    )
+
+
+def asked(study: Study) -> str:
+    """What a study asks of each site, one line a stage."""
+    lines = []
+    for stage, what in study.asked.items():
+        n = study.n_releases.get(stage, 0)
+        many = f"up to {n} releases of " if n > 1 else "1 release of " if n else ""
+        lines.append(f"  {stage}: {many}{what}")
+    return "\n".join(lines)
+
+
+def _over_network(path: Path) -> Study:
+    study = load.load_study(path)
+    if study.federation != "nvflare":
+        raise ConfigError(
+            f"study {study.study}: federation: must be nvflare for sites at other "
+            f"institutions, got {study.federation!r}"
+        )
+    return study
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Let a request to terminate end this process as Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as `nohup` sets it
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

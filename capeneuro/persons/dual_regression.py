@@ -1,0 +1,66 @@
+"""What follows the unmixing: maps for readers, and each person's part in them.
+
+Group maps are released values only. What belongs to one person (time courses, maps by
+dual regression, spectra, connectivity) is computed by the site from its own features
+and stays under ``private/`` [design 5.9]; the mean over a site's people is theirs, too.
+
+The group maps are ``A`` (D, R), features of unit-variance sources, and a person's
+features ``X`` (D, T), so ``X = A S + noise``.
+"""
+
+import numpy as np
+
+# --- one person, at the site ---------------------------------------------------------
+
+
+def back_projection(unmixing: np.ndarray, W: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Time courses of a person, scaled as the maps assume: unit deviation in the group.
+
+    Parameters
+    ----------
+    unmixing
+        Sources from X, (R, n_features).
+    W
+        Its part after whitening, (R, R): its rows' norms are the sources' deviations.
+    X
+        The person's features, (n_features, T).
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (R, T). Up to each course's mean and scale the first stage of
+        :func:`dual_regression`, because the maps are the unmixing's pseudo-inverse.
+    """
+    return unmixing / np.linalg.norm(W, axis=1)[:, None] @ X
+
+
+def dual_regression(X: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A person's own time courses and maps [Beckmann et al. 2009; Nickerson 2017].
+
+    Stage 1 regresses each volume on the group maps, stage 2 each feature on the time
+    courses of stage 1, centered and of unit variance.
+
+    # Differs from FSL's dual_regression: maps are not centered over space, because
+    # features may be weights of a template.
+
+    Parameters
+    ----------
+    X
+        The person's features, (n_features, T).
+    A
+        Group maps over features, (n_features, R), of full column rank.
+
+    Returns
+    -------
+    S : numpy.ndarray
+        Time courses, (R, T), centered, unit variance; zero where constant.
+    maps : numpy.ndarray
+        The person's maps over features, (n_features, R), in the unit of X per unit
+        deviation of the person's own time course.
+    """
+    S = np.linalg.lstsq(A, X, rcond=None)[0]
+    S = S - S.mean(axis=1, keepdims=True)
+    deviation = S.std(axis=1, keepdims=True)
+    S /= np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
+    # Centered regressors need no intercept.
+    return S, np.linalg.lstsq(S.T, X.T, rcond=None)[0].T

@@ -1,0 +1,267 @@
+"""CAPE: zero-sum noise whose sum the aggregator can remove, and what each party learns.
+
+Site s sends ``u_s + e_s + g_s``, where ``u_s = w_s f_s`` is its weighted statistic and,
+per coordinate, ``e_s ~ N(0, sigma2_s)`` and ``g_s ~ N(0, gamma_s)``. The aggregator
+learns ``T = sum e_s`` by a secure sum and subtracts it: ``sum u_s + sum g_s`` remains.
+Noise is drawn in these weighted coordinates because with ``w_s = N_s / N`` every site
+has the same sensitivity there, so unequal sizes need nothing else [docs/privacy.md].
+
+Guarantee
+---------
+The adversary is the aggregator with any coalition of ``n_colluding`` sites; H are the
+other sites whose noise is in the total T, at least ``n_honest = t - n_colluding`` if
+all but t sites may drop out. It knows T and the coalition's noise, so it holds
+``u_s + e_s + g_s`` for s in H and ``sum_H e_s``. With
+``hidden_s = sigma2_s / (sigma2_s + gamma_s)`` its view of one round is, about site k of
+sensitivity t_k, exactly mu_k-GDP [docs/privacy.md]
+
+    mu_k^2 = t_k^2 [ (1 - hidden_k) / gamma_k + hidden_k^2 / sum_H hidden_s gamma_s ].
+
+For equal sites that is ``t^2 / (sigma2 + gamma) * (1 + sigma2 / (gamma n_honest))``.
+Every sum has positive terms only and nothing is inverted, so no ratio of variances
+spoils it. The arms differ in ``ratio = sigma2 / gamma`` alone: 0 is ``conventional``,
+infinity is ``secure_sum``, where only the sum is visible.
+
+# Differs from thesis (3.3)-(3.4): the printed inverse of the covariance holds only for
+# S = 3 S_C + 2 and treats the colluders' own noise as unknown; it understates mu^2 by
+# a factor of 1.2 to 2.5. From 3.3.7: the printed covariance for unequal sites mixes
+# weighted and unweighted noise and is indefinite; its linear system for the variances
+# has negative solutions in most cases (see :mod:`papers.as_printed`).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+
+from capeneuro.privacy.accounting import SAFETY
+
+# sigma2 = ratio * gamma with ratio = 100 S: the zero-sum noise costs nothing, and the
+# aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
+NOISE_RATIO_PER_SITE = 100.0
+Views = dict[str, np.ndarray | None]
+
+
+def mu_of_view(moved: ArrayLike, sigma2: ArrayLike, gamma: ArrayLike) -> float:
+    """Privacy loss mu of one round for a given coalition.
+
+    Parameters
+    ----------
+    moved
+        How far the weighted statistic of each honest site moves, (n_honest,): one
+        entry for a person of one site, more for a person who takes part at several.
+    sigma2, gamma
+        Variances of the zero-sum and of the remaining noise of the honest sites, per
+        coordinate. ``sigma2`` may be infinite: only the sum is visible then.
+
+    Raises
+    ------
+    ValueError
+        If a ``gamma`` is not positive: the coalition would see a statistic exactly.
+    """
+    moved, gamma = np.abs(np.asarray(moved, float)), np.asarray(gamma, float)
+    if not (gamma > 0).all():
+        raise ValueError("every honest site needs noise of its own, gamma > 0")
+    free = 1 / (1 + np.asarray(sigma2, float) / gamma)
+    hidden = 1 - free
+    # Sherman-Morrison on Cov(y | T_H) = diag(sigma2 + gamma) - sigma2 sigma2' / V with
+    # V - sum sigma2^2 / (sigma2 + gamma) written as the sum of hidden * gamma.
+    square = float((moved**2 * free / gamma).sum())
+    if hidden.any():
+        square += float((hidden * moved).sum() ** 2 / (hidden * gamma).sum())
+    return math.sqrt(square)
+
+
+def losses(
+    sensitivity: ArrayLike, sigma2: ArrayLike, gamma: ArrayLike, n_colluding: int
+) -> np.ndarray:
+    """Privacy loss mu of every site against its worst coalition, shape (n_sites,).
+
+    Parameters
+    ----------
+    sensitivity
+        L2 sensitivities of the weighted statistics, (n_sites,) or one for all.
+    sigma2, gamma
+        Variances of each site's noise, (n_sites,).
+    n_colluding
+        Sites that pool what they know with the aggregator, and those that may drop out.
+
+    Notes
+    -----
+    The worst coalition for site k takes the sites, other than k, whose
+    ``hidden * gamma`` are largest: what is left of the sum hides least.
+    """
+    t, gamma = np.asarray(sensitivity, float), np.asarray(gamma, float)
+    free = 1 / (1 + np.asarray(sigma2, float) / gamma)
+    hidden = 1 - free
+    sums = _least_sums(hidden * gamma, n_colluding)
+    square = free / gamma + hidden**2 / np.where(hidden > 0, sums, 1.0)
+    return t * np.sqrt(square)
+
+
+def _least_sums(values: np.ndarray, n_missing: int) -> np.ndarray:
+    """For each value its sum with the others, without the ``n_missing`` largest."""
+    n_others = max(len(values) - 1 - n_missing, 0)
+    least = np.sort(values)
+    # Of the smallest n_others + 1 each one leaves the same sum with the others.
+    return np.where(
+        values <= least[n_others],
+        least[: n_others + 1].sum(),
+        values + least[:n_others].sum(),
+    )
+
+
+def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
+    """Least total noise that keeps every site's promise, at unit sensitivity.
+
+    Minimizes ``sum gamma_s``, the variance at the aggregator, over ``gamma`` with
+    ``sigma2 = ratio * gamma`` and ``losses <= mu`` [docs/privacy.md].
+
+    Parameters
+    ----------
+    mu
+        Largest loss of each site over its sensitivity, (n_sites,).
+    ratio
+        ``sigma2 / gamma``; ``n_sites`` is the papers' split, infinity a secure sum.
+    n_colluding
+        Sites that pool what they know with the aggregator, and those that may drop out.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``gamma``, (n_sites,); times the squared sensitivity it is the variance.
+
+    Raises
+    ------
+    ValueError
+        If no noise can keep the promise: a mu that is not positive, or no honest site.
+
+    Notes
+    -----
+    For equal sites the answer is ``(1 / mu)^2 (1 + ratio / S_H) / (1 + ratio)``, which
+    inverts the formula above. For unequal ones the problem is convex, and some optimum
+    gives stricter sites more noise: if a stricter site had less, both could swap. With
+    sites in that order the worst coalition is known, so the constraints are smooth.
+    """
+    mu = np.asarray(mu, float)
+    n_sites = len(mu)
+    if not (np.isfinite(mu) & (mu > 0)).all():
+        raise ValueError(f"mu must be positive and finite at every site, got {mu}")
+    if not 0 <= n_colluding < n_sites:
+        raise ValueError(
+            f"{n_colluding} of {n_sites} sites collude or may drop out: no site is "
+            "left to add noise"
+        )
+    free = 1 / (1 + ratio)
+    hidden = 1 - free
+    target = (mu / mu.min()) ** 2
+    gamma = np.full(n_sites, free + hidden / (n_sites - n_colluding))
+    if ratio == 0:
+        gamma = 1 / target
+    elif target.max() > 1:
+        order = np.argsort(target, kind="stable")
+        solved = np.empty(n_sites)
+        solved[order] = _ordered_optimum(target[order], free, hidden, n_colluding)
+        candidates = [_scaled(g, mu, ratio, n_colluding) for g in (gamma, solved)]
+        return min(candidates, key=np.sum)
+    return _scaled(gamma, mu, ratio, n_colluding)
+
+
+def _ordered_optimum(
+    target: np.ndarray, free: float, hidden: float, n_colluding: int
+) -> np.ndarray:
+    """Solve ``free / gamma_k + hidden / sum_H gamma <= target_k``, strictest first."""
+    S, top = len(target), np.minimum(np.arange(len(target)), n_colluding)
+
+    def honest(gamma: np.ndarray) -> np.ndarray:
+        # Those below the coalition, and site k itself or the next one in its place.
+        return gamma[n_colluding + 1 :].sum() + gamma[top]
+
+    def margins(gamma: np.ndarray) -> np.ndarray:
+        slack = 1 - (free / gamma + hidden / honest(gamma)) / target
+        return np.concatenate([slack, gamma[:-1] - gamma[1:]])
+
+    def slopes(gamma: np.ndarray) -> np.ndarray:
+        J = np.zeros((S, S))
+        J[:, n_colluding + 1 :] = 1
+        J[np.arange(S), top] += 1
+        J *= (hidden / honest(gamma) ** 2 / target)[:, None]
+        J += np.diag(free / gamma**2 / target)
+        return np.concatenate([J, np.eye(S)[:-1] - np.eye(S)[1:]])
+
+    start = np.full(S, 1.01 * (free + hidden / (S - n_colluding)))
+    result = minimize(
+        np.sum,
+        start,
+        jac=np.ones_like,
+        bounds=[(max(free / t, 1e-12), None) for t in target],
+        constraints={"type": "ineq", "fun": margins, "jac": slopes},
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-13},
+    )
+    return np.maximum(result.x, 1e-12)
+
+
+def _scaled(
+    gamma: np.ndarray, mu: np.ndarray, ratio: float, n_colluding: int
+) -> np.ndarray:
+    """Scale noise until every promise holds and one is met, whatever was solved."""
+    excess = (losses(1.0, ratio * gamma, gamma, n_colluding) / mu).max()
+    # Privacy: losses fall as 1 / sqrt(gamma); the last digit goes to the safe side.
+    return gamma * excess**2 * (1 + SAFETY)
+
+
+def arm_ratio(arm: str, ratio: float) -> float:
+    """``sigma2 / gamma`` of an arm: CAPE's own, or one of its two limits."""
+    return {"cape": ratio, "secure_sum": math.inf}.get(arm, 0.0)
+
+
+def arm_variances(
+    arm: str, mu: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
+) -> np.ndarray:
+    """Variance gamma of every site's noise in an arm, at unit sensitivity."""
+    mu = np.asarray(mu, float)
+    if arm == "non-private":
+        return np.zeros(len(mu))
+    if arm == "pooled":  # one noise for the sum, drawn by the curator
+        return np.full(len(mu), 1 / mu.min() ** 2 / len(mu))
+    ratio = arm_ratio(arm, ratio)
+    # Without zero-sum noise a site relies on no other.
+    return calibrate(mu, ratio, n_colluding + n_dropout if ratio else 0)
+
+
+def views(
+    arm: str, gamma: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
+) -> Views:
+    """Privacy loss of every site for what different parties see; None if exact.
+
+    ``output`` is the released average alone, ``aggregator`` adds every message it got,
+    ``aggregator_and_colluders`` adds all that the colluding sites know. The last is
+    what a site charges.
+
+    Parameters
+    ----------
+    arm
+        One of :data:`.rules.Arm`.
+    gamma
+        Variance of each site's noise at unit sensitivity, (n_sites,).
+    ratio
+        ``sigma2 / gamma`` of CAPE.
+    n_colluding
+        Sites that pool what they know with the aggregator.
+    n_dropout
+        Sites that may be missing; each loss is that of the worst case.
+    """
+    gamma = np.asarray(gamma, float)
+    if arm == "non-private":
+        return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
+    if arm == "pooled":  # the curator is trusted with exact means
+        output = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
+        return {"output": output, "aggregator": None, "aggregator_and_colluders": None}
+    sigma2 = arm_ratio(arm, ratio) * gamma
+    return {
+        "output": 1 / np.sqrt(_least_sums(gamma, n_dropout)),
+        "aggregator": losses(1.0, sigma2, gamma, n_dropout),
+        "aggregator_and_colluders": losses(1.0, sigma2, gamma, n_colluding + n_dropout),
+    }

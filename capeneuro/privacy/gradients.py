@@ -1,0 +1,292 @@
+"""Gradients of infomax: sums over units of clipped contributions [thesis, Alg. 6.1]."""
+# DOC of backprop:
+# Gradient of a two-layer network: sums over units of clipped contributions.
+#
+# A column of the features is ``[x; y]``: the label is the last row, as it is. It is not
+# divided by the norm bound: what is above 1/2 counts as 1, all else, NaN too, as 0. With
+# ``h = [x; 1]``, ``a = [ReLU(W h); 1]`` and ``p = sigmoid(v' a)`` the cross-entropy of a
+# sample [thesis, (3.6)] has the gradients ``d h'`` and ``(p - y) a``, with
+# ``d = (p - y) v`` where the hidden unit is active and 0 elsewhere.
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import expit
+
+from capeneuro import linalg
+from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.clipping import TINY, clip_factors, norms, scaled
+
+# psi = tanh(z / 2) is the score of the logistic density, whose standard deviation is
+# pi / sqrt(3): sources of unit variance belong at this scale.
+SCALE = np.pi / np.sqrt(3.0)
+# Columns of one pass: a block of this size and its scores stay in the cache.
+BLOCK = 8192
+
+
+def _blocks(starts: np.ndarray, n: int, unit: Unit, R: int) -> list[np.ndarray]:
+    """Cuts of each block: its first column, those of its other subjects, and its end.
+
+    Samples: :data:`BLOCK` columns. Subjects: as many whole ones as fit, so a longer one
+    is a block alone, and so few that their R x R means are not larger than a block.
+    """
+    if unit == "sample":
+        return [np.array([a, min(a + BLOCK, n)]) for a in range(0, n, BLOCK)]
+    blocks, cuts, i = [], np.append(starts, n), 0
+    while i < len(starts):
+        fits = int(np.searchsorted(cuts, cuts[i] + BLOCK, side="right")) - 1
+        j = max(i + 1, min(fits, i + BLOCK // R))
+        blocks.append(cuts[i : j + 1])
+        i = j
+    return blocks
+
+
+def _scored(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    W: np.ndarray,
+    b: np.ndarray | float = 0.0,
+    columns: np.ndarray | None = None,
+    dtype: str = "f4",
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
+
+    In buffers that the next block overwrites. ``columns`` picks samples.
+    """
+    R, n = len(W), X.shape[1] if columns is None else len(columns)
+    blocks = _blocks(starts, n, unit, R)
+    widest = max((cuts[-1] - cuts[0] for cuts in blocks), default=0)
+    buffers = np.empty((2, R, widest), dtype)
+    W, b = (W / 2).astype(dtype), np.reshape(b, (-1, 1)).astype(dtype) / 2
+    for cuts in blocks:
+        part, cuts = slice(cuts[0], cuts[-1]), cuts - cuts[0]
+        H, psi = buffers[:, :, : cuts[-1]]
+        Y = X[:, part if columns is None else columns[part]]
+        # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
+        for i, j in pairwise(cuts.tolist()):
+            np.matmul(W, Y[:, i:j], out=H[:, i:j])
+        if b.any():
+            H += b
+        np.tanh(H, out=psi)
+        yield H, psi, cuts
+
+
+def _column_dots(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    return np.einsum("rn,rn->n", A, B)
+
+
+def _subject_means(A: np.ndarray, B: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Mean of a b' over each subject of a block, (n_subjects, len(A), len(B)).
+
+    In float32: a subject is clipped afterwards, so no rounding outgrows its clip.
+    """
+    sums = [A[:, a:b] @ B[:, a:b].T for a, b in pairwise(cuts.tolist())]
+    return np.stack(sums) / np.diff(cuts)[:, None, None]
+
+
+def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
+    """Sum of the subjects' means, each clipped."""
+    norms = np.linalg.norm(means.reshape(len(means), -1), axis=1)
+    return np.tensordot(clip_factors(norms, clip), means, axes=1)
+
+
+def mini_block(
+    starts: np.ndarray, n: int, unit: Unit, block: int, n_blocks: int, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of the units of one mini-block, and where its subjects start.
+
+    Privacy: units, samples or whole subjects, are dealt by their public number alone,
+    so one unit is in one mini-block of an epoch whatever the data are.
+    """
+    lengths = np.diff(np.append(starts, n)) if unit == "subject" else np.ones(n, int)
+    dealt = np.random.default_rng(epoch).permutation(len(lengths))
+    chosen = dealt * n_blocks // len(lengths) == block
+    columns = np.flatnonzero(np.repeat(chosen, lengths))
+    return columns, np.cumsum(lengths[chosen]) - lengths[chosen]
+
+
+def infomax_gradient(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    W: np.ndarray,
+    b: np.ndarray,
+    clip: float,
+    as_printed: bool = False,
+    block: int = 0,
+    n_blocks: int = 1,
+    epoch: int = 0,
+) -> np.ndarray:
+    """Sum over units of ``(I - psi z', -psi)``, jointly clipped; (R R + R,).
+
+    Multiply by the public W afterwards for the thesis' direction. ``as_printed`` clips
+    ``(I - psi z') W`` instead, as (6.4) does. With ``n_blocks`` above 1 only the units
+    of one mini-block contribute, ``n_blocks`` times each, so that the mean estimates
+    the full one: djICA's step [Baker 2015].
+
+    # Differs from thesis Alg. 6.1: weight and bias gradients are clipped together and
+    # charged once; clipping before W is centered at the optimum.
+    """
+    R, columns = len(W), None
+    if n_blocks > 1:
+        deal = unit, block, n_blocks, epoch
+        columns, starts = mini_block(starts, X.shape[1], *deal)
+    right = W if as_printed else np.eye(R)
+    # A W that cancels would multiply the rounding of psi z'.
+    dtype = "f8" if as_printed else "f4"
+    total = np.zeros((R, R + 1))
+    for H, psi, cuts in _scored(X, starts, unit, W, b, columns, dtype):
+        ones = np.ones((1, H.shape[1]), dtype)
+        if unit == "sample":
+            c = clip_factors(_gradient_norms(H, psi, W if as_printed else None), clip)
+            psi *= c
+            G = c.sum(dtype=np.float64) * np.eye(R) - 2 * linalg.outer_sum(psi, H)
+            total += np.hstack([G @ right, -linalg.outer_sum(psi, ones)])
+        else:
+            G = (np.eye(R) - 2 * _subject_means(psi, H, cuts)) @ right
+            h = -_subject_means(psi, ones, cuts)
+            total += _clipped_sum(np.concatenate([G, h], axis=2), clip)
+    return n_blocks * np.concatenate([total[:, :R].ravel(), total[:, R]])
+
+
+def _gradient_norms(H: np.ndarray, psi: np.ndarray, M: np.ndarray | None) -> np.ndarray:
+    """Norms of ``((I - 2 psi h') M, -psi)`` of each sample; without M it is I.
+
+    ``|M|^2 - 4 psi' M M' h + 4 |psi|^2 |M'h|^2 + |psi|^2``. The terms may cancel: what
+    rounding can at most have taken is added.
+    """
+    V = U = H
+    constant, stretch = len(H), 1.0
+    if M is not None:
+        V = M.T @ H
+        U = M @ V
+        constant, stretch = (M**2).sum(), np.linalg.norm(M, 2) ** 2
+    pp, hh = _column_dots(psi, psi), _column_dots(H, H)
+    product = 4 * pp * (hh if M is None else _column_dots(V, V))
+    square = constant - 4 * _column_dots(psi, U) + product + pp
+    rounding = 8 * len(H) * float(np.finfo(H.dtype).eps)
+    terms = constant + 4 * stretch * pp * hh
+    return np.sqrt(np.maximum(square, 0) + rounding * terms)
+
+
+def infomax_skew(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    W: np.ndarray,
+    clip: float,
+    signs: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over units of ``K = (psi z' - z psi') / 2``, clipped; (R (R - 1) / 2,).
+
+    The part of the gradient along rotations, all that an orthogonal update needs. It
+    is small where the full gradient is large:
+    ``|K|_F^2 = (|psi|^2 |z|^2 - (psi'z)^2) / 2``. ``signs``, 1 or -1 for each source,
+    multiply psi: the extended rule for sub-Gaussian sources [Lee 1999].
+    """
+    total = np.zeros(W.shape)
+    for H, psi, cuts in _scored(X, starts, unit, W):
+        if signs is not None:
+            psi *= signs.astype("f4")[:, None]
+        if unit == "sample":
+            # K stays the same when h loses its part along psi, and then nothing
+            # cancels: |K|_F = sqrt(2) |psi| |h|, and sums are as small as K.
+            pp = _column_dots(psi, psi)
+            H -= psi * (_column_dots(psi, H) / np.maximum(pp, TINY))
+            psi *= clip_factors(np.sqrt(2 * pp * _column_dots(H, H)), clip)
+            P = linalg.outer_sum(psi, H)
+            total += P - P.T
+        else:
+            P = _subject_means(psi, H, cuts)
+            total += _clipped_sum(P - P.transpose(0, 2, 1), clip)
+    return linalg.pack_skew(total)
+
+
+def infomax_curvature(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, W: np.ndarray, clip: float
+) -> np.ndarray:
+    """Sum over units of ``q = s^2 psi'(z) - psi(z) z``, clipped; (R,).
+
+    At sources of the model's variance s^2 it is the curvature of the objective, its
+    sign the criterion that tells super-Gaussian (+) from sub-Gaussian (-) sources
+    [Lee 1999]; ``psi' = (1 - psi^2) / 2``.
+    """
+    total = np.zeros(len(W))
+    for H, psi, cuts in _scored(X, starts, unit, W):
+        q = np.float32(SCALE**2 / 2) * (1 - psi**2) - 2 * psi * H
+        c = np.ones((1, q.shape[1]), "f4")
+        if unit == "sample":
+            c[0] = clip_factors(np.sqrt(_column_dots(q, q)), clip)
+            total += linalg.outer_sum(q, c)[:, 0]
+        else:
+            total += _clipped_sum(_subject_means(q, c, cuts), clip)[:, 0]
+    return total
+
+
+# Columns of one pass: what it holds beside the data does not grow with them.
+NETWORK_BLOCK = 8192
+
+
+def layers(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Views of packed weights: W (n_hidden, n_rows) and v (n_hidden + 1,)."""
+    H = weights.size // (n_rows + 1)
+    return weights[: H * n_rows].reshape(H, n_rows), weights[H * n_rows :]
+
+
+def forward(
+    x: np.ndarray, W: np.ndarray, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs h (D + 1, N), hidden a (n_hidden + 1, N) and p (N,), in float64."""
+    ones = np.ones((1, x.shape[1]))
+    h = np.concatenate([x, ones])
+    a = np.concatenate([np.maximum(W @ h, 0), ones])
+    return h, a, expit(v @ a)
+
+
+def network_gradient(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    weights: np.ndarray,
+    norm_bound: float,
+    clip: float,
+) -> np.ndarray:
+    """Sum over units of ``(d h', (p - y) a)``, all layers clipped together.
+
+    A sample's gradient is two outer products, of squared norm
+    ``|d|^2 |h|^2 + (p - y)^2 |a|^2``: no gradient of a sample is ever made. Of a
+    subject the mean over samples is clipped, once.
+
+    # Differs from thesis 3.4: layers are clipped together and charged once, and the
+    # clip binds; its code clips what is divided by the size of the batch already.
+    """
+    W, v = layers(weights, len(X))
+    H, total = len(W), np.zeros(weights.size)
+    # A person's one sample is the mean over it; `people` gives no block that has
+    # several people with others.
+    alone = unit == "sample" or len(starts) == X.shape[1]
+    cuts = range(0, X.shape[1], NETWORK_BLOCK) if alone else starts.tolist()
+    # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
+    for i, j in pairwise([*cuts, X.shape[1]]):
+        own = np.zeros_like(total)
+        for first in range(i, j, NETWORK_BLOCK):
+            part = X[:, first : min(first + NETWORK_BLOCK, j)]
+            h, a, p = forward(scaled(part[:-1], norm_bound), W, v)
+            e = p - (part[-1] > 0.5)
+            d = (v[:H, None] * e) * (a[:H] > 0)
+            if alone:
+                squares = (norms(d) * norms(h)) ** 2 + (e * norms(a)) ** 2
+                c = clip_factors(np.sqrt(squares), clip)
+                d, e = c * d, c * e
+            # Float64: a block's sum is rounded by 2^-27 clips, within CLIP_SAFETY.
+            own += np.concatenate([(d @ h.T).ravel(), a @ e])
+        if not alone:
+            own /= j - i
+            own *= clip_factors(np.linalg.norm(own), clip)
+        total += own
+    return total

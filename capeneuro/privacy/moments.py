@@ -1,0 +1,353 @@
+"""Moments of the features as sums over units of clipped contributions.
+
+``x`` is a sample divided by the norm bound, less the released center if there is one.
+"""
+# DOC of tensor_moments:
+# Third moments, and moments of words, as sums over units of clipped contributions.
+#
+# Mixtures: ``x`` is a sample divided by the norm bound, or a whitened one. Topics: a
+# column holds the counts of D words in a document. All are packed symmetric arrays
+# [:func:`.linalg.pack_symmetric3`].
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg.blas import ssyrk
+
+from capeneuro import linalg
+from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.clipping import (
+    CLIP_SAFETY,
+    bounded,
+    clip_factors,
+    divided,
+    is_outlier,
+    norms,
+    scaled,
+)
+
+# Columns of one second moment in float32. The k-th partial sum of terms of norm c is
+# rounded by at most ``k c 2^-24``: neighbors move apart by at most 8256 c 2^-23, less
+# than the sqrt(2) c 2^-10 that CLIP_SAFETY keeps free.
+GRAM_BLOCK = 128
+# Features of one product.
+PRODUCT_BLOCK = 2048
+
+
+def people(
+    subjects: Mapping[str, np.ndarray], together: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of so many people, with the first column of each.
+
+    Raises
+    ------
+    ValueError
+        If there are several in a block, and not one sample of each.
+    """
+    names = list(subjects)
+    for first in range(0, len(names), together):
+        block = [subjects[name] for name in names[first : first + together]]
+        X = np.concatenate(block, axis=1) if together > 1 else block[0]
+        # Privacy: blocks are the study's, whatever the data are; otherwise one person's
+        # samples would change the rounding of everybody's sums.
+        if together > 1 and any(x.shape[1] != 1 for x in block):
+            raise ValueError("blocks of several people need one sample of each")
+        yield X, np.arange(len(block))
+
+
+def mean(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
+) -> np.ndarray:
+    """Sum over units of x, of a subject the mean over volumes, clipped; (D,)."""
+    x = bounded(X, norm_bound, float(clip) ** 2 if unit == "sample" else np.inf)
+    if unit == "sample":
+        return x.sum(axis=1, dtype=np.float64)
+    cuts = [*starts.tolist(), X.shape[1]]
+    means = [x[:, a:b].mean(axis=1, dtype=np.float64) for a, b in pairwise(cuts)]
+    return sum(m * clip_factors(np.linalg.norm(m), clip) for m in means)
+
+
+def second_moment(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over units of x x', clipped to ``clip``, packed [thesis, Alg. 4.1].
+
+    Sample: ``|x|^2 <= clip``, so ``|x x'|_F <= clip``. Subject: the mean of x x' over
+    the subject's volumes, Frobenius norm at most ``clip``.
+
+    # Differs from thesis 4: a public constant bounds, not the data's largest norm.
+    """
+    if unit == "sample":
+        return linalg.pack_symmetric(_gram(bounded(X, norm_bound, clip, center)))
+    if len(starts) == X.shape[1]:  # |x x'| of a person's one sample is |x|^2
+        # `bounded` leaves room twice, for both factors; the clip below once.
+        X = bounded(X, norm_bound, clip / CLIP_SAFETY, center)
+        return linalg.pack_symmetric(_gram(X))
+    X = bounded(X, norm_bound, np.inf, center)
+    total = np.zeros((X.shape[0],) * 2)
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
+        C = _gram(X[:, a:b]) / (b - a)
+        total += C * clip_factors(np.linalg.norm(C), clip)
+    return linalg.pack_symmetric(total)
+
+
+def _gram(X: np.ndarray) -> np.ndarray:
+    """X X' as float64, by the symmetric rank-k kernel in float32.
+
+    Privacy: sums of many samples in float32 would move by more than one sample's clip;
+    within :data:`GRAM_BLOCK` columns CLIP_SAFETY covers the rounding.
+    """
+    half = np.zeros((len(X),) * 2)
+    for first in range(0, X.shape[1], GRAM_BLOCK):
+        block = X[:, first : first + GRAM_BLOCK]
+        half += ssyrk(1.0, block.T, trans=1, lower=0)
+    return half + np.triu(half, 1).T
+
+
+def moment_product(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    Q: np.ndarray,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sum over units of ``x (Q'x)'``, clipped; (D P,).
+
+    What block power iteration needs of the second moment [Hardt & Price 2014]; Q is
+    public, (D, P) float32. The contribution itself is clipped: its norm ``|x| |Q'x|``
+    is far below ``|x|^2`` where Q holds little of the energy, and so is the noise.
+
+    # Differs from Hardt & Price 2014: they clip x, whose sensitivity sqrt(2) is that of
+    # x x'. The product of two clipped factors is no longer positive, hence 2.
+    """
+    total = np.zeros((len(X), Q.shape[1]))
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
+        own = np.zeros_like(total) if unit == "subject" else total
+        H, squares, largest = 0.0, 0.0, 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, x in _blocks(X[:, a:b], norm_bound, center):
+                largest = np.maximum(largest, np.abs(x).max(axis=0))
+                squares = squares + norms(x) ** 2
+                H = H + Q[rows].T @ x
+        # Privacy: a sample is dropped as a whole, here and in the product below.
+        dropped = is_outlier(largest)
+        H[:, dropped], squares[dropped] = 0, 0
+        if unit == "sample":
+            H = H * clip_factors(np.sqrt(squares) * norms(H), clip)
+        H = H.astype("f4")
+        for rows, x in _blocks(X[:, a:b], norm_bound, center):
+            x[:, dropped] = 0
+            own[rows] += linalg.outer_sum(x, H)
+        if unit == "subject":
+            own /= b - a
+            total += own * clip_factors(np.linalg.norm(own), clip)
+    return total.ravel()
+
+
+def _blocks(
+    X: np.ndarray, norm_bound: float, center: np.ndarray | None
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Scaled samples, some features at a time: a block stays in the cache."""
+    for first in range(0, len(X), PRODUCT_BLOCK):
+        rows = slice(first, first + PRODUCT_BLOCK)
+        part = None if center is None else center[rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = divided(X[rows], norm_bound, part)
+        yield rows, x
+
+
+# Columns of one product in float64: they stay in the cache.
+TRIPLES_BLOCK = 2048
+# Least squared norm of a contribution, over that of its two terms: where they cancel
+# more than that, rounding of the terms would be as large as what the clip leaves.
+CANCELLATION = 2.0**-26
+# Counts above are no integers in float32.
+LARGEST_COUNT = 2.0**24
+FEWEST_WORDS = 3
+
+
+def third_moment(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    covariance: np.ndarray,
+    clip: float,
+    norm_bound: float = 1.0,
+) -> np.ndarray:
+    """Sum over units of ``x (x) x (x) x`` less what noise adds to it; packed.
+
+    ``f(x) = x (x) x (x) x - sym(x (x) S)`` with ``sym(x (x) S)_ijk = x_i S_jk +
+    x_j S_ik + x_k S_ij`` for the public covariance S of the noise within a component,
+    (D, D): ``sigma^2 I``, after a projection ``sigma^2 P'P`` [Anandkumar 2014; Imtiaz
+    2018, App. D]. Contributions are clipped by their own norm,
+
+    ``|f|^2 = |x|^6 - 6 |x|^2 x'Sx + 3 |x|^2 |S|_F^2 + 6 |Sx|^2``,
+
+    of a subject the mean over its samples. f is odd, so 2 clip / n is attained.
+
+    # Differs from Imtiaz 2018: the Frobenius norm itself for 2 / N + 6 D sigma^2 / N,
+    which is 8 times as large at D = 50, sigma^2 = 0.05 [:func:`largest_third`].
+    """
+    x, S = scaled(X, norm_bound), covariance
+    # Privacy: one of two samples must not make up for one of none.
+    if unit == "sample" or np.array_equal(starts, np.arange(X.shape[1])):
+        return _clipped_triples(x, S, clip)
+    total = np.zeros(_size(len(X)))
+    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
+        if b - a < 2:  # as above: one person's length changes nobody else's clip
+            total += _clipped_triples(x[:, a:b], S, clip)
+        else:
+            own = _clipped_triples(x[:, a:b], S, np.inf) / (b - a)
+            total += own * clip_factors(np.linalg.norm(own), clip)
+    return total
+
+
+def largest_third(n_features: int, variance: float, clip: float = 1.0) -> float:
+    """Largest norm of a contribution to the third moment for ``|x|^2 <= clip``.
+
+    Half of N times its sensitivity without a clip of its own, for noise of variance s
+    in each of D >= 2 features: ``|f|`` grows with ``u = |x|^2``, to
+    ``sqrt(u^3 - 6 s u^2 + (3 D + 6) s^2 u)``. ``inf`` stays ``inf``.
+    """
+    D, s, u = n_features, variance, clip
+    return float(np.sqrt(u * ((u - 3 * s) ** 2 + (3 * D - 3) * s**2)))
+
+
+def word_pairs(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
+) -> np.ndarray:
+    """Sum over units of the share of each pair among a document's pairs of words.
+
+    ``(c c' - diag c) / (L (L - 1))`` for counts c of L words: the mean of ``t (x) t'``
+    over all ordered pairs of words, as unit vectors; packed. Of a subject the mean over
+    documents. Norms are at most 1; a smaller clip scales all.
+
+    # Differs from Imtiaz 2018: the first words of a document in their order give an
+    array that is not symmetric, and symmetric noise leaves the rest of it in the clear.
+    The mean over all orders is symmetric before noise, and varies less.
+    """
+    C, m = np.zeros((len(X),) * 2), np.zeros(len(X))
+    for c, share in _documents(X, starts, unit):
+        L = c.sum(axis=0)
+        c_w = c * (share / np.maximum(L * (L - 1), 1))
+        C += c_w @ c.T
+        m += c_w.sum(axis=1)
+    C[np.diag_indices(len(C))] -= m
+    return linalg.pack_symmetric(C) * _scale(clip)
+
+
+def word_triples(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
+) -> np.ndarray:
+    """Sum over units of the share of each triple among a document's triples of words.
+
+    As :func:`word_pairs`, for triples: ``(c_i c_j c_k - d_ij c_i c_k - d_ik c_i c_j -
+    d_jk c_i c_j + 2 d_ijk c_i) / (L (L - 1) (L - 2))`` with Kronecker's d.
+    """
+    T, C, m = _word_sums(X, starts, unit)
+    i, j, k, weights = linalg.triples(len(X))
+    T -= (i == j) * C[i, k] + (i == k) * C[i, j] + (j == k) * C[i, j]
+    T += 2 * ((i == j) & (j == k)) * m[i]
+    return T * weights * _scale(clip)
+
+
+def whitened_word_triples(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, Q: np.ndarray, clip: float
+) -> np.ndarray:
+    """The same of the public vectors that stand for words, rows q of Q (D, P); packed.
+
+    A contribution is a mean of ``q (x) q' (x) q''``, so its norm is at most the cube of
+    the largest ``|q|``. Such tensors can point against each other, hence 2 clip / n.
+    """
+    Q = Q.astype(np.float64)
+    T, C, m = _word_sums(X, starts, unit, Q)
+    i, j, k, weights = linalg.triples(Q.shape[1])
+    # As in word_triples: d_ij stands for the sum over words of q_i q_j.
+    E = np.einsum("di,dj,dk->ijk", Q, Q, C @ Q - (2 / 3) * m[:, None] * Q)
+    T -= E[i, j, k] + E[i, k, j] + E[j, k, i]
+    # Privacy: Q is the aggregator's; it must not enlarge what a person adds.
+    factor = clip_factors(np.linalg.norm(Q, axis=1).max() ** 3, clip)
+    return T * weights * factor
+
+
+def _word_sums(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, Q: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of ``y_i y_j y_k``, c c' and c over L (L - 1) (L - 2), y = Q'c or c."""
+    D, P = (len(X), len(X)) if Q is None else Q.shape
+    T, C, m = np.zeros(_size(P)), np.zeros((D, D)), np.zeros(D)
+    for c, share in _documents(X, starts, unit):
+        L = c.sum(axis=0)
+        weight = share / np.maximum(L * (L - 1) * (L - 2), 1)
+        y = c if Q is None else Q.T @ c
+        T += _products(y * weight, y)
+        C += (c * weight) @ c.T
+        m += c @ weight
+    return T, C, m
+
+
+def _clipped_triples(x: np.ndarray, S: np.ndarray, clip: float) -> np.ndarray:
+    """Sum of f over the columns of x, each clipped; packed."""
+    D = len(x)
+    T, m = np.zeros(_size(D)), np.zeros(D)
+    for first in range(0, x.shape[1], TRIPLES_BLOCK):
+        y = x[:, first : first + TRIPLES_BLOCK].astype(np.float64)
+        Sy, r2 = S @ y, np.einsum("dn,dn->n", y, y)
+        terms = r2**3 + 3 * r2 * np.sum(S**2) + 6 * np.einsum("dn,dn->n", Sy, Sy)
+        squares = terms - 6 * r2 * np.einsum("dn,dn->n", y, Sy)
+        # Privacy: where terms cancel, rounding must not exceed what is left.
+        squares = np.maximum(squares, CANCELLATION * terms)
+        y_w = y * clip_factors(np.sqrt(squares), clip)
+        T += _products(y_w, y)
+        m += y_w.sum(axis=1)
+    i, j, k, weights = linalg.triples(D)
+    T -= m[i] * S[j, k] + m[j] * S[i, k] + m[k] * S[i, j]
+    return T * weights
+
+
+def _products(A: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Sum over columns of ``a_i x_j x_k`` for i <= j <= k, a product for each i."""
+    D, parts = len(X), []
+    for i in range(D):
+        G = (X[i:] * A[i]) @ X[i:].T
+        parts.append(G[np.triu_indices(D - i)])
+    return np.concatenate(parts)
+
+
+def _size(D: int) -> int:
+    return D * (D + 1) * (D + 2) // 6
+
+
+def _documents(
+    X: np.ndarray, starts: np.ndarray, unit: Unit
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of counts, with the share of each document in its unit's mean."""
+    n = X.shape[1]
+    share = np.ones(n)
+    if unit == "subject":
+        lengths = np.diff(np.append(starts, n))
+        share = np.repeat(1 / lengths, lengths)
+    for first in range(0, n, TRIPLES_BLOCK):
+        c = X[:, first : first + TRIPLES_BLOCK].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            odd = ~((c >= 0) & (c <= LARGEST_COUNT) & (c == np.floor(c))).all(axis=0)
+        c[:, odd] = 0
+        # Privacy: norms of at most 1 hold for counts of enough words only.
+        c[:, c.sum(axis=0) < FEWEST_WORDS] = 0
+        yield c, share[first : first + TRIPLES_BLOCK]
+
+
+def _scale(clip: float) -> float:
+    """Factor of contributions of norm 1; room for rounding is left, as in clipping."""
+    return min(1.0, CLIP_SAFETY * clip)

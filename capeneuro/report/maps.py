@@ -1,0 +1,151 @@
+"""What follows the unmixing: maps for readers, and each person's part in them.
+
+Group maps are released values only. What belongs to one person (time courses, maps by
+dual regression, spectra, connectivity) is computed by the site from its own features
+and stays under ``private/`` [design 5.9]; the mean over a site's people is theirs, too.
+
+The group maps are ``A`` (D, R), features of unit-variance sources, and a person's
+features ``X`` (D, T), so ``X = A S + noise``.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.data import files, nifti
+from capeneuro.data.basis import Basis
+
+# Component maps per unit deviation of a time course, the same as z-scores, their table.
+MAPS = "group_desc-ica_components.nii.gz"
+ZSCORED = "group_desc-icaz_components.nii.gz"
+TABLE = "group_desc-ica_components.tsv"
+FILES = (MAPS, MAPS.replace(".nii.gz", ".json"), TABLE)
+FILES += (ZSCORED, ZSCORED.replace(".nii.gz", ".json"))
+
+
+# --- group maps ----------------------------------------------------------------------
+
+
+def zscore(maps: np.ndarray) -> np.ndarray:
+    """Center each map and divide it by its deviation over the mask, as GIFT shows maps.
+
+    Parameters
+    ----------
+    maps
+        (n_voxels, R). Voxels that are zero in every map, because no feature reaches
+        them, are left out and stay zero.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of the same shape; a constant map becomes zero.
+    """
+    reached = maps.any(axis=1)
+    inside = maps[reached]
+    centered = inside - inside.mean(axis=0)
+    deviation = centered.std(axis=0)
+    z = np.zeros_like(maps)
+    flat = deviation <= 1e-12 * np.abs(inside).max(initial=0.0)
+    z[reached] = np.where(flat, 0.0, centered / np.where(flat, 1.0, deviation))
+    return z
+
+
+def table(
+    mixing: np.ndarray,
+    maps: np.ndarray,
+    coordinates: np.ndarray,
+    stability: np.ndarray | None = None,
+) -> list[list[object]]:
+    """Describe each component in one row.
+
+    Parameters
+    ----------
+    mixing
+        A in the unit of the features, (n_features, R), strongest first.
+    maps
+        The same over voxels, (n_voxels, R).
+    coordinates
+        Of the voxels [mm], (n_voxels, 3).
+    stability
+        Of each component over repeated runs, (R,); NaN and None: not measured.
+
+    Returns
+    -------
+    list of list
+        Order number, strength (norm of the map over features), share of the energy of
+        all maps, x, y, z of the peak, and the stability. Voxels of one cube or parcel
+        have one value: of those with the largest, the one nearest to their center.
+    """
+    strength = np.linalg.norm(mixing, axis=0)
+    share = strength**2 / (strength**2).sum()
+    shown = np.full(len(strength), np.nan) if stability is None else stability
+    rows: list[list[object]] = []
+    for i, size in enumerate(np.abs(maps).T):
+        peak = coordinates[size >= (1 - 1e-6) * size.max()]
+        distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
+        xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
+        stable = "n/a" if np.isnan(shown[i]) else f"{shown[i]:.3f}"
+        rows.append([i + 1, f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable])
+    return rows
+
+
+def write_group(
+    folder: Path,
+    A: np.ndarray,
+    basis: Basis,
+    mask: Any,
+    about: dict[str, Any],
+    independence: str = "temporal",
+    stability: np.ndarray | None = None,
+) -> None:
+    """Write the group maps, raw and as z-scores, and the table of components.
+
+    Parameters
+    ----------
+    folder
+        Of the study's results.
+    A
+        Group maps over features, (n_features, R), strongest first.
+    basis, mask
+        The study's space.
+    about
+        Goes into both sidecars; the first also describes the table.
+    independence, stability
+        Kind of the ICA, and see :func:`table`.
+    """
+    maps = basis.synthesis @ A
+    order = {
+        "Order": "by strength, the norm of a released map over features, descending",
+        "Sign": "the entry of largest magnitude of a map over features is positive",
+    }
+    raw = {
+        "Description": f"Spatial maps of joint {independence} ICA, per unit deviation "
+        "of a component's time course, strongest first",
+        **order,
+        **about,
+    }
+    scored = {
+        "Description": f"The maps of {MAPS} as z-scores: each minus its mean over the "
+        "mask, divided by its standard deviation over the mask; not a test statistic",
+        **order,
+        **about,
+    }
+    columns = {
+        "component": "Order number, as in the maps",
+        "strength": "Norm of the map over features, in the unit of the features",
+        "share": "Share of the energy of all maps: strength squared over its sum",
+        **{
+            axis: f"Coordinate {axis} of the voxel with the largest magnitude [mm], "
+            "nearest to the center of those that share it"
+            for axis in "xyz"
+        },
+        "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
+    }
+    described = {name: {"Description": text} for name, text in columns.items()}
+    inside = np.argwhere(np.asarray(mask.dataobj) > 0)
+    coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    rows = table(A, maps, coordinates, stability)
+    files.write_table(folder / TABLE, list(columns), rows)
+    nifti.write_maps(folder / ZSCORED, zscore(maps), mask, scored)
+    nifti.write_maps(folder / MAPS, maps, mask, raw | described)

@@ -1,0 +1,140 @@
+"""What a study tells: its privacy record, its scores, one page that opens offline."""
+
+import base64
+import io as bytes_io
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import yaml
+
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.fusion import FusionConfig
+from capeneuro.config.study import Study
+from capeneuro.report.record import shareable, versions
+
+
+def render(
+    config: Study,
+    record: dict[str, Any],
+    score_rows: list[list[str]],
+    pictures: dict[str, list[tuple[str, str]]],
+    notes: Sequence[str] = (),
+    template: str = "report.html.jinja",
+) -> str:
+    """Render the page; pictures are titles and base64 PNG by section."""
+    return template_of(template).render(
+        config=config,
+        config_text=yaml.safe_dump(shareable(config), sort_keys=False),
+        record=record,
+        scores=score_rows,
+        pictures=pictures,
+        notes=notes,
+        releases=_summary(record["releases"]),
+        versions=versions(),
+        today=date.today().isoformat(),
+    )
+
+
+def quality(person: str, X: np.ndarray, config: ComponentsConfig) -> dict[str, Any]:
+    """One row of a site's private quality page.
+
+    ``kept`` is the share of the person's second moment that PCA's clip leaves.
+    """
+    norms, bound = np.linalg.norm(X, axis=0), config.pca.norm_bound
+    if config.budget.unit == "sample":
+        squares = (norms.astype(np.float64) / bound) ** 2
+        kept = np.minimum(squares, config.pca.clip).sum() / max(squares.sum(), 1e-300)
+    else:
+        # |X X'| = |X' X|: the smaller of the two.
+        G = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
+        moment = np.linalg.norm(G) / X.shape[1] / bound**2
+        kept = min(1.0, config.pca.clip / max(float(moment), 1e-300))
+    return {
+        "subject": person,
+        "n_samples": norms.size,
+        "median": np.median(norms),
+        "high": np.percentile(norms, 95),
+        "kept": kept,
+    }
+
+
+def render_quality(
+    site: str, rows: list[dict[str, Any]], figure: Any, config: ComponentsConfig
+) -> str:
+    """Render a site's private quality page."""
+    return template_of("qc.html.jinja").render(
+        site=site,
+        rows=rows,
+        picture=picture("", figure)[1],
+        norm_bound=config.pca.norm_bound,
+        power=config.pca.method == "power",
+    )
+
+
+def render_views(
+    site: str, norms: list[tuple[str, float, float]], figure: Any, config: FusionConfig
+) -> str:
+    """Render a site's private quality page of a fusion study."""
+    return template_of("views.html.jinja").render(
+        site=site, rows=norms, picture=picture("", figure)[1], fusion=config.fusion
+    )
+
+
+def render_reconstruction(
+    site: str, n_people: int, pictures: list[tuple[str, str]]
+) -> str:
+    """Render a site's private page on its own people's part in the components."""
+    return template_of("reconstruction.html.jinja").render(
+        site=site, n_people=n_people, pictures=pictures
+    )
+
+
+def template_of(name: str) -> jinja2.Template:
+    """Open one of the package's pages."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    ).get_template(name)
+
+
+def picture(title: str, figure: Any) -> tuple[str, str]:
+    """Encode a figure as base64 PNG and close it; returns it with its title."""
+    import matplotlib.pyplot as plt
+
+    buffer = bytes_io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    plt.close(figure)
+    return title, base64.b64encode(buffer.getvalue()).decode()
+
+
+def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Releases of one query as one row, with the range over sites and rounds."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for r in releases:
+        groups.setdefault(r["query"], []).append(r)
+    rows = []
+    for rounds in groups.values():
+        sites = [site for r in rounds for site in r["sites"].values()]
+        mus = [site["mu"]["aggregator_and_colluders"] for site in sites]
+        present = [len(r["survivors"]) for r in rounds]
+        ranges = {
+            "clip": _range([r["clip"] for r in rounds], "{:.3g}"),
+            "sensitivity": _range([site["sensitivity"] for site in sites], "{:.2e}"),
+            "noise_multiplier": _range([m and 1 / m for m in mus], "{:.2f}"),
+            "mu": _range(mus, "{:.4f}"),
+            "present": _range([n for n in present if n], "{:d}"),
+        }
+        counts = {"rounds": len(rounds), "n_void": present.count(0)}
+        rows.append({**rounds[0], **ranges, **counts})
+    return rows
+
+
+def _range(values: list[float | None], form: str) -> str:
+    """Smallest and largest of values that differ when written."""
+    known = sorted(x for x in values if x is not None)
+    return " to ".join(dict.fromkeys(form.format(x) for x in (*known[:1], *known[-1:])))

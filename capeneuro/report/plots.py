@@ -1,0 +1,466 @@
+"""One function per picture; each takes arrays or files and returns a figure."""
+# DOC of row_plots:
+# Pictures of studies of rows: who is clipped, weights, effects of named features.
+# DOC of fusion_plots:
+# Pictures of a fusion study: correlations, and both views of a component.
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+)
+
+matplotlib.use("Agg")
+INK, ACCENT = "#20303c", "#c4512d"
+# Colors that color-blind readers tell apart [Okabe & Ito 2008]; ACCENT marks goals.
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#7d6608", "#5b3a8c")
+COLORS += ("#66a61e",)
+MARKERS = "osD^vPX*"
+plt.rcParams.update(
+    {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": INK,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "figure.constrained_layout.use": True,
+        "svg.hashsalt": "capeneuro",
+    }
+)
+
+
+def axes(height: float = 2.6) -> tuple[Figure, Axes]:
+    """Make one pair of axes of half a page's width [inches]."""
+    return plt.subplots(figsize=(4.2, height))
+
+
+def component_map(path: Path, index: int, title: str) -> Figure:
+    """Draw one map of a 4-D image, three cuts at its peak.
+
+    On the MNI template if the image's header says that it is in that space.
+
+    The threshold is the 95th percentile of the absolute values inside the mask: it
+    only decides what is drawn.
+    """
+    figure = plt.figure(figsize=(6.4, 2.3), layout="none")
+    draw_map(path, index, figure=figure, title=title)
+    return figure
+
+
+def draw_map(path: Path, index: int, **where: Any) -> None:
+    """Draw one map of a 4-D image into a figure or axes; one slice as that."""
+    from nilearn.image import index_img, new_img_like
+    from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
+
+    image = index_img(str(path), index)
+    values = np.abs(image.get_fdata())
+    threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
+    if threshold >= values.max():  # of a few regions the largest fills the rest
+        threshold = 0.0
+    cuts = find_xyz_cut_coords(image, activation_threshold=threshold)
+    if image.shape[2] == 1:
+        where |= {"display_mode": "z"}
+        threshold, cuts = 0.0, cuts[2:]
+    own: dict[str, Any] = {"bg_img": None}
+    if values.any():  # in no standard space a map lies on its own small values
+        shade = np.where(values > 0, 2 - np.sqrt(values / values.max()), 0)
+        own = {"bg_img": new_img_like(image, shade.astype("f4")), "dim": 0}
+    plot_stat_map(
+        image,
+        **({} if image.header["sform_code"] == 4 else own),
+        cut_coords=cuts,
+        threshold=threshold,
+        annotate=True,
+        black_bg=False,
+        cmap="RdBu_r",
+        **where,
+    )
+
+
+def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
+    """Draw the norm of the gradient by round, beside the noise expected if released."""
+    figure, axis = axes()
+    rounds = np.arange(1, len(trace) + 1)
+    axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="gradient")
+    if np.max(noise) > 0:
+        axis.semilogy(rounds, noise, "--", color=ACCENT, label="expected noise alone")
+    axis.set_xlabel("round")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylabel("norm")
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    return figure
+
+
+def matching(correlation: np.ndarray) -> Figure:
+    """Draw the correlation of matched maps, rows estimated, columns true."""
+    return _correlations(correlation, "reference component", "matched component")
+
+
+def connectivity(correlation: np.ndarray) -> Figure:
+    """Draw correlations between components' time courses; the diagonal is blank."""
+    off = np.where(np.eye(len(correlation), dtype=bool), np.nan, correlation)
+    # Between components of ICA most are small; the largest fills the scale.
+    largest = np.nanmax(np.abs(off)) if off.size > 1 else 1.0
+    return _correlations(off, "component", "component", largest or 1.0)
+
+
+def _correlations(
+    r: np.ndarray, columns: str, rows: str, largest: float = 1.0
+) -> Figure:
+    figure, axis = axes(height=3.4)
+    image = axis.imshow(r, cmap="RdBu_r", vmin=-largest, vmax=largest)
+    ticks = _component_ticks(len(r))
+    axis.set_xticks(ticks, [str(t + 1) for t in ticks])
+    axis.set_yticks(ticks, [str(t + 1) for t in ticks])
+    axis.set_xlabel(columns)
+    axis.set_ylabel(rows)
+    figure.colorbar(image, ax=axis, label="correlation", shrink=0.8)
+    return figure
+
+
+def _component_ticks(R: int) -> np.ndarray:
+    """Indices of components that an axis names: all of few, every fifth of many."""
+    return np.arange(R) if R <= 12 else np.arange(0, R, 5)
+
+
+def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
+    """Draw power spectra, one row per component (private).
+
+    Parameters
+    ----------
+    frequencies
+        Shape (n_frequencies,), in ``unit``.
+    density
+        Power per unit of frequency, (R, n_frequencies).
+    """
+    figure, axis = axes(height=3.4)
+    per = "Hz" if unit == "Hz" else "cycle per volume"
+    rows = np.arange(1, len(density) + 1)
+    # Courses are centered: there is nothing at zero.
+    image = axis.pcolormesh(
+        frequencies[1:], rows, density[:, 1:], cmap="viridis", vmin=0
+    )
+    axis.invert_yaxis()
+    axis.set_yticks(_component_ticks(len(density)) + 1)
+    axis.set_xlabel(f"frequency [{unit}]")
+    axis.set_ylabel("component")
+    figure.colorbar(image, ax=axis, label=f"power per {per}", shrink=0.8)
+    return figure
+
+
+def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
+    """Draw a released spectrum, what noise alone reaches, and the chosen dimension.
+
+    Parameters
+    ----------
+    eigenvalues
+        All of them, descending; noise can make them negative, which is not drawn.
+    edge
+        From :func:`.model_order.threshold`.
+    n_components
+        Dimension K of the subspace.
+    """
+    figure, axis = axes()
+    ranks = np.arange(1, len(eigenvalues) + 1)
+    # Of many only the first matter: twice what is kept or stands out.
+    above = int((eigenvalues > edge).sum()) if edge else 0
+    last = 2 * max(n_components, above, 10)
+    K = n_components
+    axis.plot(ranks[:K], eigenvalues[:K], "o", color=INK, ms=3, label="kept")
+    axis.plot(ranks[K:], eigenvalues[K:], "o", color=INK, ms=3, mfc="none", mew=0.7)
+    if edge:
+        axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
+    axis.set_xlim(0, min(last, len(ranks)) + 1)
+    known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
+    if known:  # what is negative or far below the noise says nothing
+        axis.set_yscale("log")
+        axis.set_ylim(min(known) / 3, 1.5 * max(eigenvalues[0], edge))
+    axis.set_xlabel("rank")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylabel("eigenvalue")
+    axis.legend(frameon=False)
+    return figure
+
+
+def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
+    """Draw the norms of one site's samples against the public bound (private)."""
+    figure, axis = axes()
+    axis.hist(np.concatenate(values), bins=60, color=INK)
+    axis.axvline(bound, color=ACCENT, label="norm bound")
+    axis.set_xlabel("norm of a volume's features")
+    axis.set_ylabel("volumes")
+    axis.legend(frameon=False)
+    return figure
+
+
+def quality_against_epsilon(
+    epsilons: Sequence[float], curves: Mapping[str, Sequence[float]], epsilon: float
+) -> Figure:
+    """Draw the predicted index against epsilon, with the study's own marked.
+
+    Parameters
+    ----------
+    epsilons
+        Totals of the study, ascending.
+    curves
+        ``ngi``, ``low``, ``high``, ``ngi_exact`` and ``chance`` of
+        :class:`.prediction.Prediction` at each of them.
+    epsilon
+        The study's own total.
+    """
+    figure, axis = axes(height=2.9)
+    axis.semilogx(epsilons, curves["ngi"], color=INK, label="expected")
+    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "factor of 2"}
+    axis.fill_between(epsilons, curves["low"], curves["high"], **band)
+    axis.axvline(epsilon, color=ACCENT, lw=1)
+    chance, exact = curves["chance"][0], curves["ngi_exact"][0]
+    for level in (chance, exact):
+        axis.axhline(level, color=INK, ls="--", lw=0.8)
+    left, right = epsilons[0], epsilons[-1]
+    axis.text(right, chance, "chance", ha="right", va="bottom")
+    axis.text(left, exact, " without privacy", ha="left", va="bottom")
+    axis.text(epsilon, 1.18 * chance, f" this study: epsilon {epsilon:g}", color=ACCENT)
+    axis.legend(frameon=False, loc="center right", handlelength=1.2)
+    axis.set_xlim(left, right)
+    axis.set_ylim(0, 1.25 * chance)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.xaxis.set_minor_locator(LogLocator(subs=()))
+    axis.set_xlabel("epsilon of the whole study")
+    axis.set_ylabel("predicted NGI (0 is perfect)")
+    return figure
+
+
+# Features that a picture names, and letters of a name.
+MOST_NAMED = 30
+MOST_LETTERS = 34
+
+
+def row_norms(norms: np.ndarray, bound: float, what: str, limit: str) -> Figure:
+    """Draw sizes of one site's rows (N,) against a public number (private).
+
+    Parameters
+    ----------
+    norms, bound
+        In the same unit.
+    what, limit
+        What they are, in words.
+    """
+    figure, axis = axes()
+    axis.hist(norms, bins=min(40, max(5, len(norms) // 3)), color=INK)
+    axis.axvline(bound, color=ACCENT, label=limit)
+    axis.set_xlabel(what)
+    axis.set_ylabel("people")
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+    return figure
+
+
+def weights(found: np.ndarray, others: Mapping[str, np.ndarray]) -> Figure:
+    """Draw how common components are (K,), beside what others (K,) say of each."""
+    figure, axis = axes()
+    i = np.arange(1, len(found) + 1)
+    axis.bar(i, found, color=INK, alpha=0.35, width=0.6)
+    _marks(axis, others, lambda own: (i, own))
+    axis.set_xlabel("component")
+    axis.set_ylabel("share of people")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axis.set_ylim(0, None)
+    return figure
+
+
+def effects(
+    names: Sequence[str],
+    values: np.ndarray,
+    label: str,
+    intervals: np.ndarray | None = None,
+    others: Mapping[str, np.ndarray] | None = None,
+    most: int = MOST_NAMED,
+    title: str = "",
+) -> Figure:
+    """Draw the largest effects of named features, as bars or with intervals.
+
+    Parameters
+    ----------
+    names
+        Of D features.
+    values
+        Shape (D,).
+    label
+        What they are, in words.
+    intervals
+        Shape (D, 2); None: there are none, and bars are drawn.
+    others
+        What the truth, or a run without privacy, says of the same features, (D,) each.
+    most
+        Features that are drawn, those of the largest magnitude.
+    title
+        Printed above.
+    """
+    order = np.argsort(-np.abs(values), kind="stable")[:most][::-1]
+    figure, axis = axes(height=1.1 + 0.19 * len(order))
+    figure.set_figwidth(5.6)
+    at, shown = np.arange(len(order)), values[order]
+    if intervals is None:
+        colors = [COLORS[0] if value < 0 else ACCENT for value in shown]
+        axis.barh(at, shown, color=colors, height=0.7)
+    else:
+        axis.hlines(at, *intervals[order].T, color=INK, lw=1)
+        axis.plot(shown, at, "o", color=INK, ms=4)
+    if others:
+        _marks(axis, others, lambda own: (own[order], at))
+    axis.axvline(0, color=INK, lw=0.5)
+    axis.set_yticks(at, [short(names[i]) for i in order])
+    axis.tick_params(axis="y", labelsize=7.5)
+    axis.set_ylim(-0.8, len(order) - 0.2)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.set_xlabel(label)
+    if title:
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+def _marks(axis, others: Mapping[str, np.ndarray], place) -> None:
+    """Mark what others say, and name them above."""
+    style = {"ls": "", "mfc": "none", "ms": 5}
+    for k, (name, own) in enumerate(others.items()):
+        axis.plot(*place(own), MARKERS[1 + k], color=COLORS[1 + k], label=name, **style)
+    if others:
+        where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+        axis.legend(frameon=False, ncols=2, **where)
+
+
+def short(name: str) -> str:
+    """A name that fits beside its bar; parcels differ in the beginning and the end."""
+    half = MOST_LETTERS // 2
+    return name if len(name) <= MOST_LETTERS else f"{name[:half]}\u2026{name[-half:]}"
+
+
+# Loadings that a picture names, and letters of a name.
+MOST_BARS = 10
+MOST_LOADING_LETTERS = 24
+
+
+class Potential(NamedTuple):
+    """Windows [s], channels and their positions (mne.Info or None) of potentials."""
+
+    times: np.ndarray
+    channels: Sequence[str]
+    info: Any
+
+
+def view_norms(norms: np.ndarray) -> Figure:
+    """Draw norms of one site's people in both views (N, 2), over bounds (private)."""
+    figure, axis = axes()
+    for values, name, color in zip(norms.T, ("fMRI", "EEG"), COLORS, strict=False):
+        axis.hist(values, bins=40, color=color, alpha=0.6, label=name)
+    axis.axvline(1, color=ACCENT, label="norm bound")
+    axis.set_xlabel("norm of a person's features over the view's bound")
+    axis.set_ylabel("people")
+    axis.legend(frameon=False)
+    return figure
+
+
+def correlations(r: np.ndarray, intervals: np.ndarray, null_level: float) -> Figure:
+    """Draw canonical correlations (K,) with intervals (K, 2) and the level of noise."""
+    figure, axis = axes()
+    i = np.arange(1, len(r) + 1)
+    axis.vlines(i, *intervals.T, color=INK, lw=1)
+    axis.plot(i, r, "o", color=INK, ms=5)
+    label = "what noise alone reaches (95%)"
+    axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
+    axis.set_xlabel("pair of variates")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axis.set_ylabel("canonical correlation")
+    axis.set_ylim(0, 1.02)
+    axis.set_xlim(0.5, len(r) + 0.5)
+    axis.legend(frameon=False, loc="upper right")
+    return figure
+
+
+def linked_component(
+    first: tuple[Any, np.ndarray], second: tuple[Any, np.ndarray], title: str
+) -> Figure:
+    """Draw a component's two views side by side.
+
+    Parameters
+    ----------
+    first
+        Image of all maps and index of this one; or names and loadings of features.
+    second
+        :class:`Potential` and its values [uV], channel by channel; or names and
+        loadings of features.
+    title
+        Printed above.
+    """
+    figure = plt.figure(figsize=(9.2, 2.8), layout="none")
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    what, which = first
+    if isinstance(what, Path):
+        draw_map(what, which, figure=figure, axes=(0.01, 0.05, 0.36, 0.82))
+    else:
+        _loadings(figure.add_axes((0.18, 0.18, 0.22, 0.68)), what, which)
+    what, values = second
+    if isinstance(what, Potential):
+        _potential(figure, what, values)
+    else:
+        _loadings(figure.add_axes((0.6, 0.18, 0.38, 0.68)), what, values)
+    return figure
+
+
+def _potential(figure: Figure, about: Potential, values: np.ndarray) -> None:
+    """Draw waveforms [uV] of all channels, and where they are largest the scalp."""
+    values = values.reshape(len(about.channels), -1)
+    largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
+    width = 0.52 if about.info is None else 0.33
+    axis = figure.add_axes((0.46, 0.18, width, 0.68))
+    lines = axis.plot(1000 * about.times, values.T, lw=1)
+    axis.axhline(0, color=INK, lw=0.5)
+    axis.set_xlabel("time from the event [ms]")
+    axis.set_ylabel("per unit deviation [uV]")
+    if len(about.channels) <= len(COLORS):
+        for line, color in zip(lines, COLORS, strict=False):
+            line.set_color(color)
+        axis.legend(lines, about.channels, frameon=False, fontsize=7, ncols=2)
+    else:
+        for line in lines:
+            line.set(color=INK, alpha=0.4)
+    if about.info is not None:
+        import mne
+
+        axis.axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
+        scalp = figure.add_axes((0.81, 0.12, 0.18, 0.7))
+        shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
+        mne.viz.plot_topomap(values[:, at], about.info, axes=scalp, show=False, **shown)
+        scalp.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
+
+
+def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
+    """Draw the largest loadings of named features."""
+    order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
+    colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
+    axis.barh(np.arange(len(order)), values[order], color=colors)
+    axis.set_yticks(np.arange(len(order)), [_short_loading(names[i]) for i in order])
+    axis.axvline(0, color=INK, lw=0.5)
+    axis.tick_params(axis="y", labelsize=7)
+    axis.set_xlabel("per unit deviation")
+
+
+def _short_loading(name: str) -> str:
+    """A name that fits beside its bar; parcels differ in the beginning and the end."""
+    half = MOST_LOADING_LETTERS // 2
+    return (
+        name
+        if len(name) <= MOST_LOADING_LETTERS
+        else f"{name[:half]}\u2026{name[-half:]}"
+    )

@@ -1,0 +1,160 @@
+"""What a study tells: its privacy record, its scores, one page that opens offline."""
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.privacy import accounting
+
+# Results that carry their releases.
+NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
+NAMES += "network_weights"
+RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
+VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what made the numbers."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found}
+
+
+def write_beside(config: Study, folder: Path) -> None:
+    """Write what must stand beside every released file: privacy, configuration, BIDS.
+
+    Reads the releases and the sites' kinds of data that each result file carries, so it
+    may run after any step, and where no site's file is.
+    """
+    releases, kinds = [], {}
+    for name in RELEASED:
+        if (folder / name).exists():
+            arrays = files.read_arrays(folder / name)
+            releases += json.loads(str(arrays["releases"]))
+            kinds |= json.loads(str(arrays["sites"]))
+    files.write_json(folder / "privacy.json", privacy_record(config, kinds, releases))
+    # Privacy: site files stay out of it; they hold paths and limits.
+    content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
+    content["sites"] = sorted(kinds)
+    files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
+    description = {
+        "Name": f"capeneuro results of {config.study}",
+        "BIDSVersion": "1.11.2",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "capeneuro", "Version": versions()["capeneuro"]}],
+    }
+    files.write_json(folder / "dataset_description.json", description)
+    ignored = (
+        "group_* privacy.json scores.tsv report.html config.yaml plan.* reference/"
+    )
+    files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
+
+
+def shareable(config: Study) -> dict[str, Any]:
+    """The study's keys with file names instead of paths."""
+
+    def name(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: name(v) for k, v in value.items()}
+        return value.name if isinstance(value, Path) else value
+
+    content = name(config.model_dump(exclude={"sites"}))
+    if content["space"] is not None:
+        content["space"]["mask"] = Path(content["space"]["mask"]).name
+    erp = content.get("fusion", {}).get("eeg", {})
+    if erp.get("montage"):
+        erp["montage"] = Path(erp["montage"]).name
+    return json.loads(json.dumps(content))  # tuples become lists
+
+
+def stamp(kinds: Mapping[str, str]) -> str:
+    """Stamp for outputs of simulated or public data; empty for private data."""
+    stamped = sorted(set(kinds.values()) - {"private"})
+    return f"NOT PRIVATE: {' and '.join(stamped)} data" if stamped else ""
+
+
+def privacy_record(
+    config: Study, kinds: Mapping[str, str], releases: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Promise and spend of a study: the content of ``privacy.json``.
+
+    Per site, epsilon at the promise's delta under each view and accountant. Sites are
+    assumed to hold different people: releases about one site do not add to another's.
+    ``kinds`` tells the kind of data of each site.
+    """
+    p = config.promise
+    spent = {}
+    for site in kinds:
+        mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
+        mus = {view: [mu[view] for mu in mine] for view in VIEWS}
+        about = [r for r in releases if site in r["sites"]]
+        n_present = sum(site in r["survivors"] for r in about)
+        spent[site] = {
+            "promise": config.promise_of(site).epsilon,
+            "releases": len(about),
+            "present": n_present,
+        } | {
+            view: None if None in mus[view] else accounting.epsilons(mus[view], p.delta)
+            for view in VIEWS
+        }
+    return {
+        "study": config.study,
+        "stamp": stamp(kinds),
+        "unit": p.unit,
+        "relation": p.relation,
+        "n_colluding": p.n_colluding,
+        "survivor_threshold": config.survivor_threshold,
+        "n_sites": len(config.sites),
+        "delta": p.delta,
+        "promise": {
+            "epsilon": p.epsilon,
+            "mu": p.mu,
+            "holds": all(
+                site["mu"]["aggregator_and_colluders"]
+                for r in releases
+                for site in r["sites"].values()
+            ),
+            "kept": all(_kept(config, site, releases) for site in kinds),
+        },
+        "assumptions": [
+            "The promise is for these releases; a second run on changed data or with "
+            "changed options is a second spend, which the sites' ledgers add up.",
+            "No person takes part at two sites; someone who does has "
+            + _at_two_sites(spent, config)
+            + ".",
+            "Losses are those of the worst case that was allowed: the noise of "
+            f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
+            "dropped out.",
+            "Numbers of units per site, masks, bases, bounds and clips are public.",
+            "All parties follow the protocol; the aggregator and up to n_colluding "
+            "sites pool all that they see.",
+        ],
+        "sites": spent,
+        "releases": releases,
+    }
+
+
+def _kept(config: Study, site: str, releases: list[dict[str, Any]]) -> bool:
+    """Whether a site's releases together keep its promise.
+
+    They may not where some are an older plan's: each site counts by study.
+    """
+    own = [r["sites"][site] for r in releases if site in r["sites"]]
+    mus = [said["mu"]["aggregator_and_colluders"] for said in own]
+    return None not in mus and config.promise_of(site).admits(accounting.compose(mus))
+
+
+def _at_two_sites(spent: dict[str, dict[str, Any]], config: Study) -> str:
+    """Bound for someone whose data lie at two sites: their losses mu add up."""
+    if any(views["aggregator_and_colluders"] is None for views in spent.values()):
+        return "no promise"
+    mus = sorted(config.promise_of(site).mu for site in spent)
+    epsilon = accounting.epsilon_from_mu(sum(mus[-2:]), config.promise.delta)
+    return f"epsilon {epsilon:.3g} at most, the sum of both losses mu"

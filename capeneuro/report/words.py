@@ -1,0 +1,201 @@
+"""What a study tells: its privacy record, its scores, one page that opens offline."""
+# DOC of row_words:
+# What studies of rows say in words: lines of their results, a site's private page.
+
+import numpy as np
+
+from capeneuro.algorithms import model_order, regression, shrinkage
+from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.ica import Unmixing, inseparable
+from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.config.components import ComponentsConfig
+
+# Mean weight of people from which on clipping is worth a word.
+SLIGHTLY = 0.97
+# Of a norm bound, what people fill on average where it is worth a word.
+HALF = 0.5
+
+
+def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
+    """What a released spectrum says of the order, as one line."""
+    counted, shortest, _, white = _order(subspace)
+    line = f"order: threshold {counted}, MDL {shortest}; "
+    line += f"the study uses {config.n_components}"
+    return line + (" (counts tend to be large: see the report)" if white else "")
+
+
+def shares_line(config: ComponentsConfig, subspace: Subspace) -> str:
+    """What noise left of the directions of power iteration, as one line."""
+    about = subspace.noise_deviation, len(subspace.eigenvectors)
+    energies, rounds = subspace.eigenvalues, config.pca.n_iterations
+    shares = shrinkage.signal_shares(energies, *about, rounds)
+    return (
+        f"directions: {(shares > 0.5).sum()} of {len(shares)} are more signal than "
+        f"noise, on average some {100 * shares.mean():.0f}% is signal"
+    )
+
+
+def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float, str]:
+    """Edge of the noise in the released spectrum, and what it says of the order."""
+    (counted, shortest, edge, white), K = _order(subspace), config.n_components
+    text = (
+        f"Spectrum of the released second moment. {counted} of "
+        f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
+        f"minimum description length keeps {shortest}; the study uses {K}."
+    )
+    total = subspace.spectrum.sum()  # noise has no part in it: its mean is 0
+    if total > 0:
+        share = 100 * np.clip(subspace.eigenvalues.sum() / total, 0, 1)
+        text += f" Its directions hold some {share:.0f}% of the energy of the data."
+    if counted < K:
+        text += " What lies below the line cannot be told from noise."
+    if config.budget.unit == "subject":
+        text += (
+            " The number of people stands in for that of volumes, so the line is high."
+        )
+    if white:
+        text += (
+            " Both counts tend to be large here: what is measured beside the "
+            "components is taken as white, which in images it is not."
+        )
+    return edge, text
+
+
+def ica_lines(found: Unmixing) -> list[str]:
+    """What the rounds say of the components beside their maps, one line each."""
+    lines = []
+    if pairs := inseparable(found):
+        shown = ", ".join(f"{i + 1} and {j + 1}" for i, j in pairs[:5])
+        more = f" and {len(pairs) - 5} pairs more" if len(pairs) > 5 else ""
+        lines.append(
+            f"note: components {shown}{more}: near Gaussian, so any turn of the pair "
+            "is as good; ICA cannot separate them"
+        )
+    if np.isfinite(found.stability).all():
+        least = int(found.stability.argmin())
+        lines.append(
+            f"stability over runs: median {np.median(found.stability):.2f}, least "
+            f"{found.stability[least]:.2f} (component {least + 1})"
+        )
+    return lines
+
+
+def correlation_lines(found: CanonicalDirections) -> list[str]:
+    """What is known of canonical correlations, one line each."""
+    above = int((found.intervals[:, 0] > 0).sum())
+    p, q = found.n_directions
+    clipped = []
+    if found.weight < SLIGHTLY:
+        clipped = [
+            f"people count {found.weight:.2f} on average, the rest was clipped: "
+            "correlations are some hundredths too small, which the intervals leave out"
+        ]
+    return [
+        f"{above} of {len(found.correlations)} correlations are above noise: were "
+        f"nothing common, the largest would exceed {found.null_level:.2f} in one study "
+        "of twenty",
+        f"{p} principal directions of fmri and {q} of eeg were kept",
+        *clipped,
+        *_loose_bounds(found),
+    ]
+
+
+def _loose_bounds(found: CanonicalDirections) -> list[str]:
+    """Norm bounds that people do not fill: no image of anybody tells, a trace does."""
+    spectra = {"fmri": found.x_spectrum, "eeg": found.y_spectrum}
+    # Views were divided by sqrt(2), too.
+    sizes = {view: max(2 * float(v.sum()), 0) ** 0.5 for view, v in spectra.items()}
+    return [
+        f"people differ from the mean by {size:.2g} of the norm bound of {view} (root "
+        "mean square): a bound so much smaller would mean less noise"
+        for view, size in sizes.items()
+        if size < HALF
+    ]
+
+
+def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
+    """Order by threshold, by description length, the edge of the noise.
+
+    And whether it rests on measurement noise, which is only assumed to be white.
+    """
+    released = subspace.spectrum, subspace.noise_deviation, subspace.n_units
+    counted, level, edge = model_order.threshold(*released)
+    return counted, model_order.description_length(*released), edge, level > 0.2 * edge
+
+
+def row_lines(found: TensorComponents | LinearModel | Network) -> list[str]:
+    """What a result says beside its numbers, one line each."""
+    if isinstance(found, TensorComponents):
+        return _tensor_lines(found)
+    if isinstance(found, LinearModel):
+        return _model_lines(found)
+    first, last = found.trace[[0, -1]] if len(found.trace) else (np.nan, np.nan)
+    return [
+        f"{found.n_rounds} rounds; the norm of the released gradient, noise and all, "
+        f"was {first:.3g} in the first and {last:.3g} in the last"
+    ]
+
+
+def _tensor_lines(found: TensorComponents) -> list[str]:
+    w = found.weights
+    K, edge = len(w), shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
+    above = int((found.spectrum[:K] > edge).sum())
+    lines = [
+        f"shares of people by component: {', '.join(f'{x:.2f}' for x in w)}; they are "
+        f"found one by one, and add up to {w.sum():.2f}"
+    ]
+    if above < K:
+        lines.append(
+            f"note: {above} of {K} directions of the pairs stand above what noise "
+            "alone reaches; components beyond cannot be told from noise"
+        )
+    # Shares above 1 are impossible: lambda below 1 is noise.
+    if (found.eigenvalues < 1).any():
+        lines.append(
+            "note: a component's strength is below the least possible one; noise or a "
+            "wrong number of components"
+        )
+    return lines
+
+
+def _model_lines(found: LinearModel) -> list[str]:
+    D = len(found.coefficients)
+    apart = int((found.intervals.prod(axis=1) > 0).sum())
+    of = "target's variance" if found.task == "linear" else "variance of the groups"
+    r2 = f"explains an unknown share of the {of}: it is within the noise"
+    if np.isfinite(found.r2):
+        low, high = (f"{100 * x:.0f}%" for x in r2_interval(found))
+        r2 = (
+            f"explains {100 * found.r2:.0f}% of the {of} (95% interval {low} to {high})"
+        )
+    left = f"; deviation of what is left {found.residual_variance**0.5:.3g}"
+    lines = [
+        r2 + left * (found.task == "linear"),
+        f"{apart} of {D} coefficients have a 95% interval that leaves out 0",
+    ]
+    if found.n_directions < D:
+        lines.append(
+            f"note: along {D - found.n_directions} of {D} directions the features vary "
+            "by less than the noise; coefficients there are close to 0 whatever is true"
+        )
+    if found.weight < SLIGHTLY:
+        lines.append(
+            f"people count {found.weight:.2f} on average, the rest was clipped: slopes "
+            "are some hundredths too small, which the intervals leave out"
+        )
+    return lines
+
+
+def r2_interval(found: LinearModel) -> tuple[float, float]:
+    """About 95% interval of the share that is explained; post-processing.
+
+    That share is quadratic in the coefficients, so with a length of z errors they tell
+    it up to ``2 / z`` of itself, one deviation.
+    """
+    w = found.coefficients
+    z2 = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0])
+    half = found.r2 * 2 * regression.WIDTH / max(z2, 1e-300) ** 0.5
+    return max(found.r2 - half, 0.0), min(found.r2 + half, 1.0)

@@ -1,0 +1,523 @@
+"""What follows the unmixing: maps for readers, and each person's part in them.
+
+Group maps are released values only. What belongs to one person (time courses, maps by
+dual regression, spectra, connectivity) is computed by the site from its own features
+and stays under ``private/`` [design 5.9]; the mean over a site's people is theirs, too.
+
+The group maps are ``A`` (D, R), features of unit-variance sources, and a person's
+features ``X`` (D, T), so ``X = A S + noise``.
+"""
+
+# DOC of steps:
+# The steps of a study, each from the files of the step before to its own.
+#
+# What the command line and the workflow call. The steps over all sites do not care where
+# the sites work: in this process, or behind a network.
+# DOC of onsite:
+# The steps that each site does alone, with its own images; nothing leaves it.
+#
+# What the command line and the workflow call.
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from tqdm import tqdm
+
+from capeneuro import __version__
+from capeneuro.algorithms import metrics
+from capeneuro.algorithms.ica import Unmixing, repeated, spatial_components
+from capeneuro.algorithms.pca import (
+    Subspace,
+    power_start,
+    power_subspace,
+    principal_subspace,
+    released_center,
+)
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import files, nifti
+from capeneuro.data.basis import Basis
+from capeneuro.federation.in_process import Federation
+from capeneuro.persons.connectivity import connectivity
+from capeneuro.persons.dual_regression import back_projection, dual_regression
+from capeneuro.persons.spectra import power
+from capeneuro.report import maps as group_maps
+from capeneuro.report import page, scores, words
+from capeneuro.report.record import write_beside
+from capeneuro.studies.flow import (
+    MASK,
+    MOST_FEATURES,
+    folder_of,
+    is_exact,
+    mechanism_of,
+    one_site,
+    write_released,
+)
+from capeneuro.studies.sites import Sites, check_ceilings, in_process
+
+# A site's people, under private/<site>/<study>/.
+PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
+# Volumes of one segment of Welch's average; longer ones resolve more and vary more.
+SEGMENT = 128
+
+
+def write_people(
+    folder: Path,
+    result: dict[str, np.ndarray],
+    norm_bound: float,
+    center: np.ndarray,
+    basis: Basis,
+    mask: Any,
+    repetition_time: float | None,
+    progress: Callable[[Iterable[str]], Iterable[str]] = iter,
+) -> dict[str, Any]:
+    """Write what one site's people have in the components; it stays at the site.
+
+    Parameters
+    ----------
+    folder
+        The site's private folder of the study, with its features.
+    result
+        Arrays of a ``group_desc-ica_unmixing.npz``.
+    norm_bound, center
+        Constant that the samples were divided by, and what was subtracted then.
+    basis, mask
+        The study's space.
+    repetition_time
+        [s], of all runs; None if unknown or not one.
+    progress
+        Wraps the names of the people; one person is in memory at a time.
+
+    Returns
+    -------
+    dict
+        For the site's own page: ``n_people``, ``frequencies`` and their ``unit``, and
+        the people's mean ``power`` (R, n_frequencies) and ``connectivity`` (R, R).
+    """
+    people = files.Features(folder / "projected.npz")
+    A, unmixing = result["mixing"] * norm_bound, result["unmixing"] / norm_bound
+    segment = min(SEGMENT, *people.n_samples.values())
+    unit = "cycles per volume" if repetition_time is None else "Hz"
+    names = [f"component-{i + 1}" for i in range(A.shape[1])]
+    upper = np.triu_indices(len(names), 1)
+    courses: list[list[object]] = []
+    spectra: list[list[object]] = []
+    links: list[list[object]] = []
+    mean: dict[str, Any] = {"power": 0.0, "connectivity": 0.0}
+    sidecar = {
+        "Description": "One person's maps by dual regression on the group maps, per "
+        "unit deviation of the person's own time courses",
+        "Private": "Describes a single participant; it stays at the site",
+    }
+    for person in progress(people):
+        X = people[person].astype(np.float64)
+        X -= norm_bound * center[:, None]
+        Z = back_projection(unmixing, result["W"], X)
+        courses += [[person, t, *_numbers(z)] for t, z in enumerate(Z.T)]
+        S, maps = dual_regression(X, A)
+        where = folder / PERSON.format(person)
+        nifti.write_maps(where, basis.synthesis @ maps, mask, sidecar)
+        frequencies, density = power(S, repetition_time, segment)
+        columns = np.column_stack([frequencies, density.T])
+        spectra += [[person, *_numbers(row)] for row in columns]
+        r = connectivity(S)
+        links.append([person, *_numbers(r[upper])])
+        mean["power"] = mean["power"] + density / len(people)
+        mean["connectivity"] = mean["connectivity"] + r / len(people)
+    pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
+    frequency = f"frequency [{unit}]"
+    files.write_table(folder / "connectivity.tsv", ["subject", *pairs], links)
+    files.write_table(folder / "spectra.tsv", ["subject", frequency, *names], spectra)
+    files.write_table(
+        folder / "timecourses.tsv", ["subject", "volume", *names], courses
+    )
+    return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
+
+
+def _numbers(values: np.ndarray) -> list[str]:
+    return [f"{x:.6g}" for x in values]
+
+
+SUBSPACE = "group_desc-pca_subspace.npz"
+# Rounds of power iteration without privacy, which stops when it has converged.
+MOST_EXACT = 100
+UNMIXING = "group_desc-ica_unmixing.npz"
+
+
+# --- before anything is computed -----------------------------------------------------
+
+
+def validate(study: ComponentsConfig, sites: Sites) -> None:
+    """Check the sites' images and budgets against the study; write the study's mask."""
+    runs = {name: nifti.find_runs(site) for name, site in sites.items()}
+    images = [run for people in runs.values() for own in people.values() for run in own]
+    for run in images:
+        nifti.open_image(run, 4)
+    computed = study.space.mask == "computed"
+    mask = (
+        nifti.compute_mask(images)
+        if computed
+        else nifti.read_mask(Path(study.space.mask))
+    )
+    for run in images:
+        nifti.on_grid(nifti.open_image(run, 4), mask, study.space.resample)
+    n_features = nifti.build_basis(study.space, mask).n_features
+    regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
+    check_features(study, n_features, None if regions is None else regions.max() + 1)
+    check_ceilings(study, sites)
+    nifti.write_mask(study.results / MASK, mask)
+    for name, people in runs.items():
+        n_runs = sum(len(own) for own in people.values())
+        print(f"{name}: {len(people)} people, {n_runs} runs")
+    print(f"{len(sites)} sites, {n_features} features: valid")
+
+
+def check_features(
+    study: ComponentsConfig, n_features: int, n_regions: int | None = None
+) -> None:
+    """Refuse a basis, or cubes to start from, that PCA cannot find R components in."""
+    R, options = study.n_components, study.pca
+    if n_features < R:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be at most the {n_features} "
+            f"features of the basis, got {R}"
+        )
+    if options.method == "moment" and n_features > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
+            f"features, the basis has {n_features}; use method power or a coarser basis"
+        )
+    if options.method == "power" and n_regions is not None and n_regions < R:
+        raise ConfigError(
+            f"study {study.study}: pca.start_grid: cubes of {options.start_grid} "
+            f"voxels are only {n_regions}, fewer than n_components {R};"
+            " take a smaller edge"
+        )
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def pca(study: ComponentsConfig, sites: Sites, threads: int, reference: bool) -> None:
+    """Find the sites' common subspace: capePCA, or the arm of the study."""
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
+        pca_over(federation, study, sites, reference)
+
+
+def pca_over(
+    federation: Federation,
+    study: ComponentsConfig,
+    sites: Sites,
+    reference: bool = False,
+) -> None:
+    """Find the common subspace of sites that work anywhere; write it."""
+    mechanism, exact = mechanism_of(study, "pca", reference), is_exact(study, reference)
+    options, bound = study.pca, study.pca.norm_bound
+    clip, center, first = np.inf if exact else options.clip, None, None
+    power = options.method == "power"
+    if power:  # before anything is released: what cannot work shall not be paid for
+        mask = nifti.read_mask(study.results / MASK)
+        n_features = nifti.build_basis(study.space, mask).n_features
+        regions = nifti.start_regions(study.space, mask, options.start_grid)
+        start = power_start(n_features, study.n_components, regions)
+    if options.center:
+        first = mechanism_of(study, "center", reference)
+        center = released_center(federation, first, bound, clip**0.5)
+    about = federation, mechanism, study.n_components, bound, clip, center
+    if power:
+        subspace = power_subspace(
+            *about,
+            start=start,
+            n_iterations=MOST_EXACT if exact else options.n_iterations,
+            progress=lambda r: tqdm(r, f"pca {mechanism.arm}", disable=None),
+        )
+        if not exact:
+            print(words.shares_line(study, subspace))
+    else:
+        subspace = principal_subspace(*about)
+        print(words.order_line(study, subspace))
+    if first is not None:
+        mechanism.releases[:0] = first.releases
+    write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
+
+
+def ica(study: ComponentsConfig, sites: Sites, threads: int, reference: bool) -> None:
+    """Find the sites' common components: capeDJICA, or the arm of the study."""
+    subspace = read_subspace(study, reference)
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
+        ica_over(federation, study, sites, subspace, reference)
+
+
+def ica_over(
+    federation: Federation,
+    study: ComponentsConfig,
+    sites: Sites,
+    subspace: Subspace,
+    reference: bool = False,
+) -> None:
+    """Find the common components of sites that work anywhere; write them."""
+    stage = "ica" if "ica" in study.n_releases else "pca"
+    mechanism, exact = mechanism_of(study, stage, reference), is_exact(study, reference)
+    if study.ica.independence == "spatial":
+        mechanism.describe(federation)  # what kinds of data the subspace came from
+        found = spatial_components(subspace, study.ica.max_rounds_exact, study.ica.tol)
+    else:
+        found = repeated(
+            federation,
+            mechanism,
+            subspace,
+            n_runs=1 if exact else study.ica.n_runs,
+            n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
+            clip=np.inf if exact else study.ica.clip,
+            update=study.ica.update,
+            start=study.ica.start,
+            sub_gaussian=study.ica.sub_gaussian,
+            tol=study.ica.tol,
+            progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
+        )
+    for line in words.ica_lines(found):
+        print(line)
+    write_released(study, sites, reference, UNMIXING, found, mechanism)
+
+
+def all_over(federation: Federation, study: ComponentsConfig, sites: Sites) -> None:
+    """Run all steps over sites that work anywhere."""
+    pca_over(federation, study, sites)
+    ica_over(federation, study, sites, read_subspace(study))
+
+
+def read_subspace(study: ComponentsConfig, reference: bool = False) -> Subspace:
+    """Read the subspace that :func:`pca_over` wrote."""
+    arrays = files.read_arrays(folder_of(study, reference) / SUBSPACE)
+    return Subspace(
+        arrays["eigenvalues"],
+        arrays["eigenvectors"],
+        float(arrays["norm_bound"]),
+        arrays["center"],
+        arrays["spectrum"],
+        float(arrays["noise_deviation"]),
+        int(arrays["n_units"]),
+    )
+
+
+def read_unmixing(study: ComponentsConfig, reference: bool = False) -> Unmixing:
+    """Read the unmixing that :func:`ica_over` wrote."""
+    arrays = files.read_arrays(folder_of(study, reference) / UNMIXING)
+    return Unmixing(**{field.name: arrays[field.name] for field in fields(Unmixing)})
+
+
+def maps(study: ComponentsConfig, sites: Sites) -> None:
+    """Write the component maps as NIfTI in the study's space, and their table."""
+    mask = nifti.read_mask(study.results / MASK)
+    basis = nifti.build_basis(study.space, mask)
+    unmixing = files.read_arrays(study.results / UNMIXING)
+    about = {
+        "Stamp": str(unmixing["stamp"]),
+        "Sources": [UNMIXING],
+        "capeneuro": {
+            "version": __version__,
+            "study": study.study,
+            "arm": study.arm,
+            **vars(study.promise),
+        },
+    }
+    A = unmixing["mixing"] * study.pca.norm_bound
+    options = study.ica.independence, unmixing["stability"]
+    group_maps.write_group(study.results, A, basis, mask, about, *options)
+
+
+def score(study: ComponentsConfig, sites: Sites) -> None:
+    """Compare the components with the truth and with a run without privacy."""
+    bound = study.pca.norm_bound
+    against = _comparisons(study)
+    unmixing = files.read_arrays(study.results / UNMIXING)
+    rows = [
+        row
+        for name, A in against.items()
+        for row in scores.components(unmixing, A, name, bound)
+    ]
+    if {"truth", "reference"} <= set(against):
+        exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
+        rows += scores.components(exact, against["truth"], "nonprivate_truth", bound)
+    scores.write(study.results / "scores.tsv", rows, str(unmixing["stamp"]))
+
+
+def report(study: ComponentsConfig, sites: Sites) -> None:
+    """Write the study's report: one page that opens offline."""
+    from capeneuro.report import plots
+
+    folder = study.results
+    write_beside(study, folder)
+    record = json.loads((folder / "privacy.json").read_text())
+    subspace, unmixing = read_subspace(study), read_unmixing(study)
+    R = study.n_components
+    noise = [
+        r["noise_deviation"] * r["size"] ** 0.5
+        for r in record["releases"]
+        if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
+    ] or [0.0] * len(unmixing.trace)
+    figures = {}
+    if len(subspace.spectrum):
+        edge, caption = words.order_in_words(study, subspace)
+        figures[caption] = plots.spectrum(subspace.spectrum, edge, R)
+    if len(unmixing.trace):
+        title = "Norm of the released gradient"
+        if study.ica.independence == "spatial":
+            title = "Norm of the gradient of spatial ICA, at no cost"
+        if study.ica.n_runs > 1 and not is_exact(study, reference=False):
+            title += f", {study.ica.n_runs} runs one after the other"
+        figures[title] = plots.convergence(unmixing.trace, noise)
+    for name, A in _comparisons(study).items():
+        r = metrics.matched_correlation(unmixing.mixing, A)
+        figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
+    quality = [page.picture(title, figure) for title, figure in figures.items()]
+    drawn = [
+        page.picture(title, plots.component_map(folder / group_maps.ZSCORED, i, title))
+        for i in tqdm(range(R), "report", disable=None)
+        for title in [f"component {i + 1}"]
+    ]
+    table = files.read_table(folder / "scores.tsv")
+    pictures = {"quality": quality, "maps": drawn}
+    notes = words.ica_lines(unmixing)
+    if study.pca.method == "power" and not is_exact(study, reference=False):
+        notes = [words.shares_line(study, subspace), *notes]
+    text = page.render(study, record, table, pictures, notes)
+    files.write_text(folder / "report.html", text)
+    print(folder / "report.html")
+
+
+# --- files, for the workflow ---------------------------------------------------------
+
+
+def public_files(study: ComponentsConfig) -> list[str]:
+    """Public files that define the study's space."""
+    given = [] if study.computes_mask else [study.space.mask]
+    return [*given, *([str(f)] if (f := study.space.basis_file) else [])]
+
+
+def released(study: ComponentsConfig) -> list[str]:
+    """Files that the steps over all sites write."""
+    return [str(study.results / name) for name in (SUBSPACE, UNMIXING)]
+
+
+def shown(study: ComponentsConfig) -> list[str]:
+    """Files of the component maps."""
+    return [str(study.results / name) for name in group_maps.FILES]
+
+
+def score_inputs(study: ComponentsConfig) -> list[str]:
+    """Files that the components are compared with."""
+    found = [] if study.score.truth is None else [str(study.score.truth)]
+    if study.score.reference:
+        found.append(str(folder_of(study, reference=True) / UNMIXING))
+    return found
+
+
+def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
+    """Maps over features that the study's components are compared with."""
+    against = {}
+    if study.score.truth is not None:
+        mask = nifti.read_mask(study.results / MASK)
+        basis = nifti.build_basis(study.space, mask)
+        against["truth"] = basis.analysis @ nifti.read_maps(study.score.truth, mask)
+    if study.score.reference:
+        exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
+        against["reference"] = exact["mixing"] * study.pca.norm_bound
+    return against
+
+
+# Of whom the clip keeps less is named at the site.
+MOSTLY = 0.25
+KEPT = "timecourses.tsv"
+
+
+def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:
+    """Files of a site that its features depend on."""
+    return [str(image) for person in nifti.find_runs(site).values() for image in person]
+
+
+def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images into features; nothing leaves the site.
+
+    ``threads`` people at a time, each in a process of its own.
+    """
+    from capeneuro.report import plots
+
+    own, bound = one_site(sites, site), study.pca.norm_bound
+    mask = nifti.read_mask(study.results / MASK)
+    basis = nifti.build_basis(study.space, mask)
+    runs = nifti.find_runs(own)
+    rows: list[dict[str, Any]] = []
+    norms: list[np.ndarray] = []
+
+    def person(folder: Path, images: list[Path]) -> np.ndarray:
+        os.chdir(folder)  # a worker may have been started elsewhere
+        parts = [
+            nifti.run_features(image, own, study.space, study.cleaning, mask, basis)
+            for image in images
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def people() -> Iterator[tuple[str, np.ndarray]]:
+        # In order and as they come: few people are in memory at a time.
+        work = Parallel(threads, return_as="generator")
+        here = Path.cwd()
+        features = work(delayed(person)(here, images) for images in runs.values())
+        bar = tqdm(runs.items(), f"prepare {site}", disable=None)
+        for (name, images), X in zip(bar, features, strict=True):
+            if X.shape[1] < study.n_components:
+                raise ConfigError(
+                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
+                    f"n_components {study.n_components}; exclude the person"
+                )
+            norms.append(np.linalg.norm(X, axis=0))
+            rows.append(page.quality(name, X, study))
+            if rows[-1]["kept"] < MOSTLY:
+                print(
+                    f"note: {name}: far above the norm bound; of the second moment "
+                    f"pca.clip keeps {100 * rows[-1]['kept']:.0f}%"
+                )
+            yield name, X
+
+    folder = study.private(site)
+    files.write_features(folder / "projected.npz", people())
+    text = page.render_quality(site, rows, plots.norms(norms, bound), study)
+    files.write_text(folder / "qc.html", text)
+
+
+def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
+    """Write what one site's people have in the components; it stays at the site."""
+    from capeneuro.report import plots
+
+    own, folder = one_site(sites, site), study.private(site)
+    mask = nifti.read_mask(study.results / MASK)
+    result = files.read_arrays(study.results / UNMIXING)
+    runs = [run for person in nifti.find_runs(own).values() for run in person]
+    known = {nifti.repetition_time(run, own) for run in runs}
+    found = write_people(
+        folder,
+        result,
+        study.pca.norm_bound,
+        files.read_arrays(study.results / SUBSPACE)["center"],
+        nifti.build_basis(study.space, mask),
+        mask,
+        known.pop() if len(known) == 1 else None,
+        lambda people: tqdm(people, f"reconstruct {site}", disable=None),
+    )
+    figures = {
+        "Mean power spectrum of each component's time courses": plots.power(
+            found["frequencies"], found["power"], found["unit"]
+        ),
+        "Mean functional network connectivity": plots.connectivity(
+            found["connectivity"]
+        ),
+    }
+    pictures = [page.picture(title, figure) for title, figure in figures.items()]
+    text = page.render_reconstruction(site, found["n_people"], pictures)
+    files.write_text(folder / "reconstruction.html", text)

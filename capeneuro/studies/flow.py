@@ -1,0 +1,105 @@
+"""The steps of a study, each from the files of the step before to its own.
+
+What the command line and the workflow call. The steps over all sites do not care where
+the sites work: in this process, or behind a network.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
+from capeneuro.report import record
+from capeneuro.studies.sites import Sites
+
+MASK = "group_desc-brain_mask.nii.gz"
+# Features of one second moment: 12.5 million numbers, 100 MB a site.
+MOST_FEATURES = 5000
+
+
+# --- shared by the steps -------------------------------------------------------------
+
+
+def outcome(error: Exception) -> tuple[int, list[str]]:
+    """Exit status that an error means, and the lines that tell a user why."""
+    if isinstance(error, RoundFailed):
+        kinds = {why.split(":")[0] for why in error.lost.values()}
+        status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
+        what = "the round failed"
+        if isinstance(error, RoundVoid):
+            what = "a charged round is void and the promise pays for no other"
+        return status, [f"{what}: {error}"]
+    if isinstance(error, BudgetExceeded):
+        return 3, [str(error)]
+    if isinstance(error, (ConfigError, LedgerDamaged)):
+        return 2, str(error).splitlines()
+    if isinstance(error, LedgerUnwritable):
+        return 1, [str(error)]
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return 1, [f"{where}{error.strerror or error}"]
+    return 1, [f"{type(error).__name__}: {error}"]
+
+
+def one_site(sites: Sites, name: str) -> SiteConfig:
+    """The site of that name, if its file is here."""
+    if name not in sites:
+        known = ", ".join(sites) or "the sites whose files are here (none)"
+        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
+    return sites[name]
+
+
+def is_exact(study: Study, reference: bool) -> bool:
+    """Whether a run is without privacy."""
+    return reference or study.arm == "non-private"
+
+
+def folder_of(study: Study, reference: bool) -> Path:
+    """Where a run's released files go."""
+    return study.results / "reference" if reference else study.results
+
+
+def mechanism_of(study: Study, stage: str, reference: bool) -> Mechanism:
+    """How the queries of one stage are answered."""
+    # The promise pays for no exact round, so it does not end them.
+    paid = None if is_exact(study, reference) else study.n_releases[stage]
+    return Mechanism(
+        study.identity,
+        "non-private" if reference else study.arm,
+        study.multipliers[stage],
+        study.promise,
+        study.noise_ratio,
+        study.mu_factors,
+        study.noise,
+        study.consistency,
+        paid,
+        Checkpoint(Path("private") / "_aggregator" / study.study),
+    )
+
+
+def write_released(
+    study: Study,
+    sites: Sites,
+    reference: bool,
+    name: str,
+    result: Any,
+    mechanism: Mechanism,
+) -> None:
+    """Write a result with its releases inside, and the privacy record beside it."""
+    folder = folder_of(study, reference)
+    kinds = {own: site.data for own, site in sites.items()}
+    # Of sites elsewhere what they say of themselves is all that is known.
+    kinds |= {own: said["kind"] for own, said in mechanism.roster.items()}
+    about = {
+        "releases": json.dumps(mechanism.releases),
+        "sites": json.dumps(kinds),
+        "stamp": record.stamp(kinds),
+    }
+    files.write_arrays(folder / name, **vars(result), **about)
+    record.write_beside(study, folder)

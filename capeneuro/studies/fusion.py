@@ -1,0 +1,409 @@
+"""The steps of a fusion study: two views of each person, capeCCA, linked components.
+
+What the command line and the workflow call instead of :mod:`.components` and :mod:`.components`
+where a study has a `fusion` block. `prepare` and `reconstruct` are one site's alone.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from tqdm import tqdm
+
+from capeneuro import __version__
+from capeneuro.algorithms import metrics, shrinkage
+from capeneuro.algorithms.cca import (
+    NORM_BOUND,
+    CanonicalDirections,
+    canonical_directions,
+    rough_center,
+)
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.fusion import FusionConfig
+from capeneuro.data import eeg, files, nifti
+from capeneuro.data.tables import constant_features
+from capeneuro.data.views import Views, find_people, open_views, read_person
+from capeneuro.federation.in_process import Federation
+from capeneuro.report import page, scores, words
+from capeneuro.report.record import write_beside
+from capeneuro.studies.flow import (
+    MASK,
+    MOST_FEATURES,
+    folder_of,
+    is_exact,
+    mechanism_of,
+    one_site,
+    write_released,
+)
+from capeneuro.studies.sites import Sites, check_ceilings, in_process, names
+
+DIRECTIONS = "group_desc-cca_directions.npz"
+FEATURES = "group_desc-cca_features.tsv"
+COMPONENTS = "group_desc-cca_components.tsv"
+MAPS = "group_desc-cca_components.nii.gz"
+# Of each view the patterns over its features, a column for each component.
+PATTERNS = {"fmri": "group_desc-cca_fmri.tsv", "eeg": "group_desc-cca_eeg.tsv"}
+# Truth of a simulated study, in the folder that `score.truth` names.
+TRUTH = {
+    "fmri": "desc-truth_components.nii.gz",
+    "eeg": "desc-truth_waveforms.tsv",
+    "correlations": "desc-truth_correlations.tsv",
+}
+TRUTHS = ("eeg", "correlations")
+KEPT = "variates.tsv"
+
+
+# --- before anything is computed -----------------------------------------------------
+
+
+def validate(study: FusionConfig, sites: Sites) -> None:
+    """Match the sites' people, check files and budgets; say what features there are.
+
+    Of each site one person is read: most mistakes about EEG are in everybody's.
+    """
+    mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
+    views = open_views(study, mask)
+    if sum(views.sizes) > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: fusion: both views together must have at most "
+            f"{MOST_FEATURES} features, got {' + '.join(map(str, views.sizes))}; use a "
+            "coarser basis or fewer windows"
+        )
+    found = {
+        name: find_people(study, site, views.names) for name, site in sites.items()
+    }
+    if views.mask is not None:
+        for people in found.values():
+            for path, _ in people.values():
+                nifti.on_grid(
+                    nifti.open_image(path, 3), views.mask, study.space.resample
+                )
+    check_ceilings(study, sites)
+    for people in found.values():
+        read_person(study, views, next(iter(people.values())), (0, 1))
+    if mask is not None:
+        nifti.write_mask(study.results / MASK, mask)
+    named = zip(PATTERNS, views.names, strict=True)
+    rows = ([view, name] for view, own in named for name in own)
+    files.write_table(study.results / FEATURES, ["view", "feature"], rows)
+    for name, people in found.items():
+        print(f"{name}: {len(people)} people with both views")
+    print(
+        f"{len(sites)} sites, {views.sizes[0]} features of fmri, {views.sizes[1]} of "
+        "eeg: valid"
+    )
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images and EEG into features; nothing leaves the site.
+
+    ``threads`` people at a time, each in a process of its own.
+    """
+    from capeneuro.report import plots
+
+    own, views = one_site(sites, site), _views(study)
+    found = find_people(study, own, views.names)
+    low, high = np.inf, -np.inf
+    norms: list[tuple[str, float, float]] = []
+    n_first, D = views.sizes[0], sum(views.sizes)
+    place = _place(study, sites, site)
+
+    def person(folder: Path, sources: tuple[Any, Any]) -> np.ndarray:
+        os.chdir(folder)  # a worker may have been started elsewhere
+        return read_person(study, views, sources, place)
+
+    def people() -> Iterator[tuple[str, np.ndarray]]:
+        nonlocal low, high
+        work = Parallel(threads, return_as="generator")
+        features = work(delayed(person)(Path.cwd(), s) for s in found.values())
+        bar = tqdm(found, f"prepare {site}", disable=None)
+        for name, z in zip(bar, features, strict=True):
+            low, high = np.minimum(low, z), np.maximum(high, z)
+            parts = z[:n_first], z[n_first:D]
+            sizes = (np.linalg.norm(part.astype(float)) for part in parts)
+            norms.append((name, *map(float, sizes)))
+            yield name, z
+        odd = constant_features((high - low)[:D, 0], [*views.names[0], *views.names[1]])
+        # Privacy: one person can decide it, so of private data it stops nothing.
+        if odd and own.data == "private":
+            print(f"note: {odd}")
+        elif odd and len(found) > 1:
+            raise ConfigError(f"site {site}: {odd}")
+
+    folder = study.private(site)
+    files.write_features(folder / "projected.npz", people())
+    figure = plots.view_norms(np.array([row[1:] for row in norms]))
+    text = page.render_views(site, norms, figure, study)
+    files.write_text(folder / "qc.html", text)
+
+
+def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
+    """Write how much of each component one site's people have; it stays at the site.
+
+    A table of canonical variates, to relate to groups, age or symptoms there.
+    """
+    one_site(sites, site)
+    found, folder = read_directions(study), study.private(site)
+    people = files.Features(folder / "projected.npz")
+    n_first, K = len(found.x_directions), len(found.correlations)
+    mean, rows = found.means[:, _place(study, sites, site)[0]], []
+    for name in tqdm(people, f"reconstruct {site}", disable=None):
+        z = people[name][: mean.size, 0] / NORM_BOUND - mean
+        u = found.x_directions.T @ z[:n_first], found.y_directions.T @ z[n_first:]
+        rows.append([name, *(f"{value:.6g}" for value in np.concatenate(u))])
+    header = [f"{view}_{i + 1}" for view in PATTERNS for i in range(K)]
+    table = folder / KEPT
+    files.write_table(table, ["participant_id", *header], rows)
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def cca(study: FusionConfig, sites: Sites, threads: int, reference: bool) -> None:
+    """Find what two views have in common: capeCCA, or the arm of the study."""
+    with in_process(study, sites, threads, is_exact(study, reference)) as federation:
+        S = len(study.sites)  # as many constants
+        n_features = sum(_views(study).sizes) + S
+        for name in sites:  # before anything is paid for
+            people = files.Features(study.private(name) / "projected.npz")
+            if (found := len(next(iter(people.values())))) != n_features:
+                raise ConfigError(
+                    f"site {name}: its prepared features are not the study's, "
+                    f"{found - S} against {n_features - S}; run `prepare` again"
+                )
+        cca_over(federation, study, sites, reference)
+
+
+def cca_over(
+    federation: Federation, study: FusionConfig, sites: Sites, reference: bool = False
+) -> None:
+    """Find canonical directions of sites that work anywhere; write them."""
+    mechanism = mechanism_of(study, "cca", reference)
+    options, exact = study.fusion, is_exact(study, reference)
+    n_first, _ = _views(study).sizes
+    center = first = None
+    if options.center:
+        first = mechanism_of(study, "center", reference)
+        clip = np.inf if exact else options.center_clip
+        center = rough_center(federation, first, n_first, clip, len(study.sites))
+    found = canonical_directions(
+        federation,
+        mechanism,
+        study.n_components,
+        n_first,
+        np.inf if exact else options.clip,
+        center,
+        n_groups=len(study.sites),
+        within=options.within_sites,
+        n_directions=options.n_directions,
+        debias=options.debias,
+    )
+    if first is not None:
+        mechanism.releases[:0] = first.releases
+    for line in words.correlation_lines(found):
+        print(line)
+    write_released(study, sites, reference, DIRECTIONS, found, mechanism)
+
+
+def read_directions(
+    study: FusionConfig, reference: bool = False
+) -> CanonicalDirections:
+    """Read the directions that :func:`cca_over` wrote."""
+    arrays = files.read_arrays(folder_of(study, reference) / DIRECTIONS)
+    values = {name: arrays[name] for name in CanonicalDirections.__dataclass_fields__}
+    numbers = {"null_level": float, "noise_deviation": float, "n_units": int}
+    numbers["weight"] = float
+    values |= {name: kind(values[name]) for name, kind in numbers.items()}
+    return CanonicalDirections(**values)
+
+
+def patterns(
+    study: FusionConfig, found: CanonicalDirections
+) -> tuple[np.ndarray, np.ndarray]:
+    """Patterns of both views in the unit of their features, (D, K) each."""
+    fmri, erp = study.fusion.fmri, study.fusion.eeg
+    x = found.x_patterns * NORM_BOUND * fmri.norm_bound
+    return x, found.y_patterns * NORM_BOUND * erp.norm_bound
+
+
+def maps(study: FusionConfig, sites: Sites) -> None:
+    """Write linked components: maps as NIfTI, potentials and loadings as tables."""
+    found, views, folder = read_directions(study), _views(study), study.results
+    K = len(found.correlations)
+    arrays = files.read_arrays(folder / DIRECTIONS)
+    about = {
+        "Description": "Linked components of two views by canonical correlation "
+        "analysis: how each view varies per unit deviation of its variate",
+        "Order": "by correlation of the two variates, descending",
+        "Sign": "the entry of largest magnitude of a map over features is positive; "
+        "the EEG pattern of a component has the sign that goes with it",
+        "Stamp": str(arrays["stamp"]),
+        "Sources": [DIRECTIONS],
+        "capeneuro": {
+            "version": __version__,
+            "study": study.study,
+            "arm": study.arm,
+            **vars(study.promise),
+        },
+    }
+    shown = patterns(study, found)
+    if views.basis is not None:
+        nifti.write_maps(
+            folder / MAPS, views.basis.synthesis @ shown[0], views.mask, about
+        )
+    columns = [f"component_{i + 1}" for i in range(K)]
+    for file, own, A in zip(PATTERNS.values(), views.names, shown, strict=True):
+        rows = (
+            [name, *(f"{value:.6g}" for value in row)]
+            for name, row in zip(own, A, strict=True)
+        )
+        files.write_table(folder / file, ["feature", *columns], rows)
+    above = found.intervals[:, 0] > 0
+    numbers = zip(found.correlations, *found.intervals.T, above, strict=True)
+    rows = (
+        [i + 1, *(f"{value:.4f}" for value in values), "yes" if is_above else "no"]
+        for i, (*values, is_above) in enumerate(numbers)
+    )
+    header = ["component", "correlation", "low", "high", "above_noise"]
+    files.write_table(folder / COMPONENTS, header, rows)
+
+
+def score(study: FusionConfig, sites: Sites) -> None:
+    """Compare correlations and components with the truth and a run without privacy."""
+    found, rows = read_directions(study), []
+    shown = patterns(study, found)
+    for name, (r, *own) in _comparisons(study).items():
+        rows += scores.correlations(found.correlations, r, name)
+        for view, A, B in zip(PATTERNS, shown, own, strict=True):
+            rows += scores.patterns(A, B, f"{name}_{view}", scores.AGAINST[name])
+    stamp = str(files.read_arrays(study.results / DIRECTIONS)["stamp"])
+    scores.write(study.results / "scores.tsv", rows, stamp)
+
+
+def report(study: FusionConfig, sites: Sites) -> None:
+    """Write the study's report: one page that opens offline."""
+    from capeneuro.report import plots
+
+    folder, views = study.results, _views(study)
+    write_beside(study, folder)
+    record = json.loads((folder / "privacy.json").read_text())
+    found = read_directions(study)
+    x, y = patterns(study, found)
+    figures = {
+        "Correlation of each pair of variates, with 95% intervals for noise and "
+        "sampling": plots.correlations(
+            found.correlations, found.intervals, found.null_level
+        )
+    }
+    for view, spectrum in (("fmri", found.x_spectrum), ("eeg", found.y_spectrum)):
+        edge = shrinkage.edge(found.noise_deviation, len(spectrum))
+        kept = int(found.n_directions[0 if view == "fmri" else 1])
+        title = f"Spectrum of {view} as released; {kept} directions were kept"
+        figures[title] = plots.spectrum(spectrum, edge, kept)
+    for name, (_, *own) in _comparisons(study).items():
+        for view, A, B in zip(PATTERNS, (x, y), own, strict=True):
+            r = metrics.matched_correlation(A, B)
+            title = f"Patterns of {view} matched with the {scores.AGAINST[name]}"
+            figures[title] = plots.matching(r)
+    quality = [page.picture(title, figure) for title, figure in figures.items()]
+    erp, second = study.fusion.eeg, views.names[1]
+    if erp.kind == "erp":
+        info = eeg.positions(erp)
+        second = plots.Potential(eeg.window_times(erp), erp.channels, info)
+    drawn = []
+    for i, r in enumerate(tqdm(found.correlations, "report", disable=None)):
+        title = f"component {i + 1}: correlation {r:.2f}"
+        title += "" if found.intervals[i, 0] > 0 else ", not above noise"
+        is_map = views.basis is not None
+        first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
+        figure = plots.linked_component(first, (second, y[:, i]), title)
+        drawn.append(page.picture(title, figure))
+    pictures = {"quality": quality, "maps": drawn}
+    text = page.render(
+        study,
+        record,
+        files.read_table(folder / "scores.tsv"),
+        pictures,
+        words.correlation_lines(found),
+        "fusion.html.jinja",
+    )
+    files.write_text(folder / "report.html", text)
+    print(folder / "report.html")
+
+
+# --- files, for the workflow ---------------------------------------------------------
+
+
+def released(study: FusionConfig) -> list[str]:
+    """Files that the step over all sites writes."""
+    return [str(study.results / DIRECTIONS)]
+
+
+def shown(study: FusionConfig) -> list[str]:
+    """Files of the linked components."""
+    found = [COMPONENTS, *PATTERNS.values()]
+    if study.space is not None:
+        found.append(MAPS)
+    return [str(study.results / name) for name in found]
+
+
+def score_inputs(study: FusionConfig) -> list[str]:
+    """Files that the components are compared with."""
+    truth = study.score.truth
+    found = [] if truth is None else [str(truth / name) for name in TRUTH.values()]
+    if study.score.reference:
+        found.append(str(folder_of(study, reference=True) / DIRECTIONS))
+    return found
+
+
+# --- shared by the steps -------------------------------------------------------------
+
+
+def _place(study: FusionConfig, sites: Sites, site: str) -> tuple[int, int]:
+    """Which of how many sites it is, in the order of the study."""
+    return names(study, sites).index(site), len(study.sites)
+
+
+def _views(study: FusionConfig) -> Views:
+    mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
+    return open_views(study, mask)
+
+
+def _comparisons(
+    study: FusionConfig,
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Correlations and patterns (D, K) that the study's are compared with."""
+    against = {}
+    if study.score.truth is not None:
+        against["truth"] = _truth(study, study.score.truth)
+    if study.score.reference:
+        exact = read_directions(study, reference=True)
+        against["reference"] = exact.correlations, *patterns(study, exact)
+    return against
+
+
+def _truth(
+    study: FusionConfig, folder: Path
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """True correlations, maps and potentials over the study's features."""
+    import pandas as pd
+
+    views, erp = _views(study), study.fusion.eeg
+    x = views.basis.analysis @ nifti.read_maps(folder / TRUTH["fmri"], views.mask)
+    tables = {name: pd.read_csv(folder / TRUTH[name], sep="\t") for name in TRUTHS}
+    waveforms = tables["eeg"]
+    columns = [name for name in waveforms if name.startswith("component")]
+    y = []
+    for channel in erp.channels:
+        own = waveforms[waveforms["channel"] == channel]
+        at = eeg.epoch_times(erp)
+        curves = [np.interp(at, own["time"], own[column]) for column in columns]
+        y.append(eeg.window_means(np.stack(curves), erp).T)
+    return tables["correlations"]["correlation"].to_numpy(), x, np.concatenate(y)

@@ -1,0 +1,301 @@
+"""The sites of a study, from their files: read together, checked, opened.
+
+In one process all site files are here. In a federation over a network every party has
+only its own: a site knows the others by the names of their files alone, and the
+aggregator has none.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.load import load_site
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import BudgetExceeded, Ledger
+from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting, cape, ring
+from capeneuro.privacy.moments import GRAM_BLOCK
+
+Sites = dict[str, SiteConfig]
+# Of a multiplier: one that is met to the last digit is met.
+TOLERANCE = 1e-9
+
+
+def load_sites(study: Study) -> Sites:
+    """Read and check the site files of a study that are here, by site name.
+
+    All of them in one process; with `federation: nvflare` those of this party.
+
+    Raises
+    ------
+    ConfigError
+        If a file is wrong, or two of them carry one name.
+    """
+    sites: Sites = {}
+    for path in study.sites:
+        if study.federation == "nvflare" and not path.exists():
+            continue
+        site = load_site(path)
+        if study.federation == "nvflare" and site.name != path.stem:
+            raise ConfigError(
+                f"{path}: name: must be that of the file, {path.stem!r}, by which the "
+                f"other parties know the site, got {site.name!r}"
+            )
+        if site.name in sites:
+            raise ConfigError(
+                f"{path}: name: must be unique in the study, got {site.name!r} again"
+            )
+        _admits(study, path, site)
+        if any(site.images == other.images for other in sites.values()):
+            raise ConfigError(
+                f"{path}: images: must differ between sites, got {site.images!r} again"
+            )
+        if any(site.eeg and site.eeg == other.eeg for other in sites.values()):
+            raise ConfigError(
+                f"{path}: eeg: must differ between sites, got {site.eeg!r} again"
+            )
+        sites[site.name] = site
+    everyone = names(study, sites)
+    for name, site in sites.items():
+        if site.peers is not None and set(site.peers) != set(everyone) - {name}:
+            raise ConfigError(
+                f"site {name}: peers: must be the study's other sites "
+                f"({', '.join(sorted(set(everyone) - {name}))}), got "
+                f"{', '.join(sorted(site.peers)) or 'none'}"
+            )
+    kinds = {site.data for site in sites.values()}
+    if study.arm in COOPERATIVE_ARMS and "private" in kinds and len(kinds) > 1:
+        raise ConfigError(
+            f"study {study.study}: sites: private data must not rely on the noise of "
+            f"open data, got {' and '.join(sorted(kinds))}; separate them"
+        )
+    for name in sorted(set(study.budget.site_epsilon) - set(everyone)):
+        raise ConfigError(
+            f"study {study.study}: budget.site_epsilon: must name sites of the study "
+            f"({', '.join(everyone)}), got {name!r}"
+        )
+    if study.score.reference and len(sites) < len(everyone):
+        raise ConfigError(
+            f"study {study.study}: score.reference: the run without privacy needs all "
+            f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
+        )
+    return sites
+
+
+def names(study: Study, sites: Sites) -> tuple[str, ...]:
+    """Names of all sites of a study, in its order, whoever's files are here."""
+    if study.federation == "nvflare":
+        return study.site_names
+    return tuple(sites)
+
+
+def n_needed(study: Study) -> int:
+    """Sites that must be there: all at the start, to tell their sizes, then enough."""
+    rosters = (study.private("_aggregator")).glob("roster-*")
+    return study.survivor_threshold if any(rosters) else len(study.sites)
+
+
+def status_file(study: Study) -> Path:
+    """File of the aggregator that tells how the running job of a federation goes."""
+    return study.private("_aggregator") / "status.json"
+
+
+def is_complete(study: Study, sites: Sites) -> bool:
+    """Whether the files of all sites are here."""
+    return len(sites) == len(study.sites)
+
+
+def _admits(study: Study, path: Path, site: SiteConfig) -> None:
+    """Refuse what the site itself would, before another site has spent anything."""
+    if site.data == "private" and (
+        study.score.reference or study.arm in ("non-private", "pooled")
+    ):
+        raise ConfigError(
+            f"{path}: data: runs without privacy need simulated or public data, "
+            "got 'private'; choose a private arm and set score.reference: false"
+        )
+    if site.data == "private" and study.computes_mask:
+        raise ConfigError(
+            f"{path}: data: a mask computed from private data is not allowed; give "
+            "a public mask in space.mask"
+        )
+    least = site.min_colluding
+    if least is None:
+        least = accounting.default_n_colluding(len(study.sites))
+    if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
+        raise ConfigError(
+            f"{path}: min_colluding: the study must guard against {least} sites or "
+            f"more, got budget.n_colluding {study.n_colluding}; raise it"
+        )
+    if site.data == "private" and study.budget.relation == "zero-out":
+        raise ConfigError(
+            f"{path}: data: private data need replace-one, got budget.relation "
+            "'zero-out'; it only reproduces figures"
+        )
+    if site.seed is not None and study.noise == "exact":
+        raise ConfigError(
+            f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
+            "or set noise: rounded in the study"
+        )
+    if misfit := study.misfit(site):
+        raise ConfigError(f"{path}: {misfit}")
+
+
+# --- what was spent, and what may be -------------------------------------------------
+
+
+def open_ledger(site: SiteConfig) -> Ledger:
+    """Open a site's ledger with its ceiling."""
+    ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
+    return Ledger(site.ledger, ceiling)
+
+
+def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
+    """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
+
+    What this study spent on the same data is part of its promise, not beside it.
+    """
+    if study.arm == "non-private":
+        return {}
+    everyone = names(study, sites)
+    factors = [study.mu_factors.get(name, 1.0) for name in everyone]
+    ratio = study.noise_ratio
+    missing = study.n_colluding, len(everyone) - study.survivor_threshold
+    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
+    apart = float(np.sqrt(gamma.max() / gamma.min()))
+    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
+        raise ConfigError(
+            f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
+            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            "cannot hold them; set noise: exact, or bring the promises closer"
+        )
+    return {name: _spent_before(study, name, site) for name, site in sites.items()}
+
+
+def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
+    if site.unit == "subject" and study.budget.unit == "sample":
+        raise ConfigError(
+            f"site {name}: unit: its ceiling is per subject, got a study per sample; "
+            "set budget.unit: subject"
+        )
+    least = min(study.multipliers.values()) / study.mu_factors.get(name, 1.0)
+    if study.arm != "pooled" and least < site.min_noise_multiplier * (1 - TOLERANCE):
+        raise ConfigError(
+            f"site {name}: min_noise_multiplier: no release may have less than "
+            f"{site.min_noise_multiplier:g}, the study's least is {least:.4g}; lower "
+            "budget.epsilon"
+        )
+    book = open_ledger(site)
+    entries = book.entries()
+    if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
+        raise BudgetExceeded(
+            f"site {name}: unit: earlier releases per sample cannot be counted per "
+            "subject; keep the ceiling's unit, or start a ledger for other people"
+        )
+    if any(e.get("study") == TABLE for e in entries):
+        raise BudgetExceeded(
+            f"site {name}: ledger: holds releases of tables whose rows have no names, "
+            "to which people's cannot be added; start a ledger for other people"
+        )
+    features = study.private(name) / "projected.npz"
+    # Before they are prepared nothing was spent on them.
+    digest = files.Features(features).digest if features.exists() else None
+    same = (study.identity, digest and book.pseudonym(digest))
+    own = [
+        entry["request"]
+        for entry in entries
+        if (entry.get("study"), entry.get("version", "")) == same
+    ]
+    spent = max(book.totals(without=own).values(), default=0.0)
+    before = accounting.epsilon_from_mu(spent, site.delta)
+    promise = study.promise_of(name)
+    total = accounting.compose([spent, promise.mu])
+    if not book.ceiling.admits(total):
+        own_promise = study.budget.site_epsilon
+        after = accounting.epsilon_from_mu(total, site.delta)
+        raise BudgetExceeded(
+            f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
+            f"{site.delta:g}; this study's {promise.epsilon:g} with the "
+            f"{before:.4g} spent before makes {after:.4g}; lower "
+            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
+        )
+    return before
+
+
+# --- the sites at work ---------------------------------------------------------------
+
+
+@contextmanager
+def in_process(
+    study: Study, sites: Sites, n_workers: int, exact: bool
+) -> Iterator[InProcess]:
+    """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
+    if not is_complete(study, sites):
+        raise ConfigError(
+            f"study {study.study}: federation: only {len(sites)} of "
+            f"{len(study.sites)} site files are here; run: capeneuro aggregate"
+        )
+    if not exact:  # Before anything is spent that the study could not finish.
+        check_ceilings(study, sites)
+        check_sampler(study)
+    with threadpool_limits(1):
+        members = {name: open_site(study, sites, name) for name in sites}
+        yield InProcess(members, n_workers)
+
+
+def check_sampler(study: Study) -> None:
+    """Raise if the study's noise needs a sampler that is not installed."""
+    if study.noise == "exact" and find_spec("opendp") is None:
+        raise ConfigError(
+            f"study {study.study}: noise: exact needs a sampler that is not "
+            "installed; pip install 'capeneuro[exact]', or set noise: rounded"
+        )
+
+
+def open_site(study: Study, sites: Sites, name: str) -> Site:
+    """Open one site on its prepared features, with its own rules."""
+    site, everyone = sites[name], names(study, sites)
+    default = accounting.default_n_colluding(len(everyone))
+    colluding = default if site.min_colluding is None else site.min_colluding
+    pins = dict.fromkeys(everyone, None)
+    if site.peers is not None:
+        pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
+    agreed = (pins, _agreed(study), study.promise_of(name))
+    limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
+    people = files.Features(study.private(name) / "projected.npz")
+    about = people.n_samples, open_ledger(site), limits, people.digest, site.seed
+    if not study.one_sample:
+        return Site(name, people, *about)
+    # One sample each is little: mapping all of them anew would be most of a round.
+    return Site(
+        name, {who: np.array(x) for who, x in people.items()}, *about, GRAM_BLOCK
+    )
+
+
+def _agreed(study: Study) -> dict[str, Any]:
+    """Fields of a request that this study file fixes."""
+    fields = {
+        "study": study.identity,
+        "arm": study.arm,
+        "unit": study.budget.unit,
+        "relation": study.budget.relation,
+        "noise": study.noise,
+    }
+    if study.arm in COOPERATIVE_ARMS:
+        fields |= {
+            "n_colluding": study.n_colluding,
+            "survivor_threshold": study.survivor_threshold,
+            "consistency": study.consistency,
+            "noise_ratio": study.noise_ratio,
+        }
+    return fields

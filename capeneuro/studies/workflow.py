@@ -1,0 +1,98 @@
+"""What the Snakefile needs to know of a study; rules themselves hold no logic."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capeneuro.config.components import Painting, Simulation
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.fusion import Linked
+from capeneuro.config.load import load_study, section
+from capeneuro.config.rows import Made
+from capeneuro.config.study import Study
+from capeneuro.studies import fusion, kinds, row_scores
+from capeneuro.studies.sites import Sites, is_complete, load_sites, names
+
+__all__ = [
+    "find_commands",
+    "images",
+    "kinds",
+    "made_data",
+    "makes_data",
+    "names",
+    "read_study",
+    "section",
+    "targets",
+]
+
+
+def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sites]:
+    """Read the study that Snakemake was given, as the steps will read it.
+
+    Raises
+    ------
+    ConfigError
+        If there is more than one file, or keys were overridden on the command line: a
+        study is one file, and the steps read that file.
+    """
+    find_commands()
+    path = os.path.relpath(files[-1])
+    study = load_study(path)
+    if len(files) > 1 or yaml.safe_load(Path(path).read_text()) != given:
+        raise ConfigError(
+            f"{path}: a study is one file; write overrides into it instead of --config "
+            "or a second --configfile"
+        )
+    return path, study, load_sites(study)
+
+
+def find_commands() -> None:
+    """Let `.venv/bin/snakemake`, without activation, find the `capeneuro` beside it."""
+    here = str(Path(sys.executable).parent)
+    if here not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
+
+
+def makes_data(study: Study, sites: Sites) -> bool:
+    """Whether the study's data are made here: where all its sites' files are."""
+    return study.data is not None and is_complete(study, sites)
+
+
+def made_data(study: Study, sites: Sites) -> list[str]:
+    """Files that the data makers write last, if the study has its data made."""
+    if not makes_data(study, sites):
+        return []
+    if isinstance(study.data, Made):
+        features = study.rows.features.features
+        truth = [features.parent / "truth" / name for name in row_scores.truths(study)]
+        return [
+            *(site.images for site in sites.values()),
+            *map(str, [features, *truth]),
+        ]
+    made = [f"{site.images}/dataset_description.json" for site in sites.values()]
+    made.append(study.space.mask)
+    truth = ["truth/desc-truth_components.nii.gz"]
+    linked = [f"truth/{name}" for name in fusion.TRUTH.values()]
+    own = {Simulation: truth, Linked: linked, Painting: ["atlas.nii.gz"]}
+    folder = Path(study.space.mask).parent
+    made += [str(folder / name) for name in own[type(study.data)]]
+    return made
+
+
+def images(study: Study, sites: Sites, name: str) -> list[str]:
+    """Files that a site's features depend on; a changed or added one reruns it."""
+    if makes_data(study, sites) and study.space is not None:
+        return [f"{sites[name].images}/dataset_description.json", study.space.mask]
+    return kinds.of(study).inputs(study, sites[name])
+
+
+def targets(study: Study, sites: Sites) -> list[str]:
+    """Files that a whole study ends with."""
+    kind = kinds.of(study)
+    ends = ("report.html", "privacy.json", "scores.tsv")
+    found = [str(study.results / name) for name in ends]
+    found += [str(study.private(name) / kind.kept) for name in sites]
+    return [*found, *kind.shown(study), *kind.released(study)]

@@ -1,0 +1,275 @@
+"""The papers' joint ICA: the normalised gain index of every method on the same data.
+
+The experiment ``ica``; ``papers/grids/ica_*.yaml`` say what is run.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import ica, metrics
+from capeneuro.data import basis
+from capeneuro.federation.in_process import InProcess
+from capeneuro.privacy import accounting, cape
+from papers import in_memory
+from papers.dp_djica import dp_djica
+from papers.in_memory import People
+from sim.fmri import matrix_study
+from sim.sources import DEFAULT_20, maps_2d
+
+N_SIDE = 30
+
+
+def simulate(
+    n_subjects: int,
+    seed: int,
+    *,
+    n_sites: int = 4,
+    n_components: int = 20,
+    n_volumes: int = 250,
+    cnr: float = 3.0,
+    cube: int = 1,
+) -> tuple[np.ndarray, People]:
+    """Make the papers' study in memory: R maps on a 30 x 30 image, people at sites.
+
+    Parameters
+    ----------
+    n_subjects, n_sites
+        People M in all, shared out as evenly as possible, and sites S.
+    seed
+        Fixes the data.
+    n_components, n_volumes
+        Sources R (the first of the default 20) and time points of each person.
+    cnr
+        Contrast-to-noise ratio; 3 is mild noise.
+    cube
+        Features are means over cubes of so many pixels a side, inside the head: 1 gives
+        648 features, 3 gives 88. The mask is public.
+
+    Returns
+    -------
+    A : numpy.ndarray
+        True maps over features, shape (n_features, R).
+    people : dict
+        By site and person, arrays (n_features, n_volumes), float32.
+    """
+    indices = DEFAULT_20[:n_components]
+    _, mask = maps_2d(indices, N_SIDE)
+    analysis = basis.grid(mask, cube).analysis
+    maps, subjects = matrix_study(
+        n_subjects,
+        np.random.default_rng(seed),
+        indices=indices,
+        n_side=N_SIDE,
+        n_volumes=n_volumes,
+        cnr=cnr,
+    )
+    people: People = {f"site-{s + 1}": {} for s in range(n_sites)}
+    for i, X in enumerate(subjects):
+        people[f"site-{i * n_sites // n_subjects + 1}"][f"sub-{i}"] = (
+            analysis @ X[mask.ravel()]
+        )
+    return (analysis @ maps[mask.ravel()]).astype(np.float64), people
+
+
+def run_ica(
+    people: People,
+    budget: accounting.Budget,
+    arm: str,
+    *,
+    n_components: int,
+    norm_bound: float,
+    memo: dict[Any, np.ndarray] | None = None,
+    pca_share: float = 0.5,
+    pca_clip: float = 1.0,
+    noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
+    n_rounds: int = 20,
+    clip: float = 2.5,
+    schedule: Mapping[str, float] | None = None,
+    **solver: Any,
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run PCA and ICA in one arm, as a study does.
+
+    Parameters
+    ----------
+    people, n_components, norm_bound
+        Data, R, and the constant that samples are divided by.
+    budget
+        The promise, which is each site's ceiling too: what is not paid for is refused.
+    arm
+        One of :data:`.rules.Arm`; non-private does not clip.
+    memo
+        Statistics that were computed before on these data.
+    pca_share, pca_clip
+        Share of mu^2 for PCA, and its clip.
+    noise_ratio_per_site
+        See :class:`.components.PcaOptions`.
+    n_rounds, clip, schedule, **solver
+        Options of :func:`.ica.infomax`; with 0 rounds the start is the result,
+        and what they would have cost is not spent.
+
+    Returns
+    -------
+    result : Unmixing
+        As returned.
+    V : numpy.ndarray
+        Basis of the subspace, shape (n_features, R).
+    weights : list of numpy.ndarray
+        W before each round (each epoch, where it has mini-blocks), on whitened data.
+    """
+    exact = arm == "non-private"
+    sites = in_memory.federate(people, budget, memo)
+    about = arm, budget, len(sites), noise_ratio_per_site
+    subspace = in_memory.run_pca(
+        sites,
+        in_memory.mechanism(budget.mu * np.sqrt(pca_share), *about),
+        n_components,
+        norm_bound,
+        pca_clip,
+    )
+    result = ica.infomax(
+        InProcess(sites),
+        in_memory.mechanism(
+            budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1)), *about
+        ),
+        subspace,
+        n_rounds=n_rounds,
+        clip=np.inf if exact else clip,
+        schedule=ica.Schedule(**schedule) if schedule else None,
+        **solver,
+    )
+    weights = next(iter(sites.values())).weights
+    return result, subspace.eigenvectors, weights
+
+
+def run_dp_djica(
+    people: People, epsilon: float, *, n_components: int, **options: Any
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run DP-djICA, which is no arm: it takes arrays and keeps no promise.
+
+    Parameters
+    ----------
+    people, n_components
+        Data and R.
+    epsilon
+        In total, as its paper counts.
+    **options
+        Of :func:`papers.dp_djica.dp_djica`.
+
+    Returns
+    -------
+    result, V, weights
+        As :func:`run_ica`, without weights: they differ in scale from round to round.
+    """
+    sites = [np.hstack(list(own.values())) for own in people.values()]
+    rng = np.random.default_rng()
+    subspace, result = dp_djica(sites, n_components, epsilon, rng=rng, **options)
+    return result, subspace.eigenvectors, []
+
+
+def rounds_to_final(path: list[float], within: float = 0.1) -> int:
+    """Rounds after which a score stays within a share of its final value.
+
+    Parameters
+    ----------
+    path
+        The score before the first round, after it, ... and at the end.
+    within
+        Share of the final value.
+    """
+    away = [i for i, value in enumerate(path) if value > (1 + within) * path[-1]]
+    return away[-1] + 1 if away else 0
+
+
+def ica_scores(
+    *,
+    n_subjects: int,
+    unit: accounting.Unit,
+    seed: int,
+    methods: Mapping[str, Mapping[str, Any]],
+    epsilons: list[float],
+    delta: float = 1e-5,
+    n_colluding: int = 1,
+    n_sites: int = 4,
+    n_components: int = 20,
+    n_volumes: int = 250,
+    cnr: float = 3.0,
+    cube: int = 1,
+    group: str = "",
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Separate the papers' study by each method at each epsilon, everything charged.
+
+    Parameters
+    ----------
+    n_subjects, seed, n_sites, n_components, n_volumes, cnr, cube
+        The data, see :func:`simulate`.
+    unit, epsilons, delta, n_colluding
+        The promises; neighbors differ by one unit replaced.
+    methods
+        Options of each method, by its name in the figure; they override ``options``.
+        Methods of one cell share its data, which take longest to make. With the arm
+        ``dp-djica`` options are those of :func:`run_dp_djica`.
+    group
+        What the figure file calls these methods together.
+    **options
+        Of :func:`run_ica`; a mapping from epsilon to value is looked up.
+
+    Returns
+    -------
+    list of dict
+        For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``,
+        ``n_rounds``, ``converged`` (1 if the rule of the method ended it),
+        ``rounds_to_10_percent`` (of the final NGI; of mini-blocks to whole epochs) and
+        ``captured``, the share of the true maps' energy in the subspace. Without
+        privacy it runs once.
+    """
+    data = {"n_sites": n_sites, "n_components": n_components, "n_volumes": n_volumes}
+    A, people = simulate(n_subjects, seed, cnr=cnr, cube=cube, **data)
+    chance = round(metrics.chance_gain_index(n_components), 4)
+    memo: dict[Any, np.ndarray] = {}
+    rows: list[dict[str, Any]] = []
+    for method, own in methods.items():
+        exact: dict[str, Any] | None = None
+        for epsilon in epsilons:
+            budget = accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding)
+            chosen = in_memory.at({**options, **own}, epsilon)
+            scores = exact or _score_ica(A, people, budget, memo, **chosen)
+            if chosen["arm"] == "non-private":  # epsilon is nothing to it: run once
+                exact = scores
+            row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
+            rows.append(row)
+    return rows
+
+
+def _score_ica(
+    A: np.ndarray,
+    people: People,
+    budget: accounting.Budget,
+    memo: dict[Any, np.ndarray],
+    *,
+    arm: str,
+    norm_bound: float,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run one method at one epsilon and compare with the true maps A."""
+    options |= {"n_components": A.shape[1], "norm_bound": norm_bound}
+    if arm == "dp-djica":
+        result, V, weights = run_dp_djica(people, budget.epsilon, **options)
+    else:
+        result, V, weights = run_ica(people, budget, arm, memo=memo, **options)
+    whitening = np.linalg.solve(result.W, result.unmixing) / norm_bound
+    path = [
+        metrics.normalized_gain_index(metrics.gain(W @ whitening, W, A))
+        for W in [*weights, result.W]
+    ]
+    per_epoch = (options.get("schedule") or {}).get("n_blocks", 1)
+    truth = A @ A.T
+    return {
+        "ngi": path[-1],
+        "n_rounds": result.n_rounds,
+        "converged": int(result.converged),
+        "rounds_to_10_percent": per_epoch * rounds_to_final(path) if weights else None,
+        "captured": metrics.captured_energy(V, truth) / np.trace(truth),
+    }

@@ -1,0 +1,107 @@
+"""Sites in memory for experiments: simulated or public data, exact statistics kept.
+
+Many methods of a grid are run on the same data, and their exact statistics are what
+takes time. Ledgers are in memory, so what a cell spends ends with it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms.pca import Subspace, principal_subspace
+from capeneuro.config.errors import ConfigError
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.messages import Message, digest
+from capeneuro.federation.rules import Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.queries import Query
+
+People = dict[str, dict[str, np.ndarray]]
+
+
+class RememberingSite(Site):
+    """A site that computes a statistic of its features once for all runs on its data.
+
+    Exact statistics are what takes time; every run adds noise of its own. It also notes
+    the weights of each round, of mini-blocks those of each epoch, which the aggregator
+    knows.
+    """
+
+    def __init__(self, *arguments: Any, memo: dict[Any, np.ndarray]) -> None:
+        super().__init__(*arguments)
+        self.weights: list[np.ndarray] = []
+        self._memo = memo
+
+    def _mean(self, query: Query, message: Message) -> np.ndarray:
+        parameters = message["parameters"]
+        if query.stage != "features" or "center" in parameters:
+            if "W" in parameters and not parameters.get("block"):
+                self.weights.append(parameters["W"])
+            return super()._mean(query, message)
+        # Parameters may be arrays.
+        key = (self.name, query.name, message["unit"], digest(parameters))
+        if key not in self._memo:
+            self._memo[key] = super()._mean(query, message)
+        return self._memo[key]
+
+
+def federate(
+    people: People,
+    ceiling: accounting.Budget,
+    memo: dict[Any, np.ndarray] | None = None,
+) -> dict[str, RememberingSite]:
+    """Make sites that refuse to spend more than ``ceiling``, ledgers in memory."""
+    memo = {} if memo is None else memo
+    sites = {}
+    for name, own in people.items():
+        lengths = {person: X.shape[1] for person, X in own.items()}
+        about = (name, own, lengths, Ledger(None, ceiling), Limits("simulated"))
+        sites[name] = RememberingSite(*about, memo=memo)
+    return sites
+
+
+def at(options: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
+    """Look options up that differ by epsilon, such as ``clip: {0.1: 1.5, 1: 3}``."""
+    found = {}
+    for name, value in options.items():
+        by_epsilon = isinstance(value, dict) and not any(map(_is_word, value))
+        if by_epsilon and epsilon not in value:
+            known = ", ".join(map(str, value))
+            raise ConfigError(f"{name}: lacks epsilon {epsilon:g}, has {known}")
+        found[name] = value[epsilon] if by_epsilon else value
+    return found
+
+
+def _is_word(key: Any) -> bool:
+    return isinstance(key, str)
+
+
+def mechanism(
+    mu: float,
+    arm: str,
+    budget: accounting.Budget,
+    n_sites: int,
+    noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
+) -> Mechanism:
+    """How sites answer in an arm with releases of mu each."""
+    ratio = noise_ratio_per_site * n_sites
+    return Mechanism("figure", arm, 1 / mu, budget, ratio)
+
+
+def run_pca(
+    sites: Mapping[str, Site],
+    mechanism: Mechanism,
+    n_components: int,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> Subspace:
+    """Run PCA in the arm of a mechanism; non-private does not clip."""
+    clip = np.inf if mechanism.arm == "non-private" else clip
+    return principal_subspace(
+        InProcess(sites), mechanism, n_components, norm_bound, clip, center
+    )

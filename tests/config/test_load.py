@@ -1,0 +1,363 @@
+"""Study and site files: what is accepted, and what each mistake is told."""
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from capeneuro.config import components, load, scaffold
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
+from capeneuro.studies import sites as site_files
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "config").glob("*.yaml"))
+SITES = sorted((ROOT / "config/sites").glob("*.yaml"))
+STUDY = yaml.safe_load(scaffold.study_file(["a", "b", "c", "d"]))
+SITE = yaml.safe_load(scaffold.site_file("a"))
+DATA = {"kind": "simtb", "seed": 1, "n_subjects": 2, "n_volumes": 20}
+PAINTED = {"kind": "painted", "series": "s", "atlas": "a.nii.gz"}
+MISSING = object()
+MODELS = [
+    ComponentsConfig,
+    SiteConfig,
+    components.Simulation,
+    components.Painting,
+    *(
+        f.annotation
+        for f in ComponentsConfig.model_fields.values()
+        if isinstance(f.annotation, type) and issubclass(f.annotation, BaseModel)
+    ),
+]
+
+
+def changed(content: dict, changes: dict) -> dict:
+    """A copy with other values; dots separate sections, MISSING removes a key."""
+    content = copy.deepcopy(content)
+    for name, value in changes.items():
+        *parents, key = name.split(".")
+        inner = content
+        for parent in parents:
+            inner = inner[parent]
+        if value is MISSING:
+            del inner[key]
+        else:
+            inner[key] = value
+    return content
+
+
+def write(folder: Path, content: dict, name: str = "study.yaml") -> Path:
+    path = folder / name
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def study(folder: Path, **changes) -> ComponentsConfig:
+    """The new study of `init` with other values, written and loaded."""
+    return load.load_study(write(folder, changed(STUDY, changes)))
+
+
+def site(folder: Path, **changes) -> SiteConfig:
+    return load.load_site(write(folder, changed(SITE, changes), "site.yaml"))
+
+
+def errors(load, folder: Path, changes: dict) -> list[str]:
+    """Lines of the error, each without the path that it begins with."""
+    with pytest.raises(ConfigError) as caught:
+        load(folder, **changes)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(str(folder)) for line in lines)
+    return [line.split(".yaml: ", 1)[1] for line in lines]
+
+
+# Unknown keys
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("n_component", "n_components"),
+        ("studdy", "study"),
+        ("space.resampel", "resample"),
+        ("cleaning.standardise", "standardize"),
+        ("budget.epsilom", "epsilon"),
+        ("budget.colluding", "n_colluding"),
+        ("pca.norm_bounds", "norm_bound"),
+        ("ica.n_round", "n_rounds"),
+        ("score.thruth", "truth"),
+        ("data.n_subject", "n_subjects"),
+        ("data.repetition", "repetition_time"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(tmp_path, key, near):
+    (line,) = errors(study, tmp_path, {"data": dict(DATA), key: 1})
+    assert line == f"{key}: unknown key; did you mean {near!r}?"
+
+
+def test_a_key_in_the_wrong_section_names_its_own(tmp_path):
+    (line,) = errors(study, tmp_path, {"pca.noise_ratio_per_site": 1.0})
+    assert line.endswith("unknown key; it is a key of budget")
+
+
+def test_an_unknown_key_of_painted_data_knows_its_own_keys(tmp_path):
+    (line,) = errors(study, tmp_path, {"data": {**PAINTED, "serie": 1}})
+    assert "did you mean 'series'" in line
+    (line,) = errors(study, tmp_path, {"data": {**PAINTED, "n_volumes": 1}})
+    assert "unknown key" in line
+    assert "n_volumes'" not in line
+
+
+def test_an_unknown_key_near_nothing_lists_what_is_known(tmp_path):
+    (line,) = errors(study, tmp_path, {"ica.qqq": 1})
+    known = ", ".join(sorted(components.IcaOptions.model_fields))
+    assert line == f"ica.qqq: unknown key; known: {known}"
+
+
+def test_an_unknown_key_of_a_site_file(tmp_path):
+    (line,) = errors(site, tmp_path, {"image": "x"})
+    assert line == "image: unknown key; did you mean 'images'?"
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"budget.epsilon": 0},
+            "budget.epsilon: input should be greater than 0, got 0",
+        ),
+        ({"budget.epsilon": -1}, "greater than 0, got -1"),
+        ({"budget.epsilon": float("inf")}, "finite number, got inf"),
+        ({"budget.epsilon": float("nan")}, "budget.epsilon: input should be"),
+        ({"budget.delta": 1}, "budget.delta: input should be less than 1, got 1"),
+        ({"budget.delta": 0}, "budget.delta: input should be greater than 0, got 0"),
+        ({"budget.delta": "1e-5x"}, "budget.delta: .*number.*got '1e-5x'"),
+        ({"budget.unit": MISSING}, "budget.unit: required key is missing"),
+        ({"budget.relation": MISSING}, "budget.relation: required key is missing"),
+        (
+            {"budget.unit": "volume"},
+            "budget.unit: .*'sample' or 'subject', got 'volume'",
+        ),
+        ({"budget.n_colluding": 4}, "n_colluding: must be below .* sites 4, got 4"),
+        ({"budget.n_colluding": 9}, "n_colluding: must be below .* sites 4, got 9"),
+        ({"budget.n_colluding": -1}, "budget.n_colluding: .*got -1"),
+        ({"budget.pca_share": 1.0}, "budget.pca_share: .*less than 1, got 1.0"),
+        ({"sites": []}, "sites: a federation needs at least 2, got 0"),
+        ({"sites": ["a.yaml"]}, "sites: a federation needs at least 2, got 1"),
+        ({"sites": "a.yaml"}, "sites: .*list, got 'a.yaml'"),
+        ({"n_components": 0}, "n_components: .*got 0"),
+        ({"n_components": 2.5}, "n_components: .*got 2.5"),
+        ({"arm": "capes"}, "arm: .*'cape'.*got 'capes'"),
+        ({"study": "a b"}, "study: .*got 'a b'"),
+        ({"study": ""}, "study: .*got ''"),
+        ({"pca.norm_bound": 0}, "pca.norm_bound: .*got 0"),
+        ({"ica": MISSING}, "ica: required key is missing"),
+        ({"ica": None}, "ica: .*got None"),
+        ({"ica.sub_gaussian": "some"}, "ica.sub_gaussian: must be .*, got 'some'"),
+        ({"ica.sub_gaussian": -1}, "ica.sub_gaussian: must be .*, got -1"),
+        ({"ica.sub_gaussian": True}, "ica.sub_gaussian: must be .*, got True"),
+        (
+            {"ica.sub_gaussian": 1, "ica.update": "gradient"},
+            "ica: sub_gaussian needs update orthogonal, got gradient",
+        ),
+        (
+            {"ica.sub_gaussian": "measured", "ica.n_rounds": 2},
+            "ica: n_rounds must be at least 3 .*, got 2",
+        ),
+        ({"space.grid_size": 1}, "space.grid_size: .*got 1"),
+        ({"space.basis": "atlas"}, "space: basis 'atlas' and basis_file do not go"),
+        ({"space.basis_file": "a.nii"}, "space: basis 'grid' and basis_file do not"),
+        ({"cleaning.max_constant_voxels": 1}, "max_constant_voxels: .*got 1"),
+        ({"data": {"kind": "simtv"}}, "data.kind: .*simtb, painted, got 'simtv'"),
+        ({"data": {**DATA, "alpha": [0.5, 0.2]}}, r"data.alpha: must be \[low"),
+        ({"data": {**DATA, "n_volumes": 1}}, "data.n_volumes: .*got 1"),
+    ],
+)
+def test_a_wrong_value_of_a_study_is_one_line(tmp_path, changes, line):
+    (found,) = errors(study, tmp_path, changes)
+    assert re.search(line, found), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"seed": 3}, "seed would make the noise of private data predictable"),
+        ({"name": "a/b"}, "name: .*got 'a/b'"),
+        ({"name": ".."}, r"name: .*got '\.\.'"),
+        ({"unit": MISSING}, "unit: required key is missing"),
+        ({"data": MISSING}, "data: required key is missing"),
+        ({"data": "open"}, "data: .*'private', 'simulated' or 'public', got 'open'"),
+        ({"ledger": MISSING}, "ledger: required key is missing"),
+        ({"epsilon": 0}, "epsilon: .*greater than 0, got 0"),
+        ({"delta": 1.5}, "delta: .*less than 1, got 1.5"),
+        ({"min_colluding": -1}, "min_colluding: .*got -1"),
+        ({"repetition_time": 0}, "repetition_time: .*got 0"),
+    ],
+)
+def test_a_wrong_value_of_a_site_file_is_one_line(tmp_path, changes, line):
+    (found,) = errors(site, tmp_path, changes)
+    assert re.search(line, found), found
+
+
+def test_all_errors_of_a_file_are_shown_at_once(tmp_path):
+    wrong = {"budget.epsilon": -1, "ica.n_round": 2, "arm": "x", "space.mask": MISSING}
+    lines = errors(study, tmp_path, {**wrong, "data": {**DATA, "seeds": 1}})
+    assert sorted(line.split(":")[0] for line in lines) == [
+        "arm",
+        "budget.epsilon",
+        "data.seeds",
+        "ica.n_round",
+        "space.mask",
+    ]
+
+
+@pytest.mark.parametrize("text", ["1e-5", "'1e-5'", "1.0e-5", "0.00001"])
+def test_small_numbers_as_people_write_them(tmp_path, text):
+    path = write(tmp_path, changed(STUDY, {"budget.delta": MISSING}))
+    content = path.read_text().replace("budget:\n", f"budget:\n  delta: {text}\n")
+    path.write_text(content)
+    assert load.load_study(path).budget.delta == 1e-5
+
+
+# Between study and sites
+
+
+def sites_of(folder: Path, study_changes: dict, *site_changes: dict) -> dict:
+    paths = []
+    for i, changes in enumerate(site_changes):
+        content = changed(SITE, {"name": f"s{i}", "images": f"data/s{i}", **changes})
+        paths.append(str(write(folder, content, f"s{i}.yaml")))
+    return site_files.load_sites(study(folder, sites=paths, **study_changes))
+
+
+def test_sites_are_loaded_by_name_in_order(tmp_path):
+    assert list(sites_of(tmp_path, {}, {"name": "z"}, {"name": "a"})) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("of_study", "of_site", "message"),
+    [
+        ({}, {"name": "s0"}, "name: must be unique in the study, got 's0' again"),
+        ({"score.reference": True}, {}, "data: runs without privacy need"),
+        ({"arm": "non-private"}, {}, "data: runs without privacy need"),
+        ({"arm": "pooled"}, {}, "data: runs without privacy need"),
+        ({"space.mask": "computed"}, {}, "data: a mask computed from private data"),
+        ({}, {"seed": 1}, "seed would make"),
+    ],
+)
+def test_rules_between_study_and_site_file(tmp_path, of_study, of_site, message):
+    public = {"data": "public"}
+    with pytest.raises(ConfigError, match=f"s1.yaml: .*{message}"):
+        sites_of(tmp_path, of_study, public, of_site)
+    if "name" not in of_site:
+        assert sites_of(tmp_path, of_study, public, {**of_site, **public})
+
+
+def test_a_missing_site_file_is_named(tmp_path):
+    loaded = study(tmp_path, sites=["no-1.yaml", "no-2.yaml"])
+    with pytest.raises(ConfigError, match=r"no-1\.yaml: file not found"):
+        site_files.load_sites(loaded)
+
+
+@pytest.mark.parametrize(("n_sites", "expected"), [(2, 0), (3, 0), (4, 1), (10, 3)])
+def test_default_of_colluding_sites(tmp_path, n_sites, expected):
+    loaded = study(tmp_path, sites=[f"{i}.yaml" for i in range(n_sites)])
+    assert loaded.n_colluding == loaded.promise.n_colluding == expected
+
+
+# Identity: what makes a release another one
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"score.reference": True}, True),
+        ({"pca.n_iterations": 5}, True),  # of power iteration alone
+        ({"data": dict(DATA)}, True),
+        ({"budget.epsilon": 3.0}, False),
+        ({"budget.unit": "sample"}, False),
+        ({"ica.clip": 3.0}, False),
+        ({"pca.center": True}, False),
+        ({"pca.method": "power"}, False),
+        ({"cleaning.detrend": False}, False),
+        ({"study": "other"}, False),
+    ],
+)
+def test_identity_changes_with_what_changes_releases(tmp_path, changes, same):
+    before = study(tmp_path).identity
+    assert (study(tmp_path, **changes).identity == before) is same
+
+
+# The files that come with the project
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_shipped_studies_load_with_their_sites(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    loaded = load.load_study(path)
+    assert len(site_files.load_sites(loaded)) == len(loaded.sites)
+    assert loaded.study == path.stem or path.stem == "config"
+
+
+@pytest.mark.parametrize("path", SITES, ids=lambda p: p.stem)
+def test_shipped_site_files_load(path):
+    loaded = load.load_site(path)
+    assert loaded.name == path.stem
+    assert loaded.data != "private"
+    assert loaded.ledger == Path("private") / loaded.name / "ledger"
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
+def test_every_key_has_an_explanation(model):
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
+        named = name in ("kind", "data") or nested
+        assert field.description or named, f"{model.__name__}.{name}"
+        assert model.__doc__
+
+
+def _all_keys(model: type[BaseModel], content: dict, where: str) -> list[str]:
+    """Keys of a model that a file does not show."""
+    absent = [f"{where}{k}" for k in model.model_fields if k not in content]
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            absent += _all_keys(inner, content.get(name) or {}, f"{where}{name}.")
+    return absent
+
+
+def test_every_key_stands_in_the_demo_study():
+    content = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    assert not _all_keys(ComponentsConfig, content, "")
+    assert not _all_keys(components.Simulation, content["data"], "data.")
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SITES if p.stem.startswith("demo")], ids=lambda p: p.stem
+)
+def test_every_key_stands_in_the_demo_site_files(path):
+    assert not _all_keys(SiteConfig, yaml.safe_load(path.read_text()), "")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["mask", "basis", "epsilon", "n_subjects", *components.IcaOptions.model_fields],
+)
+def test_the_demo_study_explains_keys_as_the_models_do(key):
+    text = (ROOT / "config/config.yaml").read_text()
+    plain = " ".join(re.sub(r"\n\s*# ?", " ", text).split())
+    descriptions = [
+        m.model_fields[key].description
+        for m in MODELS
+        if key in m.model_fields and m is not SiteConfig
+    ]
+    assert descriptions
+    assert all(" ".join(text.split()) in plain for text in descriptions)

@@ -1,0 +1,500 @@
+"""The sites behind the engine: what may travel, what is lost, and whole runs."""
+
+import contextlib
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra federated")
+
+import parties
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from parties import SITES, STUDY, said
+from tiny_study import command, edit
+
+from capeneuro import __version__
+from capeneuro.config import load
+from capeneuro.federation.messages import pack, unpack
+from capeneuro.flare import controller, daemon, kit
+from capeneuro.flare.parties import ENDED, write_job
+
+NAMES = ("a", "b", "c")
+
+
+# --- asking, with an engine of our own -----------------------------------------------
+
+
+class Engine:
+    """An engine whose sites answer with what the test says, after so many seconds."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, float]] = []
+
+    @contextlib.contextmanager
+    def new_context(self):
+        yield SimpleNamespace()
+
+    def send_aux_request(self, targets, topic, request, timeout, fl_ctx):
+        (name,) = targets
+        assert isinstance(request["message"], bytes)
+        self.asked.append((name, request["what"], timeout))
+        answer = self.answers[name]
+        if callable(answer):
+            answer = answer(unpack(request["message"]))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if answer is None else {name: answer}
+
+
+def reply(content: object) -> Shareable:
+    made = make_reply(ReturnCode.OK)
+    made["answer"] = content
+    return made
+
+
+def packed(**message) -> Shareable:
+    return reply(pack(message))
+
+
+def federation(answers: dict[str, object], **options) -> controller.FlareFederation:
+    return controller.FlareFederation(Engine(answers), NAMES, **options)
+
+
+def ask(asked: controller.FlareFederation, **options):
+    return asked.ask("describe", {name: {"to": name} for name in NAMES}, **options)
+
+
+def test_answers_come_back_in_the_order_asked():
+    def slow(seconds):
+        return lambda message: time.sleep(seconds) or packed(said=message["to"])
+
+    asked = federation({"a": slow(0.2), "b": slow(0.1), "c": slow(0.0)})
+    replies = ask(asked)
+    assert list(replies.ok) == list(NAMES)
+    assert [r["said"] for r in replies.ok.values()] == list(NAMES)
+    assert replies.lost == {}
+
+
+def test_answers_are_folded_as_they_arrive_one_at_a_time():
+    order, busy = [], threading.Lock()
+
+    def after(seconds):
+        return lambda message: time.sleep(seconds) or packed(x=np.ones(2))
+
+    def fold(name, message):
+        assert busy.acquire(blocking=False), "two folds at a time"
+        order.append(name)
+        time.sleep(0.05)
+        busy.release()
+
+    replies = ask(
+        federation({"a": after(0.3), "b": after(0.15), "c": after(0)}), fold=fold
+    )
+    assert order == ["c", "b", "a"]
+    assert replies.ok == {name: {} for name in NAMES}
+
+
+LOST = {
+    "late": (make_reply(ReturnCode.TIMEOUT), "lost: no answer in time"),
+    "nothing": (None, "lost: no connection"),
+    "unknown topic": (make_reply(ReturnCode.TOPIC_UNKNOWN), "lost: no connection"),
+    "engine raises": (RuntimeError("secret"), "lost: no connection"),
+    "refused": (packed(error="refused", rule="relation"), "refused: relation"),
+}
+MALFORMED = {
+    "no bytes": reply("text"),
+    "no answer": make_reply(ReturnCode.OK),
+    "cut short": reply(pack({"x": np.ones(3)})[:-1]),
+    "empty": reply(b""),
+    "a list": reply(pack({"x": 1}).replace(b'{"x": 1}', b"[1,2,345]")),
+    "error without rule": packed(error="failed"),
+    "error of another kind": packed(error=7, rule="x"),
+    "long text": packed(error="failed", rule="x" * 500),
+    "control characters": packed(error="failed", rule="\x1b[2J"),
+}
+LOST |= {k: (v, "failed: malformed answer") for k, v in MALFORMED.items()}
+
+
+@pytest.mark.parametrize(("answer", "why"), LOST.values(), ids=LOST)
+def test_a_lost_site_is_a_code_and_a_rule(answer, why):
+    asked = federation({"a": packed(x=1), "b": answer, "c": packed(x=3)})
+    replies = ask(asked)
+    assert replies.lost == {"b": why}
+    assert list(replies.ok) == ["a", "c"]
+
+
+def test_a_site_that_was_late_is_left_out_from_then_on():
+    asked = federation(
+        {"a": packed(x=1), "b": make_reply(ReturnCode.TIMEOUT), "c": packed(x=3)}
+    )
+    ask(asked)
+    asked._engine.asked.clear()
+    replies = ask(asked)
+    assert replies.lost == {"b": "lost: left out until the next segment"}
+    assert [name for name, *_ in sorted(asked._engine.asked)] == ["a", "c"]
+
+
+def test_every_request_has_a_timeout():
+    asked = federation(dict.fromkeys(NAMES, packed()), timeout=7.0)
+    ask(asked)
+    ask(asked, timeout=3.0)
+    assert [t for *_, t in asked._engine.asked] == [7.0] * 3 + [3.0] * 3
+
+
+# --- answering -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def executor() -> controller.SiteExecutor:
+    made = controller.SiteExecutor()
+    made._study = SimpleNamespace(identity="s:1")
+    made._site = SimpleNamespace(answer=lambda what, message: {"what": what})
+    return made
+
+
+def handle(executor: controller.SiteExecutor, what: str, **message) -> dict:
+    request = Shareable()
+    request["what"], request["message"] = what, pack(message)
+    answer = executor._handle("", request, None)
+    assert answer.get_return_code() == ReturnCode.OK
+    return unpack(answer["answer"])
+
+
+def ping(**changes) -> dict:
+    return {"version": __version__, "clock": time.time(), "study": "s:1"} | changes
+
+
+def test_a_ping_tells_nothing_and_opens_the_site(executor):
+    assert handle(executor, "describe") == {"error": "refused", "rule": "ping first"}
+    assert handle(executor, "ping", **ping()) == {}
+    assert handle(executor, "describe") == {"what": "describe"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"version": "0.0.0"}, "version of capeneuro"),
+        ({"clock": time.time() - 3600}, "clock"),
+        ({"clock": float("nan")}, "clock"),
+        ({"study": "s:2"}, "study file"),
+    ],
+)
+def test_a_site_refuses_an_aggregator_that_differs(executor, changes, rule):
+    refused = {"error": "refused", "rule": rule}
+    assert handle(executor, "ping", **ping(**changes)) == refused
+    assert handle(executor, "release")["error"] == "refused"
+
+
+def test_no_text_of_an_exception_leaves(executor):
+    def answer(what, message):
+        raise ValueError("sub-01 is at row 7")
+
+    executor._site.answer = answer
+    handle(executor, "ping", **ping())
+    lost = {"error": "failed", "rule": "no answer"}
+    assert handle(executor, "release") == lost
+    executor._site.answer = lambda what, message: {"x": object()}
+    assert handle(executor, "release") == lost
+    request = Shareable()
+    request["what"], request["message"] = "release", b"not a message"
+    assert unpack(executor._handle("", request, None)["answer"]) == lost
+
+
+def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(controller.FOLDER, str(tmp_path))
+    monkeypatch.setenv(controller.STUDY, "absent.yaml")
+    topics = {}
+    engine = SimpleNamespace(register_aux_message_handler=topics.__setitem__)
+    made = controller.SiteExecutor()
+    made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
+    assert list(topics) == [controller.TOPIC]
+    assert handle(made, "ping", **ping())["rule"] == "files of the site"
+
+
+# --- whole runs over mutual TLS on this machine --------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("kits")
+    parties.write_parties(folder / "any", n_rounds=3)
+    parties.make_kits(folder / "any/together", parties.free_port())
+    return folder / "any/together/kits"
+
+
+@pytest.fixture
+def root(tmp_path, request) -> Path:
+    parties.write_parties(tmp_path / "root", getattr(request, "param", 3))
+    return tmp_path / "root"
+
+
+@contextlib.contextmanager
+def sites(root: Path, kits: Path):
+    with contextlib.ExitStack() as stack:
+        yield {n: stack.enter_context(parties.site(root, kits, n)) for n in SITES}
+
+
+def test_a_study_across_processes_is_the_study_in_one(root, kits):
+    with sites(root, kits) as own, parties.aggregate(root, kits, patience=90) as drive:
+        assert drive.wait(120) == 0, said(root / "aggregator")
+        for process in own.values():
+            process.terminate()
+        assert [process.wait(20) for process in own.values()] == [0, 0, 0]
+        parties.assert_nothing_runs(kits)
+    parties.assert_same_results(root)
+    assert [parties.n_charged(root, name) for name in SITES] == [4, 4, 4]
+    assert "3 of 3 sites registered" in said(root / "aggregator")
+    # The aggregator never had a site's file; it knows what the sites said.
+    private = [p.name for p in (root / "aggregator/private").iterdir()]
+    assert private == ["_aggregator"]
+    text = (root / "aggregator/results/tiny/privacy.json").read_text()
+    assert "NOT PRIVATE: simulated data" in text
+
+
+# --- when things break: longer than the test budget ----------------------------------
+
+slow = pytest.mark.slow
+MANY = 60
+
+
+def wait_for_rounds(root: Path) -> None:
+    parties.wait_for(lambda: parties.n_charged(root, "site-1") > 10, 60, "ten rounds")
+
+
+def finish(root: Path, drive, seconds: float) -> None:
+    """The study ends well, exactly as in one process, each round charged once."""
+    assert drive.wait(seconds) == 0, said(root / "aggregator")
+    parties.assert_same_results(root)
+    assert [parties.n_charged(root, name) for name in SITES] == [1 + MANY] * 3
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_killed_site_comes_back_with_the_next_job(root, kits):
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, timeout=10, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        parties.kill(own["site-1"])
+        assert parties.n_charged(root, "site-1") < MANY
+        with parties.site(root, kits, "site-1"):
+            finish(root, drive, 200)
+    assert "job 2 submitted" in said(root / "aggregator")
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_killed_job_process_of_a_site_is_started_again(root, kits):
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, timeout=10, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        (client,) = own["site-1"].children()
+        for job in client.children():
+            parties.kill(job)
+        finish(root, drive, 200)
+    assert "job 2 submitted" in said(root / "aggregator")
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_killed_server_is_started_again(root, kits):
+    with sites(root, kits), parties.aggregate(root, kits, patience=120) as drive:
+        wait_for_rounds(root)
+        for server in drive.children():
+            parties.kill(server)
+        finish(root, drive, 200)
+    assert "nvflare has stopped; starting it again" in said(root / "aggregator")
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_killed_aggregator_goes_on_with_the_same_command(root, kits):
+    with sites(root, kits):
+        with parties.aggregate(root, kits, patience=120):
+            wait_for_rounds(root)
+        assert parties.n_charged(root, "site-1") < MANY
+        with parties.aggregate(root, kits, patience=120) as drive:
+            finish(root, drive, 200)
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_commands_killed_alone_take_their_processes_along(root, kits):
+    """Not the children, as the kernel would kill: the same command goes on."""
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        for process in (drive, own["site-1"]):
+            process.kill()
+            process.wait(10)
+        assert parties.n_charged(root, "site-1") < MANY
+        with (
+            parties.site(root, kits, "site-1"),
+            parties.aggregate(root, kits, patience=120) as again,
+        ):
+            finish(root, again, 200)
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_goes_through_many_segments(root, kits):
+    with (
+        sites(root, kits),
+        parties.aggregate(root, kits, segment=25, patience=120) as drive,
+    ):
+        finish(root, drive, 200)
+    text = said(root / "aggregator")
+    assert text.count("end of the segment; going on") == 2
+    assert "job 3 submitted" in text
+
+
+@slow
+@pytest.mark.parametrize("root", [MANY], indirect=True)
+def test_a_study_that_may_goes_on_without_a_killed_site(root, kits):
+    for folder in (*SITES, "aggregator"):
+        edit(root / folder / STUDY, "budget.n_colluding", 0)
+        edit(root / folder / STUDY, "budget.survivor_threshold", 2)
+    with (
+        sites(root, kits) as own,
+        parties.aggregate(root, kits, timeout=10, patience=120) as drive,
+    ):
+        wait_for_rounds(root)
+        parties.kill(own["site-1"])
+        assert drive.wait(200) == 0, said(root / "aggregator")
+    assert [parties.n_charged(root, name) for name in ("site-0", "site-2")] == [61, 61]
+    assert 10 < parties.n_charged(root, "site-1") < MANY
+    record = json.loads((root / "aggregator/results/tiny/privacy.json").read_text())
+    survivors = [release["survivors"] for release in record["releases"]]
+    assert survivors[0] == list(SITES)
+    assert survivors[-1] == ["site-0", "site-2"]
+    why = "site-1: lost: no answer in time; going on without it"
+    assert why in said(root / "aggregator")
+    assert "job 2 submitted" not in said(root / "aggregator")
+
+
+@slow
+def test_a_missing_site_is_named(root, kits):
+    with contextlib.ExitStack() as stack:
+        for name in SITES[:2]:
+            stack.enter_context(parties.site(root, kits, name))
+        drive = stack.enter_context(parties.aggregate(root, kits, patience=25))
+        assert drive.wait(90) == 1
+    error = [x for x in said(root / "aggregator").splitlines() if "error" in x]
+    assert error == ["error: no progress for 25 s; missing sites: site-2"]
+    assert [parties.n_charged(root, name) for name in SITES] == [0, 0, 0]
+
+
+@slow
+def test_a_kit_of_another_authority_gets_nowhere(root, kits):
+    """Refused here by `capeneuro site`, and by the server where that is bypassed."""
+    parties.make_kits(root / "together", kit.address(kits / "server/kit")[1])
+    forged = root / "together/kits/site-2/kit"
+    (forged / "startup/rootCA.pem").write_bytes(
+        (kits / "site-2/kit/startup/rootCA.pem").read_bytes()
+    )
+    with contextlib.chdir(root / "site-2"):
+        own = ["--site", "site-2", "--kit", str(forged)]
+        assert command("site", STUDY, *own) == 2
+    with contextlib.ExitStack() as stack:
+        for name in SITES[:2]:
+            stack.enter_context(parties.site(root, kits, name))
+        with contextlib.chdir(root / "site-2"):
+            variables = {"STUDY": STUDY, "SITE": "site-2"}
+            intruder = daemon.Daemon(forged, variables, Path("intruder.log"))
+            intruder.keep()
+        stack.callback(intruder.stop)
+        drive = stack.enter_context(parties.aggregate(root, kits, patience=30))
+        assert drive.wait(90) == 1
+    assert "missing sites: site-2" in said(root / "aggregator")
+    assert "Successfully registered" not in (root / "site-2/intruder.log").read_text()
+
+
+@slow
+def test_a_site_that_refuses_ends_the_study_with_its_rule(root, kits):
+    with sites(root, kits), parties.aggregate(root, kits, patience=60) as drive:
+        own = root / "site-1"
+        parties.wait_for(lambda: "registered at" in said(own), 60, "registered")
+        # Read when the job starts: its own file decides, whatever was said before.
+        edit(own / "site-1.yaml", "min_noise_multiplier", 1e6)
+        status = drive.wait(90)
+    text = said(root / "aggregator")
+    assert status == 2, text
+    assert "site-1: refused: noise multiplier below the floor" in text
+
+
+@slow
+def test_the_lead_can_do_no_more_than_start_jobs(root, kits, tmp_path):
+    """With hardened kits: no code, no class of FLARE's, no look into a site."""
+    study = load.load_study(root / "aggregator" / STUDY)
+    daemons = []
+    for party in ("server", "site-0"):
+        (tmp_path / party).mkdir()
+        with contextlib.chdir(tmp_path / party):
+            variables = {"STUDY": STUDY, "SITE": party}
+            daemons.append(
+                daemon.Daemon(kits / party / "kit", variables, tmp_path / party / "log")
+            )
+            daemons[-1].keep()
+    try:
+        parties.wait_for(
+            lambda: "Successfully registered client" in daemons[1].said(), 60, "site"
+        )
+        with controller.session(kits / "lead/kit", 10.0) as lead:
+            for forbidden in (
+                lambda: lead.ls_target("site-0"),
+                lambda: lead.cat_target("site-0", file="log.txt"),
+                lambda: lead.cat_target("server", file="log.txt"),
+                lambda: lead.grep_target("site-0", pattern="a", file="log.txt"),
+                lambda: lead.get_client_env(["site-0"]),
+                lambda: lead.shutdown("all"),
+            ):
+                try:
+                    told = str(forbidden())
+                except Exception as error:
+                    told = str(error)
+                refused = r"(?i)authoriz|not allowed|denied|invalid_request"
+                assert re.search(refused, told), told
+            jobs = {}
+            for kind in ("code", "class"):
+                folder = tmp_path / kind
+                args = {"segment": 1, "job": "1", "timeout": 1.0, "patience": 1.0}
+                write_job(folder, study, args)
+                change = {"min_clients": 1, "deploy_map": {"app": ["server", "site-0"]}}
+                meta = json.loads((folder / "meta.json").read_text()) | change
+                (folder / "meta.json").write_text(json.dumps(meta))
+                if kind == "code":
+                    (folder / "app/custom").mkdir()
+                    (folder / "app/custom/evil.py").write_text("print(1)")
+                else:
+                    path = folder / "app/config/config_fed_client.json"
+                    other = "nvflare.app_common.np.np_trainer.NPTrainer"
+                    text = path.read_text().replace(
+                        "capeneuro.flare.controller.SiteExecutor", other
+                    )
+                    path.write_text(text)
+                jobs[kind] = lead.submit_job(str(folder))
+
+            def ended(kind: str) -> bool:
+                state = str(lead.get_job_status(jobs[kind]))
+                return state.startswith(ENDED) and "OK" not in state
+
+            for kind in jobs:
+                parties.wait_for(lambda kind=kind: ended(kind), 60, kind)
+    finally:
+        for one in daemons:
+            one.stop()
+    assert "ComponentNotAuthorized" in (tmp_path / "site-0/log").read_text()

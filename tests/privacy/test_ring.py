@@ -1,0 +1,60 @@
+"""Real numbers enter the ring exactly, or not at all."""
+
+import numpy as np
+import pytest
+
+from capeneuro.privacy import ring
+from capeneuro.privacy.clipping import CLIP_SAFETY
+
+H = 2.0**-20
+
+
+@pytest.mark.parametrize(
+    "value", [np.nan, np.inf, -np.inf, 2.0**62 * H, -(2.0**62) * H]
+)
+def test_values_that_do_not_fit_are_refused(value):
+    with pytest.raises(ring.OutOfRange):
+        ring.to_ring(np.array([0.0, value]), H, 1)
+
+
+def test_blocks_are_rounded_and_checked_alike(rng):
+    x = rng.standard_normal(2 * ring.BLOCK + 5)
+    k = ring.to_ring(x, H, 1)
+    np.testing.assert_array_equal(ring.from_ring(k, H), np.rint(x / H) * H)
+    x[-1] = np.nan
+    with pytest.raises(ring.OutOfRange):
+        ring.to_ring(x, H, 1)
+
+
+@pytest.mark.parametrize("n_sites", [1, 3, 64])
+def test_largest_values_of_all_sites_do_not_wrap(n_sites):
+    largest = np.floor(2.0**62 / n_sites * (1 - 2.0**-52)) - 1024
+    k = ring.to_ring(np.array([largest, -largest]) * H, H, n_sites)
+    total = ring.from_ring(np.sum([k] * n_sites, axis=0), H)
+    np.testing.assert_allclose(total, n_sites * largest * H * np.array([1, -1]))
+    with pytest.raises(ring.OutOfRange):
+        ring.to_ring(np.array([(largest + 4096) * H]), H, n_sites)
+
+
+@pytest.mark.parametrize("gamma", [1e-20, 0.3, 1.0, 4.0, 7e9])
+def test_grid_is_a_power_of_two_far_below_the_smallest_noise(gamma):
+    h = ring.grid([2 * gamma, gamma], 1.0, 10, "rounded")
+    assert np.frexp(h)[0] == 0.5
+    assert 2.0**-21 < h / np.sqrt(gamma) <= 2.0**-20
+
+
+@pytest.mark.parametrize("size", [1, 190, 405450])
+@pytest.mark.parametrize("gamma", [1.0, 1e4, 1e10])
+def test_grid_of_exact_noise_moves_no_neighbor_beyond_the_safety(gamma, size):
+    sensitivity = 3e-5
+    gamma *= sensitivity**2
+    h = ring.grid([gamma], sensitivity, size, "exact")
+    # Two neighbors are rounded, each coordinate by half a step at most.
+    assert np.sqrt(size) * h <= sensitivity * (1 - CLIP_SAFETY) / 4
+    assert h <= 2.0**-20 * np.sqrt(gamma)
+    assert np.frexp(h)[0] == 0.5
+
+
+def test_rounding_is_to_the_nearest_step():
+    k = ring.to_ring(np.array([0.6, -0.6, 2.4]) * H, H, 1).view(np.int64)
+    np.testing.assert_array_equal(k, [1, -1, 2])

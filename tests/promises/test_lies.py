@@ -1,0 +1,451 @@
+"""Damaged, old, forged and repeated messages: a right sum, or one clear refusal."""
+
+import logging
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from faults import Faults
+from faulty import Drawn, Fault, Faulty, assert_one_story, charges
+from helpers import agree, make_sites, release, request
+
+from capeneuro.federation.messages import Message, digest, pack
+from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid, gather
+from capeneuro.federation.secagg import protocol as secagg
+from capeneuro.federation.site import Site
+
+STAGES = ("advertise", "share", "release", "confirm", "unmask")
+NAMES = [f"site{i}" for i in range(4)]
+ARMS = ("cape", "secure_sum")
+
+
+FLIPS = [(how, w) for how in ("flip request", "flip reply") for w in STAGES]
+
+
+@pytest.fixture
+def sites() -> dict[str, Site]:
+    return make_sites([2] * 4, 2, 2)
+
+
+def asked_of(sites: dict[str, Site], **changes: Any) -> Message:
+    forms = {"survivor_threshold": 3, "consistency": True, **changes}
+    return request(sites, **forms)
+
+
+def run(
+    drawn: Drawn, sites: dict[str, Site], faults: list[Fault], **changes: Any
+) -> list[str]:
+    """Survivors of one round with faults, its sum checked, all charged once."""
+    asked = asked_of(sites, **changes)
+    federation = Faulty(sites, faults)
+    total, survivors = gather(federation, asked, Checkpoint())
+    np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+    assert all(len(charges(sites[n])) == 1 for n in survivors)
+    assert all(len(charges(member)) <= 1 for member in sites.values())
+    assert_one_story(federation)
+    return survivors
+
+
+# --- the network ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", STAGES)
+@pytest.mark.parametrize("how", ["duplicate", "late"])
+def test_a_message_that_comes_twice_or_late_changes_nothing(drawn, sites, how, what):
+    survivors = run(drawn, sites, [Fault(how, what, ["site1"])])
+    lost = {"site1"} if how == "late" and STAGES.index(what) < 3 else set()
+    assert set(survivors) == set(NAMES) - lost
+
+
+@pytest.mark.parametrize("what", STAGES)
+def test_late_replies_end_a_round_that_had_failed(drawn, sites, what):
+    asked, checkpoint = asked_of(sites), Checkpoint()
+    federation = Faulty(sites, [Fault("late", what, ["site0", "site1"], times=1)])
+    with pytest.raises(RoundFailed, match="site0: failed: no answer"):
+        gather(federation, asked, checkpoint)
+    total, survivors = gather(federation, asked, checkpoint)
+    assert survivors == NAMES
+    np.testing.assert_array_equal(total, drawn.total(asked, NAMES))
+    assert all(len(charges(member)) == 1 for member in sites.values())
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_order_of_answers_does_not_matter(drawn, arm):
+    totals = []
+    for reverse in (False, True):
+        sites = make_sites([2] * 4, 2, 2)
+        asked = asked_of(sites, arm=arm)
+        federation = Faulty(sites, reverse=reverse)
+        total, survivors = gather(federation, asked, Checkpoint())
+        assert survivors == NAMES
+        totals.append((total - drawn.total(asked, NAMES)).any())
+    assert totals == [False, False]
+
+
+@pytest.mark.parametrize("what", STAGES)
+@pytest.mark.parametrize("how", ["truncate request", "truncate reply"])
+def test_a_message_cut_short_loses_its_site(drawn, sites, how, what):
+    survivors = run(drawn, sites, [Fault(how, what, ["site0"])])
+    lost = {"site0"} if STAGES.index(what) < 3 else set()
+    assert set(survivors) == set(NAMES) - lost
+
+
+@pytest.mark.parametrize("name", ["site0", "site3"])
+@pytest.mark.parametrize(("how", "what"), FLIPS)
+def test_a_flipped_bit_is_noticed(drawn, sites, how, what, name):
+    """Its last bit: of keys, boxes, vectors, signatures, shares."""
+    federation = Faulty(sites, [Fault(how, what, [name], times=1)])
+    asked, checkpoint = asked_of(sites), Checkpoint()
+    for _ in range(3):
+        try:
+            total, survivors = gather(federation, asked, checkpoint)
+            break
+        except RoundFailed:
+            continue
+    np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+    assert len(survivors) >= 3
+    assert all(len(charges(member)) <= 1 for member in sites.values())
+
+
+@pytest.mark.parametrize("what", STAGES)
+def test_a_reply_of_an_earlier_round_is_noticed(drawn, sites, what):
+    federation, checkpoint = Faulty(sites), Checkpoint()
+    gather(federation, asked_of(sites), checkpoint)
+    federation.faults = [Fault("replay", what, ["site1"], times=1)]
+    asked = asked_of(sites, round=1)
+    if what == "share":  # old boxes for everyone: nobody can open them
+        with pytest.raises(RoundVoid, match="sealed shares"):
+            gather(federation, asked, checkpoint)
+        asked = asked_of(sites, round=1, attempt=1)
+    elif what == "unmask":
+        with pytest.raises(RoundFailed, match="aggregator: failed: shares of site0"):
+            gather(federation, asked, checkpoint)
+    total, survivors = gather(federation, asked, checkpoint)
+    lost = {"site1"} if what in ("advertise", "release") else set()
+    assert set(survivors) == set(NAMES) - lost
+    np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "what"), FLIPS)
+def test_any_flipped_bit_is_noticed(drawn, how, what):
+    rng = np.random.default_rng(3)
+    for bit in rng.integers(0, 2**31, 60).tolist():
+        sites = make_sites([2] * 4, 2, 2)
+        federation = Faulty(sites, [Fault(how, what, ["site1"], times=1, bit=bit)])
+        asked, checkpoint = asked_of(sites), Checkpoint()
+        total = None
+        for _ in range(4):
+            try:
+                total, survivors = gather(federation, asked, checkpoint)
+                break
+            except RoundFailed:
+                continue
+        assert total is not None, f"bit {bit}: the round never ends"
+        np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+
+
+# --- a lying site ---------------------------------------------------------------------
+
+FORGED: dict[str, Callable[[Message], Any]] = {
+    "empty": lambda reply: {},
+    "a number": lambda reply: 5,
+    "nothing": lambda reply: None,
+    "a list": lambda reply: [reply],
+    "a text": lambda reply: "error",
+    "numbers": lambda reply: dict.fromkeys(reply, 1.5),
+    "texts": lambda reply: dict.fromkeys(reply, "x" * 160),
+    "empty bytes": lambda reply: dict.fromkeys(reply, b""),
+    "wrong bytes": lambda reply: dict.fromkeys(reply, bytes(160)),
+    "maps": lambda reply: {key: {} for key in reply},
+    "reals": lambda reply: dict.fromkeys(reply, np.zeros(3)),
+    "too few": lambda reply: dict.fromkeys(reply, np.zeros(2, "u8")),
+    "a matrix": lambda reply: dict.fromkeys(reply, np.zeros((3, 1), "u8")),
+    "more": lambda reply: {**reply, "more": 1},
+    "an error without a rule": lambda reply: {"error": "failed"},
+}
+
+
+FORGERIES = [
+    (what, forged)
+    for what in STAGES
+    for forged in FORGED
+    if what == "release" or forged != "more"  # elsewhere more is ignored
+]
+
+
+@pytest.mark.parametrize(("what", "forged"), FORGERIES)
+def test_an_answer_without_form_loses_its_site_alone(drawn, sites, what, forged):
+    forge = Fault("forge", what, ["site3"], forger=FORGED[forged])
+    survivors = run(drawn, sites, [forge])
+    lost = {"site3"} if STAGES.index(what) < 3 else set()
+    assert set(survivors) == set(NAMES) - lost
+
+
+def test_a_first_vector_of_a_wrong_size_loses_its_site_alone(drawn, sites):
+    """The aggregator does not know the size, but the signature is of another answer."""
+    forge = Fault("forge", "release", ["site0"], forger=FORGED["too few"])
+    assert run(drawn, sites, [forge]) == ["site1", "site2", "site3"]
+
+
+def test_forged_boxes_lose_who_cannot_open_them(drawn, sites):
+    def forge(reply: Message) -> Message:
+        boxes = reply["sealed"]
+        return {"sealed": {**boxes, "site0": bytes(82)}}
+
+    survivors = run(drawn, sites, [Fault("forge", "share", ["site3"], forger=forge)])
+    assert survivors == ["site1", "site2", "site3"]
+
+
+def test_a_round_that_forged_boxes_spoil_can_be_attempted_again(drawn, sites):
+    """Once: all boxes of one site arrive damaged, and the checkpoint keeps them."""
+
+    def forge(reply: Message) -> Message:
+        return {"sealed": dict.fromkeys(reply["sealed"], bytes(82))}
+
+    fault = Fault("forge", "share", ["site3"], forger=forge, times=1)
+    federation, checkpoint = Faulty(sites, [fault]), Checkpoint()
+    asked = asked_of(sites)
+    with pytest.raises(RoundVoid, match="refused: sealed shares"):
+        gather(federation, asked, checkpoint)
+    with pytest.raises(RoundVoid):
+        gather(federation, asked, checkpoint)
+    asked = asked_of(sites, attempt=1)
+    total, survivors = gather(federation, asked, checkpoint)
+    assert survivors == NAMES
+    np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+
+
+@pytest.mark.parametrize("name", ["site0", "site3"])
+def test_a_forged_share_is_a_refusal_never_a_sum(drawn, sites, name):
+    def forge(reply: Message) -> Message:
+        return {"shares": {**reply["shares"], "site1": bytes(33)}}
+
+    faults = [Fault("forge", "unmask", [name], forger=forge)]
+    if name == "site3":  # three others are enough
+        assert run(drawn, sites, faults) == NAMES
+        return
+    with pytest.raises(RoundFailed, match="aggregator: failed: shares of site1"):
+        run(drawn, sites, faults)
+
+
+# --- a lying aggregator ---------------------------------------------------------------
+
+
+@pytest.fixture
+def answered(sites, caplog) -> tuple[dict[str, Site], Message, dict[str, Message]]:
+    """Sites that answered one release, the request, and what each was asked."""
+    caplog.set_level(logging.CRITICAL + 1)
+    asked = asked_of(sites)
+    assert all("masked" in reply for reply in release(sites, asked).values())
+    return sites, asked, agree(sites, asked)
+
+
+def _refused(reply: Message, rule: str) -> bool:
+    return reply == {"error": "refused", "rule": rule}
+
+
+@pytest.mark.parametrize("first", ["confirm", "unmask"])
+@pytest.mark.parametrize("second", ["confirm", "unmask"])
+def test_a_second_set_of_survivors_is_refused(answered, first, second):
+    sites, asked, _ = answered
+    one = {"request": digest(asked), "survivors": NAMES, "signatures": {}}
+    two = {**one, "survivors": NAMES[:3]}
+    sites["site0"].answer(first, one)
+    for what in (first, second):
+        rule = "other survivors than before"
+        assert _refused(sites["site0"].answer(what, two), rule)
+    assert sites["site0"].answer("confirm", one).keys() == {"signature"}
+
+
+@pytest.mark.parametrize("what", ["confirm", "unmask"])
+def test_unmasking_before_the_release_is_refused(sites, what):
+    asked = asked_of(sites)
+    agree(sites, asked)
+    message = {"request": digest(asked), "survivors": NAMES}
+    rule = "survivors of a request that was not answered"
+    assert _refused(sites["site0"].answer(what, message), rule)
+    assert charges(sites["site0"]) == []
+
+
+@pytest.mark.parametrize("what", ["confirm", "unmask"])
+def test_unmasking_a_release_without_masks_is_refused(sites, what):
+    asked = asked_of(sites, arm="conventional")
+    release(sites, asked)
+    message = {"request": digest(asked), "survivors": NAMES}
+    rule = "survivors of a request without a secure sum"
+    assert _refused(sites["site0"].answer(what, message), rule)
+
+
+def test_a_release_with_other_keys_or_boxes_is_refused(answered):
+    sites, asked, messages = answered
+    message = messages["site0"]
+    fewer = {n: message["advertised"][n] for n in NAMES[:3]}
+    boxes = {
+        n: sites[n].answer("share", {"request": asked, "advertised": fewer})
+        for n in NAMES[:3]
+    }
+    others = {n: boxes[n]["sealed"]["site0"] for n in NAMES[1:3]}
+    changes = [
+        {"advertised": fewer, "sealed": others},
+        {"sealed": {n: message["sealed"][n] for n in NAMES[1:3]}},
+        {"more": 1},
+    ]
+    for change in changes:
+        reply = sites["site0"].answer("release", {**message, **change})
+        assert _refused(reply, "another form of an answered request")
+    assert len(charges(sites["site0"])) == 1
+    assert len(pack(sites["site0"].answer("release", message))) > 50
+
+
+def test_unmasking_needs_the_signatures_of_a_threshold(answered):
+    sites, asked, _ = answered
+    message = {"request": digest(asked), "survivors": NAMES}
+    good = {n: sites[n].answer("confirm", message)["signature"] for n in NAMES}
+    wrong = {**good, "site1": good["site2"]}
+    few = {n: good[n] for n in NAMES[:2]}
+    for signatures, rule in (
+        (wrong, "signature of survivors"),
+        (few, "signatures of too few sites"),
+        ({}, "signatures of too few sites"),
+    ):
+        reply = sites["site0"].answer("unmask", {**message, "signatures": signatures})
+        assert _refused(reply, rule)
+    reply = sites["site0"].answer("unmask", {**message, "signatures": good})
+    assert reply["shares"].keys() == set(NAMES)
+
+
+MALFORMED = [
+    {},
+    {"request": None},
+    {"request": {}},
+    {"request": "00", "survivors": NAMES},
+    {"request": [1], "survivors": 3},
+]
+
+
+@pytest.mark.parametrize("message", MALFORMED, ids=str)
+@pytest.mark.parametrize("what", STAGES)
+def test_a_malformed_message_is_one_code_and_one_rule(answered, what, message, capsys):
+    reply = answered[0]["site0"].answer(what, message)
+    assert set(reply) == {"error", "rule"}
+    assert reply["error"] in ("refused", "failed")
+    assert "\n" not in reply["rule"]
+    assert len(charges(answered[0]["site0"])) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("field", ["advertised", "sealed"])
+@pytest.mark.parametrize(
+    "value", [None, 3, [], {}, {"site0": b""}, {"site1": 1}, dict.fromkeys(NAMES, b"x")]
+)
+def test_a_release_with_malformed_keys_or_boxes_costs_nothing(
+    sites, field, value, caplog
+):
+    caplog.set_level(logging.CRITICAL + 1)
+    messages = agree(sites, asked_of(sites))
+    reply = sites["site0"].answer("release", {**messages["site0"], field: value})
+    assert set(reply) == {"error", "rule"}
+    assert charges(sites["site0"]) == []
+
+
+@pytest.mark.parametrize("survivors", [None, 3, "site0", [], [[]], [None], {}, [b"x"]])
+def test_malformed_survivors_are_refused_and_not_fixed(answered, survivors):
+    sites, asked, _ = answered
+    message = {"request": digest(asked), "survivors": survivors, "signatures": {}}
+    assert set(sites["site0"].answer("unmask", message)) == {"error", "rule"}
+    right = {"request": digest(asked), "survivors": NAMES}
+    assert sites["site0"].answer("confirm", right).keys() == {"signature"}
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_order_and_number_of_survivors_names_no_other_set(answered, copies):
+    sites, asked, _ = answered
+    replies = []
+    for survivors in permutations(NAMES[:3]):
+        message = {"request": digest(asked), "survivors": list(survivors) * copies}
+        replies.append(sites["site0"].answer("confirm", message))
+    assert replies == [replies[0]] * 6
+    message = {"request": digest(asked), "survivors": NAMES[:3]}
+    assert sites["site0"].answer("confirm", message) == replies[0]
+
+
+@pytest.mark.parametrize("how", ["once", "full"])
+def test_a_full_disk_fixes_one_set_of_survivors_or_none(tmp_path, how, caplog):
+    caplog.set_level(logging.CRITICAL + 1)
+    for at in range(1, 20):
+        sites = make_sites([2] * 4, 2, 2, folder=tmp_path / str(at))
+        asked = asked_of(sites, consistency=False)
+        release(sites, asked)
+        one = {"request": digest(asked), "survivors": NAMES}
+        with Faults(tmp_path / str(at), how, at) as faults:
+            reply = sites["site0"].answer("unmask", one)
+        if not faults.struck:
+            break
+        assert reply == {"error": "failed", "rule": "ledger"}
+        again = make_sites([2] * 4, 2, 2, folder=tmp_path / str(at))["site0"]
+        two = {**one, "survivors": NAMES[:3]}
+        replies = [again.answer("unmask", story) for story in (two, one)]
+        assert sorted("shares" in reply for reply in replies) == [False, True]
+        assert again._ledger.verify() == 1
+    assert at > 2
+
+
+def _stories(S: int, t: int, kept: int) -> dict[str, list[str]]:
+    """What to tell each site so that only ``kept`` of them survive for everyone."""
+    names = [f"site{i}" for i in range(S)]
+    votes = dict.fromkeys(names[kept:], 0)
+    stories = {}
+    for name in reversed(names):
+        rare = sorted((n for n in votes if n != name), key=lambda n: votes[n])
+        lost = rare[: S - t]
+        for n in lost:
+            votes[n] += 1
+        stories[name] = [n for n in names if n not in lost]
+    return stories
+
+
+@pytest.mark.parametrize("consistency", [False, True])
+@pytest.mark.parametrize(("S", "t", "kept"), [(5, 3, 2), (7, 4, 2)])
+def test_stories_that_differ_by_site_are_stopped_by_the_consistency_round(
+    S, t, kept, consistency
+):
+    """Each site sees t survivors, but the stories together leave fewer."""
+    sites = make_sites([2] * S, 2, 2)
+    asked = asked_of(sites, survivor_threshold=t, consistency=consistency)
+    messages = agree(sites, asked)
+    replies = {n: s.answer("release", messages[n]) for n, s in sites.items()}
+    context, size = bytes.fromhex(digest(asked)), 3
+    told = {
+        n: {"request": digest(asked), "survivors": story}
+        for n, story in _stories(S, t, kept).items()
+    }
+    if consistency:
+        signed = {
+            n: s.answer("confirm", told[n])["signature"] for n, s in sites.items()
+        }
+        for name, site in sites.items():
+            reply = site.answer("unmask", {**told[name], "signatures": signed})
+            assert _refused(reply, "signature of survivors")
+            alike = {n: signed[n] for n in sites if told[n] == told[name]}
+            reply = site.answer("unmask", {**told[name], "signatures": alike})
+            assert _refused(reply, "signatures of too few sites")
+        return
+    shares = {n: s.answer("unmask", told[n])["shares"] for n, s in sites.items()}
+    survivors, secrets = list(sites)[:kept], {}
+    for v in sites:  # the aggregator keeps, of each site, the shares of one kind
+        alike = [n for n in sites if (v in told[n]["survivors"]) == (v in survivors)]
+        secrets[v] = {n: shares[n][v] for n in alike[:t]}
+        assert len(secrets[v]) == t
+    left = np.zeros(size, "u8")
+    for v, own in secrets.items():
+        keys = {v: messages["site0"]["advertised"][v]}
+        keys |= {n: messages["site0"]["advertised"][n] for n in survivors}
+        alone = {n: {v: y} for n, y in own.items()}
+        left += secagg.leftover(list(sites), t, context, keys, survivors, alone, size)
+    total = sum(replies[n]["masked"] for n in survivors) - left
+    small = np.abs(total.view(np.int64).astype(float)).max()
+    # This is why sums that sites may drop out of need the round against such a liar.
+    assert small < 2.0**50

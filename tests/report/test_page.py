@@ -1,0 +1,366 @@
+"""What a finished study tells: its record, its page, and what it must not tell."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers import CONTRACT
+from scipy.optimize import brentq
+from scipy.stats import norm
+from tiny_study import (
+    N_COMPONENTS,
+    N_VOLUMES,
+    SIDE,
+    STUDY,
+    edit,
+    run_steps,
+    tree,
+    write_study,
+)
+
+from capeneuro.algorithms import cca
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.config import load
+from capeneuro.report import page as pages
+from capeneuro.report import scores, words
+from capeneuro.report.record import privacy_record, stamp
+
+STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
+PRIVATE = {
+    "projected.npz",
+    "qc.html",
+    "timecourses.tsv",
+    "spectra.tsv",
+    "connectivity.tsv",
+    "reconstruction.html",
+    "dualregression",
+}
+VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+
+
+@pytest.fixture(scope="module", params=["subject", "sample"])
+def finished(request, tmp_path_factory) -> SimpleNamespace:
+    """The tiny study, run to its report under one unit."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_study(folder)
+        edit(STUDY, "budget.unit", request.param)
+        run_steps(*STEPS)
+    return SimpleNamespace(folder=folder, unit=request.param)
+
+
+@pytest.fixture
+def results(finished, monkeypatch) -> Path:
+    monkeypatch.chdir(finished.folder)
+    return Path("results/tiny")
+
+
+@pytest.fixture
+def record(results) -> dict:
+    return json.loads((results / "privacy.json").read_text())
+
+
+def test_the_whole_chain_leaves_every_file_of_the_contract(results):
+    assert {p.name for p in results.iterdir()} == CONTRACT
+    assert not [p for p in tree() if "part" in Path(p).name]
+    maps = nib.load(results / "group_desc-ica_components.nii.gz")
+    assert maps.shape == (SIDE, SIDE, SIDE, N_COMPONENTS)
+    courses = Path("private/site-1/tiny/timecourses.tsv").read_text().splitlines()
+    names = [f"component-{i + 1}" for i in range(N_COMPONENTS)]
+    assert courses[0].split("\t") == ["subject", "volume", *names]
+    assert len(courses) == 1 + 2 * N_VOLUMES
+    own = {p.name for p in Path("private/site-1/tiny").iterdir()} - {"logs"}
+    assert own == PRIVATE
+    people = Path("private/site-1/tiny/dualregression").glob("*.nii.gz")
+    assert sorted(p.name[:6] for p in people) == ["sub-10", "sub-11"]
+
+
+def test_the_promise_does_not_end_rounds_without_privacy(results):
+    exact = np.load(results / "reference/group_desc-ica_unmixing.npz")
+    paid = load.load_study(STUDY).n_releases["ica"]
+    assert bool(exact["converged"]) or int(exact["n_rounds"]) > paid
+
+
+def test_scores_compare_with_truth_and_reference(results):
+    table = [x.split("\t") for x in (results / "scores.tsv").read_text().splitlines()]
+    assert table[0] == ["name", "value", "reference", "note"]
+    assert table[-1] == ["stamp", "", "", "NOT PRIVATE: simulated data"]
+    values = {name: float(value) for name, value, *_ in table[1:-1]}
+    assert set(values) == {
+        f"{against}_{kind}"
+        for against in ("truth", "reference", "nonprivate_truth")
+        for kind in ("ngi", "mean_abs_r", "min_abs_r")
+    }
+    assert values["nonprivate_truth_mean_abs_r"] > 0.8
+    assert all(0 <= v <= 1 for name, v in values.items() if "_abs_r" in name)
+
+
+def test_bounds_that_nobody_fills_are_told(rng):
+    """A bound ten times too large; were views not divided by sqrt(2), it were 0.14."""
+    x, y = rng.standard_normal((2, 4, 5000)) / np.sqrt(2 * 4)
+    C = np.cov(np.concatenate([x / 10, y]), bias=True)
+    lines = words.correlation_lines(cca.from_covariance(C, 4, 2, 0.0, 5000))
+    loose = [line for line in lines if "norm bound" in line]
+    assert len(loose) == 1 and "by 0.1 of the norm bound of fmri" in loose[0]
+
+
+def own_epsilon(mus: list[float], delta: float) -> float:
+    """Balle & Wang 2018, Theorem 8, in plain arithmetic and bisection."""
+    mu = math.sqrt(sum(m * m for m in mus))
+
+    def excess(epsilon: float) -> float:
+        first = norm.cdf(mu / 2 - epsilon / mu)
+        return first - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(excess, 0, 50, xtol=1e-14, rtol=1e-13)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_epsilons_follow_from_the_records_own_releases(record, view):
+    delta, releases = record["delta"], record["releases"]
+    assert [r["query"] for r in releases] == ["second_moment", *3 * ["infomax_skew"]]
+    assert set(record["sites"]) == {"site-0", "site-1", "site-2"}
+    for site, spent in record["sites"].items():
+        mus = [r["sites"][site]["mu"][view] for r in releases]
+        total = sum(m * m for m in mus)
+        expected = {
+            "gdp": own_epsilon(mus, delta),
+            "rdp": total / 2 + math.sqrt(2 * total * math.log(1 / delta)),
+            "basic": sum(own_epsilon([m], delta / len(mus)) for m in mus),
+        }
+        assert spent[view] == pytest.approx(expected, rel=1e-9)
+
+
+def test_mu_of_each_release_follows_from_its_noise(record, finished):
+    """Views from sensitivities and noise deviation, by design.md 5.1 alone."""
+    n_sites, n_honest = 3, 2
+    n_units = 6 if finished.unit == "subject" else 6 * N_VOLUMES
+    bounds = {"second_moment": math.sqrt(2), "infomax_skew": 2 * 2.5}
+    for r in record["releases"]:
+        t = bounds[r["query"]] / n_units
+        gamma = r["noise_deviation"] ** 2 / n_sites
+        sigma2 = 100 * n_sites * gamma
+        square = t**2 / (sigma2 + gamma) * (1 + sigma2 / (gamma * n_honest))
+        for site in r["sites"].values():
+            assert site["sensitivity"] == pytest.approx(n_sites * t, rel=1e-12)
+            mu = site["mu"]
+            assert mu["aggregator_and_colluders"] == pytest.approx(square**0.5)
+            assert mu["output"] == pytest.approx(t / r["noise_deviation"])
+
+
+def test_the_promise_is_kept_and_used_up(record, finished):
+    promise = record["promise"]
+    assert promise["holds"] is True
+    assert promise["epsilon"] == 5.0
+    assert record["delta"] == 1e-5
+    assert record["unit"] == finished.unit
+    assert record["n_colluding"] == 1
+    for spent in record["sites"].values():
+        assert spent["promise"] == 5.0
+        total = spent["aggregator_and_colluders"]["gdp"]
+        assert total <= 5.0 * (1 + 1e-9)
+        assert total == pytest.approx(5.0, rel=1e-6)
+        assert spent["output"]["gdp"] < spent["aggregator"]["gdp"] < total
+
+
+class _Links(HTMLParser):
+    """Everything a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.scripts += tag in ("script", "link", "iframe")
+        fetched = ("src", "href", "srcset", "data", "poster", "action")
+        self.found += [v for k, v in attrs if k in fetched]
+
+
+PAGES = [
+    "results/tiny/report.html",
+    "private/site-1/tiny/qc.html",
+    "private/site-1/tiny/reconstruction.html",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_open_offline(results, page):
+    text = Path(page).read_text()
+    links = _Links()
+    links.feed(text)
+    assert links.found
+    assert all(link.startswith("data:image/png;base64,") for link in links.found)
+    assert links.scripts == 0
+    text = re.sub(r"base64,[^\"]+", "", text)  # any four letters may stand in it
+    assert not re.search(r"url\(|@import|https?:", text)
+
+
+def test_the_page_states_the_promise(results, finished):
+    text = (results / "report.html").read_text()
+    words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+    unit = {
+        "subject": "for everything of one person",
+        "sample": "for one volume of one person",
+    }[finished.unit]
+    assert "(5, 1e-05)-differentially private" in words
+    assert unit in words
+    assert "any 1 colluding site of 3" in words
+    assert ("weaker than it sounds" in words) == (finished.unit == "sample")
+    assert text.count("<img") == 2 + 2 + N_COMPONENTS
+    assert "infomax_skew" in words
+    assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
+    assert ("number of people stands in" in words) == (finished.unit == "subject")
+    assert "as z-scores over the mask" in words
+
+
+def test_every_output_of_simulated_data_is_stamped(results, record):
+    stamp = "NOT PRIVATE: simulated data"
+    assert record["stamp"] == stamp
+    assert stamp in (results / "report.html").read_text()
+    sidecar = json.loads((results / "group_desc-ica_components.json").read_text())
+    assert sidecar["Stamp"] == stamp
+    arrays = list(results.rglob("*.npz"))
+    assert len(arrays) == 4
+    assert {str(np.load(path)["stamp"]) for path in arrays} == {stamp}
+    for path in results.rglob("config.yaml"):
+        assert stamp in path.read_text()
+    reference = json.loads((results / "reference/privacy.json").read_text())
+    assert reference["promise"]["holds"] is False
+    assert {reference["sites"]["site-0"][view] for view in VIEWS} == {None}
+
+
+def test_no_path_and_no_person_is_told(results):
+    released = [p for p in results.rglob("*") if p.is_file()]
+    assert len(released) >= 12
+    secret = [f"sub-{site}{person}".encode() for site in range(3) for person in (0, 1)]
+    secret += [b"data/site-", b"private/", b"ledger\x00", b"site-0.yaml"]
+    secret += [str(Path.cwd()).encode()]
+    for path in released:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = nib.load(path).to_bytes()
+        assert not [s for s in secret if s in content], path
+
+
+def test_the_quality_page_is_private_and_names_people(results):
+    text = Path("private/site-1/tiny/qc.html").read_text()
+    assert "Private: this page describes single participants" in text
+    assert "sub-10" in text and "sub-11" in text
+
+
+def test_what_people_have_in_the_components_is_on_a_private_page(results):
+    text = Path("private/site-1/tiny/reconstruction.html").read_text()
+    assert "Private: this page describes the participants of one site" in text
+    assert "Means over 2 people" in text
+    assert text.count("<img") == 2
+    assert "sub-1" not in text
+
+
+# Parts of the page
+
+
+def subspace_of(spectrum: list[float], deviation: float) -> Subspace:
+    values = np.array(spectrum)
+    return Subspace(values[:3], np.eye(len(values))[:, :3], 1.0, spectrum=values,
+                    noise_deviation=deviation, n_units=1000)  # fmt: skip
+
+
+def test_the_order_in_words(results):
+    study = load.load_study(STUDY)
+    rest = np.linspace(0.011, 0.009, 18).tolist()
+    noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
+    line = words.order_line(study, noisy)
+    assert line == "order: threshold 2, MDL 2; the study uses 3"
+    edge, text = words.order_in_words(study, noisy)
+    assert "2 of 20 eigenvalues stand above" in text
+    assert "cannot be told from noise" in text
+    assert "white" not in text
+    assert 0.011 < edge < 0.5
+    exact = subspace_of([1.0, 0.5, *rest], 0.0)
+    assert "white" in words.order_in_words(study, exact)[1]
+    assert "tend to be large" in words.order_line(study, exact)
+    one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
+    assert "cannot be told" not in words.order_in_words(study, one_more)[1]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["private", "private"], ""),
+        (["private", "public"], "NOT PRIVATE: public data"),
+        (["simulated", "public"], "NOT PRIVATE: public and simulated data"),
+    ],
+)
+def test_stamp(kinds, expected):
+    assert stamp(dict(enumerate(kinds))) == expected
+
+
+def test_exact_releases_break_the_promise_of_every_view(results):
+    study = load.load_study(STUDY)
+    sites = {"a": "private"}
+    mu = dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
+    site = {"sensitivity": None, "mu": mu}
+    exact = {"query": "second_moment", "sites": {"a": site}, "survivors": ["a"]}
+    record = privacy_record(study, sites, [exact])
+    assert record["promise"]["holds"] is False
+    assert record["sites"]["a"]["output"] is None
+
+
+def test_releases_of_two_plans_together_are_not_called_within_the_promise(record):
+    """A subspace that took the whole budget, and rounds paid for by another plan."""
+    assert record["promise"]["kept"] is True
+    study, kinds = load.load_study(STUDY), dict.fromkeys(record["sites"], "private")
+    more = [*record["releases"], record["releases"][0]]
+    beyond = privacy_record(study, kinds, more)
+    assert beyond["promise"]["kept"] is False
+    page = pages.render(study, beyond, [], {"quality": [], "maps": []}, [])
+    assert "spent more than the (5, 1e-05)" in page
+    assert "together are (5, 1e-05)" not in page
+
+
+def test_a_page_escapes_what_it_is_given(results, record):
+    study = load.load_study(STUDY)
+    text = pages.render(
+        study, record, [["<b>x", "1", "", ""]], {"quality": [], "maps": []}
+    )
+    assert "<b>x" not in text
+    assert "&lt;b&gt;x" in text
+
+
+def test_scores_of_a_perfect_unmixing(rng):
+    A = rng.standard_normal((9, 3))
+    perfect = {"W": np.eye(3), "unmixing": 2 * np.linalg.pinv(A), "mixing": A}
+    rows = {
+        name: value for name, value, *_ in scores.components(perfect, A, "truth", 2.0)
+    }
+    assert rows["truth_ngi"] == pytest.approx(0, abs=1e-12)
+    assert rows["truth_mean_abs_r"] == pytest.approx(1)
+    fewer = scores.components(perfect, A[:, :2], "truth", 2.0)
+    assert [row[0] for row in fewer] == ["truth_mean_abs_r", "truth_min_abs_r"]
+
+
+def test_the_page_says_who_took_part_and_what_was_void(results, record):
+    study = load.load_study(STUDY)
+    assert "took part in" not in (results / "report.html").read_text()
+    releases = [dict(r) for r in record["releases"]]
+    releases[2]["survivors"] = ["site-0", "site-2"]
+    releases[3] |= {"survivors": [], "size": 0, "noise_deviation": None}
+    kinds = {f"site-{i}": "private" for i in range(3)}
+    told = privacy_record(study, kinds, releases)
+    assert [told["sites"][s]["present"] for s in kinds] == [3, 2, 3]
+    page = pages.render(study, told, [], {"quality": [], "maps": []})
+    assert "2 of 4" in page and "3 of 4" in page
+    assert "2 to 3" in page and "(1 void)" in page
+
+
+def test_a_range_is_one_of_numbers():
+    assert pages._range([9, 10], "{:d}") == "9 to 10"
+    assert pages._range([0.009, 0.01, None], "{:.2e}") == "9.00e-03 to 1.00e-02"

@@ -1,0 +1,113 @@
+"""Pictures: each returns one figure that shows its data, and closes nothing else."""
+
+import matplotlib.pyplot as plt
+import nibabel as nib
+import numpy as np
+import pytest
+
+from capeneuro.report import page, plots
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+def _lines(axis) -> list[np.ndarray]:
+    return [line.get_ydata() for line in axis.get_lines()]
+
+
+def test_convergence_shows_gradient_and_noise():
+    axis = plots.convergence(np.array([3.0, 2.0, 1.0]), [0.5, 0.5, 0.5]).axes[0]
+    np.testing.assert_array_equal(_lines(axis), [[3, 2, 1], [0.5, 0.5, 0.5]])
+    assert axis.get_yscale() == "log"
+    assert axis.get_xlabel() == "round"
+
+
+def test_convergence_without_noise_has_one_line():
+    axis = plots.convergence(np.array([3.0, 2.0]), [0.0, 0.0]).axes[0]
+    assert len(axis.get_lines()) == 1
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 30])
+def test_matching_shows_the_correlations(rng, n_components):
+    r = rng.uniform(-1, 1, (n_components, n_components))
+    axis = plots.matching(r).axes[0]
+    np.testing.assert_array_equal(axis.images[0].get_array(), r)
+    assert axis.images[0].get_clim() == (-1, 1)
+    assert axis.get_xticklabels()[0].get_text() == "1"
+
+
+def test_spectrum_shows_what_is_kept_and_where_noise_ends():
+    values = np.array([3.0, 2.0, 0.5, -0.2])
+    axis = plots.spectrum(values, 0.4, 2).axes[0]
+    kept, left, edge = _lines(axis)
+    np.testing.assert_array_equal(kept, values[:2])
+    np.testing.assert_array_equal(left, values[2:])
+    np.testing.assert_array_equal(edge, [0.4, 0.4])
+    assert axis.get_yscale() == "log"
+    assert axis.get_ylim()[0] < 0.4 and axis.get_ylim()[1] > 3
+    assert axis.get_xlim() == (0, 5)
+
+
+def test_spectrum_leaves_out_the_far_end():
+    axis = plots.spectrum(np.linspace(9, 1, 500), 20.0, 10).axes[0]
+    assert axis.get_ylim()[1] > 20
+    assert axis.get_xlim() == (0, 21)
+
+
+def test_spectrum_of_nothing_is_drawn():
+    assert plots.spectrum(np.zeros(3), 0.0, 2).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 30])
+def test_connectivity_leaves_the_diagonal_blank(rng, n_components):
+    r = np.corrcoef(rng.standard_normal((n_components, 50))).reshape(n_components, -1)
+    image = plots.connectivity(r).axes[0].images[0]
+    shown = np.ma.filled(image.get_array(), np.nan)
+    assert np.isnan(np.diag(shown)).all()
+    off = ~np.eye(n_components, dtype=bool)
+    np.testing.assert_array_equal(shown[off], r[off])
+    if n_components > 1:
+        assert image.get_clim()[1] == np.abs(r[off]).max()
+
+
+def test_power_has_a_row_per_component(rng):
+    density = rng.uniform(1, 2, (4, 9))
+    axis = plots.power(np.linspace(0, 0.25, 9), density, "Hz").axes[0]
+    np.testing.assert_array_equal(axis.collections[0].get_array(), density[:, 1:])
+    assert axis.get_xlabel() == "frequency [Hz]"
+    first, last = axis.get_ylim()
+    assert first > last  # component 1 on top
+
+
+def test_norms_shows_all_volumes_and_the_bound(rng):
+    axis = plots.norms([rng.uniform(1, 2, 30), rng.uniform(1, 2, 20)], 1.5).axes[0]
+    assert sum(bar.get_height() for bar in axis.patches) == 50
+    np.testing.assert_array_equal(axis.get_lines()[0].get_xdata(), [1.5, 1.5])
+
+
+def test_component_map_of_a_small_image(tmp_path, rng):
+    maps = rng.standard_normal((4, 4, 4, 2)).astype(np.float32)
+    path = tmp_path / "maps.nii.gz"
+    nib.save(nib.Nifti1Image(maps, np.diag([12.0, 12, 12, 1])), path)
+    figure = plots.component_map(path, 1, "component 2")
+    texts = {t.get_text() for axis in figure.axes for t in axis.texts}
+    assert "component 2" in texts
+
+
+def test_component_map_of_an_empty_map(tmp_path):
+    path = tmp_path / "maps.nii.gz"
+    zeros = np.zeros((4, 4, 4, 1), np.float32)
+    nib.save(nib.Nifti1Image(zeros, np.diag([12.0, 12, 12, 1])), path)
+    with pytest.warns(UserWarning, match="empty"):
+        assert plots.component_map(path, 0, "nothing").axes
+
+
+def test_a_picture_is_closed_when_encoded():
+    before = plt.get_fignums()
+    title, data = page.picture("a title", plots.spectrum(np.ones(3), 0.5, 2))
+    assert title == "a title"
+    assert data.startswith("iVBORw0KGgo")  # the signature of PNG
+    assert plt.get_fignums() == before

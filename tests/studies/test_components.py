@@ -1,0 +1,105 @@
+"""A study of components: what belongs to each person, in files at the site."""
+
+import csv
+import json
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from capeneuro.data import basis, files, nifti
+from capeneuro.persons import dual_regression
+from capeneuro.studies import components
+
+R, D, T = 3, 30, 200
+
+
+@pytest.fixture
+def A(rng):
+    return rng.standard_normal((D, R))
+
+
+def unmixing_of(rng, A):
+    """Arrays as the solver writes them, for maps A and unit norm bound."""
+    Q, diagonal, V = np.linalg.svd(A, full_matrices=False)
+    W = 1.8 * V.T  # any scale: sources are divided by the norms of its rows
+    unmixing = W @ (Q / diagonal).T
+    mixing = np.linalg.pinv(unmixing) * np.linalg.norm(W, axis=1)
+    np.testing.assert_allclose(mixing, A, atol=1e-10)
+    return {"W": W, "unmixing": unmixing, "mixing": mixing}
+
+
+@pytest.fixture
+def site(tmp_path, rng, A):
+    """Two people of unequal length on a mask of cubes, and the group's unmixing."""
+    inside = np.zeros((8, 8, 8), dtype=np.uint8)
+    inside[:6, :6] = 1
+    mask = nib.Nifti1Image(inside, np.diag([3.0, 3, 3, 1]))
+    grid = basis.grid(inside > 0, 2)
+    truth = rng.standard_normal((grid.n_features, R))
+    people = {
+        f"sub-{i}": (truth + 0.2 * rng.standard_normal(truth.shape))
+        @ rng.laplace(size=(R, n))
+        for i, n in enumerate((60, 90))
+    }
+    files.write_features(
+        tmp_path / "projected.npz", ((k, X.astype("f4")) for k, X in people.items())
+    )
+    return tmp_path, people, unmixing_of(rng, truth), grid, mask
+
+
+def read(path):
+    with open(path, newline="") as f:
+        return list(csv.DictReader(f, delimiter="\t"))
+
+
+@pytest.mark.parametrize("t_r", [2.0, None])
+def test_people_are_written(site, t_r):
+    folder, people, result, grid, mask = site
+    seen = []
+
+    def progress(names):
+        for name in names:
+            seen.append(name)
+            yield name
+
+    # Features are divided by the norm bound before the unmixing: one of 2 says so.
+    halved = {
+        **result,
+        "mixing": result["mixing"] / 2,
+        "unmixing": result["unmixing"] * 2,
+    }
+    # A released center of the divided features is taken off first.
+    center = np.linspace(-1, 1, grid.n_features)
+    files.write_features(
+        folder / "projected.npz",
+        ((k, (X + 2 * center[:, None]).astype("f4")) for k, X in people.items()),
+    )
+    about = halved, 2.0, center, grid, mask, t_r, progress
+    found = components.write_people(folder, *about)
+    assert seen == ["sub-0", "sub-1"]
+    courses = read(folder / "timecourses.tsv")
+    assert len(courses) == 60 + 90
+    mean = np.zeros((R, R))
+    links = read(folder / "connectivity.tsv")
+    for row, (name, X) in zip(links, people.items(), strict=True):
+        S, own = dual_regression.dual_regression(X, result["mixing"])
+        r = np.corrcoef(S)
+        mean += r / 2
+        assert list(row) == ["subject", "1-2", "1-3", "2-3"]
+        values = [float(row[k]) for k in ("1-2", "1-3", "2-3")]
+        np.testing.assert_allclose(values, r[np.triu_indices(R, 1)], atol=1e-4)
+        path = folder / components.PERSON.format(name)
+        written = nifti.read_maps(path, mask)
+        np.testing.assert_allclose(written, grid.synthesis @ own, atol=1e-3)
+        sidecar = json.loads(path.with_name(path.name[:-7] + ".json").read_text())
+        assert "stays at the site" in sidecar["Private"]
+    np.testing.assert_allclose(found["connectivity"], mean, atol=1e-4)
+    spectra = read(folder / "spectra.tsv")
+    header = "frequency [Hz]" if t_r else "frequency [cycles per volume]"
+    assert list(spectra[0])[:3] == ["subject", header, "component-1"]
+    # One length of segment for all, so that means over people exist.
+    assert len(spectra) == 2 * (60 // 2 + 1)
+    assert max(float(row[header]) for row in spectra) == (0.25 if t_r else 0.5)
+    first = np.array([float(row["component-1"]) for row in spectra]).reshape(2, -1)
+    np.testing.assert_allclose(found["power"][0], first.mean(axis=0), rtol=1e-4)

@@ -1,0 +1,189 @@
+"""The whole workflow as a user runs it: one small study, from nothing to its report."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from dp_accounting import dp_event, pld
+from helpers import CONTRACT
+from workflows import BIN, ROOT, edit, run
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """A folder in which the small demo study has run to its report."""
+    folder = tmp_path_factory.mktemp("study")
+    shutil.copytree(ROOT / "config", folder / "config")
+    for name in ("workflow", "sim"):
+        (folder / name).symlink_to(ROOT / name)
+    edit(
+        folder / "config/config.yaml",
+        sites=["config/sites/demo-1.yaml", "config/sites/demo-2.yaml"],
+        budget__epsilon=3.0,
+        n_components=4,
+        ica__n_rounds=6,
+        data__n_subjects=3,
+        data__n_volumes=60,
+        data__voxel_size=12.0,
+    )
+    done = run(folder, "snakemake", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def jobs(folder: Path) -> set[str]:
+    """Rules that a dry run would execute."""
+    done = run(folder, "snakemake", "--cores", "2", "-n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = done.stdout + done.stderr
+    return set(re.findall(r"^(?:local)?rule (\w+):", text, re.MULTILINE)) - {"all"}
+
+
+@pytest.fixture
+def changed(study):
+    """The study file, restored afterwards."""
+    path = study / "config/config.yaml"
+    before = path.read_bytes()
+    yield path
+    path.write_bytes(before)
+
+
+def test_privacy_record_against_an_independent_accountant(study):
+    record = json.loads((study / "results/demo/privacy.json").read_text())
+    releases = record["releases"]
+    assert [r["query"] for r in releases] == ["second_moment"] + ["infomax_skew"] * 6
+    n_samples = 3 * 60
+    for site in ("demo-1", "demo-2"):
+        own = [r["sites"][site] for r in releases]
+        assert own[0]["sensitivity"] == pytest.approx(2**0.5 / n_samples)
+        assert own[1]["sensitivity"] == pytest.approx(2 * 2.5 / n_samples)
+        mus = [release["mu"]["aggregator_and_colluders"] for release in own]
+        events = [dp_event.GaussianDpEvent(1 / mu) for mu in mus]
+        accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+        accountant.compose(dp_event.ComposedDpEvent(events))
+        epsilon = accountant.get_epsilon(1e-5)
+        views = record["sites"][site]
+        spent = views["aggregator_and_colluders"]["gdp"]
+        assert spent == pytest.approx(epsilon, rel=5e-3)
+        assert spent == pytest.approx(record["promise"]["epsilon"], rel=1e-6)
+        assert spent <= record["promise"]["epsilon"] * (1 + 1e-9)
+        assert views["output"]["gdp"] <= views["aggregator"]["gdp"] <= spent
+
+
+def test_each_sites_ledger_holds_exactly_what_the_record_says(study):
+    record = json.loads((study / "results/demo/privacy.json").read_text())
+    for site in ("demo-1", "demo-2"):
+        lines = (study / f"private/{site}/ledger/ledger.jsonl").read_text().splitlines()
+        entries = [json.loads(json.loads(line)["entry"]) for line in lines]
+        charged = [e["mu"] for e in entries if e["kind"] == "release"]
+        own = [r["sites"][site] for r in record["releases"]]
+        recorded = [r["mu"]["aggregator_and_colluders"] for r in own]
+        np.testing.assert_allclose(charged, recorded, rtol=1e-12)
+
+
+def test_outputs_are_those_of_the_contract(study):
+    folder = study / "results/demo"
+    names = {p.name for p in folder.iterdir()}
+    assert names == CONTRACT
+    maps = nib.load(folder / "group_desc-ica_components.nii.gz")
+    assert maps.shape[3] == 4
+    assert maps.get_data_dtype() == np.float32
+    text = (folder / "report.html").read_text()
+    assert "NOT PRIVATE: simulated data" in text
+    assert "(3, 1e-05)-differentially private" in text
+
+
+def test_nothing_reruns_when_nothing_changed(study):
+    assert jobs(study) == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("ica__clip", 3.0, {"ica", "reference_ica"}),
+        ("budget__epsilon", 2.5, {"pca", "ica"}),
+        # With another share of the budget for PCA.
+        ("ica__independence", "spatial", {"pca", "ica"}),
+        ("cleaning__detrend", False, {"prepare", "pca", "ica", "reference_pca"}),
+        ("score__truth", None, {"score"}),
+    ],
+)
+def test_a_changed_key_reruns_what_depends_on_it(study, changed, key, value, expected):
+    edit(changed, **{key: value})
+    found = jobs(study)
+    assert expected <= found
+    upstream = {"make_data", "validate", "prepare", "pca", "ica"}
+    assert not (upstream & found) - expected
+
+
+def test_overrides_on_the_command_line_are_refused(study):
+    done = run(study, "snakemake", "--cores", "1", "-n", "--config", "study=other")
+    assert done.returncode != 0
+    assert "a study is one file" in done.stdout + done.stderr
+
+
+def test_a_misspelled_key_stops_before_the_plan(study, changed):
+    edit(changed, ica__n_round=3)
+    done = run(study, "snakemake", "--cores", "1", "-n")
+    assert done.returncode != 0
+    assert "did you mean 'n_rounds'" in done.stdout + done.stderr
+
+
+def test_lint_is_clean(study):
+    done = run(study, "snakemake", "--lint")
+    assert done.returncode == 0
+    assert "good condition" in done.stdout + done.stderr
+
+
+def test_a_killed_run_resumes_without_a_second_charge(study, changed):
+    edit(changed, ica__n_rounds=120, study="killed")
+    planned = run(study, "capeneuro", "plan", "config/config.yaml", "--force")
+    assert planned.returncode == 0
+    shutil.copytree(
+        study / "results/demo", study / "results/killed", dirs_exist_ok=True
+    )
+    for site in ("demo-1", "demo-2"):
+        shutil.copytree(
+            study / f"private/{site}/demo", study / f"private/{site}/killed"
+        )
+    assert run(study, "capeneuro", "pca", "config/config.yaml").returncode == 0
+    ledger = study / "private/demo-2/ledger/ledger.jsonl"
+
+    def n_releases() -> int:
+        return ledger.read_bytes().count(b'\\"kind\\": \\"release\\"')
+
+    before = n_releases()
+    command = [str(BIN / "capeneuro"), "ica", "config/config.yaml"]
+    with subprocess.Popen(command, cwd=study, stderr=subprocess.DEVNULL) as process:
+        while n_releases() < before + 15:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    killed_at = n_releases() - before
+    assert 15 <= killed_at < 120
+    assert run(study, "capeneuro", "ica", "config/config.yaml").returncode == 0
+    assert n_releases() - before == 120
+    first = (study / "results/killed/group_desc-ica_unmixing.npz").read_bytes()
+    assert run(study, "capeneuro", "ica", "config/config.yaml").returncode == 0
+    assert (study / "results/killed/group_desc-ica_unmixing.npz").read_bytes() == first
+    assert n_releases() - before == 120
+
+
+def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_path):
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs extra `slurm`")
+    for name in ("workflow", "config", "sim"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--cores", "8")
+    done = run(tmp_path, "snakemake", "-n", "-p", *profile)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
+    assert sorted(commands) == [(f"demo-{i}", "8") for i in (1, 2, 3, 4)]
+    assert len(re.findall(r"mem_mb=16000.*runtime=240", text)) == 4

@@ -1,0 +1,156 @@
+"""A federation on this machine: parties in folders of their own, processes to kill."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import yaml
+from tiny_study import STUDY, command, edit, write_study
+
+from capeneuro.config import load
+from capeneuro.flare import kit
+from capeneuro.studies import components
+
+BIN = Path(sys.executable).parent
+SITES = ("site-0", "site-1", "site-2")
+RESULTS = (components.SUBSPACE, components.UNMIXING)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def write_parties(root: Path, n_rounds: int) -> None:
+    """The tiny study: all of it in ``root/together``, and each party's part beside it.
+
+    Together, its steps run in this process; noise is fixed, so the results must be
+    the same to the last bit wherever the sites work.
+    """
+    together = root / "together"
+    together.mkdir(parents=True)
+    with contextlib.chdir(together):
+        write_study(together)
+        for name in SITES:
+            edit(f"{name}.yaml", "seed", 5)
+        edit(STUDY, "federation", "nvflare")
+        edit(STUDY, "score.reference", False)
+        edit(STUDY, "ica.n_rounds", n_rounds)
+        assert command("validate", STUDY) == 0
+        for name in SITES:
+            assert command("prepare", STUDY, "--site", name) == 0
+        for name in SITES:
+            own = root / name
+            (own / "private").mkdir(parents=True)
+            shutil.copy(STUDY, own)
+            shutil.copy(f"{name}.yaml", own)
+            shutil.copytree(f"private/{name}", own / "private" / name)
+            shutil.rmtree(own / "private" / name / "ledger", ignore_errors=True)
+        (root / "aggregator").mkdir()
+        shutil.copy(STUDY, root / "aggregator")
+        assert command("pca", STUDY) == 0
+        assert command("ica", STUDY) == 0
+
+
+def make_kits(folder: Path, port: int) -> None:
+    """Kits of the three sites, the server and the lead, made by FLARE."""
+    study = {**yaml.safe_load((folder / STUDY).read_text())}
+    (folder / "for-kits.yaml").write_text(yaml.safe_dump(study))
+    kit.init(
+        load.load_study(folder / "for-kits.yaml"),
+        folder / "kits",
+        "localhost",
+        port,
+        here=True,
+    )
+
+
+@contextlib.contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[psutil.Popen]:
+    """A command in a party's folder; it and all below it are dead afterwards."""
+    with open(folder / "out.txt", "ab") as out:
+        process = psutil.Popen(
+            [str(BIN / "capeneuro"), *arguments],
+            cwd=folder,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: psutil.Process) -> None:
+    """Kill a process and all below it, without a chance to tidy up."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        everyone = [process, *process.children(recursive=True)]
+        for one in everyone:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(everyone, 10)
+
+
+def site(root: Path, kits: Path, name: str) -> contextlib.AbstractContextManager:
+    own = str(kits / name / "kit")
+    return running(root / name, "site", STUDY, "--site", name, "--kit", own)
+
+
+def aggregate(root: Path, kits: Path, **options: float):
+    given = [str(x) for k, v in options.items() for x in (f"--{k}", v)]
+    servers = ["--kit", kits / "server/kit", "--lead", kits / "lead/kit"]
+    return running(root / "aggregator", "aggregate", STUDY, *map(str, servers), *given)
+
+
+def said(folder: Path) -> str:
+    return (folder / "out.txt").read_text()
+
+
+def wait_for(condition, seconds: float, what: str) -> None:
+    """Wait until something holds; the test fails after so long."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.05)
+
+
+def n_charged(root: Path, name: str) -> int:
+    """Releases in a site's ledger."""
+    path = root / name / "private" / name / "ledger" / "ledger.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    entries = [json.loads(json.loads(line)["entry"]) for line in lines]
+    return sum(entry["kind"] == "release" for entry in entries)
+
+
+def assert_same_results(root: Path) -> None:
+    """Released files over the network are those of one process, to the last bit."""
+    for name in RESULTS:
+        here = root / "aggregator/results/tiny" / name
+        there = root / "together/results/tiny" / name
+        assert here.read_bytes() == there.read_bytes(), name
+
+
+def assert_nothing_runs(kits: Path) -> None:
+    """No process has a kit's folder in its command."""
+
+    def left() -> list[str]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if str(kits) in line and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(line)
+        return found
+
+    wait_for(lambda: not left(), 20, "processes end")
