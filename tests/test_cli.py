@@ -25,6 +25,7 @@ from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.privacy import accounting, noise
+from capeneuro.studies import components
 from capeneuro.studies import sites as site_files
 
 SITE = "site-1.yaml"
