@@ -1,4 +1,4 @@
-"""Calibrate ``capeneuro.algorithms.prediction``: simulate studies, fit its constants, print them.
+"""Calibrate the planner (:mod:`.prediction`): simulate studies, fit constants, print.
 
 Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with

@@ -2,10 +2,9 @@
 
 For figures on public or simulated data: generators are not cryptographic, nothing is
 charged, and exact statistics of the data go in. Noise scales come from
-``papers.as_printed`` where a figure shows what a paper did, and from
-``capeneuro.privacy.accounting`` at an equal budget. "Paper 2023" is Gaussian FM and capeFM,
-Entropy 25, 825. Samples are columns, ``|x| <= 1``; a linear target is in [-1, 1], a
-label 0 or 1.
+:mod:`.as_printed` where a figure shows what a paper did, and from :mod:`.accounting` at
+an equal budget. "Paper 2023" is Gaussian FM and capeFM, Entropy 25, 825. Samples are
+columns, ``|x| <= 1``; a linear target is in [-1, 1], a label 0 or 1.
 """
 
 import math

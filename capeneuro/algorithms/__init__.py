@@ -1,0 +1,29 @@
+"""What is made of released numbers: nothing here reads a file or sees a site's data.
+
+pca
+    The subspace that all sites share: capePCA.
+ica
+    Joint independent components: capeDJICA; spatial ICA; repeated runs.
+updates
+    Step rules of joint ICA.
+cca
+    What two views of the same people share: capeCCA.
+covariance
+    Covariance within sites from one released second moment.
+tensors
+    Components of mixtures and topics: capeAGN.
+regression
+    Linear and logistic regression: capeFM.
+network
+    A network of two layers.
+model_order
+    How many components a released spectrum supports.
+shrinkage
+    What a released matrix holds along its own noisy directions.
+prediction
+    How good a result will be, from public numbers alone.
+estimators
+    Regression over tables, in scikit-learn's manner.
+metrics
+    Scores, with the level that chance reaches.
+"""

@@ -35,10 +35,6 @@ post-processing: directions, correlations, intervals, patterns, levels.
 # the clear; both are inside, private and free. Sensitivity and accounting as in
 # :mod:`.pca`.
 """
-# DOC of pairs:
-# Leading pairs of a whitened cross-block, and what noise makes of their correlations.
-#
-# Post-processing of :mod:`.cca`: all of it is drawn from released values and known noise.
 
 from dataclasses import dataclass, replace
 
@@ -347,6 +343,8 @@ def _principal(
     weights = np.sqrt(energies / (energies + RIDGE * edge))
     return vectors[:, :count], energies, weights, values
 
+
+# --- pairs, and what noise makes of their correlations --------------------------------
 
 # Draws behind intervals and levels, both 95%; the generator is fixed.
 DRAWS = 400

@@ -13,23 +13,10 @@ maps of brain networks are sparse, so this is near the goal before any round is 
 # Differs from thesis Alg. 6.1: the start; samples are not clipped to the norm bound
 # before they are projected, since the query clips what it sums: the largest volumes
 # tell heavy-tailed sources apart best.
+
+Two more ways to components are here: :func:`spatial_components`, independent over
+features instead of volumes, and :func:`repeated`, several runs and how well they agree.
 """
-# DOC of spatial:
-# Spatial ICA of the released subspace: maps independent over features, at no cost.
-#
-# Group spatial ICA takes voxels for samples, and every voxel holds everybody: replacing
-# one person changes all samples, so clipping them bounds nobody's part. The privacy unit
-# is well-defined in the reduction alone. There it is capePCA, whose noisy second moment
-# pays for everything; the spatial ICA of its eigenvectors, temporal concatenation in the
-# words of GIFT, is post-processing. The whole budget goes to the subspace.
-#
-# # Differs from thesis 6: the papers' joint ICA is temporal.
-# DOC of stability:
-# Which components can be trusted: repeated runs and how well they agree (ICASSO).
-#
-# Every run is paid for: ``n_runs`` runs of ``n_rounds`` rounds share the budget of ICA.
-# They start from different rotations, the first from varimax, and end in one estimate,
-# the mean of matched components, so that no run's budget is wasted.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -140,8 +127,7 @@ def infomax(
     clip
         Largest norm of one unit's gradient; ``inf`` for exact arms.
     tol
-        Stop when the norm of the released gradient falls below it; with ``djica`` when
-        an epoch's squared change of W does.
+        Stop when the norm of the released gradient falls below it.
     sub_gaussian
         Number of sub-Gaussian sources (the extended rule [Lee 1999], ``orthogonal``
         only), or ``"measured"``: two of the rounds release the sign of every source's
@@ -205,22 +191,20 @@ def infomax(
             asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
             name = "infomax_curvature"
         else:
-            asked, name = _parameters(state, update, j, float(clip), schedule), query
+            asked, name = _parameters(state, update, float(clip)), query
         released = mechanism.answer(federation, name, asked, first_round + j, reduction)
         if measures:
             state = updates.with_signs(state, np.where(released < 0, -1.0, 1.0))
             due, settled = due[1:], False
             continue
         trace.append(float(np.linalg.norm(released)))
-        if update != "djica" and trace[-1] < tol:
+        if trace[-1] < tol:
             if not due:
                 break
             settled = True  # for the kinds assumed so far
-        state = _advance(state, update, released, mechanism, j, schedule)
+        state = _advance(state, update, released, mechanism, schedule)
         state = updates.contained(state, W, schedule)
-        if update == "djica" and updates.epoch_change(state) < tol:
-            break
-    converged = not turns or _converged(state, update, trace, tol)
+    converged = not turns or (bool(trace) and trace[-1] < tol)
     return unmixed(state, subspace, np.array(trace), converged)
 
 
@@ -240,18 +224,12 @@ def rotation(subspace: Subspace, start: Start) -> np.ndarray:
     return turn @ rotation(subspace, "varimax")
 
 
-def _parameters(
-    state: State, update: Update, j: int, clip: float, schedule: Schedule
-) -> dict[str, Any]:
+def _parameters(state: State, update: Update, clip: float) -> dict[str, Any]:
     """Public parameters of a round's query."""
     if update == "orthogonal":
         extended = {"signs": state.signs} if (state.signs < 0).any() else {}
         return {"W": state.W, "clip": clip, **extended}
-    asked = {"W": state.W, "b": state.b, "clip": clip}
-    if update == "djica":
-        epoch, block = divmod(j, schedule.n_blocks)
-        return {**asked, "block": block, "n_blocks": schedule.n_blocks, "epoch": epoch}
-    return {**asked, "as_printed": update == "gradient-as-printed"}
+    return {"W": state.W, "b": state.b, "clip": clip}
 
 
 def _advance(
@@ -259,7 +237,6 @@ def _advance(
     update: Update,
     released: np.ndarray,
     mechanism: Mechanism,
-    j: int,
     schedule: Schedule,
 ) -> State:
     """Next iterate from what a round released."""
@@ -271,16 +248,8 @@ def _advance(
     G, h = released[: R * R].reshape(R, R), released[R * R :]
     if update == "relative-newton":
         return updates.relative_newton(state, G, h, noise, schedule)
-    if update != "gradient-as-printed":
-        G = G @ state.W  # clipped before the public W
-    n_units = sum(site["n_units"] for site in mechanism.roster.values())
-    return updates.descend(state, G, h, j, n_units, schedule)
-
-
-def _converged(state: State, update: Update, trace: list[float], tol: float) -> bool:
-    if update == "djica":
-        return updates.epoch_change(state) < tol
-    return bool(trace) and trace[-1] < tol
+    # Clipped before the public W.
+    return updates.descend(state, G @ state.W, h, schedule)
 
 
 def unmixed(
@@ -325,6 +294,16 @@ def inseparable(result: Unmixing) -> list[tuple[int, int]]:
     flat = np.abs(result.curvature) < FLAT
     return [(int(i), int(j)) for i, j in np.argwhere(np.triu(flat, 1))]
 
+
+# --- spatial ICA of the released subspace ---------------------------------------------
+# Group spatial ICA takes voxels for samples, and every voxel holds everybody: replacing
+# one person changes all samples, so clipping them bounds nobody's part. The privacy
+# unit is well-defined in the reduction alone. There it is capePCA, whose noisy second
+# moment pays for everything; the spatial ICA of its eigenvectors, temporal
+# concatenation in the words of GIFT, is post-processing. The whole budget goes to the
+# subspace.
+#
+# Differs from thesis 6: the papers' joint ICA is temporal.
 
 # Deviation of an eigenvector over features, of unit norm, below which it is constant.
 FLAT_MAP = 1e-3
@@ -387,6 +366,12 @@ def spatial_components(
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(R), signs=np.ones(R))
     return unmixed(state, subspace, found.trace, found.converged)
+
+
+# --- repeated runs: which components can be trusted (ICASSO) --------------------------
+# Every run is paid for: ``n_runs`` runs of ``n_rounds`` rounds share the budget of ICA.
+# They start from different rotations, the first from varimax, and end in one estimate,
+# the mean of matched components, so that no run's budget is wasted.
 
 
 def repeated(

@@ -16,7 +16,7 @@ rounds, the whole spectrum, floors and whitening are post-processing.
 # zero-out; symmetric noise in svec coordinates instead of an asymmetric E_s.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -316,47 +316,6 @@ def power_subspace(
     V = V @ vectors
     about = norm_bound, _filled(center, D), np.zeros(0), tau, n_units
     return Subspace(values, V * linalg.peak_signs(V), *about)
-
-
-def merged_subspace(parts: Sequence[Subspace], n_components: int) -> Subspace:
-    """Merge the sites' own subspaces by partial square roots: DPdisPCA [Imtiaz 2018].
-
-    Each part comes from one site, by :func:`principal_subspace` with the ``local`` arm:
-    ``P_s = U_s Lambda_s^(1/2)`` of what noise left positive; then the top directions of
-    ``sum_s (N_s / N) P_s P_s'``.
-
-    Parameters
-    ----------
-    parts
-        Subspaces of the sites, each with R >= K directions.
-    n_components
-        Number K of directions of the result.
-
-    Returns
-    -------
-    Subspace
-        In descending order of energy, signs fixed, with the bound and center of the
-        first part, without a spectrum or a level of noise.
-
-    Guarantee
-    ---------
-    Post-processing of the parts. No person is at two sites, so the losses do not add.
-    """
-    n_units = sum(part.n_units for part in parts)
-    roots = []
-    for part in parts:
-        released = np.maximum(part.spectrum[: len(part.eigenvalues)], 0)
-        roots.append(part.eigenvectors * np.sqrt(part.n_units / n_units * released))
-    U, s, _ = np.linalg.svd(np.hstack(roots), full_matrices=False)
-    V, first = U[:, :n_components], parts[0]
-    values = s[:n_components] ** 2
-    return Subspace(
-        values,
-        V * linalg.peak_signs(V),
-        first.norm_bound,
-        first.center,
-        n_units=n_units,
-    )
 
 
 def _left_directions(M: np.ndarray, P: int) -> np.ndarray:

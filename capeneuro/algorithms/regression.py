@@ -9,7 +9,8 @@ needs [gaussian-fm-capefm-2023, Alg. 1 and 3]. And both are least squares:
 
 So what a site releases is the second moment of ``z = [x; c y; kappa]``, once, packed
 (svec), and the minimiser is algebra on the noisy average. Its constant kappa gives the
-intercept, one for each site those of the sites, at no further cost [:mod:`.covariance`].
+intercept, one for each site those of the sites, at no further cost
+[:mod:`.covariance`].
 
 Sensitivity, replace-one, with ``|x| <= 1``, ``|y| <= 1`` and c <= 1: that of z z' is
 ``sqrt(2) (1 + c^2) / N``, which is also that of ``mean x x'`` and
@@ -32,20 +33,6 @@ post-processing.
 # or three with a budget each; their Delta_2 is spectral, sqrt(2) too small; eigenvalues
 # set to 0 leave their objective unbounded; Lambda_0 is not released on its own.
 """
-# DOC of quadratic:
-# Minimize a quadratic of which only a noisy release is known; post-processing, free.
-#
-# The functional mechanism [gaussian-fm-capefm-2023] adds noise to the coefficients of an
-# objective. Of degree two it is ``w'M w - 2 g'w``; noise makes M indefinite, and the
-# minimum would be nowhere. What the noise's known deviation tau tells is enough to keep
-# the minimizer finite for every draw, and near the data's.
-#
-# Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
-# the default errs by at most a few percent more than no coefficients do where nothing
-# but noise is left (8% on one table of 77 features and 500 people).
-#
-# # Differs from gaussian-fm-capefm-2023: eigenvalues below 0 are not set to 0, where a
-# # linear term is left and the objective has no minimum.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -386,6 +373,20 @@ def _noise_of_means(
     noise = size * x @ x.T + q @ q * np.eye(D) + cross + cross.T
     n_draws = here.sum() if common else 1
     return n_draws * known.noise_deviation**2 / (2 * CONSTANT**2) * noise
+
+
+# --- the minimizer of a quadratic of which only a noisy release is known --------------
+# The functional mechanism [gaussian-fm-capefm-2023] adds noise to the coefficients of
+# an objective. Of degree two it is ``w'M w - 2 g'w``; noise makes M indefinite, and the
+# minimum would be nowhere. What the noise's known deviation tau tells is enough to keep
+# the minimizer finite for every draw, and near the data's.
+#
+# Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
+# the default errs by at most a few percent more than no coefficients do where nothing
+# but noise is left (8% on one table of 77 features and 500 people).
+#
+# Differs from gaussian-fm-capefm-2023: eigenvalues below 0 are not set to 0, where a
+# linear term is left and the objective has no minimum.
 
 
 # Mean squares of coefficients that are tried, over the largest square of one.

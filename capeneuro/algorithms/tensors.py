@@ -38,8 +38,6 @@ clips of the second, sigma^2, the choice of what is projected: post-processing.
 noise in packed coordinates; words' moments symmetric before noise; M3 reduced before
 noise; eigenvalues of M2 are what the noise left, with a floor; sigma^2 may be unknown.
 """
-# DOC of memberships:
-# Whose component: of a person's row, at the site; post-processing that stays there.
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -385,6 +383,8 @@ def _found(
         n_units=sum(roster[site]["n_units"] for site in releases[1]["survivors"]),
     )
 
+
+# --- whose component: of a row, where the row is --------------------------------------
 
 # Of a word in a topic, a weight or a variance.
 LEAST_SHARE = 1e-6

@@ -11,9 +11,6 @@
     leaves; pays for R (R + 3) / 2 numbers more (with the bias), of larger norm.
 ``gradient``
     The thesis' descent with bias and annealing [thesis, Alg. 6.1]; thousands of rounds.
-    ``gradient-as-printed`` also clips ``(I - psi z') W`` as (6.4) does.
-``djica``
-    The same descent by mini-blocks [Baker 2015], a release for each.
 
 Both Newton rules are filters. What a pair has still to turn is uncertain by an angle P
 that starts at a constant; a round's gradient, with its known noise, corrects it by the
@@ -33,9 +30,7 @@ import scipy.linalg
 from capeneuro import linalg
 from capeneuro.privacy.accounting import Unit
 
-Update = Literal[
-    "orthogonal", "relative-newton", "gradient", "gradient-as-printed", "djica"
-]
+Update = Literal["orthogonal", "relative-newton", "gradient"]
 # Curvature E[psi'(z)] E[z^2] - E[psi(z) z] along rotations at that SCALE, by density:
 # 0 Gaussian, 0.10 logistic, 0.24 Laplace. Steps start from the lower middle.
 CURVATURE = 0.08
@@ -79,8 +74,6 @@ class Schedule:
     annealing, annealing_angle
         Its factor when two successive changes enclose a larger angle [degrees]
         [Baker 2015, djICA].
-    n_blocks
-        Mini-blocks of an epoch; more than 1 with ``djica`` alone.
     blowup, blowup_factor
         Largest |W| and |b|; beyond it both start again with a smaller rate.
 
@@ -96,7 +89,6 @@ class Schedule:
     learning_rate: float = 0.015
     annealing: float = 0.9
     annealing_angle: float = 60.0
-    n_blocks: int = 1
     blowup: float = 1e5
     blowup_factor: float = 0.9
 
@@ -119,9 +111,8 @@ class State:
         Skew gradient of the last round, its noise, and the rotation that followed.
     angles, scales
         Variance P of what a pair has still to turn [rad^2], and of a symmetric change.
-    rate, moved, previous
-        Of a descent: factor of the learning rate, the change of W in this epoch and in
-        the one before.
+    rate, previous
+        Of a descent: factor of the learning rate, and the last change of W.
     """
 
     W: np.ndarray
@@ -136,7 +127,6 @@ class State:
     angles: np.ndarray | float | None = None
     scales: np.ndarray | float | None = None
     rate: float = 1.0
-    moved: np.ndarray | float = 0.0
     previous: np.ndarray | None = None
 
 
@@ -254,15 +244,8 @@ def _learn_curvature(
     return replace(state, curvature=curvature, variance=v * (1 - gain * step))
 
 
-def descend(
-    state: State,
-    G: np.ndarray,
-    h: np.ndarray,
-    j: int,
-    n_units: int,
-    schedule: Schedule,
-) -> State:
-    """Steps 13-18 of [thesis, Alg. 6.1] with djICA's annealing, epoch by epoch.
+def descend(state: State, G: np.ndarray, h: np.ndarray, schedule: Schedule) -> State:
+    """Steps 13-18 of [thesis, Alg. 6.1] with djICA's annealing [Baker 2015].
 
     Parameters
     ----------
@@ -270,43 +253,34 @@ def descend(
         Iterate.
     G, h
         Released directions of W and b.
-    j, n_units
-        Number of the round and of all sites' units: a mini-block's step is the sum
-        over its units [Baker 2015], a full one's their mean [thesis].
     schedule
         Step rules.
 
     Returns
     -------
     State
-        After the step; its rate, at the end of an epoch.
+        After the step; its rate, too.
     """
     rho = state.rate * schedule.learning_rate / np.log(max(len(h), 2))
-    if schedule.n_blocks > 1:
-        rho *= n_units / schedule.n_blocks
-    W, b, moved = state.W + rho * G, state.b + rho * h, state.moved + rho * G
-    if (j + 1) % schedule.n_blocks:
-        return replace(state, W=W, b=b, moved=moved)
+    stepped = replace(state, W=state.W + rho * G, b=state.b + rho * h)
+    return annealed(stepped, rho * G, schedule)
+
+
+def annealed(state: State, moved: np.ndarray, schedule: Schedule) -> State:
+    """Lower the rate where a change of W turns away from the one before."""
     rate = state.rate
     if state.previous is not None:
         norms = np.linalg.norm(moved) * np.linalg.norm(state.previous)
         cosine = np.cos(np.radians(schedule.annealing_angle))
         if (moved * state.previous).sum() < cosine * norms:
             rate *= schedule.annealing
-    return replace(state, W=W, b=b, rate=rate, moved=0.0, previous=moved)
-
-
-def epoch_change(state: State) -> float:
-    """Squared Frobenius change of W over the last whole epoch; infinite before one."""
-    if state.previous is None:
-        return np.inf
-    return float((state.previous**2).sum())
+    return replace(state, rate=rate, previous=moved)
 
 
 def contained(state: State, start: np.ndarray, schedule: Schedule) -> State:
     """Start again with a smaller rate if the weights blew up."""
     if np.abs(np.append(state.W, state.b)).max() < schedule.blowup:
         return state
-    fresh = {"W": start, "b": np.zeros(len(start)), "moved": 0.0, "previous": None}
+    fresh = {"W": start, "b": np.zeros(len(start)), "previous": None}
     rate = state.rate * schedule.blowup_factor
     return replace(state, rate=rate, **fresh, **UNLEARNED)

@@ -1,0 +1,27 @@
+"""Every key of study files and site files: its meaning, its default, its rules.
+
+load
+    Reads and checks a file; tells the kind of a study.
+study
+    Keys of every study.
+site
+    Keys of a site's own file.
+sections
+    Sections that several kinds of study have.
+components
+    Studies of components: PCA, then ICA.
+fusion
+    Studies of fMRI and EEG of the same people.
+rows
+    What studies of one row a person share.
+tensors
+    Studies of groups of people: mixtures and topics.
+regression
+    Studies that predict a number or a group.
+network
+    Studies of a network that tells two groups apart.
+scaffold
+    Files of a new study, every key explained.
+errors
+    A YAML file as a model; its errors, one line each.
+"""

@@ -1,13 +1,5 @@
-"""The kinds of study, and how study files and site files are read.
+"""Studies of components: PCA, then ICA, of fMRI."""
 
-A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components.
-"""
-
-# DOC of sections:
-# The sections of a study file: every key with its default and what it means.
-#
-# The text under a key is what `capeneuro init` writes beside it.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +11,6 @@ from pydantic import (
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Positive, Range, Section, Space, fail
-from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, Study
 
 
@@ -95,12 +86,10 @@ class IcaOptions(Section):
     independent over features; then the unmixing is post-processing of the subspace, PCA
     has the whole budget, and of the keys below `max_rounds_exact` and `tol` alone
     count."""
-    update: Literal[
-        "orthogonal", "relative-newton", "gradient", "gradient-as-printed"
-    ] = "orthogonal"
+    update: Literal["orthogonal", "relative-newton", "gradient"] = "orthogonal"
     """Step rule: rotations alone (`orthogonal`), the whole gradient over an approximate
     Hessian (`relative-newton`), or the thesis' descent, which takes thousands of rounds
-    (`gradient`; `gradient-as-printed` also clips as it does)."""
+    (`gradient`)."""
     start: Literal["varimax", "identity"] = "varimax"
     """Rotation that the rounds start from: simple structure of the released subspace at
     no cost (`varimax`), or none, as in the papers (`identity`)."""
@@ -250,15 +239,6 @@ class ComponentsConfig(Study):
         else:
             stages["ica"] = "nothing, it reads the subspace alone"
         return stages
-
-    def misfit(self, site: SiteConfig) -> str:
-        """What this kind of study cannot take of a site file; empty: nothing."""
-        if site.data == "private" and self.ica.update == "gradient-as-printed":
-            return (
-                "data: formulas as printed need simulated or public data, got "
-                "'private'; set ica.update to another"
-            )
-        return ""
 
     @property
     def idle(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Files as models, and their errors, one line each: where, rule, value, remedy."""
+"""A YAML file read as a model, and what is wrong with it: one line for each error.
+
+A line says where the error is, which rule it breaks, the value, and a remedy.
+"""
 
 import difflib
 from collections.abc import Mapping

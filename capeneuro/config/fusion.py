@@ -1,11 +1,5 @@
-"""The kinds of study, and how study files and site files are read.
+"""Studies of fusion: canonical correlations of fMRI and EEG of the same people."""
 
-A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components.
-"""
-
-# DOC of fusion_sections:
-# The sections of a fusion study: its two views, and simulated ones.
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal

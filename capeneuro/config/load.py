@@ -1,7 +1,8 @@
-"""The kinds of study, and how study files and site files are read.
+"""Study files and site files, read and checked.
 
 A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components.
+or none of them for a study of components. Unknown or misspelled keys are errors that
+name the nearest known key, and all errors of a file are shown at once.
 """
 
 import json

@@ -1,11 +1,9 @@
-"""The kinds of study, and how study files and site files are read.
+"""What studies of rows share: each person is one row of features.
 
-A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components.
+Kinds of these studies are in :mod:`.config.tensors`, :mod:`.config.regression` and
+:mod:`.config.network`.
 """
 
-# DOC of row_sections:
-# The sections of studies whose people are rows: tensors, regression, network.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

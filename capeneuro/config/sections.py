@@ -1,4 +1,4 @@
-"""The sections of a study file: every key with its default and what it means.
+"""Sections that several kinds of study have: each key, its default and its meaning.
 
 The text under a key is what `capeneuro init` writes beside it.
 """

@@ -1,8 +1,4 @@
-"""What every study file and every site file says; a kind of study adds its own keys.
-
-Unknown or misspelled keys are errors that name the nearest known key, and all errors of
-a file are shown at once. Paths are relative to the working directory, as in Snakemake.
-"""
+"""A site's own file: its data, its ceiling, and whom it works with."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,6 @@
-"""What every study file and every site file says; a kind of study adds its own keys.
+"""What every study file says; each kind of study adds its own keys.
 
-Unknown or misspelled keys are errors that name the nearest known key, and all errors of
-a file are shown at once. Paths are relative to the working directory, as in Snakemake.
+Paths are relative to the working directory, as in Snakemake.
 """
 
 import hashlib

@@ -1,11 +1,5 @@
-"""The kinds of study, and how study files and site files are read.
+"""Studies of the groups that people come from: components of a mixture, or topics."""
 
-A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components.
-"""
-
-# DOC of row_sections:
-# The sections of studies whose people are rows: tensors, regression, network.
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator

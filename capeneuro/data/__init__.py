@@ -1,0 +1,17 @@
+"""Images, EEG and tables in; features, maps and tables out. Reads public rules only.
+
+nifti
+    FMRI runs and maps (nibabel, nilearn).
+eeg
+    Recordings to event-related potentials (MNE-Python).
+tables
+    A person's features from a row of a table or from one image.
+rows
+    The rows of a study at one site: who has one, and what it says.
+views
+    Two views of the same people: found, matched, read.
+basis
+    The public map between voxels and features.
+files
+    Features, results and tables on disk; never half written.
+"""

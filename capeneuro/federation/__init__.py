@@ -1,0 +1,25 @@
+"""How a site is asked, and how its answer is bounded, noised, masked, charged, summed.
+
+site
+    One data holder; its public methods are the wire protocol.
+rules
+    What a site refuses from public facts alone.
+noise_addition
+    The noise that a site adds to its statistic.
+ledger
+    What a site has spent, on its own disk.
+synced
+    Files that survive a killed process and a power cut.
+messages
+    Messages as bytes: no pickle, declared types, a largest size.
+in_process
+    The sites seen from the aggregator; sites in this process.
+secagg
+    Sums that reveal nothing but themselves (a room of its own).
+rounds
+    One release at the aggregator, whoever is lost on the way.
+mechanism
+    How a query is answered in each arm.
+audit
+    An attack on the real code that could prove the promise wrong.
+"""

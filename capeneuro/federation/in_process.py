@@ -1,9 +1,8 @@
-"""The sites seen from the aggregator, and the messages that travel between them.
+"""The sites seen from the aggregator, and sites that work in this process.
 
-The aggregator drives: it asks, a site answers, nothing else. A message is a dict of
-numbers, strings, bytes and arrays, packed as a JSON header and raw buffers: no pickle,
-an allow-list of array types, a size cap. The in-process federation packs every message
-too, so ordinary tests see what a network would carry.
+The aggregator drives: it asks, a site answers, nothing else. :class:`InProcess` packs
+every message, too, so ordinary tests see what a network would carry; sites at other
+institutions answer through :mod:`.flare.controller`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,22 +1,9 @@
-"""One data holder. Its public methods are the wire protocol: read this file to audit.
+"""Messages between aggregator and sites: a JSON header and raw buffers.
 
-What the methods named in :data:`REQUESTS` return may leave the site; nothing else may,
-and a test pins the list. A release in the cooperative arms is a secure sum in four
-exchanges (:mod:`.secagg`): ``advertise``, ``share``, ``release``, ``unmask``.
-An error leaves as a code and the name of a rule, never
-as text. Sites enforce, the aggregator only asks (:mod:`.rules`): a site
-refuses queries it does not know, noise below its floor, a charge beyond its ceiling, a
-unit weaker than its own, a smaller number of colluding sites than its own, sites it did
-not agree on, and arms without privacy on real data.
+A message is a dict of numbers, strings, bytes and arrays. There is no pickle; array
+types are of an allow-list, and a message has a largest size.
 """
 
-# DOC of federation:
-# The sites seen from the aggregator, and the messages that travel between them.
-#
-# The aggregator drives: it asks, a site answers, nothing else. A message is a dict of
-# numbers, strings, bytes and arrays, packed as a JSON header and raw buffers: no pickle,
-# an allow-list of array types, a size cap. The in-process federation packs every message
-# too, so ordinary tests see what a network would carry.
 import hashlib
 import json
 import struct

@@ -155,10 +155,6 @@ def admit(
             exact or message["unit"] == "subject" or ceiling.unit == "sample"
         ),
         "relation": not (private and message["relation"] == "zero-out"),
-        # Clipped before W in float32, a sample can move it by more than the clip.
-        "formulas as printed on private data": not (
-            private and message["parameters"].get("as_printed")
-        ),
         "noise multiplier below the floor": (
             # Also before anything is computed: a release beyond the ceiling by itself
             # could overflow the ring, and that is an answer.

@@ -2,12 +2,12 @@
 
 What the methods named in :data:`REQUESTS` return may leave the site; nothing else may,
 and a test pins the list. A release in the cooperative arms is a secure sum in four
-exchanges (:mod:`.secagg`): ``advertise``, ``share``, ``release``, ``unmask``.
-An error leaves as a code and the name of a rule, never
-as text. Sites enforce, the aggregator only asks (:mod:`.rules`): a site
-refuses queries it does not know, noise below its floor, a charge beyond its ceiling, a
-unit weaker than its own, a smaller number of colluding sites than its own, sites it did
-not agree on, and arms without privacy on real data.
+exchanges (:mod:`.secagg`): ``advertise``, ``share``, ``release``, ``unmask``. An error
+leaves as a code and the name of a rule, never as text. Sites enforce, the aggregator
+only asks (:mod:`.rules`): a site refuses queries it does not know, noise below its
+floor, a charge beyond its ceiling, a unit weaker than its own, a smaller number of
+colluding sites than its own, sites it did not agree on, and arms without privacy on
+real data.
 """
 
 import hashlib

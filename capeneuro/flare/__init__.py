@@ -1,0 +1,13 @@
+"""Each party on its own host, over NVIDIA FLARE.
+
+parties
+    A site that waits, an aggregator that drives.
+kit
+    Kits of the parties: made, made safe, checked.
+daemon
+    A party's FLARE process, started again and stopped whole.
+controller
+    The sites of a study behind the engine.
+client
+    A site's FLARE process, cut down to what a study needs.
+"""

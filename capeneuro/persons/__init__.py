@@ -1,0 +1,9 @@
+"""What a site computes of its own people and keeps; released only through a query.
+
+dual_regression
+    A person's own time courses and maps.
+spectra
+    Power spectra of a person's time courses.
+connectivity
+    Correlations between a person's time courses.
+"""

@@ -1,12 +1,4 @@
-"""What follows the unmixing: maps for readers, and each person's part in them.
-
-Group maps are released values only. What belongs to one person (time courses, maps by
-dual regression, spectra, connectivity) is computed by the site from its own features
-and stays under ``private/`` [design 5.9]; the mean over a site's people is theirs, too.
-
-The group maps are ``A`` (D, R), features of unit-variance sources, and a person's
-features ``X`` (D, T), so ``X = A S + noise``.
-"""
+"""A person's own time courses and maps, given the group's maps."""
 
 import numpy as np
 

@@ -1,0 +1,19 @@
+"""How far one person can move a number, the noise that hides it, and what that costs.
+
+accounting
+    From noise to (epsilon, delta) and back; the budget that a study promises.
+cape
+    Correlated noise that cancels at the aggregator, and what each party learns.
+queries
+    Every statistic that may leave a site, with its sensitivity.
+clipping
+    How far one unit's data reach.
+moments
+    Second and third moments, and moments of words, as clipped sums.
+gradients
+    Gradients of infomax and of a network, as clipped sums.
+noise
+    Normal noise from a cryptographic generator.
+ring
+    Real numbers as integers modulo 2^64, so that sums are exact.
+"""

@@ -1,12 +1,4 @@
-"""Gradients of infomax: sums over units of clipped contributions [thesis, Alg. 6.1]."""
-# DOC of backprop:
-# Gradient of a two-layer network: sums over units of clipped contributions.
-#
-# A column of the features is ``[x; y]``: the label is the last row, as it is. It is not
-# divided by the norm bound: what is above 1/2 counts as 1, all else, NaN too, as 0. With
-# ``h = [x; 1]``, ``a = [ReLU(W h); 1]`` and ``p = sigmoid(v' a)`` the cross-entropy of a
-# sample [thesis, (3.6)] has the gradients ``d h'`` and ``(p - y) a``, with
-# ``d = (p - y) v`` where the hidden unit is active and 0 elsewhere.
+"""Gradients as sums over units of clipped contributions: of infomax, of a network."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -48,22 +40,19 @@ def _scored(
     unit: Unit,
     W: np.ndarray,
     b: np.ndarray | float = 0.0,
-    columns: np.ndarray | None = None,
-    dtype: str = "f4",
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
 
-    In buffers that the next block overwrites. ``columns`` picks samples.
+    In buffers that the next block overwrites.
     """
-    R, n = len(W), X.shape[1] if columns is None else len(columns)
-    blocks = _blocks(starts, n, unit, R)
+    R = len(W)
+    blocks = _blocks(starts, X.shape[1], unit, R)
     widest = max((cuts[-1] - cuts[0] for cuts in blocks), default=0)
-    buffers = np.empty((2, R, widest), dtype)
-    W, b = (W / 2).astype(dtype), np.reshape(b, (-1, 1)).astype(dtype) / 2
+    buffers = np.empty((2, R, widest), "f4")
+    W, b = (W / 2).astype("f4"), np.reshape(b, (-1, 1)).astype("f4") / 2
     for cuts in blocks:
-        part, cuts = slice(cuts[0], cuts[-1]), cuts - cuts[0]
+        Y, cuts = X[:, cuts[0] : cuts[-1]], cuts - cuts[0]
         H, psi = buffers[:, :, : cuts[-1]]
-        Y = X[:, part if columns is None else columns[part]]
         # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
         for i, j in pairwise(cuts.tolist()):
             np.matmul(W, Y[:, i:j], out=H[:, i:j])
@@ -92,21 +81,6 @@ def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
     return np.tensordot(clip_factors(norms, clip), means, axes=1)
 
 
-def mini_block(
-    starts: np.ndarray, n: int, unit: Unit, block: int, n_blocks: int, epoch: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of the units of one mini-block, and where its subjects start.
-
-    Privacy: units, samples or whole subjects, are dealt by their public number alone,
-    so one unit is in one mini-block of an epoch whatever the data are.
-    """
-    lengths = np.diff(np.append(starts, n)) if unit == "subject" else np.ones(n, int)
-    dealt = np.random.default_rng(epoch).permutation(len(lengths))
-    chosen = dealt * n_blocks // len(lengths) == block
-    columns = np.flatnonzero(np.repeat(chosen, lengths))
-    return columns, np.cumsum(lengths[chosen]) - lengths[chosen]
-
-
 def infomax_gradient(
     X: np.ndarray,
     starts: np.ndarray,
@@ -115,61 +89,40 @@ def infomax_gradient(
     W: np.ndarray,
     b: np.ndarray,
     clip: float,
-    as_printed: bool = False,
-    block: int = 0,
-    n_blocks: int = 1,
-    epoch: int = 0,
 ) -> np.ndarray:
     """Sum over units of ``(I - psi z', -psi)``, jointly clipped; (R R + R,).
 
-    Multiply by the public W afterwards for the thesis' direction. ``as_printed`` clips
-    ``(I - psi z') W`` instead, as (6.4) does. With ``n_blocks`` above 1 only the units
-    of one mini-block contribute, ``n_blocks`` times each, so that the mean estimates
-    the full one: djICA's step [Baker 2015].
+    Multiply by the public W afterwards for the thesis' direction.
 
     # Differs from thesis Alg. 6.1: weight and bias gradients are clipped together and
     # charged once; clipping before W is centered at the optimum.
     """
-    R, columns = len(W), None
-    if n_blocks > 1:
-        deal = unit, block, n_blocks, epoch
-        columns, starts = mini_block(starts, X.shape[1], *deal)
-    right = W if as_printed else np.eye(R)
-    # A W that cancels would multiply the rounding of psi z'.
-    dtype = "f8" if as_printed else "f4"
+    R = len(W)
     total = np.zeros((R, R + 1))
-    for H, psi, cuts in _scored(X, starts, unit, W, b, columns, dtype):
-        ones = np.ones((1, H.shape[1]), dtype)
+    for H, psi, cuts in _scored(X, starts, unit, W, b):
+        ones = np.ones((1, H.shape[1]), "f4")
         if unit == "sample":
-            c = clip_factors(_gradient_norms(H, psi, W if as_printed else None), clip)
+            c = clip_factors(_gradient_norms(H, psi), clip)
             psi *= c
             G = c.sum(dtype=np.float64) * np.eye(R) - 2 * linalg.outer_sum(psi, H)
-            total += np.hstack([G @ right, -linalg.outer_sum(psi, ones)])
+            total += np.hstack([G, -linalg.outer_sum(psi, ones)])
         else:
-            G = (np.eye(R) - 2 * _subject_means(psi, H, cuts)) @ right
+            G = np.eye(R) - 2 * _subject_means(psi, H, cuts)
             h = -_subject_means(psi, ones, cuts)
             total += _clipped_sum(np.concatenate([G, h], axis=2), clip)
-    return n_blocks * np.concatenate([total[:, :R].ravel(), total[:, R]])
+    return np.concatenate([total[:, :R].ravel(), total[:, R]])
 
 
-def _gradient_norms(H: np.ndarray, psi: np.ndarray, M: np.ndarray | None) -> np.ndarray:
-    """Norms of ``((I - 2 psi h') M, -psi)`` of each sample; without M it is I.
+def _gradient_norms(H: np.ndarray, psi: np.ndarray) -> np.ndarray:
+    """Norms of ``(I - 2 psi h', -psi)`` of each sample.
 
-    ``|M|^2 - 4 psi' M M' h + 4 |psi|^2 |M'h|^2 + |psi|^2``. The terms may cancel: what
-    rounding can at most have taken is added.
+    ``R - 4 psi'h + 4 |psi|^2 |h|^2 + |psi|^2``. The terms may cancel: what rounding can
+    at most have taken is added.
     """
-    V = U = H
-    constant, stretch = len(H), 1.0
-    if M is not None:
-        V = M.T @ H
-        U = M @ V
-        constant, stretch = (M**2).sum(), np.linalg.norm(M, 2) ** 2
-    pp, hh = _column_dots(psi, psi), _column_dots(H, H)
-    product = 4 * pp * (hh if M is None else _column_dots(V, V))
-    square = constant - 4 * _column_dots(psi, U) + product + pp
-    rounding = 8 * len(H) * float(np.finfo(H.dtype).eps)
-    terms = constant + 4 * stretch * pp * hh
-    return np.sqrt(np.maximum(square, 0) + rounding * terms)
+    R, pp, hh = len(H), _column_dots(psi, psi), _column_dots(H, H)
+    square = R - 4 * _column_dots(psi, H) + 4 * pp * hh + pp
+    rounding = 8 * R * float(np.finfo(H.dtype).eps)
+    return np.sqrt(np.maximum(square, 0) + rounding * (R + 4 * pp * hh))
 
 
 def infomax_skew(
@@ -226,6 +179,13 @@ def infomax_curvature(
             total += _clipped_sum(_subject_means(q, c, cuts), clip)[:, 0]
     return total
 
+
+# --- a network of two layers ----------------------------------------------------------
+# A column of the features is ``[x; y]``: the label is the last row, as it is. It is not
+# divided by the norm bound: what is above 1/2 counts as 1, all else, NaN too, as 0.
+# With ``h = [x; 1]``, ``a = [ReLU(W h); 1]`` and ``p = sigmoid(v' a)`` the cross-
+# entropy of a sample [thesis, (3.6)] has the gradients ``d h'`` and ``(p - y) a``, with
+# ``d = (p - y) v`` where the hidden unit is active and 0 elsewhere.
 
 # Columns of one pass: what it holds beside the data does not grow with them.
 NETWORK_BLOCK = 8192

@@ -1,13 +1,10 @@
-"""Moments of the features as sums over units of clipped contributions.
+"""Moments of the data as sums over units of clipped contributions.
 
-``x`` is a sample divided by the norm bound, less the released center if there is one.
+Second moments and means: ``x`` is a sample divided by the norm bound, less the released
+center if there is one. Third moments of mixtures: ``x`` is a sample divided by the norm
+bound, or a whitened one. Moments of words: a column holds the counts of D words in a
+document. Symmetric arrays are packed [:func:`.linalg.pack_symmetric3`].
 """
-# DOC of tensor_moments:
-# Third moments, and moments of words, as sums over units of clipped contributions.
-#
-# Mixtures: ``x`` is a sample divided by the norm bound, or a whitened one. Topics: a
-# column holds the counts of D words in a document. All are packed symmetric arrays
-# [:func:`.linalg.pack_symmetric3`].
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -165,6 +162,8 @@ def _blocks(
             x = divided(X[rows], norm_bound, part)
         yield rows, x
 
+
+# --- third moments, and moments of words ----------------------------------------------
 
 # Columns of one product in float64: they stay in the cache.
 TRIPLES_BLOCK = 2048

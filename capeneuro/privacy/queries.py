@@ -39,7 +39,6 @@ LARGEST_WEIGHT = 1e6
 # More hidden units would only fill a site's memory.
 LARGEST_HIDDEN = 1024
 LARGEST_CUBE = 200
-LARGEST_INTEGERS = {"block": 10**6, "n_blocks": 10**6, "epoch": 10**9}
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Query:
         if fit and self.cubic:
             Q = parameters.get("Q")
             fit = (n_rows if Q is None else Q.shape[1]) <= LARGEST_CUBE
-        return fit and parameters.get("block", 0) < parameters.get("n_blocks", 1)
+        return fit
 
     def sensitivity(
         self, n_units: int, relation: Relation, parameters: dict[str, Any]
@@ -101,8 +100,7 @@ class Query:
 
 def largest_contribution(parameters: dict[str, Any]) -> float:
     """Norm that no unit's contribution to a sum exceeds."""
-    # Privacy: a unit of a mini-block counts n_blocks times.
-    return float(parameters["clip"]) * parameters.get("n_blocks", 1)
+    return float(parameters["clip"])
 
 
 def _fits(name: str, value: Any, n_rows: int) -> bool:
@@ -110,8 +108,6 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
     if name in ("clip", "norm_bound"):
         in_range = type(value) in (int, float) and RANGE[0] <= value <= RANGE[1]
         return in_range or (name == "clip" and value == np.inf)
-    if name == "as_printed":
-        return isinstance(value, bool)
     if name == "Q":
         # More directions than features would only make the answer longer.
         fits = _is_matrix(value, (np.float32,)) and (
@@ -119,8 +115,6 @@ def _fits(name: str, value: Any, n_rows: int) -> bool:
         )
         # Privacy: whatever the data are, their product with it is finite.
         return fits and bool((np.abs(value) <= LARGEST_WEIGHT).all())
-    if name in LARGEST_INTEGERS:
-        return type(value) is int and 0 <= value <= LARGEST_INTEGERS[name]
     if not isinstance(value, np.ndarray) or value.dtype != np.float64:
         return False
     if name == "weights":

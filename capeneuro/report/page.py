@@ -1,4 +1,4 @@
-"""What a study tells: its privacy record, its scores, one page that opens offline."""
+"""Reports and private pages from templates: single files that open offline."""
 
 import base64
 import io as bytes_io

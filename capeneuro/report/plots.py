@@ -1,8 +1,4 @@
-"""One function per picture; each takes arrays or files and returns a figure."""
-# DOC of row_plots:
-# Pictures of studies of rows: who is clipped, weights, effects of named features.
-# DOC of fusion_plots:
-# Pictures of a fusion study: correlations, and both views of a component.
+"""Every picture: a function that takes arrays or files and returns a figure."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a study tells: its privacy record, its scores, one page that opens offline."""
+"""The privacy record, and the other files that stand beside every released file."""
 
 import importlib.metadata
 import json

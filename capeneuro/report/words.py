@@ -1,6 +1,4 @@
-"""What a study tells: its privacy record, its scores, one page that opens offline."""
-# DOC of row_words:
-# What studies of rows say in words: lines of their results, a site's private page.
+"""What results say in words: the lines that commands print and reports repeat."""
 
 import numpy as np
 

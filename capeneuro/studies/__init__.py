@@ -1,0 +1,25 @@
+"""What a study does with files: its steps, kind by kind.
+
+kinds
+    The kinds of study, one entry each.
+flow
+    What the steps of every kind share.
+sites
+    A study's sites: read, checked, opened.
+plan
+    What a study will spend, and what that will buy.
+components
+    Steps of a study of components.
+fusion
+    Steps of a study of fMRI and EEG.
+rows
+    Steps of studies of one row a person.
+row_results
+    Tables, maps and reports of these.
+row_scores
+    Scores of these.
+row_plan
+    What noise leaves of their results.
+workflow
+    What the Snakefile needs to know.
+"""

@@ -1,22 +1,10 @@
-"""What follows the unmixing: maps for readers, and each person's part in them.
+"""The steps of a study of components, each from files of the step before to its own.
 
-Group maps are released values only. What belongs to one person (time courses, maps by
-dual regression, spectra, connectivity) is computed by the site from its own features
-and stays under ``private/`` [design 5.9]; the mean over a site's people is theirs, too.
-
-The group maps are ``A`` (D, R), features of unit-variance sources, and a person's
-features ``X`` (D, T), so ``X = A S + noise``.
+`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
+there, the mean over a site's people, too. The steps over all sites do not care where
+the sites work: in this process, or behind a network.
 """
 
-# DOC of steps:
-# The steps of a study, each from the files of the step before to its own.
-#
-# What the command line and the workflow call. The steps over all sites do not care where
-# the sites work: in this process, or behind a network.
-# DOC of onsite:
-# The steps that each site does alone, with its own images; nothing leaves it.
-#
-# What the command line and the workflow call.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,4 @@
-"""The steps of a study, each from the files of the step before to its own.
-
-What the command line and the workflow call. The steps over all sites do not care where
-the sites work: in this process, or behind a network.
-"""
+"""What the steps of every kind of study share."""
 
 import json
 from pathlib import Path

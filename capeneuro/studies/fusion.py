@@ -1,7 +1,7 @@
 """The steps of a fusion study: two views of each person, capeCCA, linked components.
 
-What the command line and the workflow call instead of :mod:`.components` and :mod:`.components`
-where a study has a `fusion` block. `prepare` and `reconstruct` are one site's alone.
+`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
+there.
 """
 
 import json

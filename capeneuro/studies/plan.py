@@ -1,4 +1,4 @@
-"""What a study will spend and what that will buy, before any data are touched."""
+"""`capeneuro plan`: what a study will spend, and what that will buy."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -19,8 +19,8 @@ Regression
     said while they were below those of 0; of independent ones down to a third.
 Tensors
     Noise of M2 has the edge ``tau sqrt(2 D)``, a component 1 / K of the energy v that
-    is not spread within components; on the tensor that half the whitening leaves
-    [:mod:`.tensors`] its largest value on the sphere is ``1.66 sqrt(K) tau_3`` [Auffinger
+    is not spread within components; on the tensor that half the whitening
+    leaves its largest value on the sphere is ``1.66 sqrt(K) tau_3`` [Auffinger
     2013], times ``v^(-3/4)`` by the rest of it, and lambda is ``sqrt(K)``.
     Measured in 20 simulated studies: half to twice of what is said, of topics to 2.3.
 Network

@@ -1,8 +1,7 @@
 """What studies of rows show: public tables and maps, scores, one report.
 
-What the command line and the workflow call after the step over all sites. A component,
-a coefficient or an importance is a number for each feature; where features are of
-images, so many maps.
+A component, a coefficient or an importance is a number for each feature; where features
+are of images, so many maps.
 """
 
 import json

@@ -1,9 +1,8 @@
-"""What studies of rows say in words: lines of their results, a site's private page."""
-# DOC of row_steps:
-# The steps of a study of rows: tensors, a regression or a network; capeAGN, capeFM.
-#
-# What the command line and the workflow call where a study has a block `tensors`,
-# `regression` or `network`. `prepare` and `reconstruct` are one site's alone.
+"""The steps of studies whose people are rows: tensors, regression, a network.
+
+`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
+there.
+"""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the Snakefile needs to know of a study; rules themselves hold no logic."""
+"""What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
 import os
 import sys

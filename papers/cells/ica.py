@@ -13,6 +13,7 @@ from capeneuro.data import basis
 from capeneuro.federation.in_process import InProcess
 from capeneuro.privacy import accounting, cape
 from papers import in_memory
+from papers.djica import djica
 from papers.dp_djica import dp_djica
 from papers.in_memory import People
 from sim.fmri import matrix_study
@@ -168,6 +169,42 @@ def run_dp_djica(
     return result, subspace.eigenvectors, []
 
 
+def run_djica(
+    people: People,
+    *,
+    n_components: int,
+    norm_bound: float,
+    memo: dict[Any, np.ndarray] | None = None,
+    **options: Any,
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run djICA without privacy after an exact PCA.
+
+    Parameters
+    ----------
+    people, n_components, norm_bound, memo
+        As :func:`run_ica`.
+    **options
+        Of :func:`.djica.djica`.
+
+    Returns
+    -------
+    result, V, weights
+        As :func:`run_ica`, weights before each epoch.
+    """
+    budget = accounting.Budget(1.0, 1e-5, "sample", "replace-one", 0)
+    exact = in_memory.mechanism(1.0, "non-private", budget, len(people))
+    subspace = in_memory.run_pca(
+        in_memory.federate(people, budget, memo),
+        exact,
+        n_components,
+        norm_bound,
+        np.inf,
+    )
+    sites = [np.hstack(list(own.values())) for own in people.values()]
+    result, weights = djica(sites, subspace, **options)
+    return result, subspace.eigenvectors, weights
+
+
 def rounds_to_final(path: list[float], within: float = 0.1) -> int:
     """Rounds after which a score stays within a share of its final value.
 
@@ -236,7 +273,7 @@ def ica_scores(
             budget = accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding)
             chosen = in_memory.at({**options, **own}, epsilon)
             scores = exact or _score_ica(A, people, budget, memo, **chosen)
-            if chosen["arm"] == "non-private":  # epsilon is nothing to it: run once
+            if chosen["arm"] in ("non-private", "djica"):  # epsilon is nothing to it
                 exact = scores
             row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
             rows.append(row)
@@ -257,6 +294,9 @@ def _score_ica(
     options |= {"n_components": A.shape[1], "norm_bound": norm_bound}
     if arm == "dp-djica":
         result, V, weights = run_dp_djica(people, budget.epsilon, **options)
+    elif arm == "djica":
+        options.pop("pca_share", None)  # of a promise, where there is none
+        result, V, weights = run_djica(people, memo=memo, **options)
     else:
         result, V, weights = run_ica(people, budget, arm, memo=memo, **options)
     whitening = np.linalg.solve(result.W, result.unmixing) / norm_bound
@@ -264,7 +304,7 @@ def _score_ica(
         metrics.normalized_gain_index(metrics.gain(W @ whitening, W, A))
         for W in [*weights, result.W]
     ]
-    per_epoch = (options.get("schedule") or {}).get("n_blocks", 1)
+    per_epoch = options.get("n_blocks", 1)
     truth = A @ A.T
     return {
         "ngi": path[-1],

@@ -19,7 +19,7 @@ Data sets
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.algorithms.pca import Subspace, merged_subspace, released_center
+from capeneuro.algorithms.pca import Subspace, released_center
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.site import Site
@@ -197,6 +197,47 @@ def find_subspace(
         parts = [found({name: site}, "local") for name, site in sites.items()]
         return merged_subspace(parts, n_components)
     return found(sites, arm)
+
+
+def merged_subspace(parts: Sequence[Subspace], n_components: int) -> Subspace:
+    """Merge the sites' own subspaces by partial square roots: DPdisPCA [Imtiaz 2018].
+
+    Each part comes from one site, by :func:`principal_subspace` with the ``local`` arm:
+    ``P_s = U_s Lambda_s^(1/2)`` of what noise left positive; then the top directions of
+    ``sum_s (N_s / N) P_s P_s'``.
+
+    Parameters
+    ----------
+    parts
+        Subspaces of the sites, each with R >= K directions.
+    n_components
+        Number K of directions of the result.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, with the bound and center of the
+        first part, without a spectrum or a level of noise.
+
+    Guarantee
+    ---------
+    Post-processing of the parts. No person is at two sites, so the losses do not add.
+    """
+    n_units = sum(part.n_units for part in parts)
+    roots = []
+    for part in parts:
+        released = np.maximum(part.spectrum[: len(part.eigenvalues)], 0)
+        roots.append(part.eigenvectors * np.sqrt(part.n_units / n_units * released))
+    U, s, _ = np.linalg.svd(np.hstack(roots), full_matrices=False)
+    V, first = U[:, :n_components], parts[0]
+    values = s[:n_components] ** 2
+    return Subspace(
+        values,
+        V * linalg.peak_signs(V),
+        first.norm_bound,
+        first.center,
+        n_units=n_units,
+    )
 
 
 def _wishart(

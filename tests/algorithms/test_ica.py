@@ -15,7 +15,6 @@ from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import RoundVoid
-from capeneuro.privacy import gradients
 from capeneuro.report import words
 from sim.fmri import matrix_study
 
@@ -116,7 +115,7 @@ def test_maps_are_ordered_by_strength_with_positive_peaks(solution):
     assert (result.mixing.max(axis=0) >= -result.mixing.min(axis=0)).all()
 
 
-@pytest.mark.parametrize("update", ["gradient", "gradient-as-printed"])
+@pytest.mark.parametrize("update", ["gradient"])
 def test_gradient_update_reaches_the_same_solution(study, solution, update):
     # The thesis' rate needs thousands of rounds; the rule is the same at a larger one.
     schedule = Schedule(learning_rate=1.5)
@@ -196,67 +195,6 @@ def test_private_relative_newton_separates(study, fixed_noise):
     assert gain_index(study[0], result) < 0.2
 
 
-# --- djICA ---------------------------------------------------------------------------
-
-
-def test_djica_comes_near_the_pooled_solution(monkeypatch):
-    A, subjects = mixture("lllll", n_subjects=16, n_volumes=256)
-    federation, asked = dealt(subjects), []
-    answer = Mechanism.answer
-
-    def spy(self, federation, name, parameters, *rest):
-        asked.append(parameters)
-        return answer(self, federation, name, parameters, *rest)
-
-    monkeypatch.setattr(Mechanism, "answer", spy)
-    options = {"update": "djica", "schedule": Schedule(n_blocks=8), "n_rounds": 480}
-    result, how = unmix(federation, 5, **options)
-    pooled, _ = unmix(federation, 5)
-    ours, theirs = index_of(A, result), index_of(A, pooled)
-    assert theirs < 0.03
-    assert ours == pytest.approx(theirs, abs=0.01)
-    releases = [r for r in how.releases if r["query"] == "infomax_gradient"]
-    assert len(releases) == result.n_rounds
-    assert 80 < result.n_rounds <= 480
-    blocks = [(p["epoch"], p["block"]) for p in asked if "epoch" in p]
-    assert blocks == [divmod(j, 8) for j in range(result.n_rounds)]
-    assert {p["n_blocks"] for p in asked if "epoch" in p} == {8}
-
-
-@pytest.mark.parametrize("unit", ["sample", "subject"])
-def test_mini_blocks_of_an_epoch_cover_all_samples_and_differ(unit):
-    starts, n = np.array([0, 10, 30, 35, 70]), 100
-
-    def epoch(number: int) -> list[np.ndarray]:
-        deal = [gradients.mini_block(starts, n, unit, k, 4, number) for k in range(4)]
-        return [columns for columns, _ in deal]
-
-    first, second = epoch(0), epoch(1)
-    np.testing.assert_array_equal(np.sort(np.concatenate(first)), np.arange(n))
-    np.testing.assert_array_equal(np.sort(np.concatenate(second)), np.arange(n))
-    assert not any(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-def test_djica_stops_by_the_change_of_an_epoch():
-    _, subjects = mixture("lll", n_subjects=3, n_volumes=400)
-    options = {"update": "djica", "n_rounds": 400, "schedule": Schedule(n_blocks=4)}
-    result, _ = unmix(dealt(subjects), 3, tol=1e-3, **options)
-    assert result.converged
-    assert result.n_rounds < 400
-    assert result.n_rounds % 4 == 0  # at the end of an epoch
-    # Gradients of mini-blocks do not vanish: their norm would never have stopped it.
-    assert result.trace.min() > 1e-3
-
-
-def test_djica_that_blows_up_starts_again():
-    _, subjects = mixture("lll", n_subjects=3, n_volumes=400)
-    blowup = Schedule(n_blocks=4, learning_rate=1e9, blowup=1e3, blowup_factor=1e-9)
-    options = {"update": "djica", "n_rounds": 40, "schedule": blowup}
-    result, _ = unmix(dealt(subjects), 3, **options)
-    assert np.isfinite(result.W).all()
-    assert np.abs(result.W).max() < 1e3
-
-
 # --- kinds of sources ----------------------------------------------------------------
 
 
@@ -302,7 +240,7 @@ def test_measured_kinds_are_paid_for_by_rounds(fixed_noise):
 
 
 @pytest.mark.parametrize("kinds", ["measured", 1])
-@pytest.mark.parametrize("update", ["relative-newton", "gradient", "djica"])
+@pytest.mark.parametrize("update", ["relative-newton", "gradient"])
 def test_kinds_need_the_orthogonal_update(solution, update, kinds):
     how = make_mechanism("non-private", unit="sample")
     with pytest.raises(ValueError, match=f"orthogonal.*{update}"):
@@ -365,7 +303,7 @@ def test_a_void_last_round_is_not_replaced(monkeypatch):
 
 # --- degenerate data -----------------------------------------------------------------
 
-UPDATES = ["orthogonal", "relative-newton", "gradient", "djica"]
+UPDATES = ["orthogonal", "relative-newton", "gradient"]
 
 
 def assert_finite(result: Unmixing) -> None:

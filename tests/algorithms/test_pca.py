@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 from helpers import in_process, make_mechanism, make_sites
+from subspaces import pooled_moment, spiked
 
 from capeneuro import linalg
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.pca import (
     Subspace,
-    merged_subspace,
     power_start,
     power_subspace,
     principal_subspace,
@@ -18,12 +18,6 @@ from capeneuro.algorithms.shrinkage import signal_shares
 @pytest.fixture
 def sites(rng):
     return make_sites((3, 5, 2), n_features=12, n_samples=40, rng=rng)
-
-
-def pooled_moment(sites, bound):
-    X = [x for site in sites.values() for x in site._subjects.values()]
-    X = np.concatenate(X, axis=1).astype(float) / bound
-    return X @ X.T / X.shape[1]
 
 
 def test_exact_arm_equals_pooled_eigenpairs(sites):
@@ -123,18 +117,6 @@ def test_a_released_center_is_subtracted_before_the_moment(sites):
 
 
 # --- power iteration -----------------------------------------------------------------
-
-
-def spiked(rng, n_features=300, n_samples=2000, n_sites=4):
-    """Five strong directions in white noise, dealt to sites; energy 1 a sample."""
-    V = np.linalg.qr(rng.standard_normal((n_features, 5)))[0]
-    Z = np.sqrt([[0.2], [0.16], [0.12], [0.09], [0.07]])
-    sites = make_sites((1,) * n_sites, n_features, n_samples // n_sites, rng)
-    for site in sites.values():
-        for X in site._subjects.values():
-            signal = V @ (Z * rng.standard_normal((5, X.shape[1])))
-            X[:] = signal + np.sqrt(0.36 / n_features) * X
-    return sites
 
 
 def test_exact_power_iteration_finds_the_eigenpairs(rng):
@@ -275,43 +257,6 @@ def test_one_iteration_is_refused(sites):
             in_process(sites), mechanism, 2, 1.0, start=start, n_iterations=1
         )
     assert not mechanism.releases
-
-
-# --- DPdisPCA ------------------------------------------------------------------------
-
-
-def site_subspaces(sites, arm, R, multiplier=4.0):
-    return [
-        principal_subspace(
-            in_process({name: site}),
-            make_mechanism(arm, unit="sample", noise_multiplier=multiplier),
-            R,
-            1.0,
-            np.inf if arm == "non-private" else 1.0,
-        )
-        for name, site in sites.items()
-    ]
-
-
-def test_partial_square_roots_of_full_rank_give_the_pooled_subspace(sites):
-    merged = merged_subspace(site_subspaces(sites, "non-private", 12), 4)
-    values, vectors = linalg.top_eigenpairs(pooled_moment(sites, 1.0), 4)
-    np.testing.assert_allclose(merged.eigenvalues, values, rtol=1e-4)
-    np.testing.assert_allclose(merged.eigenvectors, vectors, atol=1e-3)
-    assert merged.n_units == 400
-
-
-def test_partial_square_roots_lose_what_is_cut_off(rng):
-    sites = spiked(rng)
-    C = pooled_moment(sites, 1.0)
-    kept = [
-        metrics.captured_energy(
-            merged_subspace(site_subspaces(sites, "local", R, 1.0), 5).eigenvectors, C
-        )
-        for R in (5, 300)
-    ]
-    best = linalg.top_eigenpairs(C, 5)[0].sum()
-    assert 0.7 * best < kept[0] < kept[1] < best
 
 
 # --- degenerate data -----------------------------------------------------------------

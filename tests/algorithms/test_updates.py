@@ -78,7 +78,7 @@ def test_other_curvatures_are_those_of_the_logistic_density():
 
 def test_what_each_update_asks_for():
     assert updates.query_of("orthogonal") == "infomax_skew"
-    for update in ("relative-newton", "gradient", "gradient-as-printed", "djica"):
+    for update in ("relative-newton", "gradient"):
         assert updates.query_of(update) == "infomax_gradient"
 
 
@@ -144,8 +144,8 @@ def test_a_vanishing_gradient_moves_nothing():
     np.testing.assert_array_equal(state.W, W)
     state = updates.relative_newton(fresh(), zero, zero[0], 0.0, SCHEDULE)
     np.testing.assert_array_equal(state.W, W)
-    state = updates.descend(fresh(), zero, zero[0], 0, 1, SCHEDULE)
-    state = updates.descend(state, zero, zero[0], 1, 1, SCHEDULE)
+    state = updates.descend(fresh(), zero, zero[0], SCHEDULE)
+    state = updates.descend(state, zero, zero[0], SCHEDULE)
     np.testing.assert_array_equal(state.W, W)
 
 
@@ -273,14 +273,14 @@ def test_relative_newton_takes_one_component():
 def test_gradient_steps_at_the_thesis_rate_and_anneals_when_it_turns(rng):
     G, h = rng.standard_normal((R, R)), rng.standard_normal(R)
     rho = 0.015 / np.log(R)
-    first = updates.descend(fresh(np.eye(R)), G, h, 0, 100, SCHEDULE)
+    first = updates.descend(fresh(np.eye(R)), G, h, SCHEDULE)
     np.testing.assert_allclose(first.W, np.eye(R) + rho * G)
     np.testing.assert_allclose(first.b, rho * h)
-    second = updates.descend(first, G, h, 1, 100, SCHEDULE)
+    second = updates.descend(first, G, h, SCHEDULE)
     assert second.rate == 1.0
-    turned = updates.descend(second, -G, h, 2, 100, SCHEDULE)
+    turned = updates.descend(second, -G, h, SCHEDULE)
     assert turned.rate == 0.9
-    slower = updates.descend(turned, -G, h, 3, 100, SCHEDULE)
+    slower = updates.descend(turned, -G, h, SCHEDULE)
     np.testing.assert_allclose(slower.W - turned.W, -0.9 * rho * G)
 
 
@@ -289,39 +289,6 @@ def test_annealing_starts_at_sixty_degrees(angle, rate):
     first, other = np.zeros((2, R, R))
     first[0, 1] = other[1, 0] = 1.0
     t, h = np.radians(angle), np.zeros(R)
-    state = updates.descend(fresh(), first, h, 0, 1, SCHEDULE)
+    state = updates.descend(fresh(), first, h, SCHEDULE)
     G = 3 * (np.cos(t) * first + np.sin(t) * other)
-    assert updates.descend(state, G, h, 1, 1, SCHEDULE).rate == rate
-
-
-def test_mini_blocks_step_by_sums_and_anneal_at_the_end_of_an_epoch(rng):
-    G, h, n = rng.standard_normal((R, R)), np.zeros(R), 600
-    schedule = Schedule(n_blocks=3)
-    rho = 0.015 / np.log(R) * n / 3
-    state, rates, changes = fresh(np.eye(R)), [], []
-    # Within an epoch blocks disagree; epoch by epoch the sum turns round once.
-    for j, factor in enumerate([3.0, -1.0, -1.0, -3.0, 1.0, 1.0, -3.0, 1.0, 1.5]):
-        before = state
-        state = updates.descend(state, factor * G, h, j, n, schedule)
-        np.testing.assert_allclose(state.W - before.W, before.rate * rho * factor * G)
-        rates.append(state.rate)
-        changes.append(updates.epoch_change(state))
-    assert rates == [1.0] * 5 + [0.9] * 4
-    assert changes[:2] == [np.inf] * 2
-    size = (rho * G) ** 2
-    np.testing.assert_allclose(changes[2:5], size.sum())
-    np.testing.assert_allclose(changes[-1], (0.9 * 0.5) ** 2 * size.sum())
-
-
-@pytest.mark.parametrize("wrong", [1e6, -1e6, np.nan, np.inf])
-@pytest.mark.parametrize("where", ["W", "b"])
-def test_a_blow_up_starts_again_with_a_smaller_rate(wrong, where):
-    state = fresh(rate=0.5, previous=np.ones((R, R)), moved=np.ones((R, R)))
-    start = 2.0 * np.eye(R)
-    assert updates.contained(state, start, SCHEDULE) is state
-    getattr(state, where).flat[3] = wrong
-    again = updates.contained(state, start, SCHEDULE)
-    np.testing.assert_array_equal(again.W, start)
-    np.testing.assert_array_equal(again.b, 0)
-    assert again.rate == pytest.approx(0.45)
-    assert updates.epoch_change(again) == np.inf
+    assert updates.descend(state, G, h, SCHEDULE).rate == rate

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import assert_same_law
+from helpers import assert_same_law, in_process, make_mechanism, make_sites
+from subspaces import pooled_moment, spiked
 
 from capeneuro import linalg
+from capeneuro.algorithms import metrics
+from capeneuro.algorithms.pca import principal_subspace
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
@@ -197,3 +200,44 @@ def test_real_tables_are_shared_out_over_ten_sites(data, n, shape):
 def test_an_unknown_set_is_one_line():
     with pytest.raises(ConfigError, match="data: unknown set 'digits'"):
         pca_cells.load("digits", ".", 10, 10, 0)
+
+
+# --- DPdisPCA ------------------------------------------------------------------------
+
+
+def site_subspaces(sites, arm, R, multiplier=4.0):
+    return [
+        principal_subspace(
+            in_process({name: site}),
+            make_mechanism(arm, unit="sample", noise_multiplier=multiplier),
+            R,
+            1.0,
+            np.inf if arm == "non-private" else 1.0,
+        )
+        for name, site in sites.items()
+    ]
+
+
+def test_partial_square_roots_of_full_rank_give_the_pooled_subspace(rng):
+    sites = make_sites((3, 5, 2), n_features=12, n_samples=40, rng=rng)
+    merged = pca_cells.merged_subspace(site_subspaces(sites, "non-private", 12), 4)
+    values, vectors = linalg.top_eigenpairs(pooled_moment(sites, 1.0), 4)
+    np.testing.assert_allclose(merged.eigenvalues, values, rtol=1e-4)
+    np.testing.assert_allclose(merged.eigenvectors, vectors, atol=1e-3)
+    assert merged.n_units == 400
+
+
+def test_partial_square_roots_lose_what_is_cut_off(rng):
+    sites = spiked(rng)
+    C = pooled_moment(sites, 1.0)
+    kept = [
+        metrics.captured_energy(
+            pca_cells.merged_subspace(
+                site_subspaces(sites, "local", R, 1.0), 5
+            ).eigenvectors,
+            C,
+        )
+        for R in (5, 300)
+    ]
+    best = linalg.top_eigenpairs(C, 5)[0].sum()
+    assert 0.7 * best < kept[0] < kept[1] < best

@@ -369,8 +369,8 @@ def test_dp_djica_is_a_method_that_no_ledger_knows():
 
 def test_mini_blocks_are_rounds_and_scored_by_epoch():
     """Rounds to the end are told in rounds, though weights are kept once an epoch."""
-    djica = {"arm": "non-private", "update": "djica", "start": "identity", "tol": 0.0}
-    (row,) = scores({"djICA": {**djica, "n_rounds": 40, "schedule": {"n_blocks": 4}}})
+    djica = {"arm": "djica", "tol": 0.0, "n_epochs": 10, "n_blocks": 4}
+    (row,) = scores({"djICA": djica})
     assert row["n_rounds"] == 40
     assert row["converged"] == 0
     assert row["rounds_to_10_percent"] % 4 == 0
