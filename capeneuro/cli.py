@@ -285,7 +285,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("study", help="study file")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
-    command = add(ledger, "show config/sites/demo-1.yaml")
+    command = add(ledger, "show config/demo/sites/demo-1.yaml")
     command.add_argument("action", choices=["show", "verify", "export", "key"])
     command.add_argument("site_file", help="file of the site")
     command = add(audit, "--arms cape --pairs 10000")

@@ -6,6 +6,7 @@ of the sites' gradients over one of them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,23 +67,23 @@ def djica(
     converged = False
     for epoch in range(n_epochs):
         weights.append(state.W)
-        before = state.W
-        for blocks in zip(*(deal(X, n_blocks, epoch) for X in reduced), strict=True):
+        moved = np.zeros((R, R))
+        for k, blocks in enumerate(
+            zip(*(deal(X, n_blocks, epoch) for X in reduced), strict=True)
+        ):
             g = sum(_gradient(block, state) for block in blocks)
             trace.append(float(np.linalg.norm(g) * n_blocks / N))
             rho = state.rate * schedule.learning_rate / np.log(max(R, 2))
-            W = state.W + rho * g[: R * R].reshape(R, R) @ state.W
-            stepped = State(
-                W=W,
-                b=state.b + rho * g[R * R :],
-                signs=state.signs,
-                rate=state.rate,
-                previous=state.previous,
-            )
+            step = rho * g[: R * R].reshape(R, R) @ state.W
+            moved += step
+            stepped = replace(state, W=state.W + step, b=state.b + rho * g[R * R :])
+            if k == n_blocks - 1:
+                stepped = updates.annealed(stepped, moved, schedule)
             state = updates.contained(stepped, first, schedule)
-        state = updates.annealed(state, state.W - before, schedule)
-        change = float((state.previous**2).sum())
-        if converged := change < tol:
+            if state is not stepped:  # weights blew up: the epoch begins anew
+                moved = np.zeros((R, R))
+        change = np.inf if state.previous is None else (state.previous**2).sum()
+        if converged := bool(change < tol):
             break
     return ica.unmixed(state, subspace, np.array(trace), converged), weights
 

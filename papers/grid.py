@@ -1,9 +1,9 @@
 """Experiments over grids: one YAML names the cells, a table gathers them, a plot shows.
 
-A cell is one combination of the grid's axes. Whoever runs it (`benchmarks/cells.py` of
-the source checkout, through `workflow/figures.smk`) writes its rows to a file
-named after a digest of all its options, so a changed grid or option runs the cells that
-changed and no other. Files of one figure, under `results/figures/<figure>/`:
+A cell is one combination of the grid's axes. What runs it (`python -m papers cell`,
+through `papers/Snakefile`) writes its rows to a file named after a digest of all its
+options, so a changed grid or option runs the cells that changed and no other. Files of
+one figure, under `results/figures/<figure>/`:
 
 ``cells/<digest>.json``
     Options, rows and seconds of one cell.
@@ -136,7 +136,7 @@ class Figure(_Model):
     figure: Label
     """Name; files go to results/figures/<figure>/."""
     experiment: Label
-    """What a cell runs: a function of benchmarks/cells.py."""
+    """What a cell runs: a name in `EXPERIMENTS` of `papers/__main__.py`."""
     title: str = ""
     """Printed above the plot."""
     grids: list[dict[str, Values]]
@@ -152,7 +152,7 @@ class Figure(_Model):
     scores: list[Label]
     """Columns that were measured; all others say what was set."""
     goals: list[Goal] = []
-    """What the figure should show; `capeneuro figure table` says whether it does."""
+    """What the figure should show; `python -m papers table` says whether it does."""
     plot: Plot
 
     @model_validator(mode="after")
@@ -290,7 +290,7 @@ def table(figure: Figure) -> "pd.DataFrame":
     if missing:
         raise ConfigError(
             f"{figure.folder / 'cells'}: {len(missing)} of {len(wanted)} cells have "
-            f"not run, first {missing[0].name}; run workflow/figures.smk"
+            f"not run, first {missing[0].name}; run papers/Snakefile"
         )
     found = pd.DataFrame(
         [{**cell.axes, **row} for cell in wanted for row in read_cell(cell)["rows"]]

@@ -40,6 +40,10 @@ class UniqueKeys(yaml.SafeLoader):
 _MERGE = "tag:yaml.org,2002:merge"
 # A key that only one kind of file has.
 MARKS = {"study": "sites", "site": "ledger"}
+# Values that are no more, and what is there instead.
+GONE = {
+    "gradient-as-printed": "it was for a figure of the thesis alone; take gradient",
+}
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table")
 
@@ -50,6 +54,7 @@ def read(
     kind: str,
     other: str,
     instead: Mapping[str, type[BaseModel]] = MappingProxyType({}),
+    common: Path | None = None,
 ) -> Any:
     """Read a YAML file as a model.
 
@@ -61,16 +66,43 @@ def read(
         What it is called, and what it is mistaken for.
     instead
         What it must be if it has a certain key, by key.
+    common
+        A file whose keys count where ``path`` does not have them, if it is there.
 
     Raises
     ------
     ConfigError
         With all its errors, naming the nearest known keys.
     """
+    own, shared = content(path), {}
+    if MARKS[other] in own:
+        raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
+    if common is not None and common.is_file():
+        shared = {k: v for k, v in content(common).items() if k not in own}
+    model = next((m for key, m in instead.items() if key in own), model)
     try:
-        content = yaml.load(path.read_text(), UniqueKeys)
+        return model.model_validate({**shared, **own})
+    except ValidationError as error:
+        lines = []
+        for e in error.errors(include_url=False):
+            where = common if e["loc"][:1] and e["loc"][0] in shared else path
+            lines.append(f"{where}: {_explain(e, model)}")
+        lacks = {e["loc"][0] for e in error.errors() if e["type"] == "missing"}
+        # A forgotten block makes a study of another kind.
+        if model not in instead.values() and {"pca", "ica"} <= lacks:
+            blocks = ", ".join(instead)
+            lines.append(f"{path}: or one of the blocks {blocks} is missing")
+        raise ConfigError("\n".join(lines)) from None
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Keys and values of a YAML file; raises :class:`ConfigError` if it is none."""
+    try:
+        found = yaml.load(path.read_text(), UniqueKeys)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: file not found; check the path") from None
+        moved = next((p for p in _moved(path) if p.is_file()), None)
+        hint = f"it is now {moved}" if moved else "check the path"
+        raise ConfigError(f"{path}: file not found; {hint}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except RepeatedKey as error:
@@ -78,20 +110,18 @@ def read(
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split())
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {content!r:.40}")
-    if MARKS[other] in content:
-        raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
-    model = next((m for key, m in instead.items() if key in content), model)
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        lines = [_explain(e, model) for e in error.errors(include_url=False)]
-        lacks = {e["loc"][0] for e in error.errors() if e["type"] == "missing"}
-        # A forgotten block makes a study of another kind.
-        if model not in instead.values() and {"pca", "ica"} <= lacks:
-            lines.append(f"or one of the blocks {', '.join(instead)} is missing")
-        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {found!r:.40}")
+    return found
+
+
+def _moved(path: Path) -> list[Path]:
+    """Where a file may lie that is not at its path: example studies have folders."""
+    return [
+        path.with_suffix("") / "study.yaml",
+        *sorted(path.parent.parent.glob(f"*/{path.parent.name}/{path.name}")),
+        Path("papers/grids") / path.name,
+    ]
 
 
 def _explain(error: Any, model: type[BaseModel]) -> str:
@@ -114,6 +144,9 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
         return f"{where}: unknown key; {hint}"
     if error["type"] == "missing":
         return f"{where}: required key is missing"
+    if isinstance(error["input"], str) and error["input"] in GONE:
+        gone = error["input"]
+        return f"{where}: {gone!r} is no more; {GONE[gone]}"
     message = error["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if isinstance(error["input"], (dict, list)) or error["loc"] == ():

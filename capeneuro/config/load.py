@@ -20,6 +20,9 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 
+# Beside site files: what they share, and what each must say itself.
+COMMON = "common.yaml"
+OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 # Blocks that tell the kind of a study.
 KINDS = {
     "fusion": FusionConfig,
@@ -37,8 +40,20 @@ def load_study(path: Path | str) -> Study:
 
 
 def load_site(path: Path | str) -> SiteConfig:
-    """Read and check one site file."""
-    return errors.read(Path(path), SiteConfig, "site", other="study")
+    """Read and check one site file.
+
+    What several site files of a folder share may lie once in a file :data:`COMMON`
+    beside them; a site's own file counts first. What must be a site's own word is
+    refused there: its name, and what its data are.
+    """
+    path = Path(path)
+    common = path.with_name(COMMON)
+    site = errors.read(path, SiteConfig, "site", other="study", common=common)
+    if common.is_file() and (odd := OWN & set(errors.content(common))):
+        raise ConfigError(
+            f"{common}: {min(odd)}: must stand in each site's own file; move it there"
+        )
+    return site
 
 
 def section(model: BaseModel, *names: str) -> str:

@@ -4,11 +4,13 @@ Paths are relative to the working directory, as in Snakemake.
 """
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from capeneuro.config.sections import (
     LABEL,
@@ -161,12 +163,18 @@ class Study(Section):
 
     @property
     def identity(self) -> str:
-        """Name and digest of all that fixes the releases."""
+        """Name and digest of all that fixes the releases.
+
+        Keys at their defaults are left out, whether the file has them or not: a new key
+        with a default does not make another study of one that is under way. A default
+        must therefore never come to mean something else.
+        """
         always = dict.fromkeys(("score", "sites", "federation", "data"), True)
-        kept = self.model_dump_json(exclude={**always, **self.idle})
+        kept = stated(self, {**always, **self.idle})
         if self.has_places:  # all parties must mean the same order
-            kept += repr(self.site_names)
-        return f"{self.study}:{hashlib.sha256(kept.encode()).hexdigest()[:16]}"
+            kept["~places"] = self.site_names
+        text = json.dumps(kept, sort_keys=True)
+        return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @property
     def results(self) -> Path:
@@ -176,3 +184,29 @@ class Study(Section):
     def private(self, site: str) -> Path:
         """Files of one site that never leave it."""
         return Path("private") / site / self.study
+
+
+def stated(section: BaseModel, idle: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a section that are not at their defaults, as plain values.
+
+    Parameters
+    ----------
+    section
+        A study, or a part of one.
+    idle
+        Keys to leave out: True, or the names of keys inside a section.
+    """
+    found: dict[str, Any] = {}
+    plain = section.model_dump(mode="json")
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if idle.get(name) is True or value == field.get_default(
+            call_default_factory=True
+        ):
+            continue
+        if isinstance(value, BaseModel):
+            inside = dict.fromkeys(idle.get(name, ()), True)
+            found[name] = stated(value, inside)
+        else:
+            found[name] = plain[name]
+    return found

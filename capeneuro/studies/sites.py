@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.load import load_site
+from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
@@ -45,6 +45,12 @@ def load_sites(study: Study) -> Sites:
     for path in study.sites:
         if study.federation == "nvflare" and not path.exists():
             continue
+        if study.federation == "nvflare" and path.with_name(COMMON).is_file():
+            # Privacy: no file that another party may have sent sets a site's rules.
+            raise ConfigError(
+                f"{path.with_name(COMMON)}: with federation: nvflare each site's own "
+                "file says all its rules; move its keys there and remove it"
+            )
         site = load_site(path)
         if study.federation == "nvflare" and site.name != path.stem:
             raise ConfigError(

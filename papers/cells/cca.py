@@ -17,7 +17,7 @@ Data sets
     `sim/linked.py`, K = 5, without noise as in the thesis: 39 means over squares of
     8 x 8 pixels, and of the ERP 30 means over 5 windows of 6 channels.
 ``linked_noise``
-    The same with the noise of `config/linked.yaml`.
+    The same with the noise of `config/linked/study.yaml`.
 ``linked_pca``
     ``linked`` reduced to 5 principal components a view, as the thesis' code does.
 
@@ -45,7 +45,7 @@ from capeneuro.privacy import accounting
 from papers import in_memory
 from sim import erp, linked
 
-# Noise of config/linked.yaml: of a pixel over the components, of a mean of 8 trials.
+# Noise of config/linked/study.yaml: of a pixel over the components, of a mean of 8 trials.
 MAP_NOISE, EEG_NOISE = 0.5, 5 / np.sqrt(8)
 SQUARE = 8
 # Of the ERP: channels, and edges of the windows [s].

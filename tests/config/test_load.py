@@ -15,8 +15,10 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.studies import sites as site_files
 
 ROOT = Path(__file__).parents[2]
-STUDIES = sorted((ROOT / "config").glob("*.yaml"))
-SITES = sorted((ROOT / "config/sites").glob("*.yaml"))
+STUDIES = [ROOT / "config/config.yaml", *sorted((ROOT / "config").glob("*/study.yaml"))]
+SITES = sorted(
+    p for p in (ROOT / "config").glob("*/sites/*.yaml") if p.name != "common.yaml"
+)
 STUDY = yaml.safe_load(scaffold.study_file(["a", "b", "c", "d"]))
 SITE = yaml.safe_load(scaffold.site_file("a"))
 DATA = {"kind": "simtb", "seed": 1, "n_subjects": 2, "n_volumes": 20}
@@ -298,12 +300,12 @@ def test_identity_changes_with_what_changes_releases(tmp_path, changes, same):
 # The files that come with the project
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.parent.name)
 def test_shipped_studies_load_with_their_sites(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     loaded = load.load_study(path)
     assert len(site_files.load_sites(loaded)) == len(loaded.sites)
-    assert loaded.study == path.stem or path.stem == "config"
+    assert loaded.study == path.parent.name or path.stem == "config"
 
 
 @pytest.mark.parametrize("path", SITES, ids=lambda p: p.stem)
@@ -344,7 +346,10 @@ def test_every_key_stands_in_the_demo_study():
     "path", [p for p in SITES if p.stem.startswith("demo")], ids=lambda p: p.stem
 )
 def test_every_key_stands_in_the_demo_site_files(path):
-    assert not _all_keys(SiteConfig, yaml.safe_load(path.read_text()), "")
+    shared = yaml.safe_load(path.with_name("common.yaml").read_text())
+    own = yaml.safe_load(path.read_text())
+    assert not own.keys() & shared.keys()
+    assert not _all_keys(SiteConfig, {**shared, **own}, "")
 
 
 @pytest.mark.parametrize(
@@ -361,3 +366,110 @@ def test_the_demo_study_explains_keys_as_the_models_do(key):
     ]
     assert descriptions
     assert all(" ".join(text.split()) in plain for text in descriptions)
+
+
+# What site files of a folder share
+
+
+def site_files_of(folder: Path, common: dict, own: dict) -> Path:
+    (folder / "common.yaml").write_text(yaml.safe_dump(common))
+    path = folder / "a.yaml"
+    path.write_text(yaml.safe_dump(own))
+    return path
+
+
+SHARED = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject", "min_colluding": 1}
+ITS_OWN = {"name": "a", "images": "i", "data": "public", "ledger": "l"}
+
+
+def test_what_site_files_share_counts_where_they_say_nothing(tmp_path):
+    path = site_files_of(tmp_path, SHARED, {**ITS_OWN, "epsilon": 1.0})
+    site = load.load_site(path)
+    assert (site.epsilon, site.min_colluding, site.unit) == (1.0, 1, "subject")
+
+
+@pytest.mark.parametrize("key", sorted(load.OWN))
+def test_what_a_site_must_say_itself_is_not_shared(tmp_path, key):
+    value = {"seed": 1, "data": "simulated"}.get(key, "x")
+    path = site_files_of(tmp_path, {**SHARED, key: value}, ITS_OWN)
+    with pytest.raises(ConfigError, match=rf"common.yaml: {key}: must stand in each"):
+        load.load_site(path)
+
+
+def test_a_mistake_is_told_in_the_file_that_has_it(tmp_path):
+    path = site_files_of(tmp_path, {**SHARED, "epsilon": -1}, {**ITS_OWN, "tusk": 1})
+    with pytest.raises(ConfigError) as told:
+        load.load_site(path)
+    lines = str(told.value).splitlines()
+    assert any(re.search(r"common.yaml: epsilon: .*greater than 0", s) for s in lines)
+    assert any(re.search(r"a.yaml: tusk: unknown key; .*'task'", s) for s in lines)
+
+
+def test_over_a_network_a_sites_own_file_says_all(tmp_path):
+    path = site_files_of(tmp_path, SHARED, {**ITS_OWN, **SHARED})
+    loaded = study(tmp_path, sites=[str(path), "b.yaml"], federation="nvflare")
+    with pytest.raises(ConfigError, match="own file says all its rules"):
+        site_files.load_sites(loaded)
+
+
+# What has moved
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("config/gift.yaml", "config/gift/study.yaml"),
+        ("config/sites/demo-1.yaml", "config/demo/sites/demo-1.yaml"),
+        ("config/figures/smoke.yaml", "papers/grids/smoke.yaml"),
+    ],
+)
+def test_files_that_moved_are_named(old, new, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ConfigError, match=f"{old}: file not found; it is now {new}"):
+        load.load_study(old)
+
+
+def test_a_key_that_is_no_more_says_what_is_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"ica.update: 'gradient-as-printed' is no"):
+        study(tmp_path, **{"ica.update": "gradient-as-printed"})
+
+
+# Identities
+
+IDENTITIES = {
+    "demo": "3a3724556cac772e",
+    "abide": "b7fba20349b10fa0",
+    "abide_mixture": "ad846a5d04182058",
+    "eegfmri": "410e99cfdee791dd",
+    "gift": "4f6dc27e49e685a1",
+    "linked": "e2bd38dcc0fd849d",
+    "mixture": "9d1dd9862b6964d5",
+    "network": "40f2363d0b23aa6e",
+    "regression": "e7a1dc161a664437",
+    "topics": "f1cbaddeb138e3d3",
+    "vbm": "8a5ccf3d0f00c5db",
+}
+
+
+def test_identities_of_the_example_studies_stay(monkeypatch):
+    """Ledgers name releases by these: a change would make interrupted runs others."""
+    monkeypatch.chdir(ROOT)
+    found = {}
+    for path in STUDIES:
+        loaded = load.load_study(path)
+        found[loaded.study] = loaded.identity.removeprefix(f"{loaded.study}:")
+    assert found == IDENTITIES
+
+
+def test_a_default_that_is_written_down_is_the_same_study(tmp_path):
+    plain = study(tmp_path)
+    for key, value in {
+        "noise": "rounded",
+        "space.grid_size": 2,
+        "cleaning.confounds": [],
+        "ica.n_rounds": 15,
+        "budget.site_epsilon": {},
+    }.items():
+        assert study(tmp_path, **{key: value}).identity == plain.identity, key
+    for key, value in {"noise": "exact", "ica.n_rounds": 16, "pca.clip": 0.9}.items():
+        assert study(tmp_path, **{key: value}).identity != plain.identity, key

@@ -393,7 +393,7 @@ def test_results_hold_sums_alone_and_say_what_they_cost(private):
 
 def test_no_path_of_a_montage_is_shared(tmp_path):
     content = yaml.safe_load(
-        Path(__file__).parents[2].joinpath("config/linked.yaml").read_text()
+        Path(__file__).parents[2].joinpath("config/linked/study.yaml").read_text()
     )
     content["fusion"]["eeg"]["montage"] = str(tmp_path / "ours.elc")
     shared = record.shareable(FusionConfig(**content))

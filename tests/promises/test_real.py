@@ -29,7 +29,7 @@ def study_folder(folder: Path, data: Path) -> Path:
 
 def finished(folder: Path, name: str) -> Path:
     done = run(
-        folder, "snakemake", "--cores", "2", "--configfile", f"config/{name}.yaml"
+        folder, "snakemake", "--cores", "2", "--configfile", f"config/{name}/study.yaml"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "results" / name
@@ -79,8 +79,8 @@ def test_abide_runs_private_and_beside_it_without_privacy(tmp_path):
 @pytest.mark.parametrize(
     ("command", "missing"),
     [
-        (("capeneuro", "validate", "config/gift.yaml"), "sub-007_lowres.nii.gz"),
-        (("python", "-m", "sim", "config/abide.yaml"), "CC200_4mm.nii.gz"),
+        (("capeneuro", "validate", "config/gift/study.yaml"), "sub-007_lowres.nii.gz"),
+        (("python", "-m", "sim", "config/abide/study.yaml"), "CC200_4mm.nii.gz"),
     ],
 )
 def test_absent_data_are_named_with_where_to_put_them(tmp_path, command, missing):

@@ -45,13 +45,21 @@ def folder(tmp_path_factory) -> Path:
     """A folder with all example studies, fewer people and more epsilon."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(ROOT / "config", folder / "config")
-    for site in (folder / "config/sites").glob("*.yaml"):
+    for site in (folder / "config").glob("*/sites/*-?.yaml"):
         edit(site, epsilon=5000.0, seed=3)
     for name, n in SMALL.items():
-        path = folder / f"config/{name}.yaml"
+        path = folder / f"config/{name}/study.yaml"
         edit(path, data__n_subjects=n, budget__epsilon=1000.0)
-    edit(folder / "config/network.yaml", network={"n_rounds": 12, **GROUPS})
+    edit(folder / "config/network/study.yaml", network={"n_rounds": 12, **GROUPS})
     return folder
+
+
+def site_of(name: str, number: int) -> dict:
+    """All that one of an example study's site files says, what is shared included."""
+    folder = Path(f"config/{name}/sites")
+    files = folder / "common.yaml", folder / f"{name}-{number}.yaml"
+    shared, own = (yaml.safe_load(path.read_text()) for path in files)
+    return {**shared, **own}
 
 
 GROUPS = {"target": "patient", "bounds": [0.0, 1.0]}
@@ -65,7 +73,7 @@ def here(folder, monkeypatch) -> Path:
 
 def ran(name: str) -> study.Study:
     """A study with its data made and all of its steps run, once."""
-    path = f"config/{name}.yaml"
+    path = f"config/{name}/study.yaml"
     study = load.load_study(path)
     if not (study.results / "report.html").exists():
         assert make([path]) == 0
@@ -102,13 +110,13 @@ def test_a_further_site_leaves_the_others_as_they_were(here, name, tmp_path):
     first = Path(f"data/{name}/{name}-1.tsv").read_bytes()
     second = Path(f"data/{name}/{name}-2.tsv").read_bytes()
     assert first.splitlines()[1].split()[1:] != second.splitlines()[1].split()[1:]
-    study = yaml.safe_load(Path(f"config/{name}.yaml").read_text())
+    study = yaml.safe_load(Path(f"config/{name}/study.yaml").read_text())
     for key, seed in (("same", study["data"]["seed"]), ("other", 99)):
         study["data"]["seed"] = seed
         study["rows"]["features"]["features"] = str(tmp_path / key / "features.tsv")
         study["sites"] = []
         for i in (1, 2):
-            site = yaml.safe_load(Path(f"config/sites/{name}-{i}.yaml").read_text())
+            site = site_of(name, i)
             site["images"] = str(tmp_path / key / f"{i}.tsv")
             path = tmp_path / f"{key}-{i}.yaml"
             path.write_text(yaml.safe_dump(site))
@@ -255,14 +263,14 @@ def test_every_study_ends_with_its_report(here, name):
 
 
 def test_what_cannot_be_made_is_said_in_one_line(here, capsys, tmp_path):
-    study = yaml.safe_load(Path("config/mixture.yaml").read_text())
+    study = yaml.safe_load(Path("config/mixture/study.yaml").read_text())
     study["rows"]["covariates"] = {"sex": [0.0, 1.0]}
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(study))
     assert make([str(path)]) == 2
     assert "rows.covariates: made rows have none" in capsys.readouterr().err
     study["rows"].pop("covariates")
-    site = yaml.safe_load(Path("config/sites/mixture-1.yaml").read_text())
+    site = site_of("mixture", 1)
     odd = tmp_path / "odd.yaml"
     odd.write_text(yaml.safe_dump({**site, "images": "data/odd"}))
     study["sites"][0] = str(odd)
@@ -299,7 +307,7 @@ def test_grey_matter_falls_with_age_at_real_sites(tmp_path, monkeypatch):
     vbm.write()
     atlas = nib.load("data/vbm/lobes.nii.gz")
     assert np.unique(np.asarray(atlas.dataobj)).tolist() == [0, 1, 2, 3, 4, 5]
-    path = "config/vbm.yaml"
+    path = "config/vbm/study.yaml"
     edit(tmp_path / path, space__basis_file="data/vbm/whole.nii.gz")
     edit(tmp_path / path, rows__norm_bound=0.3)
     assert command("validate", path) == 0

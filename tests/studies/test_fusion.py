@@ -95,7 +95,7 @@ def test_the_demo_study_has_the_jobs_it_always_had(tmp_path):
 
 def test_a_fusion_study_has_its_own(tmp_path):
     folder = checkout(tmp_path)
-    given = ("--configfile", "config/linked.yaml")
+    given = ("--configfile", "config/linked/study.yaml")
     assert planned(folder, *given) == jobs(LINKED, 4)
 
 
@@ -114,7 +114,7 @@ print(*sorted({{"mne", "nilearn.plotting", "pybv"}} & set(sys.modules)))
     ("study", "also", "seen"),
     [
         ("config/config.yaml", "", ""),
-        ("config/linked.yaml", "", ""),
+        ("config/linked/study.yaml", "", ""),
         ("config/config.yaml", "import mne", "mne"),
     ],
 )
@@ -148,11 +148,11 @@ def test_a_new_fusion_study_is_well_formed(tmp_path):
 def linked(tmp_path_factory) -> Path:
     """A folder in which a small linked study ran to its report, with little noise."""
     folder = checkout(tmp_path_factory.mktemp("linked"))
-    sites = [f"config/sites/linked-{i}.yaml" for i in (1, 2, 3)]
+    sites = [f"config/linked/sites/linked-{i}.yaml" for i in (1, 2, 3)]
     for site in sites:  # fixed noise: a bad draw fails one run in many
         edit(folder / site, epsilon=2000.0, seed=1)
     edit(
-        folder / "config/linked.yaml",
+        folder / "config/linked/study.yaml",
         sites=sites,
         n_components=2,
         budget__epsilon=1000.0,
@@ -171,7 +171,7 @@ def linked(tmp_path_factory) -> Path:
 
 
 def snakemake(*more: str) -> list[str]:
-    given = ["--cores", "2", "--configfile", "config/linked.yaml"]
+    given = ["--cores", "2", "--configfile", "config/linked/study.yaml"]
     return ["snakemake", *given, *more]
 
 
@@ -181,7 +181,7 @@ def results(folder: Path) -> Path:
 
 def test_all_files_of_the_contract_and_no_others(linked):
     assert {p.name for p in results(linked).iterdir()} == FILES
-    assert planned(linked, "--configfile", "config/linked.yaml") == Counter()
+    assert planned(linked, "--configfile", "config/linked/study.yaml") == Counter()
 
 
 def test_components_are_maps_and_potentials_of_the_truth(linked):
@@ -308,7 +308,10 @@ def test_nothing_of_persons_is_in_the_results(linked):
 
 
 def test_a_changed_option_reruns_what_depends_on_it(linked):
-    study, given = linked / "config/linked.yaml", ("--configfile", "config/linked.yaml")
+    study, given = (
+        linked / "config/linked/study.yaml",
+        ("--configfile", "config/linked/study.yaml"),
+    )
     before = study.read_bytes()
     after = Counter(dict.fromkeys(("cca", "maps", "score", "report"), 1))
     after += Counter(reference_cca=1, reconstruct=3)
@@ -498,7 +501,7 @@ def real(tmp_path_factory) -> Path:
     return folder
 
 
-REAL = "config/eegfmri.yaml"
+REAL = "config/eegfmri/study.yaml"
 
 
 @needs_data

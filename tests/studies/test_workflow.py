@@ -25,7 +25,7 @@ def study(tmp_path_factory) -> Path:
         (folder / name).symlink_to(ROOT / name)
     edit(
         folder / "config/config.yaml",
-        sites=["config/sites/demo-1.yaml", "config/sites/demo-2.yaml"],
+        sites=["config/demo/sites/demo-1.yaml", "config/demo/sites/demo-2.yaml"],
         budget__epsilon=3.0,
         n_components=4,
         ica__n_rounds=6,
