@@ -114,6 +114,5 @@ def _save(values: np.ndarray, affine: np.ndarray, path: Path) -> None:
 
 if __name__ == "__main__":
     write()
-    print(
-        f"{OUT}: written; now: snakemake --cores 2 --configfile config/eegfmri/study.yaml"
-    )
+    study = "config/eegfmri/study.yaml"
+    print(f"{OUT}: written; now: snakemake --cores 2 --configfile {study}")

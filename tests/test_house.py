@@ -1,4 +1,4 @@
-"""The house's own rules: who imports whom, how large a file may be, what is written."""
+"""The house's own rules: which room may import which, what is where, what is written."""
 
 import ast
 import re
@@ -8,150 +8,145 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "capeneuro"
-# A module may import from its own floor downwards only, never from a later line.
-FLOORS = [
+# From the door to the ground: a room imports rooms of later lines, never of its own.
+ROOMS = [
     {"cli", "__main__"},
-    {"parties"},
-    {"flare", "flare_site", "daemon", "workflow"},
-    {"kinds"},
-    {"row_results"},
-    {"row_scores"},
-    {"onsite", "fusion", "forecast", "row_steps"},
-    {"fusion_plots", "row_plots", "row_words"},
-    {"steps", "scaffold", "figures"},
-    {"report", "plots", "planner", "row_planner", "consortium", "components"}
-    | {"dp_djica", "views"},
-    {"row_data"},
-    {"spatial", "stability", "tabular", "baselines", "memberships"},
-    {"ica", "cca", "network", "audit", "otd", "regression"},
-    {"updates"},
-    {"pca", "quadratic"},
-    {"groups"},
-    {"mechanism"},
-    {"rounds"},
-    {"site"},
-    {"perturb", "ledger"},
-    {"rules"},
-    {"federation"},
-    {"secagg", "cape", "queries"},
-    {"moments", "gradients", "backprop", "tensor_moments"},
-    {"masking", "privacy", "as_printed", "clipping", "pairs", "shrinkage"},
-    {"noise", "ring", "shamir", "signing", "linalg", "durable", "order"},
+    {"flare"},
+    {"studies"},
+    {"report"},
+    {"persons"},
+    {"algorithms"},
+    {"data"},
+    {"config", "federation"},
+    {"privacy"},
+    {"linalg"},
 ]
-# Leaves: files in and out, settings and scores; used by the upper four floors.
-LEAVES = {
-    "kit": {"config", "files"},
-    "io": {"config", "basis", "files"},
-    "eeg": {"config", "files", "fusion_sections"},
-    "fusion_sections": {"sections"},
-    "row_sections": {"sections"},
-    "person_files": {"basis", "config", "files", "io", "sections"},
-    "files": {"config"},
-    "config": {"explain", "fusion_sections", "row_sections", "sections", "study"},
-    "study": {"privacy", "sections"},
-    "sections": {"cape", "privacy"},
-    "explain": set(),
-    "basis": set(),
-    "metrics": set(),
-    "scores": {"files", "metrics"},
+# Lower rooms that a room must not know all the same.
+APART = {"algorithms": {"data", "config"}, "data": {"federation"}}
+# What a room may import beside numpy and the standard library.
+LIBRARIES = {
+    "cli": {"tqdm"},
+    "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
+    "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
+    "report": {"jinja2", "matplotlib", "mne", "nibabel", "nilearn", "yaml"},
+    "persons": {"scipy"},
+    "algorithms": {"scipy"},
+    "data": {"mne", "nibabel", "nilearn", "pandas", "scipy"},
+    "config": {"pydantic", "pydantic_core", "yaml"},
+    "federation": {"cryptography", "pydantic", "scipy"},
+    "privacy": {"cryptography", "opendp", "scipy"},
+    "linalg": {"scipy"},
 }
-MODULES = sorted(p for p in PACKAGE.glob("*.py") if p.name != "__init__.py")
+# Files that alone know a library.
+ALONE = {
+    "nvflare": {"flare/controller", "flare/client"},
+    "psutil": {"flare/daemon"},
+    "mne": {"data/eeg", "report/plots"},
+    "nibabel": {"data/nifti", "report/plots"},
+    "nilearn": {"data/nifti", "report/plots"},
+    "opendp": {"privacy/noise"},
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FILES = [path for path in MODULES if path.name != "__init__.py"]
 
 
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at any depth of its code."""
-    return imported(ast.parse(path.read_text()))
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rank(room: str) -> int:
+    return next(i for i, rooms in enumerate(ROOMS) if room in rooms)
 
 
 def imported(tree: ast.AST) -> set[str]:
+    """Every module that a file imports, at any depth of its code."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
-            if node.module == "capeneuro":
-                found |= {f"capeneuro.{alias.name}" for alias in node.names}
-            else:
-                found.add(node.module or "")
+            assert node.level == 0, "imports name the whole path"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def inner(path: Path) -> set[str]:
-    names = {n.split(".")[1] for n in imports(path) if n.startswith("capeneuro.")}
-    return {n for n in names if (PACKAGE / f"{n}.py").exists()}
+def imports(path: Path) -> set[str]:
+    return imported(ast.parse(path.read_text()))
 
 
-def floor(name: str) -> int:
-    return next(i for i, names in enumerate(FLOORS) if name in names)
+def at_top(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return imported(ast.Module([n for n in tree.body if not hasattr(n, "body")], []))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_imports_point_down(path):
-    name = path.stem
-    if name in LEAVES:
-        assert inner(path) <= LEAVES[name]
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_rooms_import_downwards(path):
+    if path.parent == PACKAGE and path.name == "__init__.py":
         return
-    lower = set().union(*FLOORS[floor(name) + 1 :])
-    same = FLOORS[floor(name)] if floor(name) == 0 else set()
-    leaves = set(LEAVES) if floor(name) <= 10 else set()
-    assert inner(path) <= lower | same | leaves
+    own = room_of(path)
+    inner = {n.split(".")[1] for n in imports(path) if n.startswith("capeneuro.")}
+    others = {n for n in inner if (PACKAGE / n).is_dir() or n in ("cli", "linalg")}
+    others -= {own}
+    if path.name == "__main__.py":
+        others -= {"cli"}
+    assert all(rank(other) > rank(own) for other in others), others
+    assert not others & APART.get(own, set())
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_image_libraries_stay_in_io_and_plots(path):
-    libraries = {n.split(".")[0] for n in imports(path)} & {"nibabel", "nilearn", "mne"}
-    allowed = {"io": {"nibabel", "nilearn"}, "eeg": {"mne"}}
-    allowed |= {"plots": {"nibabel", "nilearn"}, "fusion_plots": {"mne"}}
-    assert libraries <= allowed.get(path.stem, set())
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_libraries_stay_in_their_rooms(path):
+    libraries = {n.split(".")[0] for n in imports(path)} & set().union(
+        *LIBRARIES.values()
+    )
+    if path.name != "__main__.py":
+        assert libraries <= LIBRARIES[room_of(path)]
+    for library in libraries & set(ALONE):
+        assert name_of(path) in ALONE[library]
 
 
-def test_a_study_without_eeg_never_loads_its_library():
-    for path in MODULES:
-        tree = ast.parse(path.read_text())
-        at_top = ast.Module([n for n in tree.body if not hasattr(n, "body")], [])
-        assert not {n for n in imported(at_top) if n.split(".")[0] == "mne"}, path
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_nothing_else_is_imported(path):
+    import sys
+
+    known = {"capeneuro", "numpy", ""} | set().union(*LIBRARIES.values())
+    others = {n.split(".")[0] for n in imports(path)} - known
+    assert others <= set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_the_federation_engine_stays_in_one_file(path):
-    libraries = {n.split(".")[0] for n in imports(path)} & {"nvflare", "psutil"}
-    assert libraries <= {
-        "flare": {"nvflare"},
-        "flare_site": {"nvflare"},
-        "daemon": {"psutil"},
-    }.get(path.stem, set())
+def test_the_core_runs_without_the_engine_and_studies_without_eeg():
+    """Nothing that is loaded for an ordinary study loads their libraries."""
+    for path in FILES:
+        if room_of(path) != "flare":
+            assert not {n for n in at_top(path) if n.startswith("capeneuro.flare.c")}
+        assert not {n for n in at_top(path) if n.split(".")[0] == "mne"}, path
 
 
-def test_the_core_runs_without_the_engine():
-    """No module of the core imports the engine's files but inside a function."""
-    for path in MODULES:
-        if path.stem in ("flare", "daemon"):
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_file_begins_with_a_preface_and_a_room_lists_its_files(path):
+    preface = ast.get_docstring(ast.parse(path.read_text()))
+    assert preface
+    if path.name == "__init__.py" and path.parent != PACKAGE:
+        files = {p.stem for p in path.parent.glob("*.py")} - {"__init__"}
+        files |= {p.parent.name for p in path.parent.glob("*/__init__.py")}
+        assert set(re.findall(r"^(\w+)$", preface, re.MULTILINE)) == files
+
+
+def test_tests_mirror_the_rooms():
+    """``tests/<room>/test_<file>[_<aspect>].py``; promises are no single file's."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        *folder, name = path.relative_to(ROOT / "tests").parts
+        stem = name.removeprefix("test_").removesuffix(".py")
+        if folder in (["promises"], ["papers"], ["sim"]) or stem == "house":
             continue
-        tree = ast.parse(path.read_text())
-        at_top = ast.Module([n for n in tree.body if not hasattr(n, "body")], [])
-        engine = {"capeneuro.flare.controller", "capeneuro.flare.daemon"}
-        assert not imported(at_top) & engine, path
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_package_never_imports_the_data_makers(path):
-    assert not {n for n in imports(path) if n.split(".")[0] == "sim"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_formulas_as_printed_reach_figures_only(path):
-    assert "as_printed" not in inner(path) or path.stem == "report"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_files_stay_readable(path):
-    limit = 420
-    assert len(path.read_text().splitlines()) <= limit
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_every_module_begins_with_a_preface(path):
-    assert ast.get_docstring(ast.parse(path.read_text()))
+        room = PACKAGE.joinpath(*folder)
+        files = {p.stem for p in room.glob("*.py")}
+        known = {stem, *(stem.rsplit("_", k)[0] for k in range(1, stem.count("_") + 1))}
+        assert files & known, path
 
 
 def test_rules_hold_no_logic():
@@ -162,5 +157,5 @@ def test_rules_hold_no_logic():
 
 
 def test_privacy_lines_are_marked():
-    marked = [p.stem for p in MODULES if "# Privacy:" in p.read_text()]
-    assert {"site", "ledger", "queries"} <= set(marked)
+    marked = {name_of(p) for p in FILES if "# Privacy:" in p.read_text()}
+    assert {"federation/site", "federation/ledger", "privacy/queries"} <= marked

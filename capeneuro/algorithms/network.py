@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.special import ndtr
 
+from capeneuro import linalg
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.clipping import scaled
@@ -93,6 +95,19 @@ class Network:
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Class 0 or 1 of each sample, shape (N,); see :meth:`probabilities`."""
         return (self.probabilities(X) > 0.5).astype(int)
+
+    def slopes(self) -> np.ndarray:
+        """Mean slope of the log-odds by each feature of a row, (D,); post-processing.
+
+        Over rows that are normal about the middle of all features' bounds, of norms
+        about the norm bound: the hidden unit h is active for a share
+        ``Phi(b_h sqrt(D) / |w_h|)`` of them. At the middle alone, near which most units
+        have their kinks, slopes would be those of an arbitrary half of the units.
+        """
+        W, b = self.hidden[:, :-1], self.hidden[:, -1]
+        deviation = np.linalg.norm(W, axis=1) / np.sqrt(W.shape[1])
+        active = ndtr(b / np.maximum(deviation, linalg.TINY))
+        return (self.output[:-1] * active) @ W / self.norm_bound
 
 
 def network(

@@ -78,8 +78,8 @@ GRADIENT = 0.1 / math.sqrt(32)
 FACTOR, FLOOR = 2.0, 0.001
 # Where privacy leaves nothing the index still scatters from run to run by this factor.
 SCATTER = 1.15
-# NGI of config/abide/study.yaml: as predicted for 128 people, 185 volumes, 200 features, and
-# as scored against its own run without privacy.
+# NGI of config/abide/study.yaml: as predicted for 128 people, 185 volumes, 200
+# features, and as scored against its own run without privacy.
 ABIDE_SAID, ABIDE_SCORED = 0.02, 0.12
 CAVEAT = (
     "The excess over the run without privacy is right within a factor of 2 in 8 of 10\n"

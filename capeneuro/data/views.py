@@ -1,8 +1,7 @@
 """Two views of the same people at one site: found, matched, read as features.
 
-A person is one sample of a fusion study: ``z = [x / c_x; y / c_y; constant]``, with x
-the features of an image or a table row, y those of EEG or a table row, and c their
-public norm bounds.
+A person's views are x, the features of an image or of a row of a table, and y, those of
+EEG or of a row of a table, each divided by a public norm bound.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.algorithms import cca
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
@@ -166,12 +164,9 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
 
 
 def read_person(
-    study: FusionConfig, views: Views, sources: tuple[Any, Any], place: tuple[int, int]
-) -> np.ndarray:
-    """Features z of one person, (D_x + D_y + S, 1); see :func:`.cca.stack`.
-
-    ``place`` is that of the person's site among the study's S sites, and S.
-    """
+    study: FusionConfig, views: Views, sources: tuple[Any, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """One person's two views over their norm bounds, (D_x, 1) and (D_y, 1)."""
     fmri, erp = study.fusion.fmri, study.fusion.eeg
     x, y = sources
     if fmri.kind == "maps":
@@ -179,5 +174,4 @@ def read_person(
         x = map_features(x, *options)
     if erp.kind == "erp":
         y = eeg.read_erp(y, erp)
-    x, y = x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
-    return cca.stack(x, y, *place)
+    return x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound

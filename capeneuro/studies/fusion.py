@@ -21,11 +21,12 @@ from capeneuro.algorithms.cca import (
     CanonicalDirections,
     canonical_directions,
     rough_center,
+    stack,
 )
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.data import eeg, files, nifti
-from capeneuro.data.tables import constant_features
+from capeneuro.data.tables import constant_features, open_table
 from capeneuro.data.views import Views, find_people, open_views, read_person
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
@@ -84,7 +85,7 @@ def validate(study: FusionConfig, sites: Sites) -> None:
                 )
     check_ceilings(study, sites)
     for people in found.values():
-        read_person(study, views, next(iter(people.values())), (0, 1))
+        read_person(study, views, next(iter(people.values())))
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
     named = zip(PATTERNS, views.names, strict=True)
@@ -117,7 +118,7 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
 
     def person(folder: Path, sources: tuple[Any, Any]) -> np.ndarray:
         os.chdir(folder)  # a worker may have been started elsewhere
-        return read_person(study, views, sources, place)
+        return stack(*read_person(study, views, sources), *place)
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         nonlocal low, high
@@ -393,11 +394,9 @@ def _truth(
     study: FusionConfig, folder: Path
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """True correlations, maps and potentials over the study's features."""
-    import pandas as pd
-
     views, erp = _views(study), study.fusion.eeg
     x = views.basis.analysis @ nifti.read_maps(folder / TRUTH["fmri"], views.mask)
-    tables = {name: pd.read_csv(folder / TRUTH[name], sep="\t") for name in TRUTHS}
+    tables = {name: open_table(folder / TRUTH[name]) for name in TRUTHS}
     waveforms = tables["eeg"]
     columns = [name for name in waveforms if name.startswith("component")]
     y = []

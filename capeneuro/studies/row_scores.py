@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.network import Network
@@ -52,7 +51,7 @@ def columns(study: RowStudy, shape: Shape, found: Any) -> tuple[list[str], np.nd
     """Names and numbers of a result over features, in their own unit, (D, K).
 
     Centers of a mixture, words' shares in topics, coefficients, or of a network the
-    :func:`slopes`.
+    :meth:`.Network.slopes`.
     """
     if isinstance(found, TensorComponents):
         A = found.components
@@ -60,7 +59,7 @@ def columns(study: RowStudy, shape: Shape, found: Any) -> tuple[list[str], np.nd
             A = shape.middle[:, None] + shape.spread[:, None] * A
         return [f"component_{i + 1}" for i in range(A.shape[1])], A
     if isinstance(found, Network):
-        return ["importance"], (slopes(found) / shape.spread)[:, None]
+        return ["importance"], (found.slopes() / shape.spread)[:, None]
     return ["coefficient"], found.coefficients[:, None]
 
 
@@ -68,20 +67,6 @@ def differences(found: TensorComponents, A: np.ndarray) -> np.ndarray:
     """Centers (D, K) less their mean by weight; one alone stays as it is."""
     w = found.weights
     return A if len(w) == 1 else A - (A @ w / w.sum())[:, None]
-
-
-def slopes(network: Network) -> np.ndarray:
-    """Mean slope of the log-odds by each feature of a row, (D,); post-processing.
-
-    Over rows that are normal about the middle of all features' bounds, of norms about
-    the study's norm bound: the hidden unit h is active for a share
-    ``Phi(b_h sqrt(D) / |w_h|)`` of them. At the middle alone, near which most units
-    have their kinks, slopes would be those of an arbitrary half of the units.
-    """
-    W, b = network.hidden[:, :-1], network.hidden[:, -1]
-    deviation = np.linalg.norm(W, axis=1) / np.sqrt(W.shape[1])
-    active = ndtr(b / np.maximum(deviation, TINY))
-    return (network.output[:-1] * active) @ W / network.norm_bound
 
 
 # --- what there is to compare with ---------------------------------------------------

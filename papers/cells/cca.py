@@ -45,7 +45,8 @@ from capeneuro.privacy import accounting
 from papers import in_memory
 from sim import erp, linked
 
-# Noise of config/linked/study.yaml: of a pixel over the components, of a mean of 8 trials.
+# Noise of config/linked/study.yaml: of a pixel over the components, of a mean of 8
+# trials.
 MAP_NOISE, EEG_NOISE = 0.5, 5 / np.sqrt(8)
 SQUARE = 8
 # Of the ERP: channels, and edges of the windows [s].

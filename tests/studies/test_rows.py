@@ -418,9 +418,9 @@ def test_slopes_are_those_of_the_network_on_average():
     W, b = network.hidden[:, :-1], network.hidden[:, -1]
     active = W @ (X / 2) + b[:, None] > 0
     measured = (network.output[:-1] * active.mean(axis=1)) @ W / 2
-    np.testing.assert_allclose(row_scores.slopes(network), measured, atol=0.01)
+    np.testing.assert_allclose(network.slopes(), measured, atol=0.01)
     # Where biases are 0, half of the units are off at the middle.
-    assert np.abs(row_scores.slopes(network) - network.output[:-1] @ W / 2).max() > 0.1
+    assert np.abs(network.slopes() - network.output[:-1] @ W / 2).max() > 0.1
 
 
 # --- before anything is spent --------------------------------------------------------
