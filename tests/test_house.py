@@ -1,4 +1,4 @@
-"""The house's own rules: which room may import which, what is where, what is written."""
+"""The house's own rules: which room may import which, and what is written where."""
 
 import ast
 import re

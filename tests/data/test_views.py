@@ -8,6 +8,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+import two_views
 from tiny_study import command, edit, write_image
 from two_views import (
     PEOPLE,
@@ -26,6 +27,9 @@ from capeneuro.algorithms.cca import NORM_BOUND
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.config import fusion, load
 from capeneuro.data import files
+
+# Fixtures.
+study, template = two_views.study, two_views.template
 
 
 def table(site: str) -> pd.DataFrame:
