@@ -203,15 +203,28 @@ class Study:
     table
         All rows.
     n_sites
-        S; ceil(S / 3) - 1 of them collude.
+        S.
     seed
-        Nothing but the comparators' generators, with ``turn``.
+        Of the comparators' generators.
+    sites
+        X and y of each site; None: the rows are shared out.
+    n_colluding
+        Sites that collude; None: ceil(S / 3) - 1.
     """
 
-    def __init__(self, table: Table, n_sites: int, seed: int) -> None:
-        self.table, self.sites = table, part(table, n_sites)
+    def __init__(
+        self,
+        table: Table,
+        n_sites: int,
+        seed: int,
+        sites: list[tuple[np.ndarray, np.ndarray]] | None = None,
+        n_colluding: int | None = None,
+    ) -> None:
+        self.table, self.sites = table, sites or part(table, n_sites)
         self.weights = [y.size / table.y.size for _, y in self.sites]
-        self.n_colluding = accounting.default_n_colluding(n_sites)
+        if n_colluding is None:
+            n_colluding = accounting.default_n_colluding(n_sites)
+        self.n_colluding = n_colluding
         self.rng = np.random.default_rng([seed, n_sites, table.y.size])
         self.objectives = [baselines.objective(X, y, table.task) for X, y in self.sites]
         self.people: dict[int, in_memory.People] = {}

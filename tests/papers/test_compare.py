@@ -1,0 +1,73 @@
+"""Baselines on a study of open data: what is run, what is written, what is refused."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny_study import STUDY, command, run_steps
+from tiny_study import edit as change
+from workflows import ROOT, edit
+
+from papers import __main__ as papers
+from sim.__main__ import main as make
+
+
+def scores(study: str) -> dict[str, float]:
+    with open(f"results/papers/{study}.tsv", newline="") as lines:
+        rows = csv.DictReader(lines, delimiter="\t")
+        return {row["method"]: float(row["mean"]) for row in rows}
+
+
+def ledgers() -> set[Path]:
+    return set(Path("private").glob("*/ledger/*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("regression", "functional mechanism, Laplace"),
+        ("mixture", "random"),
+    ],
+)
+def test_baselines_stand_beside_the_arm_of_a_study(tmp_path, monkeypatch, name, theirs):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "config", "config")
+    path = f"config/{name}/study.yaml"
+    edit(Path(path), data__n_subjects=150, budget__epsilon=20.0)
+    assert make([path]) == 0
+    assert command("validate", path) == 0
+    for i in range(1, 5):
+        assert command("prepare", path, "--site", f"{name}-{i}") == 0
+    before = ledgers()
+    assert papers.main(["compare", path, "--draws", "2"]) == 0
+    found = scores(name)
+    assert found["cape"] < found["local"] and found["cape"] < found[theirs]
+    assert ledgers() == before  # nothing is charged, no file of the study touched
+    assert not Path(f"results/{name}/privacy.json").exists()
+
+
+def test_of_components_dp_djica_is_shown_with_what_it_claims(tiny, capsys):
+    run_steps("validate", "prepare")
+    change(STUDY, "budget.epsilon", 500.0)
+    change(STUDY, "budget.unit", "sample")
+    assert papers.main(["compare", STUDY, "--draws", "1"]) == 0
+    found = scores("tiny")
+    assert found["cape"] > 0.9 > found["DP-djICA (100 rounds)"]
+    assert "which does not hold" in capsys.readouterr().out
+
+
+def test_private_data_and_kinds_without_baselines_are_refused(tiny, capsys):
+    for i in range(3):
+        change(f"site-{i}.yaml", "data", "private")
+    change(STUDY, "score", {})
+    assert papers.main(["compare", STUDY]) == 2
+    assert "simulated or public data alone" in capsys.readouterr().err
+    network = str(ROOT / "config/network/study.yaml")
+    assert papers.main(["compare", network]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_study_that_is_not_prepared_says_so(tiny, capsys):
+    assert papers.main(["compare", STUDY]) == 2
+    assert "not found; run: capeneuro prepare" in capsys.readouterr().err
