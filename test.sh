@@ -6,5 +6,5 @@ cd "$(dirname "$0")"
 .venv/bin/python -m pip install --quiet --editable ".[exact,federated,eeg,slurm,dev]"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-.venv/bin/snakefmt --check workflow
+.venv/bin/snakefmt --check workflow papers/Snakefile
 .venv/bin/python -m pytest --numprocesses 2 "$@"
