@@ -52,7 +52,7 @@ def wrong(folder: str, name: str | None = None) -> list[str]:
     return [f.rule for f in kit.check(Path(folder), name) if f.wrong and not f.warning]
 
 
-def change(path: str, *keys: str, value: object) -> None:
+def change(path: str | Path, *keys: str, value: object) -> None:
     content = json.loads(Path(path).read_text())
     inner = content
     for key in keys[:-1]:
@@ -67,6 +67,17 @@ def test_kits_made_here_are_safe(here):
         assert command("federation", "check", f"kits/{party}/kit") == 0
     assert kit.owner(Path("kits/site-0/kit")) == ("site-0", "site_0")
     assert kit.address(Path("kits/site-0/kit")) == kit.address(Path("kits/lead/kit"))
+
+
+def test_a_kit_of_an_earlier_version_says_so_in_one_line(here):
+    """The classes that FLARE may build have moved; `harden` mends an old kit."""
+    folder = Path("kits/site-0/kit")
+    change(folder / RESOURCES, "class_allow_list", value=kit.MOVED)
+    with pytest.raises(ConfigError, match=r"made for an earlier version.*harden") as e:
+        kit.require(folder, "site", "site-0")
+    assert "\n" not in str(e.value)
+    assert command("federation", "harden", str(folder)) == 0
+    kit.require(folder, "site", "site-0")
 
 
 def test_each_private_key_stays_with_its_owner(made):
