@@ -217,7 +217,7 @@ class PrivateRegression:
             ) from None
 
     def _scaling(self, low: Any, high: Any) -> tuple[Any, Any]:
-        """What bounded values are lessened and divided by, to lie in [-1, 1]."""
+        """Middle and half width of bounds, by which values come to lie in [-1, 1]."""
         if self.intercept:
             return (low + high) / 2, (high - low) / 2
         # A model through the origin of the table.

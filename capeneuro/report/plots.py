@@ -336,10 +336,10 @@ def _marks(axis, others: Mapping[str, np.ndarray], place) -> None:
         axis.legend(frameon=False, ncols=2, **where)
 
 
-def short(name: str) -> str:
-    """A name that fits beside its bar; parcels differ in the beginning and the end."""
-    half = MOST_LETTERS // 2
-    return name if len(name) <= MOST_LETTERS else f"{name[:half]}\u2026{name[-half:]}"
+def short(name: str, letters: int = MOST_LETTERS) -> str:
+    """Shorten a name to fit beside its bar; parcels differ in beginning and end."""
+    half = letters // 2
+    return name if len(name) <= letters else f"{name[:half]}\u2026{name[-half:]}"
 
 
 # Loadings that a picture names, and letters of a name.
@@ -446,17 +446,9 @@ def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
     order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
     colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
     axis.barh(np.arange(len(order)), values[order], color=colors)
-    axis.set_yticks(np.arange(len(order)), [_short_loading(names[i]) for i in order])
+    axis.set_yticks(
+        np.arange(len(order)), [short(names[i], MOST_LOADING_LETTERS) for i in order]
+    )
     axis.axvline(0, color=INK, lw=0.5)
     axis.tick_params(axis="y", labelsize=7)
     axis.set_xlabel("per unit deviation")
-
-
-def _short_loading(name: str) -> str:
-    """A name that fits beside its bar; parcels differ in the beginning and the end."""
-    half = MOST_LOADING_LETTERS // 2
-    return (
-        name
-        if len(name) <= MOST_LOADING_LETTERS
-        else f"{name[:half]}\u2026{name[-half:]}"
-    )

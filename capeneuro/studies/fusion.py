@@ -368,7 +368,7 @@ def score_inputs(study: FusionConfig) -> list[str]:
 
 
 def _place(study: FusionConfig, sites: Sites, site: str) -> tuple[int, int]:
-    """Which of how many sites it is, in the order of the study."""
+    """Place of a site in the study's order, from 0, and the number of sites."""
     return names(study, sites).index(site), len(study.sites)
 
 

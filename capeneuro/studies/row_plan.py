@@ -72,7 +72,7 @@ def predict(
     n_features: int,
     noise_over_pooled: float,
 ) -> dict[str, float]:
-    """What the noise of a study does, by what it is called in words.
+    """Predicted figures of a study, by the headings that `plan` prints.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def size(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
 
 
 def limit(study: RowStudy) -> tuple[float, str, str]:
-    """Public number beside which sizes are shown; what sizes and it are, in words."""
+    """Public number beside which sizes are shown, what sizes are, and its name."""
     if study.counts_words:
         return float(FEWEST_WORDS), "words of a person", "fewest words that count"
     if isinstance(study, RegressionConfig):
@@ -206,7 +206,7 @@ def held(
     target: np.ndarray,
     place: tuple[int, int] = (0, 1),
 ) -> np.ndarray:
-    """What sites hold of people, float32: what the algorithm of the study takes.
+    """Stack rows and targets to what the study's algorithm takes, float32.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def reconstruct(study: RowStudy, sites: Sites, site: str) -> None:
 def told(
     study: RowStudy, shape: Shape, result: Any, x: np.ndarray, group: int
 ) -> np.ndarray:
-    """What a result says of people, (K or 1, N).
+    """Memberships of people (K, N), or what is predicted of them (1, N).
 
     Parameters
     ----------
