@@ -12,6 +12,7 @@ from scipy.optimize import least_squares
 
 from capeneuro import linalg
 from capeneuro.algorithms import ica, metrics, pca, prediction
+from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.queries import QUERIES
 from sim.garch import garch, garch_parameters
@@ -77,26 +78,30 @@ class Pooled:
     def __init__(self, X, T, unit, noise, rng):
         self.X, self.starts, self.unit = X, np.arange(0, X.shape[1], T), unit
         self.rng, self.roster, self.n_releases = rng, {}, None
-        self.releases = [{"noise_deviation": noise}]
+        self.noise, self.releases = noise, []
         self.budget = accounting.Budget(1.0, 1e-5, unit, "replace-one", 0)
 
     def project(self, federation, matrix, norm_bound, clip):
         """Keep the components; the data are scaled already."""
         self.X = matrix.astype("f4") @ self.X
 
+    def clip(self, bound):
+        """Clip as private arms do."""
+        return bound
+
     def answer(self, federation, name, parameters, *identity):
         """Mean over units, with noise."""
         total = QUERIES[name].total(self.X, self.starts, self.unit, **parameters)
         n = self.X.shape[1] if self.unit == "sample" else len(self.starts)
-        self.releases.append(self.releases[-1])
-        noise = self.releases[0]["noise_deviation"]
-        return total / n + noise * self.rng.standard_normal(total.size)
+        self.releases.append({})
+        value = total / n + self.noise * self.rng.standard_normal(total.size)
+        return Release(value, self.noise, n, (), np.inf)
 
 
 def decompose(A, data, noise_pca, noise_ica, rng, pca_clip, **options):
     """NGI, captured energy and best energy of one run; data are (X, T, unit)."""
     R, moment = A.shape[1], {"norm_bound": 1.0, "clip": pca_clip}
-    exact = Pooled(*data, 0.0, rng).answer(None, "second_moment", moment)
+    exact = Pooled(*data, 0.0, rng).answer(None, "second_moment", moment).value
     noisy = linalg.unpack_symmetric(exact + noise_pca * rng.standard_normal(exact.size))
     values, V = linalg.top_eigenpairs(noisy, R)
     subspace = pca.Subspace(values, V, 1.0)

@@ -76,8 +76,7 @@ def solvers(
     budget = accounting.Budget(options.epsilon, 1e-5, "sample", "replace-one", 1)
     ratio, half = cape.NOISE_RATIO_PER_SITE * len(sites), budget.mu / 2**0.5
     mechanism = Mechanism(f"speed-{arm}", arm, 1 / half, budget, ratio)
-    clip = 1.0 if arm == "cape" else np.inf
-    subspace = principal_subspace(federation, mechanism, R, NORM_BOUND, clip)
+    subspace = principal_subspace(federation, mechanism, R, NORM_BOUND)
     mechanism.project(federation, subspace.whitening(), NORM_BOUND)
 
     def ours(begin: Begin) -> np.ndarray:

@@ -78,8 +78,7 @@ def draw(
         )
         for stage, n in study.n_releases.items()
     ]
-    exact = arm == "non-private"
-    return rows.compute(InProcess(sites), study, shape, stages, exact)
+    return rows.compute(InProcess(sites), study, shape, stages)
 
 
 def explained(found: Any, shape: Shape, people: People) -> float:

@@ -140,9 +140,9 @@ def _tensors(study: TensorConfig, people: People) -> tuple[str, dict[str, Method
     shape, memo = open_rows(study), {}
     ratio, N = study.noise_ratio, sum(len(own) for own in people.values())
 
-    def found(stages: list[Mechanism], exact: bool = False) -> np.ndarray:
+    def found(stages: list[Mechanism]) -> np.ndarray:
         sites = InProcess(in_memory.federate(people, study.promise, memo))
-        return rows.compute(sites, study, shape, stages, exact).components
+        return rows.compute(sites, study, shape, stages).components
 
     def stages(arm: str) -> list[Mechanism]:
         return [
@@ -155,7 +155,7 @@ def _tensors(study: TensorConfig, people: People) -> tuple[str, dict[str, Method
         about = "compare", "non-private", 1.0, study.promise, 1.0
         return [tensors.Curator(*about, draw=draw) for _ in range(2)]
 
-    truth = found(stages("non-private"), exact=True)
+    truth = found(stages("non-private"))
 
     def score(A: np.ndarray) -> float:
         return metrics.component_error(A, truth, True)

@@ -35,6 +35,7 @@ import numpy as np
 from capeneuro import linalg
 from capeneuro.algorithms.ica import Schedule, Unmixing, infomax
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.federation.mechanism import Release
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.clipping import bounded
 from capeneuro.privacy.queries import QUERIES
@@ -163,15 +164,19 @@ class _Noised:
         """Keep the whitening of reduced samples, which are bounded already."""
         self.whitening = matrix @ self.U
 
+    def clip(self, bound):
+        """No clip, as printed."""
+        return np.inf
+
     def answer(self, federation, name, parameters, *identity):
-        """Mean gradient of noised samples; with an infinite clip, as printed."""
+        """Mean gradient of noised samples."""
         W = parameters["W"] @ self.whitening
         d = len(self.U)
         X = self.whitening @ noised_samples(W, self.X, d, self.epsilon, self.rng)
-        self.releases.append({"noise_deviation": 0.0})
+        self.releases.append({})
         starts = np.array([0])
         total = QUERIES[name].total(X.astype("f4"), starts, "sample", **parameters)
-        return total / X.shape[1]
+        return Release(total / X.shape[1], 0.0, X.shape[1], (), np.inf)
 
 
 def dp_djica(

@@ -100,8 +100,7 @@ def run_pca(
     clip: float,
     center: np.ndarray | None = None,
 ) -> Subspace:
-    """Run PCA in the arm of a mechanism; non-private does not clip."""
-    clip = np.inf if mechanism.arm == "non-private" else clip
+    """Run PCA in the arm of a mechanism."""
     return principal_subspace(
         InProcess(sites), mechanism, n_components, norm_bound, clip, center
     )

@@ -154,7 +154,7 @@ def rough_center(
     federation, mechanism, n_first, n_groups
         As in :func:`canonical_directions`.
     clip
-        Largest norm of one person's ``z / norm_bound``; ``inf`` for exact arms.
+        Largest norm of one person's ``z / norm_bound``.
     norm_bound
         What z is divided by.
 
@@ -167,8 +167,9 @@ def rough_center(
     ---------
     One release of ``mean``; shrinkage [James & Stein 1961] is post-processing.
     """
-    center = released_center(federation, mechanism, norm_bound, clip)
-    tau, center[-n_groups:] = mechanism.releases[-1]["noise_deviation"], 0
+    released = released_center(federation, mechanism, norm_bound, clip)
+    center, tau = released.value.copy(), released.deviation
+    center[-n_groups:] = 0
     for view in (center[:n_first], center[n_first:-n_groups]):
         energy = max(float(view @ view), TINY)
         view *= max(0.0, 1 - view.size * tau**2 / energy)
@@ -201,7 +202,7 @@ def canonical_directions(
     n_first
         Number D_x of features of the first view.
     clip
-        Largest squared norm of one person's ``z / NORM_BOUND``; ``inf`` for exact arms.
+        Largest squared norm of one person's ``z / NORM_BOUND``.
     center
         Rough mean of ``z / NORM_BOUND``, from :func:`rough_center`; None: 0.
     n_groups

@@ -98,8 +98,7 @@ def covariance(
     mechanism
         How the second moment is released.
     norm_bound, clip
-        z is divided by the first; largest squared norm of one person's z after that,
-        ``inf`` for exact arms.
+        z is divided by the first; largest squared norm of one person's z after that.
     center
         Public or released, in the unit of ``z / norm_bound``; None: 0.
     n_groups
@@ -115,11 +114,10 @@ def covariance(
     parameters: dict[str, Any] = {"norm_bound": norm_bound, "clip": float(clip)}
     if center is not None:
         parameters["center"] = center
-    packed = mechanism.answer(federation, "second_moment", parameters)
-    last = mechanism.releases[-1]
-    C, tau = linalg.unpack_symmetric(packed), last["noise_deviation"]
-    sizes = {site: mechanism.roster[site]["n_units"] for site in last["survivors"]}
-    N, D = sum(sizes.values()), len(C) - n_groups
+    released = mechanism.answer(federation, "second_moment", parameters)
+    C, tau = linalg.unpack_symmetric(released.value), released.deviation
+    sizes = {site: mechanism.roster[site]["n_units"] for site in released.survivors}
+    N, D = released.n_units, len(C) - n_groups
     if not n_groups:
         none = np.zeros((D, 0))
         return Covariance(C, np.zeros(D), none, np.zeros(0), tau, N, 1.0)

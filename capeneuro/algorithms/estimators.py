@@ -170,7 +170,7 @@ class PrivateRegression:
             mechanism,
             self.task,
             self.scale,
-            np.inf if self.arm == "non-private" else self.clip,
+            self.clip,
             n_groups=n_groups,
             ridge=self.ridge,
         )

@@ -32,7 +32,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.updates import Schedule, State, Update
 from capeneuro.federation.in_process import Federation, InProcess
 from capeneuro.federation.ledger import Ledger
-from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy.accounting import Budget
@@ -125,7 +125,7 @@ def infomax(
     n_rounds
         Largest number of rounds; the budget pays for all of them.
     clip
-        Largest norm of one unit's gradient; ``inf`` for exact arms.
+        Largest norm of one unit's gradient.
     tol
         Stop when the norm of the released gradient falls below it.
     sub_gaussian
@@ -161,7 +161,7 @@ def infomax(
     One release of ``infomax_skew``, ``infomax_gradient`` or ``infomax_curvature`` per
     round; the number of rounds depends on released values only.
     """
-    schedule = schedule or Schedule()
+    schedule, clip = schedule or Schedule(), mechanism.clip(clip)
     if sub_gaussian and update != "orthogonal":
         raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
     whitening, before = subspace.whitening(), len(mechanism.releases)
@@ -191,18 +191,19 @@ def infomax(
             asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
             name = "infomax_curvature"
         else:
-            asked, name = _parameters(state, update, float(clip)), query
-        released = mechanism.answer(federation, name, asked, first_round + j, reduction)
+            asked, name = _parameters(state, update, clip), query
+        number = first_round + j
+        released = mechanism.answer(federation, name, asked, number, reduction)
         if measures:
-            state = updates.with_signs(state, np.where(released < 0, -1.0, 1.0))
+            state = updates.with_signs(state, np.where(released.value < 0, -1.0, 1.0))
             due, settled = due[1:], False
             continue
-        trace.append(float(np.linalg.norm(released)))
+        trace.append(float(np.linalg.norm(released.value)))
         if trace[-1] < tol:
             if not due:
                 break
             settled = True  # for the kinds assumed so far
-        state = _advance(state, update, released, mechanism, schedule)
+        state = _advance(state, update, released, schedule)
         state = updates.contained(state, W, schedule)
     converged = not turns or (bool(trace) and trace[-1] < tol)
     return unmixed(state, subspace, np.array(trace), converged)
@@ -235,17 +236,16 @@ def _parameters(state: State, update: Update, clip: float) -> dict[str, Any]:
 def _advance(
     state: State,
     update: Update,
-    released: np.ndarray,
-    mechanism: Mechanism,
+    released: Release,
     schedule: Schedule,
 ) -> State:
     """Next iterate from what a round released."""
-    R, noise = len(state.W), mechanism.releases[-1]["noise_deviation"]
+    R, value, noise = len(state.W), released.value, released.deviation
     if update == "orthogonal":
-        K = linalg.unpack_skew(released)
+        K = linalg.unpack_skew(value)
         noise /= linalg.SQRT2  # of an entry; packed ones are sqrt(2) times as large
         return updates.rotate(state, K, noise, schedule)
-    G, h = released[: R * R].reshape(R, R), released[R * R :]
+    G, h = value[: R * R].reshape(R, R), value[R * R :]
     if update == "relative-newton":
         return updates.relative_newton(state, G, h, noise, schedule)
     # Clipped before the public W.
@@ -355,7 +355,6 @@ def spatial_components(
         mechanism,
         white,
         n_rounds=n_rounds,
-        clip=np.inf,
         tol=tol,
         start="identity",  # varimax of white maps is the same
     )

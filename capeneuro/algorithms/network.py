@@ -148,8 +148,7 @@ def network(
     learning_rate
         Of each step; None: that of :data:`LEARNING_RATES`.
     clip
-        Largest norm of one unit's gradient; ``inf`` for exact arms. First gradients
-        have norms of about 1.
+        Largest norm of one unit's gradient. First gradients have norms of about 1.
     seed
         Fixes the first weights; public.
     first_round
@@ -183,7 +182,8 @@ def network(
         if len(mechanism.releases) >= paid:
             break  # rounds that became void are paid for, too, also an earlier run's
         asked = {"weights": w, "norm_bound": float(norm_bound), "clip": float(clip)}
-        g = mechanism.answer(federation, "network_gradient", asked, first_round + t)
+        number = first_round + t
+        g = mechanism.answer(federation, "network_gradient", asked, number).value
         trace.append(float(np.linalg.norm(g)))
         if optimizer == "adam":
             m, s = BETA1 * m + (1 - BETA1) * g, BETA2 * s + (1 - BETA2) * g**2

@@ -26,7 +26,7 @@ import scipy.linalg
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rounds import RoundVoid
 
 # Columns of block power iteration over K: fewer find the last directions late, more
@@ -105,7 +105,7 @@ class Subspace:
 
 def released_center(
     federation: Federation, mechanism: Mechanism, norm_bound: float, clip: float
-) -> np.ndarray:
+) -> Release:
     """Release the mean of the scaled samples, to be subtracted before moments.
 
     Needed where samples have a common mean that is not removed within each person, as
@@ -116,12 +116,12 @@ def released_center(
     federation, mechanism, norm_bound
         As in :func:`principal_subspace`.
     clip
-        Largest norm of one unit's scaled mean; ``inf`` for exact arms.
+        Largest norm of one unit's scaled mean.
 
     Returns
     -------
-    numpy.ndarray
-        Shape (n_features,), float64.
+    Release
+        Its value has shape (n_features,).
 
     Guarantee
     ---------
@@ -155,7 +155,7 @@ def principal_subspace(
     norm_bound
         Public constant in the unit of the features: samples are divided by it.
     clip
-        Largest Frobenius norm of a unit's ``x x'`` after that; ``inf`` for exact arms.
+        Largest Frobenius norm of a unit's ``x x'`` after that.
     center
         Released mean of the scaled samples, from :func:`released_center`; None: 0.
 
@@ -170,12 +170,12 @@ def principal_subspace(
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
     parameters = _parameters(norm_bound, clip, center)
-    packed = mechanism.answer(federation, "second_moment", parameters)
-    C = linalg.unpack_symmetric(packed)
+    released = mechanism.answer(federation, "second_moment", parameters)
+    C = linalg.unpack_symmetric(released.value)
     _, vectors = linalg.top_eigenpairs(C, n_components)
     # A second pass over C: 0.8 s at D = 2000, 10 s at 4000, as the top pairs take.
     spectrum = scipy.linalg.eigvalsh(C)[::-1]
-    tau, n_units = _known(mechanism)
+    tau, n_units = released.deviation, released.n_units
     values = shrinkage.energies(spectrum, tau, n_components)
     about = norm_bound, _filled(center, len(C)), spectrum, tau, n_units
     return Subspace(values, vectors, *about)
@@ -295,13 +295,13 @@ def power_subspace(
         bound = clip * float(np.sqrt(np.clip(energy, least, 1.0)))
         parameters = {"Q": Q, **_parameters(norm_bound, bound, center)}
         try:
-            packed = mechanism.answer(federation, "moment_product", parameters, j)
+            released = mechanism.answer(federation, "moment_product", parameters, j)
         except RoundVoid:
             if not answers:
                 raise
             break  # what is paid for is enough
-        last, Y = Q, packed.reshape(D, P)
-        tau, n_units = _known(mechanism)
+        last, Y = Q, released.value.reshape(D, P)
+        tau, n_units = released.deviation, released.n_units
         answers = [*answers, Y / tau] if tau else [Y]
         Q = _left_directions(np.hstack(answers), P)
         before, energy = energy, _energy(Y, tau, held, n_components)
@@ -345,10 +345,3 @@ def _parameters(
 
 def _filled(center: np.ndarray | None, n_features: int) -> np.ndarray:
     return np.zeros(n_features) if center is None else center
-
-
-def _known(mechanism: Mechanism) -> tuple[float, int]:
-    """Deviation of the noise of the last release, and the units behind it."""
-    last = mechanism.releases[-1]
-    n_units = sum(mechanism.roster[site]["n_units"] for site in last["survivors"])
-    return last["noise_deviation"], n_units

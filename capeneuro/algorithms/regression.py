@@ -236,7 +236,7 @@ def linear_model(
     scale
         Weight c of the target in z, as it was stacked.
     clip
-        Largest squared norm of one person's ``z / norm_bound``; ``inf`` for exact arms.
+        Largest squared norm of one person's ``z / norm_bound``.
         Who is clipped keeps the ratio of target and features, and counts less.
     center
         Public or released, in the unit of ``z / norm_bound``, shape
@@ -527,8 +527,7 @@ def polynomial_minimizer(
     n_coefficients
         Number D of coefficients.
     bound, clip
-        Columns are divided by the first; largest norm of one after that, ``inf`` for
-        exact arms.
+        Columns are divided by the first; largest norm of one after that.
     ridge
         See :func:`minimizer`, over ``bound``.
 
@@ -543,7 +542,7 @@ def polynomial_minimizer(
     One release of ``mean`` at the mechanism's noise multiplier.
     """
     parameters = {"norm_bound": float(bound), "clip": float(clip)}
-    mean = mechanism.answer(federation, "mean", parameters)
-    tau = mechanism.releases[-1]["noise_deviation"]
+    released = mechanism.answer(federation, "mean", parameters)
+    mean, tau = released.value, released.deviation
     alpha, M = mean[:n_coefficients], linalg.unpack_symmetric(mean[n_coefficients:])
     return minimizer(M, -alpha / 2, tau, tau**2 / 4, ridge=ridge)[0]

@@ -50,7 +50,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import shrinkage
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.moments import largest_third
 from capeneuro.privacy.queries import QUERIES
@@ -222,7 +222,7 @@ def mixture_components(
         Those that are longer are shortened, which moves both moments.
     clip
         Largest squared norm of a sample after that; for persons, see
-        :func:`.moments.second_moment`. ``inf`` for exact arms.
+        :func:`.moments.second_moment`.
     variance
         sigma^2 in the squared unit of the features; None: from the released M2.
     projected
@@ -248,12 +248,12 @@ def mixture_components(
     One release of ``second_moment`` and one of a third moment.
     """
     first, second = mechanisms
-    common = {"norm_bound": float(norm_bound)}
-    packed = first.answer(federation, "second_moment", common | {"clip": float(clip)})
+    common, clip = {"norm_bound": float(norm_bound)}, first.clip(clip)
+    pairs = first.answer(federation, "second_moment", common | {"clip": clip})
     white = whitening(
-        linalg.unpack_symmetric(packed),
+        linalg.unpack_symmetric(pairs.value),
         n_components,
-        first.releases[-1]["noise_deviation"],
+        pairs.deviation,
         None if variance is None else variance / norm_bound**2,
     )
     D, s, P = len(white.vectors), white.variance, white.P.astype(np.float64)
@@ -271,12 +271,12 @@ def mixture_components(
         projected = _quieter(second, white, *asked)
     if projected:
         reduction = second.project(federation, white.P.T, norm_bound)
-        packed = second.answer(federation, *asked[1], reduction=reduction)
+        triples = second.answer(federation, *asked[1], reduction=reduction)
     else:
-        packed = second.answer(federation, *asked[0])
-    T = whitened(white, packed, projected)
+        triples = second.answer(federation, *asked[0])
+    T = whitened(white, triples.value, projected)
     w, lam, A = from_whitened(white, T, **options)
-    return _found(mechanisms, white, w, lam, A * norm_bound, s * norm_bound**2)
+    return _found(pairs, triples, white, w, lam, A * norm_bound, s * norm_bound**2)
 
 
 def topic_components(
@@ -308,9 +308,9 @@ def topic_components(
     One release of ``word_pairs`` and one of triples.
     """
     first, second = mechanisms
-    packed = first.answer(federation, "word_pairs", {"clip": WHOLE})
-    tau = first.releases[-1]["noise_deviation"]
-    white = whitening(linalg.unpack_symmetric(packed), n_components, tau)
+    pairs = first.answer(federation, "word_pairs", {"clip": WHOLE})
+    M2 = linalg.unpack_symmetric(pairs.value)
+    white = whitening(M2, n_components, pairs.deviation)
     # Public vectors of words: the longest bounds what any document adds.
     longest = float(np.linalg.norm(white.P.astype(np.float64), axis=1).max())
     asked = (
@@ -319,12 +319,13 @@ def topic_components(
     )
     if projected is None:
         projected = _quieter(second, white, *asked)
-    packed = second.answer(federation, *asked[projected])
-    w, lam, A = from_whitened(white, whitened(white, packed, projected), **options)
+    triples = second.answer(federation, *asked[projected])
+    T = whitened(white, triples.value, projected)
+    w, lam, A = from_whitened(white, T, **options)
     A = np.maximum(A, 0)
     sums = A.sum(axis=0)
     A[:, sums == 0] = 1.0
-    return _found(mechanisms, white, w, lam, A / A.sum(axis=0), 0.0)
+    return _found(pairs, triples, white, w, lam, A / A.sum(axis=0), 0.0)
 
 
 def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
@@ -364,23 +365,22 @@ def _quieter(
 
 
 def _found(
-    mechanisms: tuple[Mechanism, Mechanism],
+    pairs: Release,
+    triples: Release,
     white: Whitening,
     weights: np.ndarray,
     eigenvalues: np.ndarray,
     components: np.ndarray,
     variance: float,
 ) -> TensorComponents:
-    releases = [mechanism.releases[-1] for mechanism in mechanisms]
-    roster = mechanisms[1].roster
     return TensorComponents(
         weights=weights,
         components=components,
         eigenvalues=eigenvalues,
         variance=variance,
         spectrum=white.spectrum,
-        noise_deviations=np.array([r["noise_deviation"] for r in releases]),
-        n_units=sum(roster[site]["n_units"] for site in releases[1]["survivors"]),
+        noise_deviations=np.array([pairs.deviation, triples.deviation]),
+        n_units=triples.n_units,
     )
 
 

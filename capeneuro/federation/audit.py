@@ -204,7 +204,8 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         reduction = ""
         if QUERIES[case.query].stage == "components":
             reduction = mechanism.project(federation, np.eye(2), 1.0)
-        answers.append(mechanism.answer(federation, case.query, asked, j, reduction))
+        one = mechanism.answer(federation, case.query, asked, j, reduction)
+        answers.append(one.value)
         seen, shares = overhear(sites, case.n_sites - case.n_colluding, shares)
         view += seen
     mus = [e["mu"] for e in ledgers[0].entries() if e["kind"] == "release"]

@@ -39,6 +39,33 @@ from capeneuro.privacy.queries import QUERIES
 
 
 @dataclass(frozen=True)
+class Release:
+    """What the aggregator learns of one query.
+
+    Parameters
+    ----------
+    value
+        The packed statistic, float64: the mean over all units of the survivors, with
+        the arm's noise.
+    deviation
+        Standard deviation of that noise in each coordinate; 0 without privacy.
+    n_units
+        Public number of units behind it, persons or samples.
+    survivors
+        Sites that are in it.
+    mu
+        Largest loss of any site against the aggregator and the colluding sites;
+        infinite without privacy.
+    """
+
+    value: np.ndarray
+    deviation: float
+    n_units: int
+    survivors: tuple[str, ...]
+    mu: float
+
+
+@dataclass(frozen=True)
 class Mechanism:
     """How the queries of one stage of a study are answered.
 
@@ -67,7 +94,9 @@ class Mechanism:
     checkpoint
         Where the aggregator keeps what it knows of its rounds.
     releases
-        What was released so far, appended by :meth:`answer`.
+        Records of what was released so far, void rounds included: what the privacy
+        record says of each. :meth:`answer` appends to it; what a release gave is in the
+        :class:`Release` that it returns.
     roster
         What the sites say of themselves; asked once, on first use.
     """
@@ -126,6 +155,21 @@ class Mechanism:
         gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, *self._missing)
         return dict(zip(self.roster, gamma.tolist(), strict=True))
 
+    def clip(self, bound: float) -> float:
+        """Bound that one unit's part is clipped to in this arm; none without privacy.
+
+        Parameters
+        ----------
+        bound
+            The bound of the private arms, in the unit of the query.
+
+        Returns
+        -------
+        float
+            ``bound``, or infinity in the arm ``non-private``, whose sites are exact.
+        """
+        return np.inf if self.arm == "non-private" else float(bound)
+
     def answer(
         self,
         federation: Federation,
@@ -133,7 +177,7 @@ class Mechanism:
         parameters: dict[str, Any],
         round_number: int = 0,
         reduction: str = "",
-    ) -> np.ndarray:
+    ) -> Release:
         """Release one query: the weighted mean over sites with this arm's noise.
 
         Parameters
@@ -141,7 +185,8 @@ class Mechanism:
         federation
             The sites.
         name, parameters
-            Query and its public parameters.
+            Query and its public parameters, ``clip`` among them. Whether anything is
+            clipped is the arm's to say (:meth:`clip`).
         round_number
             Which release of this query it is; part of its identity.
         reduction
@@ -149,8 +194,8 @@ class Mechanism:
 
         Returns
         -------
-        numpy.ndarray
-            The packed statistic, float64.
+        Release
+            The packed statistic, the level of its noise, and who is in it.
 
         Raises
         ------
@@ -164,6 +209,7 @@ class Mechanism:
         others' views. The sites compute the same from the request and charge it.
         """
         roster = self.describe(federation)
+        parameters = {**parameters, "clip": self.clip(parameters["clip"])}
         request = {
             "study": self.study,
             "query": name,
@@ -184,10 +230,11 @@ class Mechanism:
         total, survivors = self._gather(federation, request)
         n_units = sum(site["n_units"] for site in roster.values())
         # Weights over those who are in the sum; exactly 1 where nobody is missing.
-        rest = n_units / sum(roster[name]["n_units"] for name in survivors)
+        n_here = sum(roster[name]["n_units"] for name in survivors)
+        rest = n_units / n_here
         if self.arm == "non-private":
             self._record(request, total.size, 0.0, survivors)
-            return rest * total
+            return Release(rest * total, 0.0, n_here, tuple(survivors), np.inf)
         t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
         gamma = {s: t**2 * v for s, v in request["variances"].items()}
         # The pooled arm's noise is the curator's, whoever is in the sum.
@@ -195,9 +242,14 @@ class Mechanism:
         deviation = float(np.sqrt(np.sum([gamma[name] for name in drawn])))
         self._record(request, total.size, rest * deviation, survivors)
         if self.arm == "pooled":
-            return rest * (total + deviation * noise.standard_normal(total.size))
-        h = ring.grid(list(gamma.values()), t, total.size, self.noise)
-        return rest * ring.from_ring(total, h)
+            value = total + deviation * noise.standard_normal(total.size)
+        else:
+            h = ring.grid(list(gamma.values()), t, total.size, self.noise)
+            value = ring.from_ring(total, h)
+        largest = max(self.mu_factors.get(name, 1.0) for name in roster)
+        mu = largest / self.noise_multiplier
+        about = rest * deviation, n_here, tuple(survivors), mu
+        return Release(rest * value, *about)
 
     def _gather(
         self, federation: Federation, request: Message

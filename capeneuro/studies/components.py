@@ -207,7 +207,7 @@ def pca_over(
     """Find the common subspace of sites that work anywhere; write it."""
     mechanism, exact = mechanism_of(study, "pca", reference), is_exact(study, reference)
     options, bound = study.pca, study.pca.norm_bound
-    clip, center, first = np.inf if exact else options.clip, None, None
+    center, stages = None, [mechanism]
     power = options.method == "power"
     if power:  # before anything is released: what cannot work shall not be paid for
         mask = nifti.read_mask(study.results / MASK)
@@ -215,9 +215,9 @@ def pca_over(
         regions = nifti.start_regions(study.space, mask, options.start_grid)
         start = power_start(n_features, study.n_components, regions)
     if options.center:
-        first = mechanism_of(study, "center", reference)
-        center = released_center(federation, first, bound, clip**0.5)
-    about = federation, mechanism, study.n_components, bound, clip, center
+        stages = [mechanism_of(study, "center", reference), mechanism]
+        center = released_center(federation, stages[0], bound, options.clip**0.5).value
+    about = federation, mechanism, study.n_components, bound, options.clip, center
     if power:
         subspace = power_subspace(
             *about,
@@ -230,9 +230,7 @@ def pca_over(
     else:
         subspace = principal_subspace(*about)
         print(words.order_line(study, subspace))
-    if first is not None:
-        mechanism.releases[:0] = first.releases
-    write_released(study, sites, reference, SUBSPACE, subspace, mechanism)
+    write_released(study, sites, reference, SUBSPACE, subspace, stages)
 
 
 def ica(study: ComponentsConfig, sites: Sites, threads: int, reference: bool) -> None:
@@ -262,7 +260,7 @@ def ica_over(
             subspace,
             n_runs=1 if exact else study.ica.n_runs,
             n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
-            clip=np.inf if exact else study.ica.clip,
+            clip=study.ica.clip,
             update=study.ica.update,
             start=study.ica.start,
             sub_gaussian=study.ica.sub_gaussian,
@@ -271,7 +269,7 @@ def ica_over(
         )
     for line in words.ica_lines(found):
         print(line)
-    write_released(study, sites, reference, UNMIXING, found, mechanism)
+    write_released(study, sites, reference, UNMIXING, found, [mechanism])
 
 
 def all_over(federation: Federation, study: ComponentsConfig, sites: Sites) -> None:

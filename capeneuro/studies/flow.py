@@ -1,6 +1,7 @@
 """What the steps of every kind of study share."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,25 @@ def write_released(
     reference: bool,
     name: str,
     result: Any,
-    mechanism: Mechanism,
+    stages: Sequence[Mechanism],
 ) -> None:
-    """Write a result with its releases inside, and the privacy record beside it."""
+    """Write a result with its releases inside, and the privacy record beside it.
+
+    Parameters
+    ----------
+    study, sites, reference
+        The study, its sites, and whether this is the run without privacy.
+    name, result
+        File, and the dataclass whose fields become its arrays.
+    stages
+        Mechanisms that answered for it, in their order.
+    """
     folder = folder_of(study, reference)
     kinds = {own: site.data for own, site in sites.items()}
     # Of sites elsewhere what they say of themselves is all that is known.
-    kinds |= {own: said["kind"] for own, said in mechanism.roster.items()}
+    kinds |= {own: said["kind"] for own, said in stages[-1].roster.items()}
     about = {
-        "releases": json.dumps(mechanism.releases),
+        "releases": json.dumps([one for stage in stages for one in stage.releases]),
         "sites": json.dumps(kinds),
         "stamp": record.stamp(kinds),
     }

@@ -186,31 +186,27 @@ def cca_over(
     federation: Federation, study: FusionConfig, sites: Sites, reference: bool = False
 ) -> None:
     """Find canonical directions of sites that work anywhere; write them."""
-    mechanism = mechanism_of(study, "cca", reference)
-    options, exact = study.fusion, is_exact(study, reference)
+    options, center = study.fusion, None
+    stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
     n_first, _ = _views(study).sizes
-    center = first = None
     if options.center:
-        first = mechanism_of(study, "center", reference)
-        clip = np.inf if exact else options.center_clip
-        center = rough_center(federation, first, n_first, clip, len(study.sites))
+        about = n_first, options.center_clip, len(study.sites)
+        center = rough_center(federation, stages[0], *about)
     found = canonical_directions(
         federation,
-        mechanism,
+        stages[-1],
         study.n_components,
         n_first,
-        np.inf if exact else options.clip,
+        options.clip,
         center,
         n_groups=len(study.sites),
         within=options.within_sites,
         n_directions=options.n_directions,
         debias=options.debias,
     )
-    if first is not None:
-        mechanism.releases[:0] = first.releases
     for line in words.correlation_lines(found):
         print(line)
-    write_released(study, sites, reference, DIRECTIONS, found, mechanism)
+    write_released(study, sites, reference, DIRECTIONS, found, stages)
 
 
 def read_directions(

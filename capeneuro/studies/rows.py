@@ -5,7 +5,7 @@ there.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from capeneuro.data import files, nifti
 from capeneuro.data.rows import Shape, find_people, open_rows, read_row, to_unit
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.moments import FEWEST_WORDS
 from capeneuro.report import page, words
 from capeneuro.studies.flow import (
@@ -304,18 +305,16 @@ def over(
     federation: Federation, study: RowStudy, sites: Sites, reference: bool = False
 ) -> None:
     """Run the step over sites that work anywhere; write its result."""
-    shape, exact = open_rows(study), is_exact(study, reference)
+    shape = open_rows(study)
     stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
-    found = compute(federation, study, shape, stages, exact)
+    found = compute(federation, study, shape, stages)
     for line in words.row_lines(found):
         print(line)
-    *first, last = stages
-    last.releases[:0] = [release for stage in first for release in stage.releases]
-    write_released(study, sites, reference, RESULTS[type(study)], found, last)
+    write_released(study, sites, reference, RESULTS[type(study)], found, stages)
 
 
 def compute(
-    federation: Federation, study: RowStudy, shape: Shape, stages: Any, exact: bool
+    federation: Federation, study: RowStudy, shape: Shape, stages: Sequence[Mechanism]
 ) -> TensorComponents | LinearModel | Network:
     """Run the algorithm of a study, with a mechanism for each of its stages."""
     algorithms = {
@@ -323,11 +322,14 @@ def compute(
         RegressionConfig: _regression,
         NetworkConfig: _network,
     }
-    return algorithms[type(study)](federation, study, shape, stages, exact)
+    return algorithms[type(study)](federation, study, shape, stages)
 
 
 def _tensors(
-    federation: Federation, study: TensorConfig, shape: Shape, stages: Any, exact: bool
+    federation: Federation,
+    study: TensorConfig,
+    shape: Shape,
+    stages: Sequence[Mechanism],
 ) -> TensorComponents:
     options, K = study.tensors, study.n_components
     # A third moment of more is not affordable, whatever its noise.
@@ -341,7 +343,7 @@ def _tensors(
         tuple(stages),
         K,
         shape.norm_bound,
-        np.inf if exact else 1.0,
+        1.0,
         options.variance,
         projected=projected,
     )
@@ -351,19 +353,18 @@ def _regression(
     federation: Federation,
     study: RegressionConfig,
     shape: Shape,
-    stages: Any,
-    exact: bool,
+    stages: Sequence[Mechanism],
 ) -> LinearModel:
     options, center = study.regression, None
     *first, last = stages
     if first:
-        about = len(shape.names), np.inf if exact else 1.0, len(study.sites)
+        about = len(shape.names), 1.0, len(study.sites)
         center = rough_center(federation, *first, *about, regression.norm_bound())
     found = regression.linear_model(
         federation,
         last,
         options.task,
-        clip=np.inf if exact else options.clip,
+        clip=options.clip,
         center=center,
         n_groups=len(study.sites),
         within=options.within_sites,
@@ -379,7 +380,10 @@ def _regression(
 
 
 def _network(
-    federation: Federation, study: NetworkConfig, shape: Shape, stages: Any, exact: bool
+    federation: Federation,
+    study: NetworkConfig,
+    shape: Shape,
+    stages: Sequence[Mechanism],
 ) -> Network:
     options = study.network
     return networks.network(
@@ -391,7 +395,7 @@ def _network(
         options.n_rounds,
         options.optimizer,
         options.learning_rate,
-        np.inf if exact else options.clip,
+        options.clip,
         progress=lambda r: tqdm(r, f"network {stages[0].arm}", disable=None),
     )
 

@@ -195,13 +195,12 @@ def find_directions(
     if arm == "chance":
         G = np.random.default_rng().standard_normal((D, K))
         return Found(G[:n_first], G[n_first:], np.full(K, 0.5))
-    exact = arm == "non-private"
     sites = in_memory.federate(people, budget, memo)
     asked, mu = InProcess(sites), budget.mu / stretch
     about, center = (arm, budget, len(sites)), None
     if center_share:
         first = in_memory.mechanism(mu * np.sqrt(center_share), *about)
-        center = rough_center(asked, first, n_first, np.inf if exact else mean_clip)
+        center = rough_center(asked, first, n_first, mean_clip)
     # Intervals are not scored, and as released no correlation needs draws.
     draws = mock.patch.object(cca, "DRAWS", cca.DRAWS if debias else 1)
     with draws, mock.patch.object(cca, "RIDGE", ridge):
@@ -210,7 +209,7 @@ def find_directions(
             in_memory.mechanism(mu * np.sqrt(1 - center_share), *about),
             K,
             n_first,
-            np.inf if exact else clip,
+            clip,
             center,
             n_directions=D if n_directions == 0 else n_directions,
             debias=debias,

@@ -119,7 +119,6 @@ def run_ica(
     weights : list of numpy.ndarray
         W before each round (each epoch, where it has mini-blocks), on whitened data.
     """
-    exact = arm == "non-private"
     sites = in_memory.federate(people, budget, memo)
     about = arm, budget, len(sites), noise_ratio_per_site
     subspace = in_memory.run_pca(
@@ -136,7 +135,7 @@ def run_ica(
         ),
         subspace,
         n_rounds=n_rounds,
-        clip=np.inf if exact else clip,
+        clip=clip,
         schedule=ica.Schedule(**schedule) if schedule else None,
         **solver,
     )

@@ -142,7 +142,7 @@ def learn(
         len(split.X),
         norm_bound,
         n_rounds=n_rounds,
-        clip=np.inf if arm == "non-private" else clip,
+        clip=clip,
         **options,
     )
     return {

@@ -183,8 +183,8 @@ def find_subspace(
             InProcess(sites),
             in_memory.mechanism(mu * np.sqrt(center_share), *about),
             norm_bound,
-            np.inf if arm == "non-private" else mean_clip,
-        )
+            mean_clip,
+        ).value
     mu *= np.sqrt(1 - center_share)
 
     def found(asked: Mapping[str, Site], shown: str) -> Subspace:

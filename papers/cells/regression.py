@@ -280,7 +280,7 @@ def functional(
         InProcess(in_memory.federate(people, budget, memo)),
         in_memory.mechanism(budget.mu / stretch, arm, budget, S),
         study.table.task,
-        clip=np.inf if exact else clip,
+        clip=clip,
         n_groups=int(intercept),
     )
     w = np.append(found.coefficients, found.intercept) if intercept else None

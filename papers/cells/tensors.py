@@ -9,7 +9,7 @@ papers, and ``topics``, documents of a few words. "Paper" is Imtiaz 2018.
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 from unittest import mock
 
@@ -20,7 +20,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import metrics, tensors
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import InProcess
-from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 from papers import baselines, in_memory
@@ -116,11 +116,15 @@ class Curator(Mechanism):
         parameters: dict[str, Any],
         round_number: int = 0,
         reduction: str = "",
-    ) -> np.ndarray:
+    ) -> Release:
         """Release one query; `arm` is non-private."""
         exact = super().answer(federation, name, parameters, round_number, reduction)
-        added, self.releases[-1]["noise_deviation"] = self.draw(name, parameters, exact)
-        return exact + added
+        added, deviation = self.draw(name, parameters, exact.value)
+        return replace(exact, value=exact.value + added, deviation=deviation)
+
+    def clip(self, bound: float) -> float:
+        """Clip as the private arms do: the curator adds noise for that."""
+        return float(bound)
 
 
 def avn(budget: accounting.Budget, n_samples: int) -> Noise:
@@ -302,7 +306,7 @@ def find_components(
         if data.model == "topics":
             found = tensors.topic_components(*asked, **options)
         else:
-            more = data.norm_bound, np.inf if exact else 1.0, VARIANCE
+            more = data.norm_bound, 1.0, VARIANCE
             found = tensors.mixture_components(*asked, *more, **options)
     return found.components, None if exact else epsilon
 

@@ -108,7 +108,7 @@ def test_a_released_center_is_subtracted_before_the_moment(sites):
     pooled = [x for site in sites.values() for x in site._subjects.values()]
     X = np.concatenate(pooled, axis=1).astype(float) / 2
     mechanism = make_mechanism("non-private", unit="sample")
-    center = released_center(in_process(sites), mechanism, 2.0, np.inf)
+    center = released_center(in_process(sites), mechanism, 2.0, np.inf).value
     np.testing.assert_allclose(center, X.mean(axis=1), rtol=1e-5)
     found = principal_subspace(in_process(sites), mechanism, 3, 2.0, np.inf, center)
     values = np.linalg.eigvalsh(np.cov(X, bias=True))[::-1]

@@ -23,7 +23,7 @@ def federation(rng) -> InProcess:
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_answers_with_a_vector(federation, arm):
     mechanism = make_mechanism(arm)
-    f = mechanism.answer(federation, "second_moment", PARAMETERS)
+    f = mechanism.answer(federation, "second_moment", PARAMETERS).value
     assert f.shape == (15,)
     assert f.dtype == np.float64
     assert np.isfinite(f).all()
@@ -80,7 +80,9 @@ def test_a_refusal_fails_the_round_with_its_rule(rng):
 def test_asking_again_gives_the_same_and_is_not_charged(rng):
     sites = make_sites([2, 2], 5, 4, rng)
     answers = [
-        make_mechanism("cape").answer(in_process(sites), "second_moment", PARAMETERS)
+        make_mechanism("cape")
+        .answer(in_process(sites), "second_moment", PARAMETERS)
+        .value
         for _ in range(2)
     ]
     np.testing.assert_array_equal(*answers)
@@ -93,7 +95,7 @@ def test_fixed_seeds_repeat_and_other_seeds_do_not(rng):
     def answer(seed: int) -> np.ndarray:
         sites = {n: make_site(n, data, seed=seed) for n in ("a", "b")}
         mechanism = make_mechanism("cape")
-        return mechanism.answer(in_process(sites), "second_moment", PARAMETERS)
+        return mechanism.answer(in_process(sites), "second_moment", PARAMETERS).value
 
     np.testing.assert_array_equal(answer(1), answer(1))
     assert not (answer(1) == answer(2)).any()
@@ -114,7 +116,7 @@ def test_a_projection_is_known_by_its_digest(federation, rng):
     zero = {"center": np.zeros(5)}
     assert reduction == digest({"matrix": V, "norm_bound": 2.0, **zero})
     parameters = {"W": np.eye(2), "clip": 1.0}
-    f = mechanism.answer(federation, "infomax_skew", parameters, 0, reduction)
+    f = mechanism.answer(federation, "infomax_skew", parameters, 0, reduction).value
     assert f.shape == (1,)
 
 
@@ -126,7 +128,9 @@ def test_a_query_of_components_is_of_the_projected_samples(rng):
     mechanism, V = make_mechanism("non-private"), rng.standard_normal((2, 5))
     reduction = mechanism.project(in_process(sites), V, 1.0)
     parameters = {"W": np.eye(2), "clip": np.inf}
-    f = mechanism.answer(in_process(sites), "infomax_skew", parameters, 0, reduction)
+    f = mechanism.answer(
+        in_process(sites), "infomax_skew", parameters, 0, reduction
+    ).value
     Z = V @ X
     P = np.tanh(Z / 2) @ Z.T / X.shape[1]
     assert f[0] == pytest.approx((P - P.T)[0, 1] / np.sqrt(2), rel=1e-4)
@@ -148,14 +152,14 @@ def test_sites_and_aggregator_agree_on_the_grid(arm):
     parameters = {"W": np.eye(65), "clip": 1.0}
     noise = mechanism.answer(
         in_process(sites), "infomax_skew", parameters, 0, reduction
-    )
+    ).value
     assert_same_law(noise, np.sqrt(3))
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_one_site_alone_is_a_federation(arm, rng):
     federation = in_process(make_sites([3], 5, 4, rng))
-    f = make_mechanism(arm).answer(federation, "second_moment", PARAMETERS)
+    f = make_mechanism(arm).answer(federation, "second_moment", PARAMETERS).value
     assert f.shape == (15,)
 
 
@@ -174,7 +178,7 @@ def test_each_site_charges_its_own_promise(arm):
     sites = make_sites([2, 5, 3, 4], 64, 1)
     factors = {"site1": 0.4, "site3": 0.7}
     mechanism = make_mechanism(arm, n_colluding=1, mu_factors=factors)
-    noise = mechanism.answer(in_process(sites), "second_moment", PARAMETERS)
+    noise = mechanism.answer(in_process(sites), "second_moment", PARAMETERS).value
     (release,) = mechanism.releases
     for name, site in sites.items():
         (charged,) = [e["mu"] for e in site._ledger.entries() if "mu" in e]

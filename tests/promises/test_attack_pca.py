@@ -144,7 +144,7 @@ def test_the_report_tells_the_sensitivities_of_all_rounds(rng):
             X[2:] *= 0.1
     how = make_mechanism("cape", unit="sample", noise_multiplier=1e-3)
     about = in_process(sites), how, 2, 1.5
-    center = released_center(*about[:2], 1.5, 1.0)
+    center = released_center(*about[:2], 1.5, 1.0).value
     power_subspace(*about, center=center, start=power_start(12, 2))
     clips = [r["clip"] for r in how.releases if r["query"] == "moment_product"]
     assert max(clips) > 1.1 * min(clips)

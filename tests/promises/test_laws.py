@@ -30,7 +30,9 @@ pytestmark = pytest.mark.usefixtures("fixed_noise")
 def _answer(arm: str, sizes: list[int], **changes: Any) -> np.ndarray:
     federation = in_process(make_sites(sizes, D, 2))
     changes = {"noise_multiplier": MULTIPLIER, "noise_ratio": 400.0, **changes}
-    return make_mechanism(arm, **changes).answer(federation, "second_moment", ZERO)
+    return (
+        make_mechanism(arm, **changes).answer(federation, "second_moment", ZERO).value
+    )
 
 
 def _claimed(arm: str, sizes: list[int], n_colluding: int = 0) -> float:
@@ -108,7 +110,7 @@ def test_at_the_default_ratio_cape_is_pooled_times_a_root(S, n_colluding):
 def test_the_recorded_deviation_is_the_one_that_arrives(arm, sizes):
     mechanism = make_mechanism(arm, n_colluding=1)
     federation = in_process(make_sites(sizes, D, 2))
-    noise = mechanism.answer(federation, "second_moment", ZERO)
+    noise = mechanism.answer(federation, "second_moment", ZERO).value
     deviation = mechanism.releases[0]["noise_deviation"]
     if arm == "non-private":
         assert deviation == 0
@@ -194,7 +196,7 @@ def test_non_private_equals_pooled_numpy(sizes, unit, rng):
     mechanism = make_mechanism("non-private", unit=unit)
     packed = mechanism.answer(
         in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": np.inf}
-    )
+    ).value
     C = X @ X.T / 9 / X.shape[1]
     np.testing.assert_allclose(linalg.unpack_symmetric(packed), C, atol=1e-6)
 
@@ -203,9 +205,9 @@ def test_non_private_equals_pooled_numpy(sizes, unit, rng):
 def test_little_noise_gives_the_pooled_statistic(arm, rng):
     sites = make_sites(UNEQUAL, 6, 20, rng)
     exact, noisy = (
-        make_mechanism(a, noise_multiplier=1e-4).answer(
-            in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": 1.0}
-        )
+        make_mechanism(a, noise_multiplier=1e-4)
+        .answer(in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": 1.0})
+        .value
         for a in ("non-private", arm)
     )
     assert np.abs(noisy - exact).max() < 1e-3
@@ -226,9 +228,9 @@ def test_exact_noise_leaves_the_statistic(rng):
     pytest.importorskip("opendp", reason="needs the extra `exact`")
     sites = make_sites(UNEQUAL, 6, 20, rng)
     exact, noisy = (
-        make_mechanism(a, noise_multiplier=1e-4, noise=sampler).answer(
-            in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": 1.0}
-        )
+        make_mechanism(a, noise_multiplier=1e-4, noise=sampler)
+        .answer(in_process(sites), "second_moment", {"norm_bound": 3.0, "clip": 1.0})
+        .value
         for a, sampler in (("non-private", "rounded"), ("cape", "exact"))
     )
     assert np.abs(noisy - exact).max() < 1e-3
