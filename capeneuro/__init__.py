@@ -1,3 +1,90 @@
-"""Differentially private, decentralised analysis of brain imaging."""
+"""Differentially private, decentralised analysis of brain imaging.
+
+In a notebook, on arrays that are all here:
+
+    >>> import capeneuro as cn
+    >>> promise = cn.Budget(2, 1e-5, unit="subject")
+    >>> sites = cn.federate({"north": people, "south": others}, promise, arm="cape")
+    >>> V = cn.principal_subspace(sites, 10, norm_bound=30, share=0.5)
+    >>> U = cn.infomax(sites, V)            # the rest of the budget
+    >>> sites.privacy()                     # what was promised, spent and is left
+
+A site's people are arrays (n_features, n_samples), by name or in a list. A study of
+files, or across institutions, is a YAML file that `snakemake` runs (`capeneuro
+--help`); ``cn.load("results/demo")`` opens what it found, by name.
+
+Nouns
+    Budget      the promise: epsilon, delta, and whose data it protects
+    Ledger      what a site has spent, on its own disk
+    Site        one data holder; its public methods are the wire protocol
+    Mechanism   how queries are answered: the arm, and the level of noise
+    Release     what the aggregator learns of one query
+
+Verbs, each with a share of the budget, the same call in every arm
+    principal_subspace     the directions that all sites share: capePCA
+    infomax                independent components and their maps: capeDJICA
+    canonical_directions   what two views of the same people share: capeCCA
+    mixture_components     groups of people: capeAGN
+    topic_components       topics in counts of words: capeAGN
+    linear_model           linear and logistic regression: capeFM
+    train_network          a network of two layers
+
+Doors
+    federate    sites made of arrays in this process, with one budget
+    load        the results of a study
+
+Rooms, from the door to the ground; each lists its files
+    cli, flare, studies, report, persons, algorithms, data, config, federation, privacy,
+    linalg
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capeneuro.federation.arrays import federate as federate
+    from capeneuro.federation.ledger import Ledger as Ledger
+    from capeneuro.federation.mechanism import Mechanism as Mechanism
+    from capeneuro.federation.mechanism import Release as Release
+    from capeneuro.federation.site import Site as Site
+    from capeneuro.privacy.accounting import Budget as Budget
+    from capeneuro.studies.results import load as load
+    from capeneuro.studies.verbs import canonical_directions as canonical_directions
+    from capeneuro.studies.verbs import infomax as infomax
+    from capeneuro.studies.verbs import linear_model as linear_model
+    from capeneuro.studies.verbs import mixture_components as mixture_components
+    from capeneuro.studies.verbs import principal_subspace as principal_subspace
+    from capeneuro.studies.verbs import topic_components as topic_components
+    from capeneuro.studies.verbs import train_network as train_network
 
 __version__ = "0.1.0"
+# Where each public name lives; loaded on first use, so that importing is quick.
+_HOMES = {
+    "Budget": "privacy.accounting",
+    "Ledger": "federation.ledger",
+    "Site": "federation.site",
+    "Mechanism": "federation.mechanism",
+    "Release": "federation.mechanism",
+    "federate": "federation.arrays",
+    "load": "studies.results",
+    "principal_subspace": "studies.verbs",
+    "infomax": "studies.verbs",
+    "canonical_directions": "studies.verbs",
+    "mixture_components": "studies.verbs",
+    "topic_components": "studies.verbs",
+    "linear_model": "studies.verbs",
+    "train_network": "studies.verbs",
+}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'capeneuro' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"capeneuro.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

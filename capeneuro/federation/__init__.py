@@ -14,6 +14,8 @@ messages
     Messages as bytes: no pickle, declared types, a largest size.
 in_process
     The sites seen from the aggregator; sites in this process.
+arrays
+    Sites made of arrays in this process, and the budget that they share.
 secagg
     Sums that reveal nothing but themselves (a room of its own).
 rounds

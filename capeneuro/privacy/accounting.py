@@ -41,7 +41,9 @@ class Budget:
     relation
         ``"replace-one"``; ``"zero-out"`` only reproduces published figures.
     n_colluding
-        Sites that may pool all they know with the aggregator.
+        Sites that may pool all they know with the aggregator. None: the default for
+        the number of sites (:func:`default_n_colluding`), which :func:`.federate` and
+        study files fill in.
     survivor_threshold
         Fewest sites t that a release may rest on; None: all of them. Every loss is
         charged for t sites before anything leaves, so no dropout makes it too small.
@@ -50,8 +52,8 @@ class Budget:
     epsilon: float
     delta: float
     unit: Unit
-    relation: Relation
-    n_colluding: int
+    relation: Relation = "replace-one"
+    n_colluding: int | None = None
     survivor_threshold: int | None = None
 
     def n_dropout(self, n_sites: int) -> int:

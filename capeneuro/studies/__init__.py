@@ -20,6 +20,10 @@ row_scores
     Scores of these.
 row_plan
     What noise leaves of their results.
+verbs
+    One verb an algorithm, on arrays.
+results
+    What a study found, read back by name.
 workflow
     What the Snakefile needs to know.
 """

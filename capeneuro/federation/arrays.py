@@ -1,0 +1,310 @@
+"""Sites made of arrays in this process, and the budget that they share.
+
+For trying out, teaching, simulation, and one curator of several cohorts: whoever holds
+all arrays in one process needs no secure sum, but sees here what a federation across
+institutions would release and charge. There a study file says the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.ledger import BudgetExceeded, Ledger
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.rules import Arm, Kind, Limits
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.accounting import Budget
+from capeneuro.privacy.moments import GRAM_BLOCK
+
+# Of shares that add up to all.
+ROUNDING = 1e-9
+People = Mapping[str, np.ndarray] | Sequence[np.ndarray]
+
+
+class Sites:
+    """Sites in this process with one budget; made by :func:`federate`.
+
+    Parameters
+    ----------
+    people
+        By site and person, features (n_features, n_samples), float32.
+    budget
+        The promise over all that is asked of these sites.
+    arm
+        How queries are answered.
+    data
+        What the arrays are.
+    ledgers
+        By site.
+    noise_ratio
+        ``sigma^2 / gamma`` of CAPE.
+    accept
+        Why noise above the signal is accepted; empty: it is refused.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the sites, in their order.
+    mechanisms : list of Mechanism
+        One for each share of the budget that was taken, in order.
+    """
+
+    def __init__(
+        self,
+        people: Mapping[str, Mapping[str, np.ndarray]],
+        budget: Budget,
+        arm: Arm,
+        data: Kind,
+        ledgers: Mapping[str, Ledger],
+        noise_ratio: float,
+        accept: str = "",
+    ) -> None:
+        self.people, self.budget, self.arm, self.data = people, budget, arm, data
+        self.names = tuple(people)
+        self.mechanisms: list[Mechanism] = []
+        self._ledgers, self._noise_ratio, self.accept = ledgers, noise_ratio, accept
+
+    @property
+    def n_units(self) -> int:
+        """Number of units at all sites: persons, or samples."""
+        everyone = [X for own in self.people.values() for X in own.values()]
+        if self.budget.unit == "subject":
+            return len(everyone)
+        return sum(X.shape[1] for X in everyone)
+
+    @property
+    def left(self) -> float:
+        """Share of mu^2 of the budget that nothing was planned with yet."""
+        if self.arm == "non-private":
+            return 1.0
+        planned = sum(m.n_releases / m.noise_multiplier**2 for m in self.mechanisms)
+        left = 1.0 - planned / self.budget.mu**2
+        return left if left > ROUNDING else 0.0
+
+    def share(self, share: float | None) -> float:
+        """Check a share of the budget before anything is planned with it.
+
+        Parameters
+        ----------
+        share
+            Of mu^2 of the whole budget, in (0, 1]; None: all that is left.
+
+        Returns
+        -------
+        float
+            The share.
+
+        Raises
+        ------
+        BudgetExceeded
+            If nothing is left, or less than is asked for.
+        """
+        if not self.left:
+            raise BudgetExceeded(
+                f"nothing is left of the budget of epsilon {self.budget.epsilon:g}"
+            )
+        share = self.left if share is None else share
+        if not 0 < share <= self.left * (1 + ROUNDING):
+            raise BudgetExceeded(
+                f"share: must be above 0 and at most the {self.left:.3g} of the budget "
+                f"that is left, got {share:.3g}"
+            )
+        return share
+
+    def mechanism(self, n_releases: int, share: float | None = None) -> Mechanism:
+        """Plan releases with a share of the budget.
+
+        Parameters
+        ----------
+        n_releases
+            Releases that share it, of the same noise each.
+        share
+            See :meth:`share`.
+
+        Returns
+        -------
+        Mechanism
+            How these releases are answered.
+
+        Raises
+        ------
+        BudgetExceeded
+            If nothing is left, or less than is asked for.
+        """
+        mu = self.budget.mu * float(np.sqrt(self.share(share) / n_releases))
+        # Each has a name of its own: the same query asked twice is two releases.
+        name = f"arrays-{len(self.mechanisms)}"
+        about = name, self.arm, 1 / mu, self.budget, self._noise_ratio
+        paid = None if self.arm == "non-private" else n_releases
+        self.mechanisms.append(Mechanism(*about, n_releases=paid))
+        return self.mechanisms[-1]
+
+    def federation(
+        self, of: Callable[[int, np.ndarray], np.ndarray] | None = None
+    ) -> InProcess:
+        """Open the sites.
+
+        Parameters
+        ----------
+        of
+            What a site holds of a person for an algorithm, from the place of the site,
+            from 0, and the person's features; None: the features themselves. All that
+            it computes is within one person.
+
+        Returns
+        -------
+        InProcess
+            One site after the other, on the ledgers of these sites.
+        """
+        sites, S_C = {}, self.budget.n_colluding
+        for k, (name, own) in enumerate(self.people.items()):
+            held = {
+                who: X if of is None else np.asarray(of(k, X), np.float32)
+                for who, X in own.items()
+            }
+            lengths = {who: X.shape[1] for who, X in held.items()}
+            digest = sha256()
+            for who, X in held.items():
+                digest.update(repr((who, X.shape)).encode())
+                digest.update(np.ascontiguousarray(X))
+            about = (
+                held,
+                lengths,
+                self._ledgers[name],
+                Limits(self.data, min_colluding=S_C),
+            )
+            together = GRAM_BLOCK if set(lengths.values()) == {1} else 1
+            sites[name] = Site(name, *about, digest.hexdigest(), together=together)
+        return InProcess(sites)
+
+    def privacy(self) -> dict[str, Any]:
+        """What was promised, spent and is left.
+
+        Returns
+        -------
+        dict
+            ``promise`` (epsilon), ``delta``, ``unit``, ``n_colluding``, ``arm``;
+            ``spent``, the exact epsilon of all releases so far against the aggregator
+            and the colluding sites (of ``pooled`` against readers of the result;
+            infinite without privacy), and ``left``, the share of mu^2 that nothing was
+            planned with; ``releases``, the number of each query; ``accepted``, why
+            noise above the signal was, empty if it was not.
+        """
+        done = [one for m in self.mechanisms for one in m.releases]
+        # A trusted curator sees all and adds the noise: its promise is for the result.
+        view = "output" if self.arm == "pooled" else "aggregator_and_colluders"
+        mus = [
+            max(site["mu"][view] or np.inf for site in one["sites"].values())
+            for one in done
+        ]
+        counts: dict[str, int] = {}
+        for one in done:
+            counts[one["query"]] = counts.get(one["query"], 0) + 1
+        exact = np.inf in mus
+        mu = 0.0 if exact else accounting.compose(mus)
+        spent = np.inf if exact else accounting.epsilon_from_mu(mu, self.budget.delta)
+        return {
+            "promise": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "unit": self.budget.unit,
+            "n_colluding": self.budget.n_colluding,
+            "arm": self.arm,
+            "spent": spent,
+            "left": self.left,
+            "releases": counts,
+            "accepted": self.accept,
+        }
+
+    def __repr__(self) -> str:
+        people = sum(len(own) for own in self.people.values())
+        return (
+            f"Sites({', '.join(self.names)}; {people} people, arm {self.arm}, "
+            f"epsilon {self.budget.epsilon:g} a {self.budget.unit}, "
+            f"{100 * self.left:.0f}% left)"
+        )
+
+
+def federate(
+    people: Mapping[str, People],
+    budget: Budget,
+    arm: Arm = "cape",
+    *,
+    data: Kind = "simulated",
+    ledgers: Mapping[str, Ledger] | None = None,
+    noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
+    accept: str = "",
+) -> Sites:
+    """Make sites of arrays that are all in this process, with one budget for all.
+
+    Parameters
+    ----------
+    people
+        By site its people: arrays of features by samples (n_features, n_samples) by
+        name, or a list of them. One person is at one site only.
+    budget
+        The promise over all that is asked of these sites; a ``n_colluding`` of None is
+        filled in for the number of sites.
+    arm
+        ``"cape"``, or one of the baselines.
+    data
+        What the arrays are: ``"simulated"``, ``"public"``, or ``"private"``, which
+        needs ledgers on disk and refuses exact arms.
+    ledgers
+        By site, what its people have spent, kept on disk over sessions; None: in
+        memory, forgotten at the end of this process.
+    noise_ratio_per_site
+        ``sigma^2 / (gamma S)`` of CAPE's zero-sum noise.
+    accept
+        Why a result is wanted whose noise is foretold to exceed its signal; empty: the
+        verb that would release it refuses.
+
+    Returns
+    -------
+    Sites
+        What the verbs of :mod:`capeneuro` take first.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two sites, a site without people, or arrays that do not
+        fit together; if data are private and a site has no ledger.
+
+    Guarantee
+    ---------
+    Each site charges its ledger before it answers and refuses what the budget does not
+    pay for, whatever is asked in whatever order.
+    """
+    if len(people) < 2:
+        raise ValueError(f"a federation needs at least 2 sites, got {len(people)}")
+    named = {name: _named(name, own) for name, own in people.items()}
+    sizes = {X.shape[0] for own in named.values() for X in own.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"all arrays must have the same features, got {sorted(sizes)}")
+    if budget.n_colluding is None:
+        default = accounting.default_n_colluding(len(people))
+        budget = replace(budget, n_colluding=default)
+    if data == "private" and set(ledgers or {}) != set(people):
+        raise ValueError("private data need a ledger on disk for each site")
+    books = {name: (ledgers or {}).get(name) or Ledger(None, budget) for name in people}
+    ratio = noise_ratio_per_site * len(people)
+    return Sites(named, budget, arm, data, books, ratio, accept)
+
+
+def _named(site: str, own: People) -> dict[str, np.ndarray]:
+    """People of one site by name, as float32 arrays of two axes."""
+    if not isinstance(own, Mapping):
+        own = {f"{site}-{i + 1}": X for i, X in enumerate(own)}
+    found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}
+    if not found:
+        raise ValueError(f"{site}: a site needs at least one person")
+    for name, X in found.items():
+        if X.ndim != 2 or not X.size:
+            raise ValueError(
+                f"{site}: {name}: must be (n_features, n_samples), got {X.shape}"
+            )
+    return found

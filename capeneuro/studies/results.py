@@ -1,0 +1,137 @@
+"""What a study found, read back by name: ``load("results/demo").components``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files, nifti
+from capeneuro.data.tables import open_table
+
+# Files of a study's results by the names that readers use; the first that is there.
+COMPONENTS = (
+    "ica_components",
+    "cca_components",
+    "tensor_components",
+    "regression_coefficients",
+    "network_importance",
+)
+IMAGES = {
+    "components": COMPONENTS,
+    "zscores": ("icaz_components",),
+    "mask": ("brain_mask",),
+}
+TABLES = {
+    "table": COMPONENTS,
+    "weights": ("tensor_weights",),
+}
+ARRAYS = {
+    "subspace": ("pca_subspace",),
+    "unmixing": ("ica_unmixing",),
+    "directions": ("cca_directions",),
+    "tensors": ("tensor_components",),
+    "model": ("regression_model",),
+    "network": ("network_weights",),
+}
+WHOLE = ("scores", "privacy", "promise", "study", "report")
+
+
+class Results:
+    """Files of a finished study, read when they are asked for.
+
+    Attributes
+    ----------
+    components, zscores, mask : nibabel.Nifti1Image
+        Maps as released and as z-scores, and the study's mask; nilearn plots them.
+    table, weights, scores : pandas.DataFrame
+        A row for each component or feature; shares of people; scores with their levels
+        of chance.
+    subspace, unmixing, directions, tensors, model, network : dict of numpy.ndarray
+        Arrays of a result by name.
+    promise, privacy, study : dict
+        The promise, the whole privacy record, and the study file as run.
+    report : pathlib.Path
+        The page for readers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __dir__(self) -> list[str]:
+        return [name for name in (*_KNOWN, "plot") if self._path(name)]
+
+    def __repr__(self) -> str:
+        return f"Results({str(self.folder)!r}: {', '.join(dir(self))})"
+
+    def __getattr__(self, name: str) -> Any:
+        path = None if name.startswith("_") else self._path(name)
+        if path is None:
+            there = ", ".join(dir(self)) if name in _KNOWN else ", ".join(_KNOWN)
+            raise AttributeError(f"{name}: not in these results; there are {there}")
+        if name in IMAGES:
+            return nifti.open_image(path, 3 if name == "mask" else 4)
+        if name in TABLES or name == "scores":
+            return open_table(path)
+        if name in ARRAYS:
+            return files.read_arrays(path)
+        if name == "study":
+            return yaml.safe_load(path.read_text())
+        if name == "report":
+            return path
+        record = json.loads(path.read_text())
+        return record["promise"] if name == "promise" else record
+
+    def plot(self, component: int) -> Any:
+        """Draw the map of a component, numbered from 1, as the report does.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Three cuts at the peak.
+        """
+        from capeneuro.report import plots
+
+        path = self._path("zscores") or self._path("components")
+        return plots.component_map(path, component - 1, f"component {component}")
+
+    def _path(self, name: str) -> Path | None:
+        """File of a name, if it is there."""
+        endings = {"scores": "scores.tsv", "study": "config.yaml"}
+        endings |= {"privacy": "privacy.json", "promise": "privacy.json"}
+        endings |= {"report": "report.html"}
+        if name == "plot":
+            return self._path("components")
+        found = [self.folder / endings[name]] if name in endings else []
+        for kinds, suffix in ((IMAGES, "nii.gz"), (TABLES, "tsv"), (ARRAYS, "npz")):
+            stems = kinds.get(name, ())
+            found += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
+        return next((path for path in found if path.is_file()), None)
+
+
+_KNOWN = (*IMAGES, *TABLES, *ARRAYS, *WHOLE)
+
+
+def load(folder: Path | str) -> Results:
+    """Open the results of a study by name.
+
+    Parameters
+    ----------
+    folder
+        ``results/<study>``.
+
+    Returns
+    -------
+    Results
+        Images, tables, promise and scores are its attributes.
+
+    Raises
+    ------
+    ConfigError
+        If there are no results in the folder.
+    """
+    folder = Path(folder)
+    if not (folder / "privacy.json").is_file():
+        raise ConfigError(f"{folder}: no results of a study here; check the path")
+    return Results(folder)

@@ -1,0 +1,471 @@
+"""One verb an algorithm, on arrays: what `import capeneuro` offers.
+
+Each verb takes sites (:func:`.federate`) first and the share of their budget that it
+may spend; it plans its releases with it, refuses what the budget does not pay for or
+what noise is foretold to drown, and returns the result of its algorithm. The same call
+runs in every arm.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from capeneuro.algorithms import cca, ica, pca, prediction, regression, tensors
+from capeneuro.algorithms import network as networks
+from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.ica import Start, Unmixing
+from capeneuro.algorithms.network import Network, Optimizer
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.regression import LinearModel, Task
+from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.algorithms.updates import Update
+from capeneuro.config.study import CENTER_SHARE
+from capeneuro.federation.arrays import Sites
+from capeneuro.federation.ledger import BudgetExceeded
+
+Progress = Callable[[range], range]
+
+
+def principal_subspace(
+    sites: Sites,
+    n_components: int,
+    norm_bound: float,
+    *,
+    clip: float | None = None,
+    share: float | None = None,
+) -> Subspace:
+    """Find the directions that capture most energy over all sites: capePCA.
+
+    Parameters
+    ----------
+    sites
+        Whose columns are samples.
+    n_components
+        Dimension K of the subspace, in [1, n_features].
+    norm_bound
+        Public constant in the unit of the features: the typical norm of a sample, by
+        which samples are divided; never the data's largest.
+    clip
+        Largest Frobenius norm of one unit's second moment after that; None: 1 for
+        samples, ``1 / sqrt(K)`` for persons, about what they have.
+    share
+        Share of the budget (of its mu^2); None: all that is left.
+
+    Returns
+    -------
+    Subspace
+        In descending order of energy, signs fixed, with the whole spectrum.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to exceed the signal.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``second_moment``.
+    """
+    unit = sites.budget.unit
+    clip = prediction.fair_pca_clip(unit, n_components) if clip is None else clip
+    share = sites.share(share)
+    design = _design(sites, n_components, pca_share=share, pca_clip=clip)
+    _refuse_noise(sites, prediction.predict_subspace(design, sites.budget)[1])
+    mechanism = sites.mechanism(1, share)
+    about = sites.federation(), mechanism, n_components, norm_bound, clip
+    return pca.principal_subspace(*about)
+
+
+def infomax(
+    sites: Sites,
+    subspace: Subspace,
+    *,
+    n_rounds: int = 15,
+    n_runs: int = 1,
+    clip: float | None = None,
+    update: Update = "orthogonal",
+    start: Start = "varimax",
+    share: float | None = None,
+    max_rounds_exact: int = 500,
+    progress: Progress = lambda rounds: rounds,
+) -> Unmixing:
+    """Find the components that are independent over all sites' samples: capeDJICA.
+
+    Parameters
+    ----------
+    sites, share, progress
+        As in :func:`principal_subspace`; wraps the rounds, as in a progress bar.
+    subspace
+        From :func:`principal_subspace`; whitens the data.
+    n_rounds, n_runs
+        Rounds of each run, which share the budget; two or more runs tell how stable
+        each component is.
+    clip
+        Largest norm of one unit's gradient; None: what suits the number of components
+        and the unit.
+    update, start
+        See :func:`.ica.infomax`.
+    max_rounds_exact
+        Rounds without privacy, which stop when they have converged.
+
+    Returns
+    -------
+    Unmixing
+        ``mixing`` holds the maps over features, strongest first.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to exceed the signal.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    ``n_runs * n_rounds`` releases of a gradient.
+    """
+    R, exact = len(subspace.eigenvalues), sites.arm == "non-private"
+    lengths = [X.shape[1] for own in sites.people.values() for X in own.values()]
+    if clip is None:
+        clip = prediction.fair_clip(sites.budget.unit, R, int(np.median(lengths)))
+    n = n_rounds * n_runs
+    share = sites.share(share)
+    design = _design(sites, R, pca_share=1 - min(share, 1 - 1e-6), n_rounds=n)
+    _refuse_noise(sites, prediction.predict(design, sites.budget).ratio_ica)
+    return ica.repeated(
+        sites.federation(),
+        sites.mechanism(n, share),
+        subspace,
+        n_runs=1 if exact else n_runs,
+        n_rounds=max_rounds_exact if exact else n_rounds,
+        clip=clip,
+        update=update,
+        start=start,
+        progress=progress,
+    )
+
+
+def canonical_directions(
+    sites: Sites,
+    n_components: int,
+    n_first: int,
+    norm_bounds: tuple[float, float],
+    *,
+    clip: float = 1.0,
+    within: bool = True,
+    share: float | None = None,
+) -> CanonicalDirections:
+    """Find what two views of the same people have in common: capeCCA.
+
+    Parameters
+    ----------
+    sites, share
+        As in :func:`principal_subspace`. A person has one sample: the features of the
+        first view, then those of the second.
+    n_components
+        Number K of pairs, in [1, min(D_x, D_y)].
+    n_first
+        Number D_x of features of the first view.
+    norm_bounds
+        Public constants: the typical norm of a person's features of each view, less
+        the mean of all.
+    clip
+        Largest squared norm of both views together, over their bounds.
+    within
+        Take off each site's own mean: sites differ by scanners and amplifiers in both
+        views, which would look like correlation.
+
+    Returns
+    -------
+    CanonicalDirections
+        Directions, patterns, correlations, and what noise alone reaches.
+
+    Raises
+    ------
+    ValueError
+        If a person has several samples.
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to exceed the signal.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``mean`` with a twentieth of the share, one of ``second_moment``.
+    """
+    _one_sample(sites)
+    S, (x, y) = len(sites.names), norm_bounds
+    share = sites.share(share)
+    design = _design(sites, n_components, pca_share=share)
+    n_second = design.n_features - n_first
+    _refuse_noise(
+        sites, prediction.predict_fusion(design, sites.budget, n_second, clip)[0]
+    )
+    first = sites.mechanism(1, CENTER_SHARE * share)
+    second = sites.mechanism(1, (1 - CENTER_SHARE) * share)
+    federation = sites.federation(
+        lambda k, X: cca.stack(X[:n_first] / x, X[n_first:] / y, k, S)
+    )
+    center = cca.rough_center(federation, first, n_first, 1.0, S)
+    about = n_components, n_first, clip, center
+    return cca.canonical_directions(
+        federation, second, *about, n_groups=S, within=within
+    )
+
+
+def mixture_components(
+    sites: Sites,
+    n_components: int,
+    norm_bound: float,
+    *,
+    clip: float = 1.0,
+    variance: float | None = None,
+    share: float | None = None,
+) -> TensorComponents:
+    """Find the centers and weights of a mixture of spherical Gaussians: capeAGN.
+
+    Parameters
+    ----------
+    sites, norm_bound, share
+        As in :func:`principal_subspace`.
+    n_components
+        Number K of components, below D.
+    clip, variance
+        See :func:`.tensors.mixture_components`.
+
+    Returns
+    -------
+    TensorComponents
+        Most common first.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` and one of a third moment, half of the share each.
+    """
+    both = _halves(sites, share)
+    about = sites.federation(), both, n_components, norm_bound, clip, variance
+    return tensors.mixture_components(*about)
+
+
+def topic_components(
+    sites: Sites, n_components: int, *, share: float | None = None
+) -> TensorComponents:
+    """Find topics and their weights in documents of one topic each: capeAGN.
+
+    Parameters
+    ----------
+    sites, n_components, share
+        As in :func:`mixture_components`; columns are counts of D words in a document,
+        at least three words each.
+
+    Returns
+    -------
+    TensorComponents
+        Most common first; columns of ``components`` are shares of words.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``word_pairs`` and one of triples, half of the share each.
+    """
+    both = _halves(sites, share)
+    return tensors.topic_components(sites.federation(), both, n_components)
+
+
+def linear_model(
+    sites: Sites,
+    norm_bound: float,
+    target_bounds: tuple[float, float],
+    *,
+    task: Task = "linear",
+    clip: float = regression.CLIP,
+    within: bool = True,
+    ridge: float | None = None,
+    share: float | None = None,
+) -> LinearModel:
+    """Regress a target on features over all sites: capeFM.
+
+    Parameters
+    ----------
+    sites, share
+        As in :func:`principal_subspace`. The last row is the target, the others are
+        features that public constants have scaled to lie about 0.
+    norm_bound
+        Public constant: norm of a sample's features, by which they are divided; longer
+        ones are shortened.
+    target_bounds
+        Public [low, high] of the target, beyond which it counts as these; of
+        ``"logistic"`` the two values that tell the groups.
+    task
+        ``"linear"`` for a number, ``"logistic"`` for two groups.
+    clip, ridge
+        See :func:`.regression.linear_model`.
+    within
+        An intercept for each site; False: one for all.
+
+    Returns
+    -------
+    LinearModel
+        In the units of the features and the target.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``second_moment``.
+    """
+    S, (low, high) = len(sites.names), target_bounds
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def held(k: int, X: np.ndarray) -> np.ndarray:
+        # Privacy: what the sensitivity assumes of a column, whatever the data are.
+        x = X[:-1].astype(float) / norm_bound
+        x = x / np.maximum(np.linalg.norm(x, axis=0), 1.0)
+        y = ((X[-1] - middle) / half).clip(-1, 1)
+        y = y if task == "linear" else (y + 1) / 2
+        return regression.stack(x, y, task, group=k, n_groups=S)
+
+    mechanism = sites.mechanism(1, share)
+    found = regression.linear_model(
+        sites.federation(held),
+        mechanism,
+        task,
+        clip=clip,
+        n_groups=S,
+        within=within,
+        ridge=ridge,
+    )
+    D = len(found.coefficients)
+    unit = (middle, half) if task == "linear" else (0.5, 0.5)
+    return found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
+
+
+def train_network(
+    sites: Sites,
+    norm_bound: float,
+    *,
+    n_hidden: int = 20,
+    n_rounds: int = 60,
+    optimizer: Optimizer = "adam",
+    learning_rate: float | None = None,
+    clip: float = 0.3,
+    share: float | None = None,
+    progress: Progress = lambda rounds: rounds,
+) -> Network:
+    """Train a network of two layers that tells two groups apart, over all sites.
+
+    Parameters
+    ----------
+    sites, share, progress
+        As in :func:`principal_subspace`; wraps the rounds, as in a progress bar. The
+        last row is the group, 0 or 1, the others are features.
+    norm_bound
+        Public constant: typical norm of a sample's features.
+    n_hidden, n_rounds, optimizer, learning_rate, clip
+        See :func:`.network.network`.
+
+    Returns
+    -------
+    Network
+        Its ``probabilities`` and ``predict`` take features, (n_features, N).
+
+    Raises
+    ------
+    BudgetExceeded
+        If the share is more than is left.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``network_gradient`` a round.
+    """
+    mechanism = sites.mechanism(n_rounds, share)
+    return networks.network(
+        sites.federation(),
+        mechanism,
+        _n_features(sites) - 1,
+        norm_bound,
+        n_hidden,
+        n_rounds,
+        optimizer,
+        learning_rate,
+        clip,
+        progress=progress,
+    )
+
+
+def _halves(sites: Sites, share: float | None) -> tuple:
+    """Two releases, half of the share each."""
+    share = sites.share(share)
+    return sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+
+
+def _n_features(sites: Sites) -> int:
+    own = next(iter(sites.people.values()))
+    return len(next(iter(own.values())))
+
+
+def _one_sample(sites: Sites) -> None:
+    many = [
+        who
+        for own in sites.people.values()
+        for who, X in own.items()
+        if X.shape[1] != 1
+    ]
+    if many:
+        raise ValueError(f"each person must have one sample, {many[0]} has several")
+
+
+def _design(
+    sites: Sites, n_components: int, **options: float | None
+) -> prediction.Design:
+    """What the planner needs of arrays."""
+    people = [X for own in sites.people.values() for X in own.values()]
+    S, local = len(sites.names), sites.arm == "local"
+    over: float | None = None  # that of CAPE
+    if sites.arm in ("pooled", "non-private"):
+        over = 1.0
+    elif sites.arm == "conventional":
+        over = float(np.sqrt(S))
+    elif local:
+        people, S, over = list(next(iter(sites.people.values())).values()), 1, 1.0
+    volumes = max(int(np.median([X.shape[1] for X in people])), 1)
+    return prediction.Design(
+        S,
+        len(people),
+        volumes,
+        _n_features(sites),
+        n_components,
+        noise_over_pooled=over,
+        **options,
+    )
+
+
+def _refuse_noise(sites: Sites, ratio: float) -> None:
+    """Refuse what noise is foretold to drown, before anything is spent."""
+    if sites.arm != "non-private" and ratio > 1 and not sites.accept:
+        raise BudgetExceeded(
+            f"noise is foretold to be {ratio:.3g} times the signal: more people, fewer "
+            "features or components, or a larger budget help; federate(..., accept="
+            '"why") takes it all the same'
+        )

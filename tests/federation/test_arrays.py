@@ -1,0 +1,123 @@
+"""Sites made of arrays: one budget over all that is asked, and what is refused."""
+
+import numpy as np
+import pytest
+
+from capeneuro.federation.arrays import federate
+from capeneuro.federation.ledger import BudgetExceeded, Ledger
+from capeneuro.federation.rounds import RoundFailed
+from capeneuro.privacy.accounting import Budget, compose
+
+PROMISE = Budget(2.0, 1e-5, unit="subject")
+ASKED = {"norm_bound": 1.0, "clip": 1.0}
+
+
+def people(rng, n: int = 4) -> list[np.ndarray]:
+    return [rng.standard_normal((3, 5)) for _ in range(n)]
+
+
+@pytest.fixture
+def sites(rng):
+    return federate({"a": people(rng), "b": people(rng)}, PROMISE)
+
+
+def test_shares_add_up_to_the_promise_and_no_further(sites):
+    federation = sites.federation()
+    for share, n in ((0.25, 1), (0.5, 3), (None, 2)):
+        mechanism = sites.mechanism(n, share)
+        for j in range(n):
+            mechanism.answer(federation, "second_moment", ASKED, j)
+    done = [r for m in sites.mechanisms for r in m.releases]
+    mus = [r["sites"]["a"]["mu"]["aggregator_and_colluders"] for r in done]
+    assert len(mus) == 6
+    assert compose(mus) == pytest.approx(PROMISE.mu)
+    told = sites.privacy()
+    assert told["spent"] == pytest.approx(2.0) and told["left"] == 0
+    assert told["releases"] == {"second_moment": 6}
+    with pytest.raises(BudgetExceeded, match="nothing is left"):
+        sites.mechanism(1)
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 0.81, 2.0])
+def test_more_than_is_left_is_refused(sites, share):
+    sites.mechanism(1, 0.2)
+    with pytest.raises(BudgetExceeded, match=r"at most the 0.8 of the budget"):
+        sites.mechanism(1, share)
+
+
+def test_sites_hold_the_ceiling_whoever_asks(sites):
+    """A caller that goes past the plan meets the ledgers."""
+    mechanism, federation = sites.mechanism(1), sites.federation()
+    mechanism.answer(federation, "second_moment", ASKED)
+    with pytest.raises(RoundFailed, match="budget"):
+        mechanism.answer(federation, "second_moment", ASKED, 1)
+
+
+def test_one_ledger_counts_every_view_of_a_person(sites):
+    """What a verb makes of the arrays is charged to the same people."""
+    first, second = sites.mechanism(1, 0.5), sites.mechanism(1, 0.5)
+    first.answer(sites.federation(), "second_moment", ASKED)
+    doubled = sites.federation(lambda k, X: 2 * X + k)
+    second.answer(doubled, "second_moment", ASKED)
+    for book in sites._ledgers.values():
+        assert max(book.totals().values()) == pytest.approx(PROMISE.mu)
+
+
+def test_colluders_are_those_of_the_number_of_sites(rng):
+    named = {name: people(rng) for name in "abcd"}
+    assert federate(named, PROMISE).budget.n_colluding == 1
+    none = Budget(2.0, 1e-5, "subject", n_colluding=0)
+    assert federate(named, none).budget.n_colluding == 0
+
+
+def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
+    sites = federate({"a": people(rng), "b": people(rng)}, PROMISE, "non-private")
+    X = np.hstack([x for own in sites.people.values() for x in own.values()])
+    found = sites.mechanism(1).answer(sites.federation(), "mean", ASKED)
+    expected = np.mean(X.reshape(3, -1, 5).mean(axis=2), axis=1)
+    np.testing.assert_allclose(found.value, expected, rtol=1e-5)  # no clip in this arm
+    assert found.mu == np.inf and found.deviation == 0
+    assert sites.privacy()["spent"] == np.inf and sites.left == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "rule"),
+    [
+        ({"a": [np.ones((2, 3))]}, {}, "at least 2 sites, got 1"),
+        ({"a": [np.ones((2, 3))], "b": []}, {}, "b: a site needs at least one person"),
+        (
+            {"a": [np.ones((2, 3))], "b": [np.ones((4, 3))]},
+            {},
+            r"features, got \[2, 4\]",
+        ),
+        (
+            {"a": [np.ones(3)], "b": [np.ones((2, 3))]},
+            {},
+            "must be .n_features, n_samp",
+        ),
+        ({"a": [np.ones((2, 0))], "b": [np.ones((2, 3))]}, {}, "must be .n_features"),
+        (
+            {"a": [np.ones((2, 3))], "b": [np.ones((2, 3))]},
+            {"data": "private"},
+            "private data need a ledger on disk for each site",
+        ),
+    ],
+)
+def test_what_cannot_be_federated_is_refused(given, options, rule):
+    with pytest.raises(ValueError, match=rule):
+        federate(given, PROMISE, **options)
+
+
+def test_private_arrays_spend_over_sessions(rng, tmp_path):
+    data = {"a": people(rng), "b": people(rng)}
+    ceiling = Budget(2.0, 1e-5, "subject", n_colluding=0)
+
+    def session():
+        books = {name: Ledger(tmp_path / name, ceiling) for name in data}
+        return federate(data, PROMISE, data="private", ledgers=books)
+
+    first = session()
+    first.mechanism(1).answer(first.federation(), "second_moment", ASKED)
+    again = session()
+    with pytest.raises(RoundFailed, match="budget"):
+        again.mechanism(1).answer(again.federation(), "mean", ASKED)

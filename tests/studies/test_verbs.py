@@ -1,0 +1,143 @@
+"""The verbs of the public face: on arrays, in every arm, and what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from workflows import ROOT
+
+import capeneuro as cn
+from capeneuro.algorithms import metrics
+from capeneuro.federation.ledger import BudgetExceeded
+
+D, R, T = 12, 3, 30
+MAPS = np.kron(np.diag([1.0, 0.8, 0.6]), np.ones((D // R, 1)))
+PROMISE = cn.Budget(8, 1e-5, unit="subject")
+
+
+def persons(rng, n: int) -> list[np.ndarray]:
+    return [MAPS @ rng.laplace(size=(R, T)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("arm", ["non-private", "pooled", "cape", "secure_sum"])
+def test_five_lines_from_arrays_to_components(rng, arm):
+    people, others = persons(rng, 300), persons(rng, 300)
+    sites = cn.federate({"north": people, "south": others}, PROMISE, arm=arm)
+    V = cn.principal_subspace(sites, R, norm_bound=4, share=0.5)
+    U = cn.infomax(sites, V)
+    assert metrics.match(U.mixing, MAPS)[1] == pytest.approx(1, abs=0.05) or (
+        np.abs(metrics.match(U.mixing, MAPS)[1]).min() > 0.95
+    )
+    assert sites.privacy()["left"] == (1 if arm == "non-private" else 0)
+    if arm != "non-private":
+        assert sites.privacy()["spent"] == pytest.approx(8)
+        with pytest.raises(BudgetExceeded, match="nothing is left"):
+            cn.infomax(sites, V)
+
+
+def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
+    three = {name: persons(rng, 1) for name in "abc"}
+    sites = cn.federate(three, cn.Budget(2, 1e-5, unit="subject"), arm="cape")
+    with pytest.raises(BudgetExceeded, match=r"times the signal: .*accept") as e:
+        cn.principal_subspace(sites, R, norm_bound=4, share=0.5)
+    assert "\n" not in str(e.value)
+    assert sites.privacy()["spent"] == 0 and sites.left == 1
+    budget = cn.Budget(2, 1e-5, unit="subject")
+    accepted = cn.federate(three, budget, accept="to look at noise")
+    cn.principal_subspace(accepted, R, norm_bound=4, share=0.5)
+    assert accepted.privacy()["accepted"] == "to look at noise"
+
+
+def columns(*parts: np.ndarray) -> list[np.ndarray]:
+    return [column[:, None] for column in np.vstack(parts).T]
+
+
+def shared(data: list[np.ndarray], arm: str = "cape", n_sites: int = 2):
+    return cn.federate(
+        {f"s{k}": data[k::n_sites] for k in range(n_sites)}, PROMISE, arm
+    )
+
+
+@pytest.mark.parametrize("arm", ["non-private", "cape"])
+def test_every_other_verb_from_the_same_call(rng, arm):
+    N = 2000
+    x = rng.uniform(-1, 1, (4, N))
+    w = np.array([2.0, -1.0, 0.0, 1.0])
+    y = 40 + 5 * (w @ x) + rng.standard_normal(N)
+    model = cn.linear_model(shared(columns(x, y), arm), 2.0, (20.0, 60.0))
+    np.testing.assert_allclose(model.coefficients, 5 * w, atol=1.5)
+    logistic = cn.linear_model(
+        shared(columns(x, y > 40), arm), 2.0, (0.0, 1.0), task="logistic"
+    )
+    assert np.corrcoef(logistic.coefficients, w)[0, 1] > 0.97
+    network = cn.train_network(
+        shared(columns(x, w @ x > 0), arm), norm_bound=1.2, n_rounds=30
+    )
+    assert np.mean(network.predict(x) == (w @ x > 0)) > 0.85
+    u, v = 0.1 * rng.standard_normal((2, 4, N))
+    u[0] = rng.standard_normal(N)
+    v[0] = 0.8 * u[0] + 0.6 * rng.standard_normal(N)
+    found = cn.canonical_directions(shared(columns(u, v), arm), 1, 4, (2.0, 2.0))
+    assert found.correlations[0] == pytest.approx(0.8, abs=0.06)
+    groups = 0.9 * np.eye(4)[rng.integers(3, size=N)].T
+    near = columns(groups + 0.05 * rng.standard_normal((4, N)))
+    centers = cn.mixture_components(shared(near, arm), 3, norm_bound=1.0)
+    true = 0.9 * np.eye(4)[:, :3]
+    assert metrics.component_error(centers.components, true, True) < 0.1
+    topics = rng.dirichlet(np.full(6, 0.3), 2)
+    counts = [rng.multinomial(12, topics[k])[:, None] for k in rng.integers(2, size=N)]
+    told = cn.topic_components(shared(counts, arm), 2)
+    assert metrics.component_error(told.components, topics.T, True) < 0.1
+
+
+def test_views_of_several_samples_are_refused(rng):
+    with pytest.raises(ValueError, match="one sample"):
+        cn.canonical_directions(shared(persons(rng, 8)), 1, 4, (1.0, 1.0))
+
+
+# --- the face ------------------------------------------------------------------------
+
+
+def test_importing_is_quick_and_loads_no_numpy():
+    code = (
+        "import capeneuro, sys; print('numpy' in sys.modules, 'scipy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_the_face_lists_what_it_has_and_has_what_it_lists():
+    assert set(cn.__all__) < set(dir(cn))
+    for name in cn.__all__:
+        assert getattr(cn, name).__doc__
+        assert name in cn.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'infomx'"):
+        cn.infomx  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "arrays",
+        "table",
+        pytest.param("fusion", marks=pytest.mark.slow),
+        pytest.param("exact", marks=pytest.mark.slow),
+        pytest.param("files", marks=pytest.mark.slow),
+    ],
+)
+def test_examples_run(name, tmp_path):
+    example = ROOT / f"examples/{name}.py"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    if name == "arrays":
+        assert Path(tmp_path / "results/examples/arrays.png").stat().st_size > 5000
+    if name == "table":
+        assert "explains" in done.stdout
