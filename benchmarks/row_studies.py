@@ -29,7 +29,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, cape
-from capeneuro.studies import rows
+from capeneuro.studies import kinds
 from capeneuro.studies.sites import load_sites
 
 ARMS = ("pooled", "secure_sum", "cape", "conventional", "local")
@@ -65,7 +65,7 @@ def draw(
     budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = rows.held(study, shape, X, y, (k, S))
+        z = kinds.of(study).own.held(study, shape, X, y, (k, S))
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [
@@ -78,7 +78,7 @@ def draw(
         )
         for stage, n in study.n_releases.items()
     ]
-    return rows.compute(InProcess(sites), study, shape, stages)
+    return kinds.of(study).own.compute(InProcess(sites), study, shape, stages)
 
 
 def explained(found: Any, shape: Shape, people: People) -> float:

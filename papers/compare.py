@@ -24,7 +24,7 @@ from capeneuro.data import files
 from capeneuro.data.rows import open_rows
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.studies import rows
+from capeneuro.studies import kinds
 from capeneuro.studies.sites import is_complete, load_sites
 from papers import in_memory
 from papers.cells import ica, regression, tensors
@@ -142,7 +142,7 @@ def _tensors(study: TensorConfig, people: People) -> tuple[str, dict[str, Method
 
     def found(stages: list[Mechanism]) -> np.ndarray:
         sites = InProcess(in_memory.federate(people, study.promise, memo))
-        return rows.compute(sites, study, shape, stages).components
+        return kinds.of(study).own.compute(sites, study, shape, stages).components
 
     def stages(arm: str) -> list[Mechanism]:
         return [

@@ -22,7 +22,7 @@ from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import Made, RowStudy
 from capeneuro.config.tensors import TensorConfig
-from capeneuro.studies.row_scores import truths
+from capeneuro.studies import kinds
 from sim import mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes
@@ -73,7 +73,7 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
     else:
         rows_ = [[name, f"{-bounds:.6g}", f"{bounds:.6g}"] for name in names]
         write_tsv(public, ["feature", "low", "high"], rows_)
-    for name, (head, lines) in zip(truths(study), truth, strict=True):
+    for name, (head, lines) in zip(kinds.of(study).own.truths, truth, strict=True):
         write_tsv(public.parent / "truth" / name, head, lines)
 
 

@@ -124,12 +124,8 @@ def _order(subspace: Subspace) -> tuple[int, int, float, bool]:
     return counted, model_order.description_length(*released), edge, level > 0.2 * edge
 
 
-def row_lines(found: TensorComponents | LinearModel | Network) -> list[str]:
-    """What a result says beside its numbers, one line each."""
-    if isinstance(found, TensorComponents):
-        return _tensor_lines(found)
-    if isinstance(found, LinearModel):
-        return _model_lines(found)
+def network_lines(found: Network) -> list[str]:
+    """What a network says beside its numbers, one line each."""
     first, last = found.trace[[0, -1]] if len(found.trace) else (np.nan, np.nan)
     return [
         f"{found.n_rounds} rounds; the norm of the released gradient, noise and all, "
@@ -137,7 +133,8 @@ def row_lines(found: TensorComponents | LinearModel | Network) -> list[str]:
     ]
 
 
-def _tensor_lines(found: TensorComponents) -> list[str]:
+def tensor_lines(found: TensorComponents) -> list[str]:
+    """What components say beside their numbers, one line each."""
     w = found.weights
     K, edge = len(w), shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
     above = int((found.spectrum[:K] > edge).sum())
@@ -159,7 +156,8 @@ def _tensor_lines(found: TensorComponents) -> list[str]:
     return lines
 
 
-def _model_lines(found: LinearModel) -> list[str]:
+def model_lines(found: LinearModel) -> list[str]:
+    """What a regression says beside its numbers, one line each."""
     D = len(found.coefficients)
     apart = int((found.intervals.prod(axis=1) > 0).sum())
     of = "target's variance" if found.task == "linear" else "variance of the groups"

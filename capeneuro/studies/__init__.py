@@ -13,13 +13,13 @@ components
 fusion
     Steps of a study of fMRI and EEG.
 rows
-    Steps of studies of one row a person.
-row_results
-    Tables, maps and reports of these.
-row_scores
-    Scores of these.
-row_plan
-    What noise leaves of their results.
+    What studies of one row a person share.
+tensors
+    Steps of studies of groups of people: mixtures and topics.
+regression
+    Steps of studies that predict a number or a group.
+network
+    Steps of studies of a network.
 verbs
     One verb an algorithm, on arrays.
 results

@@ -397,6 +397,14 @@ def shown(study: ComponentsConfig) -> list[str]:
     return [str(study.results / name) for name in group_maps.FILES]
 
 
+def made(study: ComponentsConfig, sites: Sites) -> list[str]:
+    """Files that the data makers write last."""
+    found = [f"{site.images}/dataset_description.json" for site in sites.values()]
+    last = {"simtb": "truth/desc-truth_components.nii.gz", "painted": "atlas.nii.gz"}
+    folder = Path(study.space.mask).parent
+    return [*found, study.space.mask, str(folder / last[study.data.kind])]
+
+
 def score_inputs(study: ComponentsConfig) -> list[str]:
     """Files that the components are compared with."""
     found = [] if study.score.truth is None else [str(study.score.truth)]

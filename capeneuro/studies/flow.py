@@ -1,14 +1,15 @@
 """What the steps of every kind of study share."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
+from capeneuro.federation.in_process import Federation
 from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
@@ -21,6 +22,33 @@ MOST_FEATURES = 5000
 
 
 # --- shared by the steps -------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What a kind of study consists of."""
+
+    rules: str
+    """Name of its file of Snakemake rules."""
+    steps: Mapping[str, Callable[..., None]]
+    """Its steps in their order, by the name of their command."""
+    over: Callable[[Federation, Study, Sites], None]
+    """All steps over all sites, wherever these work."""
+    inputs: Callable[[Study, SiteConfig], list[str]]
+    """Files of a site that its features depend on."""
+    public_files: Callable[[Study], list[str]]
+    """Public files that define the features."""
+    released: Callable[[Study], list[str]]
+    """Files that the steps over all sites write."""
+    shown: Callable[[Study], list[str]]
+    """Files that `maps` writes."""
+    kept: str
+    """File of a site that `reconstruct` writes last."""
+    made: Callable[[Study, Sites], list[str]]
+    """Files that the data makers write last, where the study has its data made."""
+    score_inputs: Callable[[Study], list[str]]
+    """Files that the results are compared with."""
+    own: Any = None
+    """What only this kind of study of rows does, see :class:`.rows.RowKind`."""
 
 
 def outcome(error: Exception) -> tuple[int, list[str]]:

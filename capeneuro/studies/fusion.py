@@ -351,6 +351,13 @@ def shown(study: FusionConfig) -> list[str]:
     return [str(study.results / name) for name in found]
 
 
+def made(study: FusionConfig, sites: Sites) -> list[str]:
+    """Files that the data makers write last."""
+    found = [f"{site.images}/dataset_description.json" for site in sites.values()]
+    folder = Path(study.space.mask).parent / "truth"
+    return [*found, study.space.mask, *(str(folder / n) for n in TRUTH.values())]
+
+
 def score_inputs(study: FusionConfig) -> list[str]:
     """Files that the components are compared with."""
     truth = study.score.truth

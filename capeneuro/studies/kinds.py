@@ -1,44 +1,14 @@
 """The kinds of study, one entry each: its steps, its rules and its files."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
-from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
-from capeneuro.data import rows as row_files
 from capeneuro.data import views
-from capeneuro.federation.in_process import Federation
-from capeneuro.studies import components, fusion, plan, row_results, rows
-from capeneuro.studies.sites import Sites
-
-
-class Kind(NamedTuple):
-    """What a kind of study consists of."""
-
-    rules: str
-    """Name of its file of Snakemake rules."""
-    steps: Mapping[str, Callable[..., None]]
-    """Its steps in their order, by the name of their command."""
-    over: Callable[[Federation, Study, Sites], None]
-    """All steps over all sites, wherever these work."""
-    inputs: Callable[[Study, SiteConfig], list[str]]
-    """Files of a site that its features depend on."""
-    public_files: Callable[[Study], list[str]]
-    """Public files that define the features."""
-    released: Callable[[Study], list[str]]
-    """Files that the steps over all sites write."""
-    shown: Callable[[Study], list[str]]
-    """Files that `maps` writes."""
-    kept: str
-    """File of a site that `reconstruct` writes last."""
-    score_inputs: Callable[[Study], list[str]]
-    """Files that the results are compared with."""
-
+from capeneuro.studies import components, fusion, network, plan, regression, tensors
+from capeneuro.studies.flow import Kind
 
 KINDS: dict[type[Study], Kind] = {
     ComponentsConfig: Kind(
@@ -60,6 +30,7 @@ KINDS: dict[type[Study], Kind] = {
         released=components.released,
         shown=components.shown,
         kept=components.KEPT,
+        made=components.made,
         score_inputs=components.score_inputs,
     ),
     FusionConfig: Kind(
@@ -80,42 +51,12 @@ KINDS: dict[type[Study], Kind] = {
         released=fusion.released,
         shown=fusion.shown,
         kept=fusion.KEPT,
+        made=fusion.made,
         score_inputs=fusion.score_inputs,
     ),
-}
-
-
-_ROWS = {
-    "validate": rows.validate,
-    "plan": plan.plan_rows,
-    "prepare": rows.prepare,
-    "maps": row_results.maps,
-    "reconstruct": rows.reconstruct,
-    "score": row_results.score,
-    "report": row_results.report,
-}
-
-
-def _of_rows(command: str) -> Kind:
-    """A kind of study of rows: its step over all sites comes after `prepare`."""
-    before, after = dict(list(_ROWS.items())[:3]), dict(list(_ROWS.items())[3:])
-    return Kind(
-        rules="rows",
-        steps={**before, command: rows.run, **after},
-        over=rows.over,
-        inputs=row_files.inputs,
-        public_files=row_files.public_files,
-        released=row_results.released,
-        shown=row_results.shown,
-        kept=rows.KEPT,
-        score_inputs=row_results.score_inputs,
-    )
-
-
-KINDS |= {
-    TensorConfig: _of_rows("tensors"),
-    RegressionConfig: _of_rows("regression"),
-    NetworkConfig: _of_rows("network"),
+    TensorConfig: tensors.KIND,
+    RegressionConfig: regression.KIND,
+    NetworkConfig: network.KIND,
 }
 
 

@@ -9,13 +9,10 @@ from capeneuro.algorithms import prediction
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
-from capeneuro.config.rows import RowStudy
 from capeneuro.config.study import Study
 from capeneuro.data import files, nifti, views
-from capeneuro.data.rows import open_rows
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy import accounting, cape
-from capeneuro.studies import row_plan
 from capeneuro.studies.components import check_features
 from capeneuro.studies.flow import MASK, MOST_FEATURES
 from capeneuro.studies.sites import Sites, check_ceilings, names
@@ -38,7 +35,7 @@ def plan(
     a stage whose noise exceeds its signal. What the study file cannot tell (people,
     volumes of one person, features) is asked for; simulated studies tell all.
     """
-    _spending(study, sites)
+    spending(study, sites)
     if study.arm == "non-private":
         return
     design = _design(study, sites, people, volumes, features)
@@ -70,7 +67,7 @@ def plan_fusion(
     ``features`` are those of the fMRI view, where no mask is there yet; ``volumes``
     means nothing here.
     """
-    _spending(study, sites)
+    spending(study, sites)
     if study.arm == "non-private":
         return
     if study.data is not None:
@@ -81,7 +78,7 @@ def plan_fusion(
         sizes = views.open_views(study, own).sizes
     else:
         sizes = features, views.n_second(study)
-    if not _known({"--people": people, "--features": sizes[0]}):
+    if not known({"--people": people, "--features": sizes[0]}):
         return
     print(
         f"\n{'':40} correlations below   noise over the energy\n"
@@ -131,7 +128,7 @@ def plan_fusion(
 
 def _shape(study: FusionConfig, sites: Sites, people: int) -> prediction.Design:
     """What the planner needs of a fusion study, but its features."""
-    n_sites, n_units, over = _arm(study, sites, people)
+    n_sites, n_units, over = noise_over_pooled(study, sites, people)
     share = study.shares["cca"]
     K = study.n_components
     return prediction.Design(
@@ -139,55 +136,7 @@ def _shape(study: FusionConfig, sites: Sites, people: int) -> prediction.Design:
     )
 
 
-def plan_rows(
-    study: RowStudy,
-    sites: Sites,
-    people: int | None,
-    volumes: int | None,
-    features: int | None,
-    force: bool,
-) -> None:
-    """Show what a study of rows will spend, and what the noise leaves of its result.
-
-    Refuses a study whose noise exceeds its signal. ``features`` are all features, where
-    no mask is there yet; ``volumes`` means nothing here.
-    """
-    _spending(study, sites)
-    if study.arm == "non-private":
-        return
-    if study.data is not None:
-        people = people or len(study.sites) * study.data.n_subjects
-    mask = None if study.space is None else Path(study.space.mask)
-    if features is None and (mask is None or mask.is_file()):
-        features = len(open_rows(study).names)
-    if not _known({"--people": people, "--features": features}):
-        return
-    double = replace(study.promise, epsilon=2 * study.promise.epsilon)
-    rows = {
-        "as planned": (people, features, study.promise),
-        "twice the people": (2 * people, features, study.promise),
-        "half the features": (people, max(features // 2, 1), study.promise),
-        "twice the epsilon": (people, features, double),
-    }
-    print()
-    ratios = {}
-    for name, (n, D, promise) in rows.items():
-        n_sites, n_units, over = _arm(study, sites, n)
-        said = row_plan.predict(study, promise, n_sites, n_units, D, over)
-        if not ratios:
-            print(f"{'':20} {'   '.join(f'{head:>26}' for head in said)}")
-        print(f"{name:20} {'   '.join(f'{value:>26.3g}' for value in said.values())}")
-        ratios[name] = said[row_plan.RATIO]
-    print(f"\n{row_plan.caveat(study)}")
-    if ratios["as planned"] > 1 and not force:
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {ratios['as planned']:.3g} times; more people, fewer features or "
-            "--force"
-        )
-
-
-def _known(given: dict[str, int | None]) -> bool:
+def known(given: dict[str, int | None]) -> bool:
     """Whether all that a prediction needs is given; if not, what is missing is said."""
     for option, value in given.items():
         if value is not None and value < 1:
@@ -197,7 +146,7 @@ def _known(given: dict[str, int | None]) -> bool:
     return not missing
 
 
-def _spending(study: Study, sites: Sites) -> None:
+def spending(study: Study, sites: Sites) -> None:
     """Say what a study promises, what each stage spends, and what sites allow."""
     promise, S = study.promise, len(study.sites)
     print(
@@ -225,7 +174,9 @@ def _spending(study: Study, sites: Sites) -> None:
         print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
 
 
-def _arm(study: Study, sites: Sites, people: int) -> tuple[int, int, float]:
+def noise_over_pooled(
+    study: Study, sites: Sites, people: int
+) -> tuple[int, int, float]:
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
@@ -335,7 +286,7 @@ def _design(
         regions = nifti.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1
     given = {"--people": people, "--volumes": volumes, "--features": features}
-    if not _known(given):
+    if not known(given):
         return None
     if features < study.n_components:
         raise ConfigError(
@@ -343,7 +294,7 @@ def _design(
             f"{features}"
         )
     check_features(study, features)
-    n_sites, people, over = _arm(study, sites, people)
+    n_sites, people, over = noise_over_pooled(study, sites, people)
     return prediction.Design(
         n_sites,
         people,

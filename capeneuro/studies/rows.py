@@ -1,138 +1,199 @@
-"""The steps of studies whose people are rows: tensors, regression, a network.
+"""What studies of rows share: each person is one row of features.
 
+Their kinds are in :mod:`.studies.tensors`, :mod:`.studies.regression` and
+:mod:`.studies.network`; a kind is one :class:`RowKind`, and nothing here asks which.
 `prepare` and `reconstruct` are one site's alone; what they compute of a person stays
-there.
+there. What is predicted of people is compared with them only where all sites' data are
+simulated or public and here.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_other
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from capeneuro.algorithms import network as networks
-from capeneuro.algorithms import regression, tensors
-from capeneuro.algorithms.cca import rough_center
-from capeneuro.algorithms.network import Network
-from capeneuro.algorithms.regression import LinearModel
-from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro import __version__
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.network import NetworkConfig
-from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import RowStudy
-from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files, nifti
-from capeneuro.data.rows import Shape, find_people, open_rows, read_row, to_unit
+from capeneuro.data import rows as row_files
+from capeneuro.data.rows import Shape, find_people, open_rows, read_row
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.in_process import Federation
+from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.privacy.moments import FEWEST_WORDS
-from capeneuro.report import page, words
+from capeneuro.linalg import TINY
+from capeneuro.privacy.accounting import Budget
+from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import page, scores
+from capeneuro.report.record import write_beside
+from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
+    Kind,
     folder_of,
     is_exact,
     mechanism_of,
     one_site,
     write_released,
 )
-from capeneuro.studies.sites import Sites, check_ceilings, in_process, names
+from capeneuro.studies.plan import known, noise_over_pooled, spending
+from capeneuro.studies.sites import (
+    Sites,
+    check_ceilings,
+    in_process,
+    is_complete,
+    names,
+)
 
-# --- a site's private page -----------------------------------------------------------
-
-
-def kept(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
-    """Share of what one person adds to the first release that its clip leaves.
-
-    Parameters
-    ----------
-    study, shape
-        The study, and what its rows are.
-    z
-        What the site holds of the person, (n, 1).
-    """
-    if study.counts_words:
-        return float(z.sum() >= FEWEST_WORDS)
-    if study.target is None:
-        return min(1.0, 1 / max(size(study, shape, z) ** 2, 1e-300))
-    if isinstance(study, RegressionConfig):
-        square = size(study, shape, z) ** 2
-        return min(1.0, study.regression.clip / max(square, 1e-300))
-    return 1.0  # of a network gradients are clipped, which say nothing before
-
-
-def size(study: RowStudy, shape: Shape, z: np.ndarray) -> float:
-    """What the clip looks at: words, or a norm over the study's bound."""
-    if study.counts_words:
-        return float(z.sum())
-    if isinstance(study, RegressionConfig):
-        return float(np.linalg.norm(z) / regression.norm_bound())
-    own = z if study.target is None else z[:-1]
-    return float(np.linalg.norm(own) / shape.norm_bound)
-
-
-def limit(study: RowStudy) -> tuple[float, str, str]:
-    """Public number beside which sizes are shown, what sizes are, and its name."""
-    if study.counts_words:
-        return float(FEWEST_WORDS), "words of a person", "fewest words that count"
-    if isinstance(study, RegressionConfig):
-        clip = float(np.sqrt(study.regression.clip))
-        return clip, "norm of a person's row and target over their bounds", "clip"
-    return 1.0, "norm of a person's row over its bound", "norm bound"
-
-
-def render_people(
-    site: str,
-    people: list[tuple[str, float, float, float]],
-    figure: Any,
-    study: RowStudy,
-) -> str:
-    """Render a site's private quality page.
-
-    Parameters
-    ----------
-    site
-        Its name.
-    people
-        Name, :func:`size`, :func:`kept` and target of each.
-    figure
-        Of their sizes.
-    study
-        The study.
-    """
-    number, what, name = limit(study)
-    return page.template_of("people.html.jinja").render(
-        site=site,
-        rows=people,
-        picture=page.picture("", figure)[1],
-        target=None if study.target is None else study.target[0],
-        number=number,
-        what=what,
-        limit=name,
-        kind="topics" if study.counts_words else list(study.n_releases)[-1],
-        is_centered="center" in study.n_releases,
-    )
-
-
-# Of each kind, what its step over all sites writes.
-RESULTS = {
-    TensorConfig: "group_desc-tensor_components.npz",
-    RegressionConfig: "group_desc-regression_model.npz",
-    NetworkConfig: "group_desc-network_weights.npz",
-}
 FEATURES = "group_desc-rows_features.tsv"
 # What `reconstruct` writes at a site.
 KEPT = "people.tsv"
-# Features of a third moment as a whole: 22,100 numbers at 50, 180,000 at 100.
-MOST_WHOLE = 100
+# Root mean square of a feature about the middle of its bounds, over half their range,
+# where a prediction has to assume it.
+FILL = 1 / 3
+# The predicted number by which a study is refused, above 1.
+RATIO = "noise over signal"
+
+
+class Other(NamedTuple):
+    """What a result is compared with, over features in their own unit."""
+
+    values: np.ndarray
+    """As the kind's ``columns``, (D, K)."""
+    weights: np.ndarray | None
+    """Of components, (K,)."""
+
+
+class People(NamedTuple):
+    """Everybody, where that is no secret."""
+
+    rows: list[np.ndarray]
+    """Scaled features of each site's people, (D, N_s)."""
+    targets: list[np.ndarray]
+    """In their own unit; groups are 0 and 1; (N_s,)."""
+
+
+class Expected(NamedTuple):
+    """What a prediction knows of a study: its noise and its sizes."""
+
+    noise: Callable[[str, float, str], float]
+    """Deviation at the aggregator, of a query, at a clip, in a stage."""
+    n_sites: int
+    n_people: int
+    n_features: int
+
+
+# What a picture of the report is drawn by, by its title.
+Figures = tuple[dict[str, Any], dict[str, Callable[[], Any]]]
+
+
+@dataclass(frozen=True)
+class RowKind:
+    """A kind of study of rows, as the functions that differ between kinds.
+
+    ``study`` is of this kind, ``shape`` says what its rows are, ``x`` are rows (D, N)
+    as :func:`.data.rows.read_row` gives them, ``z`` what sites hold of people,
+    ``found`` a result, ``other`` what it is compared with.
+    """
+
+    command: str
+    """Its step over all sites."""
+    result: type
+    """Dataclass of its result."""
+    file: str
+    """Where the step writes it."""
+    stem: str
+    """Of the table over features, and of the maps where features are of images."""
+    check: Callable[[RowStudy, Shape], None]
+    """(study, shape): refuses what its algorithm cannot take; writes nothing."""
+    held: Callable[..., np.ndarray]
+    """(study, shape, x, target, place) -> z, float32; place: the site's, and S."""
+    size: Callable[[RowStudy, Shape, np.ndarray], float]
+    """(study, shape, z) of one person: what the clip looks at."""
+    kept: Callable[[RowStudy, Shape, np.ndarray], float]
+    """(study, shape, z) of one person: share of its part in the first release that the
+    clip leaves."""
+    limit: Callable[[RowStudy], tuple[float, str, str]]
+    """(study): number beside which sizes are shown, what sizes are, and its name."""
+    page: Callable[[RowStudy], dict[str, Any]]
+    """(study): what the private page of a site says of this kind."""
+    compute: Callable[[Federation, RowStudy, Shape, Sequence[Mechanism]], Any]
+    """(federation, study, shape, stages) -> found: the algorithm."""
+    lines: Callable[[Any], list[str]]
+    """(found): what it says in words."""
+    told: Callable[[RowStudy, Shape, Any, np.ndarray, int], np.ndarray]
+    """(study, shape, found, x, place of the site) -> what is said of people, (n, N)."""
+    header: Callable[[RowStudy], list[str]]
+    """(study): names of what ``told`` says, after the target if there is one."""
+    columns: Callable[[RowStudy, Shape, Any], tuple[list[str], np.ndarray]]
+    """(study, shape, found): names and numbers over features in their unit, (D, K)."""
+    tables: Callable[..., tuple[dict[str, np.ndarray], str, dict[str, Any]]]
+    """(study, sites, shape, found, about): writes its further tables; returns further
+    columns of the table over features, what its maps are, and further maps by stem."""
+    more: Callable[[RowStudy], list[str]]
+    """(study): names of the further files."""
+    truths: tuple[str, ...]
+    """Files of a truth, in the folder that `score.truth` names."""
+    against: Callable[..., list[Score]]
+    """(study, shape, found, other, prefix, people): scores."""
+    people: Callable[..., tuple[np.ndarray, np.ndarray]]
+    """(study, shape, z): rows and targets of open people."""
+    of_people: Callable[..., list[Score]]
+    """(study, shape, found, people, prefix): how well targets are predicted."""
+    figures: Callable[..., Figures]
+    """(study, shape, found, record, others): pictures of quality, and of the result."""
+    predict: Callable[[RowStudy, Expected], dict[str, float]]
+    """(study, expected): what noise leaves, by heading, :data:`RATIO` among them."""
+    caveat: str
+    """What a prediction rests on."""
+
+
+def kind_of(own: RowKind) -> Kind:
+    """Put a kind of study of rows together: the shared steps with what is its own."""
+
+    def step(function: Callable[..., None]) -> Callable[..., None]:
+        def bound(*arguments: Any, **options: Any) -> None:
+            return function(own, *arguments, **options)
+
+        bound.__name__, bound.__doc__ = function.__name__, function.__doc__
+        return bound
+
+    return Kind(
+        rules="rows",
+        steps={
+            "validate": step(validate),
+            "plan": step(plan),
+            "prepare": step(prepare),
+            own.command: step(run),
+            "maps": step(maps),
+            "reconstruct": step(reconstruct),
+            "score": step(score),
+            "report": step(report),
+        },
+        over=step(over),
+        inputs=row_files.inputs,
+        public_files=row_files.public_files,
+        released=step(released),
+        shown=step(shown),
+        kept=KEPT,
+        made=step(made),
+        score_inputs=step(score_inputs),
+        own=own,
+    )
 
 
 # --- before anything is computed -----------------------------------------------------
 
 
-def validate(study: RowStudy, sites: Sites) -> None:
+def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     """Check the sites' people, files and budgets; write what the features are."""
     shape = open_rows(study)
     D = len(shape.names)
@@ -141,12 +202,7 @@ def validate(study: RowStudy, sites: Sites) -> None:
             f"study {study.study}: features: must be at most {MOST_FEATURES} "
             f"features, got {D}; use a coarser basis or fewer columns"
         )
-    whole = isinstance(study, TensorConfig) and study.tensors.projected is False
-    if whole and D > MOST_WHOLE:
-        raise ConfigError(
-            f"study {study.study}: tensors.projected: false takes at most {MOST_WHOLE} "
-            f"features, got {D}; set it to null or true"
-        )
+    own.check(study, shape)
     found = {name: find_people(study, site, shape) for name, site in sites.items()}
     for people in found.values():
         for person in people.values():
@@ -165,10 +221,103 @@ def validate(study: RowStudy, sites: Sites) -> None:
     print(f"{len(sites)} sites, {D} features: valid")
 
 
+def plan(
+    own: RowKind,
+    study: RowStudy,
+    sites: Sites,
+    people: int | None,
+    volumes: int | None,
+    features: int | None,
+    force: bool,
+) -> None:
+    """Show what a study of rows will spend, and what the noise leaves of its result.
+
+    Refuses a study whose noise exceeds its signal. ``features`` are all features, where
+    no mask is there yet; ``volumes`` means nothing here.
+    """
+    spending(study, sites)
+    if study.arm == "non-private":
+        return
+    if study.data is not None:
+        people = people or len(study.sites) * study.data.n_subjects
+    mask = None if study.space is None else Path(study.space.mask)
+    if features is None and (mask is None or mask.is_file()):
+        features = len(open_rows(study).names)
+    if not known({"--people": people, "--features": features}):
+        return
+    double = with_other(study.promise, epsilon=2 * study.promise.epsilon)
+    rows = {
+        "as planned": (people, features, study.promise),
+        "twice the people": (2 * people, features, study.promise),
+        "half the features": (people, max(features // 2, 1), study.promise),
+        "twice the epsilon": (people, features, double),
+    }
+    print()
+    ratios = {}
+    for name, (n, D, promise) in rows.items():
+        n_sites, n_units, over = noise_over_pooled(study, sites, n)
+        said = predicted(own, study, promise, n_sites, n_units, D, over)
+        if not ratios:
+            print(f"{'':20} {'   '.join(f'{head:>26}' for head in said)}")
+        print(f"{name:20} {'   '.join(f'{value:>26.3g}' for value in said.values())}")
+        ratios[name] = said[RATIO]
+    print(f"\n{own.caveat}")
+    if ratios["as planned"] > 1 and not force:
+        raise BudgetExceeded(
+            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
+            f"got {ratios['as planned']:.3g} times; more people, fewer features or "
+            "--force"
+        )
+
+
+def predicted(
+    own: RowKind,
+    study: RowStudy,
+    promise: Budget,
+    n_sites: int,
+    n_people: int,
+    n_features: int,
+    over: float,
+) -> dict[str, float]:
+    """Predict what noise leaves of a study, from public numbers alone.
+
+    Parameters
+    ----------
+    own, study
+        The study, and its kind.
+    promise
+        Of the study, or another.
+    n_sites, n_people, n_features
+        S, N and D of a release.
+    over
+        Deviation of the noise at the aggregator over that of a trusted curator.
+
+    Returns
+    -------
+    dict of str to float
+        With :data:`RATIO`; from 1 on the study should not run.
+    """
+
+    def noise(query: str, clip: float, stage: str) -> float:
+        t = QUERIES[query].sensitivity(n_people, promise.relation, {"clip": clip})
+        share = study.shares[stage] / study.n_releases[stage]
+        return over * float(t) / (promise.mu * share**0.5)
+
+    return own.predict(study, Expected(noise, n_sites, n_people, n_features))
+
+
+def fill(study: RowStudy, D: int) -> tuple[float, float]:
+    """Assumed root mean square of a scaled feature, and the norm bound."""
+    bound = study.rows.norm_bound
+    return (FILL, D**0.5) if bound is None else (bound / D**0.5, bound)
+
+
 # --- at one site ---------------------------------------------------------------------
 
 
-def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
+def prepare(
+    own: RowKind, study: RowStudy, sites: Sites, site: str, threads: int = 1
+) -> None:
     """Turn one site's images or tables into rows; nothing leaves the site."""
     from capeneuro.report import plots
 
@@ -183,8 +332,8 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
         for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
             x = read_row(study, shape, person)
             low, high = np.minimum(low, x), np.maximum(high, x)
-            z = held(study, shape, x, np.array([person.target]), place)
-            about = size(study, shape, z), kept(study, shape, z)
+            z = own.held(study, shape, x, np.array([person.target]), place)
+            about = own.size(study, shape, z), own.kept(study, shape, z)
             rows.append((name, *about, person.target))
             yield name, z
 
@@ -195,93 +344,46 @@ def prepare(study: RowStudy, sites: Sites, site: str, threads: int = 1) -> None:
     if odd and not study.counts_words:  # bounds in another unit make a feature so
         print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
-    figure = plots.row_norms(sizes, *limit(study))
-    page = render_people(site, rows, figure, study)
-    files.write_text(folder / "qc.html", page)
+    figure = plots.row_norms(sizes, *own.limit(study))
+    number, what, name = own.limit(study)
+    text = page.template_of("people.html.jinja").render(
+        site=site,
+        rows=rows,
+        picture=page.picture("", figure)[1],
+        target=None if study.target is None else study.target[0],
+        number=number,
+        what=what,
+        limit=name,
+        **own.page(study),
+    )
+    files.write_text(folder / "qc.html", text)
 
 
-def held(
-    study: RowStudy,
-    shape: Shape,
-    x: np.ndarray,
-    target: np.ndarray,
-    place: tuple[int, int] = (0, 1),
-) -> np.ndarray:
-    """Stack rows and targets to what the study's algorithm takes, float32.
-
-    Parameters
-    ----------
-    study, shape
-        The study, and what its rows are.
-    x
-        Rows of :func:`.rows.read_row`, (D, N).
-    target
-        In its own unit, (N,).
-    place
-        That of the people's site among the study's S sites, and S.
-    """
-    if isinstance(study, TensorConfig):
-        return x.astype(np.float32)
-    y = to_unit(target, *study.target[1])
-    labels = (y + 1) / 2
-    if isinstance(study, NetworkConfig):
-        return np.concatenate([x, labels[None]]).astype(np.float32)
-    task = study.regression.task
-    y = y if task == "linear" else labels
-    S = place[1]
-    return regression.stack(x / shape.norm_bound, y, task, group=place[0], n_groups=S)
-
-
-def reconstruct(study: RowStudy, sites: Sites, site: str) -> None:
+def reconstruct(own: RowKind, study: RowStudy, sites: Sites, site: str) -> None:
     """Write what the result says of each of one site's people; it stays at the site.
 
     Of a mixture or topics the probability of each component; of a prediction the target
     and what is predicted.
     """
-    shape, result = open_rows(study), read_result(study)
+    shape, result = open_rows(study), read_result(own, study)
     found = find_people(study, one_site(sites, site), shape)
     place, rows = names(study, sites).index(site), []
     for name, person in tqdm(found.items(), f"reconstruct {site}", disable=None):
         x = read_row(study, shape, person)
-        said = told(study, shape, result, x, place)[:, 0]
-        own = [] if study.target is None else [person.target]
-        rows.append([name, *(f"{value:.6g}" for value in (*own, *said))])
-    if isinstance(study, TensorConfig):
-        header = [f"component_{i + 1}" for i in range(study.n_components)]
-    else:
-        header = [study.target[0], "predicted"]
+        said = own.told(study, shape, result, x, place)[:, 0]
+        target = [] if study.target is None else [person.target]
+        rows.append([name, *(f"{value:.6g}" for value in (*target, *said))])
+    target = [] if study.target is None else [study.target[0]]
+    header = [*target, *own.header(study)]
     files.write_table(study.private(site) / KEPT, ["participant_id", *header], rows)
-
-
-def told(
-    study: RowStudy, shape: Shape, result: Any, x: np.ndarray, group: int
-) -> np.ndarray:
-    """Memberships of people (K, N), or what is predicted of them (1, N).
-
-    Parameters
-    ----------
-    study, shape, x
-        As in :func:`held`.
-    result
-        Of :func:`read_result`.
-    group
-        Place of the people's site in the study.
-    """
-    if isinstance(study, NetworkConfig):
-        return result.probabilities(x)[None]
-    if isinstance(study, RegressionConfig):
-        own = group if study.regression.within_sites else None
-        values = shape.middle[:, None] + shape.spread[:, None] * x
-        return result.predict(values, own)[None]
-    if study.counts_words:
-        return tensors.topic_memberships(result, x)
-    return tensors.mixture_memberships(result, x)
 
 
 # --- over all sites ------------------------------------------------------------------
 
 
-def run(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
+def run(
+    own: RowKind, study: RowStudy, sites: Sites, threads: int, reference: bool
+) -> None:
     """Run the step over all sites in this process, in the arm of the study."""
     layout = _layout(study, open_rows(study))
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
@@ -292,7 +394,7 @@ def run(study: RowStudy, sites: Sites, threads: int, reference: bool) -> None:
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
                 )
-        over(federation, study, sites, reference)
+        over(own, federation, study, sites, reference)
 
 
 def _layout(study: RowStudy, shape: Shape) -> str:
@@ -302,112 +404,248 @@ def _layout(study: RowStudy, shape: Shape) -> str:
 
 
 def over(
-    federation: Federation, study: RowStudy, sites: Sites, reference: bool = False
+    own: RowKind,
+    federation: Federation,
+    study: RowStudy,
+    sites: Sites,
+    reference: bool = False,
 ) -> None:
     """Run the step over sites that work anywhere; write its result."""
     shape = open_rows(study)
     stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
-    found = compute(federation, study, shape, stages)
-    for line in words.row_lines(found):
+    found = own.compute(federation, study, shape, stages)
+    for line in own.lines(found):
         print(line)
-    write_released(study, sites, reference, RESULTS[type(study)], found, stages)
+    write_released(study, sites, reference, own.file, found, stages)
 
 
-def compute(
-    federation: Federation, study: RowStudy, shape: Shape, stages: Sequence[Mechanism]
-) -> TensorComponents | LinearModel | Network:
-    """Run the algorithm of a study, with a mechanism for each of its stages."""
-    algorithms = {
-        TensorConfig: _tensors,
-        RegressionConfig: _regression,
-        NetworkConfig: _network,
+def read_result(own: RowKind, study: RowStudy, reference: bool = False) -> Any:
+    """Read what :func:`over` wrote."""
+    arrays = files.read_arrays(folder_of(study, reference) / own.file)
+    values = {name: arrays[name] for name in own.result.__dataclass_fields__}
+    return own.result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
+
+
+# --- what readers see ----------------------------------------------------------------
+
+
+def maps(own: RowKind, study: RowStudy, sites: Sites) -> None:
+    """Write what was found: tables over features, maps as NIfTI, a model as JSON."""
+    found, shape, folder = read_result(own, study), open_rows(study), study.results
+    about = {
+        "Stamp": str(files.read_arrays(folder / own.file)["stamp"]),
+        "Sources": [own.file],
+        "capeneuro": {
+            "version": __version__,
+            "study": study.study,
+            "arm": study.arm,
+            **vars(study.promise),
+        },
     }
-    return algorithms[type(study)](federation, study, shape, stages)
+    heads, A = own.columns(study, shape, found)
+    added, what, more = own.tables(study, sites, shape, found, about)
+    table = {**{h: A[:, i] for i, h in enumerate(heads)}, **added}
+    rows = (
+        [name, *(f"{value:.6g}" for value in row)]
+        for name, row in zip(shape.names, np.stack([*table.values()], 1), strict=True)
+    )
+    files.write_table(folder / f"{own.stem}.tsv", ["feature", *table], rows)
+    if shape.mask is None:
+        return
+    for stem, (B, said) in {own.stem: (A, what), **more}.items():
+        D = shape.basis.n_features  # covariates have no place in an image
+        sidecar = {"Description": said, **about}
+        path = folder / f"{stem}.nii.gz"
+        nifti.write_maps(path, shape.basis.synthesis @ B[:D], shape.mask, sidecar)
 
 
-def _tensors(
-    federation: Federation,
-    study: TensorConfig,
-    shape: Shape,
-    stages: Sequence[Mechanism],
-) -> TensorComponents:
-    options, K = study.tensors, study.n_components
-    # A third moment of more is not affordable, whatever its noise.
-    projected = True if len(shape.names) > MOST_WHOLE else options.projected
-    if study.counts_words:
-        return tensors.topic_components(
-            federation, tuple(stages), K, projected=projected
+def score(own: RowKind, study: RowStudy, sites: Sites) -> None:
+    """Compare the result with the truth, a run without privacy, and open people."""
+    found, shape = read_result(own, study), open_rows(study)
+    rows = compared(own, study, shape, found, open_people(own, study, sites, shape))
+    stamp = str(files.read_arrays(study.results / own.file)["stamp"])
+    scores.write(study.results / "scores.tsv", rows, stamp)
+
+
+def report(own: RowKind, study: RowStudy, sites: Sites) -> None:
+    """Write the study's report: one page that opens offline."""
+    folder, shape, found = study.results, open_rows(study), read_result(own, study)
+    write_beside(study, folder)
+    record = json.loads((folder / "privacy.json").read_text())
+    others = comparisons(own, study, shape)
+    quality, drawn = own.figures(study, shape, found, record, others)
+    pictures = {
+        "quality": [page.picture(title, figure) for title, figure in quality.items()],
+        "maps": [
+            page.picture(title, figure())
+            for title, figure in tqdm(drawn.items(), "report", disable=None)
+        ],
+    }
+    table = files.read_table(folder / "scores.tsv")
+    about = study, record, table, pictures, own.lines(found), "rows.html.jinja"
+    files.write_text(folder / "report.html", page.render(*about))
+    print(folder / "report.html")
+
+
+def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, Any]:
+    """The picture of a map of one number a voxel, where features are of images."""
+    from capeneuro.report import plots
+
+    if shape.mask is None:
+        return {}
+    title, path = f"{what}: change per unit", study.results / f"{stem}.nii.gz"
+    return {title: lambda: plots.component_map(path, 0, title)}
+
+
+# --- files, for the workflow ---------------------------------------------------------
+
+
+def released(own: RowKind, study: RowStudy) -> list[str]:
+    """Files that the step over all sites writes."""
+    return [str(study.results / own.file)]
+
+
+def shown(own: RowKind, study: RowStudy) -> list[str]:
+    """Files that :func:`maps` writes."""
+    images = [] if study.space is None else [f"{own.stem}.nii.gz"]
+    found = [f"{own.stem}.tsv", *images, *own.more(study)]
+    return [str(study.results / name) for name in found]
+
+
+def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:
+    """Files that the data makers write last."""
+    features = study.rows.features.features
+    truth = [features.parent / "truth" / name for name in own.truths]
+    return [*(site.images for site in sites.values()), *map(str, [features, *truth])]
+
+
+def score_inputs(own: RowKind, study: RowStudy) -> list[str]:
+    """Files that the result is compared with."""
+    truth = study.score.truth
+    found = [] if truth is None else [str(truth / name) for name in own.truths]
+    if study.score.reference:
+        found.append(str(folder_of(study, reference=True) / own.file))
+    return found
+
+
+# --- what there is to compare with ---------------------------------------------------
+
+
+def comparisons(own: RowKind, study: RowStudy, shape: Shape) -> dict[str, Other]:
+    """Truth and run without privacy, by their names in words, as far as there are."""
+    against = {}
+    if study.score.truth is not None and own.truths:
+        against["truth"] = _truth(own, shape, study.score.truth)
+    if study.score.reference:
+        exact = read_result(own, study, reference=True)
+        weights = getattr(exact, "weights", None)
+        against["reference"] = Other(own.columns(study, shape, exact)[1], weights)
+    return {AGAINST[name]: other for name, other in against.items()}
+
+
+def _truth(own: RowKind, shape: Shape, folder: Path) -> Other:
+    first, *more = (_read(folder / name) for name in own.truths)
+    values = {row[0]: row[1:] for row in first[1]}
+    if missing := [name for name in shape.names if name not in values]:
+        raise ConfigError(
+            f"{folder}: score.truth: must know all features, lacks {missing[0]!r}"
         )
-    return tensors.mixture_components(
-        federation,
-        tuple(stages),
-        K,
-        shape.norm_bound,
-        1.0,
-        options.variance,
-        projected=projected,
-    )
+    try:
+        A = np.array([values[name] for name in shape.names], float)
+        header, rows = more[0] if more else (["weight"], [])
+        at = header.index("weight") if "weight" in header else -1
+        w = np.array([float(row[at]) for row in rows])
+        fit = A.shape[1] > 0 and np.isfinite(A).all() and np.isfinite(w).all()
+    except (ValueError, IndexError):
+        fit = False
+    if not fit or (more and not (len(w) == A.shape[1] and w.sum() > 0)):
+        raise ConfigError(
+            f"{folder}: score.truth: must be finite numbers, as many in each row"
+            + ", and a weight of each component" * bool(more)
+        )
+    return Other(A, w) if more else Other(A[:, :1], None)
 
 
-def _regression(
-    federation: Federation,
-    study: RegressionConfig,
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    try:
+        header = path.read_text().split("\n", 1)[0].split("\t")
+        return header, files.read_table(path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not a text"
+        raise ConfigError(f"{path}: score.truth: {why}; check the path") from None
+
+
+def open_people(
+    own: RowKind, study: RowStudy, sites: Sites, shape: Shape
+) -> People | None:
+    """Rows and targets of everybody as prepared; None where that is nobody's to see."""
+    parts = [study.private(name) / "projected.npz" for name in sites]
+    # Privacy: what a model says of private people is no score for others to see.
+    is_open = all(site.data != "private" for site in sites.values())
+    here = is_complete(study, sites) and all(part.is_file() for part in parts)
+    if study.target is None or not (is_open and here):
+        return None
+    rows, targets = [], []
+    for part in parts:
+        people = files.Features(part)
+        z = np.concatenate([people[name] for name in people], axis=1).astype(float)
+        x, target = own.people(study, shape, z)
+        rows.append(x)
+        targets.append(target)
+    return People(rows, targets)
+
+
+def compared(
+    own: RowKind, study: RowStudy, shape: Shape, found: Any, people: People | None
+) -> list[Score]:
+    """Scores of a result, (name, value, reference, note) each."""
+    others = comparisons(own, study, shape)
+    key = {words: name for name, words in AGAINST.items()}
+    rows: list[Score] = []
+    for words, other in others.items():
+        rows += own.against(study, shape, found, other, key[words], people)
+    if study.score.reference:
+        exact = read_result(own, study, reference=True)
+        if AGAINST["truth"] in others:
+            other = others[AGAINST["truth"]]
+            rows += own.against(study, shape, exact, other, "nonprivate_truth", people)
+        if people is not None:
+            rows += own.of_people(study, shape, exact, people, "reference_people")
+    if people is not None:
+        rows = own.of_people(study, shape, found, people, "people") + rows
+    return rows
+
+
+def prediction_r(
+    w: np.ndarray, truth: np.ndarray, people: People | None, prefix: str, what: str
+) -> list[Score]:
+    """Correlation over people of two linear predictions, within sites."""
+    if people is None:
+        return []
+    X = np.concatenate([x - x.mean(axis=1, keepdims=True) for x in people.rows], 1)
+    a, b = w @ X, truth @ X
+    r = float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), TINY))
+    note = f"correlation of {what} with the {AGAINST[prefix]}'s, within sites"
+    return [(f"{prefix}_prediction_r", r, "chance 0", note)]
+
+
+def told_right(
+    own: Callable[..., np.ndarray],
+    study: RowStudy,
     shape: Shape,
-    stages: Sequence[Mechanism],
-) -> LinearModel:
-    options, center = study.regression, None
-    *first, last = stages
-    if first:
-        about = len(shape.names), 1.0, len(study.sites)
-        center = rough_center(federation, *first, *about, regression.norm_bound())
-    found = regression.linear_model(
-        federation,
-        last,
-        options.task,
-        clip=options.clip,
-        center=center,
-        n_groups=len(study.sites),
-        within=options.within_sites,
-        ridge=options.ridge,
+    found: Any,
+    people: People,
+    prefix: str,
+) -> list[Score]:
+    """Share of open people whose group is told right, beside the larger group's."""
+    p = np.concatenate(
+        [own(study, shape, found, x, k)[0] for k, x in enumerate(people.rows)]
     )
-    low, high = options.bounds
-    return found.in_unit(
-        shape.middle,
-        shape.spread * shape.norm_bound,
-        (low + high) / 2,
-        (high - low) / 2,
+    y = np.concatenate(people.targets)
+    right = float(np.mean((p > 0.5) == (y > 0.5)))
+    larger = max(float(np.mean(y > 0.5)), float(np.mean(y <= 0.5)))
+    note = (
+        "share told right among the people themselves, whose data are open; the base "
     )
-
-
-def _network(
-    federation: Federation,
-    study: NetworkConfig,
-    shape: Shape,
-    stages: Sequence[Mechanism],
-) -> Network:
-    options = study.network
-    return networks.network(
-        federation,
-        stages[0],
-        len(shape.names),
-        shape.norm_bound,
-        options.n_hidden,
-        options.n_rounds,
-        options.optimizer,
-        options.learning_rate,
-        options.clip,
-        progress=lambda r: tqdm(r, f"network {stages[0].arm}", disable=None),
-    )
-
-
-def read_result(study: RowStudy, reference: bool = False) -> Any:
-    """Read what :func:`over` wrote: components, a model or a network."""
-    kinds = {
-        TensorConfig: TensorComponents,
-        RegressionConfig: LinearModel,
-        NetworkConfig: Network,
-    }
-    kind = kinds[type(study)]
-    arrays = files.read_arrays(folder_of(study, reference) / RESULTS[type(study)])
-    values = (arrays[name] for name in kind.__dataclass_fields__)
-    return kind(*(v.item() if v.ndim == 0 else v for v in values))
+    note += "rate is the larger group's"
+    return [(f"{prefix}_accuracy", right, f"base rate {larger:.3f}", note)]

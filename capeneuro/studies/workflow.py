@@ -7,13 +7,10 @@ from typing import Any
 
 import yaml
 
-from capeneuro.config.components import Painting, Simulation
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Linked
 from capeneuro.config.load import load_study, section
-from capeneuro.config.rows import Made
 from capeneuro.config.study import Study
-from capeneuro.studies import fusion, kinds, row_scores
+from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites, is_complete, load_sites, names
 
 __all__ = [
@@ -65,21 +62,7 @@ def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     if not makes_data(study, sites):
         return []
-    if isinstance(study.data, Made):
-        features = study.rows.features.features
-        truth = [features.parent / "truth" / name for name in row_scores.truths(study)]
-        return [
-            *(site.images for site in sites.values()),
-            *map(str, [features, *truth]),
-        ]
-    made = [f"{site.images}/dataset_description.json" for site in sites.values()]
-    made.append(study.space.mask)
-    truth = ["truth/desc-truth_components.nii.gz"]
-    linked = [f"truth/{name}" for name in fusion.TRUTH.values()]
-    own = {Simulation: truth, Linked: linked, Painting: ["atlas.nii.gz"]}
-    folder = Path(study.space.mask).parent
-    made += [str(folder / name) for name in own[type(study.data)]]
-    return made
+    return kinds.of(study).made(study, sites)
 
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:

@@ -10,13 +10,12 @@ import yaml
 from parties import SITES, STUDY, said
 from tiny_study import command
 
-from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
-from capeneuro.studies import rows
+from capeneuro.studies import tensors
 
 pytest.importorskip("nvflare")
 
-RESULT = rows.RESULTS[TensorConfig]
+RESULT = tensors.KIND.own.file
 STUDY_FILE = {
     "study": "kinds",
     "sites": [f"{name}.yaml" for name in SITES],

@@ -19,7 +19,9 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.studies import kinds, row_plan, row_results, row_scores, rows
+from capeneuro.studies import kinds, rows
+from capeneuro.studies import regression as of_regression
+from capeneuro.studies import tensors as of_tensors
 from capeneuro.studies.sites import load_sites
 from sim.mixtures import (
     Mixture,
@@ -258,15 +260,15 @@ def scored(study) -> dict[str, tuple[float, str]]:
 
 def test_all_files_and_no_others(done):
     study = done
-    own = {Path(name).name for name in row_results.shown(study)}
-    own |= {Path(name).name for name in row_results.released(study)}
+    own = {Path(name).name for name in kinds.of(study).shown(study)}
+    own |= {Path(name).name for name in kinds.of(study).released(study)}
     own |= {name.replace(".nii.gz", ".json") for name in own if ".nii.gz" in name}
     also = {"group_desc-rows_features.tsv", "privacy.json", "scores.tsv", "report.html"}
     also |= {"config.yaml", "dataset_description.json", ".bidsignore"}
     also |= {"reference"} if study.score.reference else set()
     also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
     assert {p.name for p in study.results.iterdir()} == own | also
-    assert all(Path(name).exists() for name in row_results.score_inputs(study))
+    assert all(Path(name).exists() for name in kinds.of(study).score_inputs(study))
     kept = [study.private(site) / kinds.of(study).kept for site in SITES]
     assert all(path.exists() for path in kept)
 
@@ -343,7 +345,7 @@ def test_topics_are_shares_of_words(ran):
 
 def test_a_model_predicts_from_its_file_alone(ran):
     study = ran("age")
-    model = json.loads((study.results / row_results.MODEL).read_text())
+    model = json.loads((study.results / of_regression.MODEL).read_text())
     w = np.array([model["coefficients"][name]["value"] for name in NAMES])
     true = SLOPES * 5 / (HIGH - LOW) * 2
     assert np.abs((w - true) * (HIGH - LOW)).max() < 3  # of 30, and 60 in the target
@@ -370,7 +372,7 @@ def test_a_model_predicts_from_its_file_alone(ran):
 def test_intercepts_are_of_sites_only_where_asked(folder, monkeypatch):
     options = {"target": "age", "bounds": [20, 80], "within_sites": False}
     study = run_alone(folder, monkeypatch, "age", "y", regression=options)
-    model = json.loads((study.results / row_results.MODEL).read_text())
+    model = json.loads((study.results / of_regression.MODEL).read_text())
     assert model["intercept_of_site"] == {}
 
 
@@ -403,7 +405,12 @@ def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
     study = run_alone(
         folder, monkeypatch, "age", "z", score={}, site={"data": "private"}
     )
-    assert row_scores.open_people(study, load_sites(study), open_rows(study)) is None
+    assert (
+        rows.open_people(
+            kinds.of(study).own, study, load_sites(study), open_rows(study)
+        )
+        is None
+    )
     assert files.read_table(study.results / "scores.tsv") == []
     text = (study.results / "report.html").read_text()
     assert "NOT PRIVATE" not in text
@@ -467,8 +474,8 @@ def test_more_people_and_epsilon_never_predict_worse(folder, monkeypatch):
         double = type(double)(2 * double.epsilon, *list(vars(double).values())[1:])
 
         def ratio(promise, n, study=study):
-            said = row_plan.predict(study, promise, 3, n, 12, 1.2)
-            return said[row_plan.RATIO]
+            said = rows.predicted(kinds.of(study).own, study, promise, 3, n, 12, 1.2)
+            return said[rows.RATIO]
 
         at = ratio(study.promise, 1000)
         assert ratio(study.promise, 2000) < at and ratio(double, 1000) < at
@@ -492,7 +499,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
     keys = {"regression": {"target": "age", "bounds": [-1, 1]}, "epsilon": 8.0}
     study = load.load_study(write_study(folder, "said", **keys))
     S, N, n = 3, 2000, 20
-    said = row_plan.predict(study, study.promise, S, N, n, 1.0)
+    said = rows.predicted(kinds.of(study).own, study, study.promise, S, N, n, 1.0)
     rng, errors = np.random.default_rng(0), []
     for _ in range(12):
         Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
@@ -516,7 +523,7 @@ def test_a_coefficient_s_error_is_as_predicted_within_a_factor_of_two(
         errors.append((found.coefficients - true.coefficients) / np.sqrt(n))
     measured = float(np.sqrt(np.mean(np.square(errors))))
     assert 0.5 < measured / said["standard error by noise"] < 2
-    few = row_plan.predict(study, study.promise, S, N // 4, n, 1.0)
+    few = rows.predicted(kinds.of(study).own, study, study.promise, S, N // 4, n, 1.0)
     assert few["standard error by noise"] > 2 * measured  # what is wrong is seen
 
 
@@ -526,7 +533,9 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
     keys = {**STUDIES["mixed"], "n_components": K, "epsilon": 5.0}
     keys["rows"] = {"features": STUDY_TABLE, "norm_bound": bound}
     study = load.load_study(write_study(folder, "said-mixed", **keys))
-    said = list(row_plan.predict(study, study.promise, 3, N, n, 1.0).values())
+    said = list(
+        rows.predicted(kinds.of(study).own, study, study.promise, 3, N, n, 1.0).values()
+    )
     rng = np.random.default_rng(0)
     mixture = draw_mixture(n, K, rng)
     X = np.clip(gaussian_samples(mixture, 0.05, N, rng), -1, 1)
@@ -547,8 +556,8 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
         U /= np.linalg.norm(U, axis=0)
         U = np.einsum("ijk,jn,kn->in", T, U, U) + 3 * U
     largest = np.linalg.norm(U, axis=0).max() - 3
-    assert 0.5 < largest / (row_plan.SUPREMUM * np.sqrt(K)) < 2
-    assert 0.5 < row_plan.SUPREMUM * second * v**power / said[1] < 2
+    assert 0.5 < largest / (of_tensors.SUPREMUM * np.sqrt(K)) < 2
+    assert 0.5 < of_tensors.SUPREMUM * second * v**power / said[1] < 2
 
 
 # --- bad input, one line each --------------------------------------------------------
@@ -633,7 +642,7 @@ def test_bounds_that_nobody_is_within_are_noted(folder, monkeypatch, capsys):
     keys = {**STUDIES["age"]}
     keys["rows"] = {"features": {"kind": "table", "features": "data/off.tsv"}}
     study = load.load_study(write_study(folder, "units", **keys))
-    rows.prepare(study, load_sites(study), "north")
+    kinds.of(study).steps["prepare"](study, load_sites(study), "north")
     said = capsys.readouterr().out
     assert f"1 of {len(names)} do not: {names[1]}" in said
 
@@ -668,11 +677,11 @@ def test_rows_prepared_for_another_order_of_sites_are_refused(folder, monkeypatc
     study = load.load_study(path)
     sites = load_sites(study)
     for name in sites:
-        rows.prepare(study, sites, name)
+        kinds.of(study).steps["prepare"](study, sites, name)
     turned = study.model_copy(update={"sites": study.sites[::-1]})
     assert turned.layout != study.layout
     with pytest.raises(ConfigError, match="prepared rows are not the study's"):
-        rows.run(turned, load_sites(turned), 1, False)
+        kinds.of(study).steps["regression"](turned, load_sites(turned), 1, False)
 
 
 def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
@@ -683,4 +692,4 @@ def test_a_truth_that_lacks_a_feature_is_refused(folder, monkeypatch):
     keys = {**STUDIES["age"], "score": {"truth": "data/short"}}
     study = load.load_study(write_study(folder, "short", **keys))
     with pytest.raises(ConfigError, match="must know all features"):
-        row_scores.comparisons(study, open_rows(study))
+        rows.comparisons(kinds.of(study).own, study, open_rows(study))

@@ -1,0 +1,256 @@
+"""Studies of a network of two layers that tells two groups apart.
+
+What noise leaves is predicted from public numbers alone:
+
+A round's gradient of P weights has noise of norm ``tau sqrt(P)``. Gradients of T
+rounds are nearly alike, so what counts is their mean's noise, ``tau sqrt(P / T)``,
+for any T the same.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from capeneuro.algorithms import network as networks
+from capeneuro.algorithms.network import Network
+from capeneuro.config.network import NetworkConfig
+from capeneuro.data.rows import Shape, to_unit
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report.scores import Score
+from capeneuro.report.words import network_lines
+from capeneuro.studies.rows import (
+    RATIO,
+    Expected,
+    Figures,
+    Other,
+    People,
+    RowKind,
+    kind_of,
+    one_map,
+    prediction_r,
+    told_right,
+)
+from capeneuro.studies.sites import Sites
+
+STEM = "group_desc-network_importance"
+# All rounds' noise over the clip from which on little can be told: of 0.45, 0.7 and
+# 1.1 the share of what can be told above chance that is left is 0.6, 0.9 and 0.3.
+GRADIENT = 0.6
+
+
+def check(study: NetworkConfig, shape: Shape) -> None:
+    """Take any features."""
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def held(
+    study: NetworkConfig,
+    shape: Shape,
+    x: np.ndarray,
+    target: np.ndarray,
+    place: tuple[int, int] = (0, 1),
+) -> np.ndarray:
+    """Features, and the label 0 or 1 in the last row, float32."""
+    labels = (to_unit(target, *study.target[1]) + 1) / 2
+    return np.concatenate([x, labels[None]]).astype(np.float32)
+
+
+def size(study: NetworkConfig, shape: Shape, z: np.ndarray) -> float:
+    """Norm of a person's row over its bound."""
+    return float(np.linalg.norm(z[:-1]) / shape.norm_bound)
+
+
+def kept(study: NetworkConfig, shape: Shape, z: np.ndarray) -> float:
+    """All of it: gradients are clipped, which say nothing before."""
+    return 1.0
+
+
+def limit(study: NetworkConfig) -> tuple[float, str, str]:
+    """The norm bound."""
+    return 1.0, "norm of a person's row over its bound", "norm bound"
+
+
+def about(study: NetworkConfig) -> dict[str, Any]:
+    """What the private page of a site says of this kind."""
+    return {"kind": "network", "is_centered": False}
+
+
+def told(
+    study: NetworkConfig, shape: Shape, found: Network, x: np.ndarray, group: int
+) -> np.ndarray:
+    """Probability of the second group, (1, N)."""
+    return found.probabilities(x)[None]
+
+
+def header(study: NetworkConfig) -> list[str]:
+    """Name of what is predicted."""
+    return ["predicted"]
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def compute(
+    federation: Federation,
+    study: NetworkConfig,
+    shape: Shape,
+    stages: Sequence[Mechanism],
+) -> Network:
+    """Train the network."""
+    options = study.network
+    return networks.network(
+        federation,
+        stages[0],
+        len(shape.names),
+        shape.norm_bound,
+        options.n_hidden,
+        options.n_rounds,
+        options.optimizer,
+        options.learning_rate,
+        options.clip,
+        progress=lambda r: tqdm(r, f"network {stages[0].arm}", disable=None),
+    )
+
+
+# --- what readers see ----------------------------------------------------------------
+
+
+def columns(
+    study: NetworkConfig, shape: Shape, found: Network
+) -> tuple[list[str], np.ndarray]:
+    """Mean slope of the log-odds, per unit of the feature."""
+    return ["importance"], (found.slopes() / shape.spread)[:, None]
+
+
+def tables(
+    study: NetworkConfig,
+    sites: Sites,
+    shape: Shape,
+    found: Network,
+    about: dict[str, Any],
+) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
+    """Nothing further; maps are of mean slopes."""
+    return {}, "Mean slope of the log-odds, per unit of the feature", {}
+
+
+def more(study: NetworkConfig) -> list[str]:
+    """No further files."""
+    return []
+
+
+def figures(
+    study: NetworkConfig,
+    shape: Shape,
+    found: Network,
+    record: dict[str, Any],
+    others: Mapping[str, Other],
+) -> Figures:
+    """Released gradients, and the importance of features."""
+    from capeneuro.report import plots
+
+    noise = [
+        r["noise_deviation"] * r["size"] ** 0.5
+        for r in record["releases"]
+        if r["query"] == "network_gradient" and r["survivors"]
+    ][: len(found.trace)]
+    title = "Norm of the released gradient"
+    quality = {title: plots.convergence(found.trace, noise)} if noise else {}
+    over, what = 2 * shape.spread, f"log-odds of {study.target[0]}"
+    _, slopes = columns(study, shape, found)
+    drawn = {
+        "Importance of features": lambda: plots.effects(
+            shape.names,
+            over * slopes[:, 0],
+            f"mean change of the {what} over a feature's range",
+            None,
+            {name: over * other.values[:, 0] for name, other in others.items()},
+        )
+    }
+    return quality, {**drawn, **one_map(study, shape, STEM, what)}
+
+
+# --- scores --------------------------------------------------------------------------
+
+
+def against(
+    study: NetworkConfig,
+    shape: Shape,
+    found: Network,
+    other: Other,
+    prefix: str,
+    people: People | None,
+) -> list[Score]:
+    """Likeness of predictions by the mean slopes."""
+    w = shape.spread * columns(study, shape, found)[1][:, 0]
+    truth = shape.spread * other.values[:, 0]
+    what = "what features predict, by the mean slopes of the log-odds"
+    return prediction_r(w, truth, people, prefix, what)
+
+
+def people(
+    study: NetworkConfig, shape: Shape, z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of what sites hold."""
+    D = len(shape.names)
+    return z[:D], z[D]
+
+
+def of_people(
+    study: NetworkConfig, shape: Shape, found: Network, everybody: People, prefix: str
+) -> list[Score]:
+    """Share of people whose group is told right."""
+    return told_right(told, study, shape, found, everybody, prefix)
+
+
+# --- what noise leaves ---------------------------------------------------------------
+
+
+def predict(study: NetworkConfig, expected: Expected) -> dict[str, float]:
+    """What noise leaves of gradients, by heading."""
+    T, H = study.network.n_rounds, study.network.n_hidden
+    P = H * (expected.n_features + 1) + H + 1
+    tau = expected.noise("network_gradient", study.network.clip, "network")
+    one = tau * math.sqrt(P) / study.network.clip
+    return {
+        "one round's noise over clip": one,
+        "all rounds' noise over clip": one / math.sqrt(T),
+        RATIO: one / math.sqrt(T) / GRADIENT,
+    }
+
+
+KIND = kind_of(
+    RowKind(
+        command="network",
+        result=Network,
+        file="group_desc-network_weights.npz",
+        stem=STEM,
+        check=check,
+        held=held,
+        size=size,
+        kept=kept,
+        limit=limit,
+        page=about,
+        compute=compute,
+        lines=network_lines,
+        told=told,
+        header=header,
+        columns=columns,
+        tables=tables,
+        more=more,
+        truths=(),
+        against=against,
+        people=people,
+        of_people=of_people,
+        figures=figures,
+        predict=predict,
+        caveat="a gradient's noise is exact; what can be learned depends on the data, "
+        "and is little\nwhere features fill a small part of their bounds; qc.html of "
+        "`prepare` shows that",
+    )
+)

@@ -1,0 +1,394 @@
+"""Studies of the groups that people come from: mixtures and topics, by capeAGN.
+
+What noise leaves is predicted from public numbers alone. With N people, D features, K
+components and rows whose energy over their bound is e:
+
+Noise of M2 has the edge ``tau sqrt(2 D)``, a component 1 / K of the energy v that
+is not spread within components; on the tensor that half the whitening
+leaves its largest value on the sphere is ``1.66 sqrt(K) tau_3`` [Auffinger
+2013], times ``v^(-3/4)`` by the rest of it, and lambda is ``sqrt(K)``.
+Measured in 20 simulated studies: half to twice of what is said, of topics to 2.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import metrics, shrinkage
+from capeneuro.algorithms import tensors as decomposition
+from capeneuro.algorithms.tensors import REACH, TensorComponents
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.tensors import TensorConfig
+from capeneuro.data import files
+from capeneuro.data.rows import Shape
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.privacy.moments import FEWEST_WORDS, largest_third
+from capeneuro.report.scores import AGAINST, Score
+from capeneuro.report.words import tensor_lines
+from capeneuro.studies.rows import (
+    RATIO,
+    Expected,
+    Figures,
+    Other,
+    People,
+    RowKind,
+    fill,
+    kind_of,
+)
+from capeneuro.studies.sites import Sites
+
+STEM = "group_desc-tensor_components"
+DIFFERENCES = "group_desc-tensor_differences"
+WEIGHTS = "group_desc-tensor_weights.tsv"
+# Features of a third moment as a whole: 22,100 numbers at 50, 180,000 at 100.
+MOST_WHOLE = 100
+# Features of a component that the report names.
+MOST_BARS = 12
+# Draws of what knows nothing.
+N_DRAWS = 200
+# Share of a row's energy that is between components, where the study says nothing.
+BETWEEN = 0.5
+# Concentration of topics' shares of words, of which a topic's squared norm follows.
+DIRICHLET = 0.2
+# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
+SUPREMUM = 1.66
+# What weak directions add to the noise of a whole tensor, whitened: they are uneven.
+UNEVEN = 1.5
+# Triples' noise over their signal from which on components are hardly better than the
+# mean of all: mixtures are no better at 0.7 as predicted, topics half as far at 0.9.
+LEAST = 0.6
+
+
+def check(study: TensorConfig, shape: Shape) -> None:
+    """Refuse more features than a third moment as a whole can have."""
+    D = len(shape.names)
+    if study.tensors.projected is False and D > MOST_WHOLE:
+        raise ConfigError(
+            f"study {study.study}: tensors.projected: false takes at most {MOST_WHOLE} "
+            f"features, got {D}; set it to null or true"
+        )
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def held(
+    study: TensorConfig,
+    shape: Shape,
+    x: np.ndarray,
+    target: np.ndarray,
+    place: tuple[int, int] = (0, 1),
+) -> np.ndarray:
+    """Rows as they are, float32: there is no target."""
+    return x.astype(np.float32)
+
+
+def size(study: TensorConfig, shape: Shape, z: np.ndarray) -> float:
+    """Words of a person, or the norm of a row over its bound."""
+    if study.counts_words:
+        return float(z.sum())
+    return float(np.linalg.norm(z) / shape.norm_bound)
+
+
+def kept(study: TensorConfig, shape: Shape, z: np.ndarray) -> float:
+    """Share of a person's second moment that is kept; of words all or nothing."""
+    if study.counts_words:
+        return float(z.sum() >= FEWEST_WORDS)
+    return min(1.0, 1 / max(size(study, shape, z) ** 2, 1e-300))
+
+
+def limit(study: TensorConfig) -> tuple[float, str, str]:
+    """Fewest words that count, or the norm bound."""
+    if study.counts_words:
+        return float(FEWEST_WORDS), "words of a person", "fewest words that count"
+    return 1.0, "norm of a person's row over its bound", "norm bound"
+
+
+def about(study: TensorConfig) -> dict[str, Any]:
+    """What the private page of a site says of this kind."""
+    return {"kind": "topics" if study.counts_words else "triples", "is_centered": False}
+
+
+def told(
+    study: TensorConfig,
+    shape: Shape,
+    found: TensorComponents,
+    x: np.ndarray,
+    group: int,
+) -> np.ndarray:
+    """Probability of each component for each person, (K, N)."""
+    if study.counts_words:
+        return decomposition.topic_memberships(found, x)
+    return decomposition.mixture_memberships(found, x)
+
+
+def header(study: TensorConfig) -> list[str]:
+    """Names of the components."""
+    return [f"component_{i + 1}" for i in range(study.n_components)]
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def compute(
+    federation: Federation,
+    study: TensorConfig,
+    shape: Shape,
+    stages: Sequence[Mechanism],
+) -> TensorComponents:
+    """Find components of a mixture, or topics."""
+    options, K = study.tensors, study.n_components
+    # A third moment of more is not affordable, whatever its noise.
+    projected = True if len(shape.names) > MOST_WHOLE else options.projected
+    if study.counts_words:
+        return decomposition.topic_components(
+            federation, tuple(stages), K, projected=projected
+        )
+    return decomposition.mixture_components(
+        federation,
+        tuple(stages),
+        K,
+        shape.norm_bound,
+        1.0,
+        options.variance,
+        projected=projected,
+    )
+
+
+# --- what readers see ----------------------------------------------------------------
+
+
+def columns(
+    study: TensorConfig, shape: Shape, found: TensorComponents
+) -> tuple[list[str], np.ndarray]:
+    """Centers of a mixture in the unit of the features, or topics' shares of words."""
+    A = found.components
+    if not study.counts_words:
+        A = shape.middle[:, None] + shape.spread[:, None] * A
+    return header(study), A
+
+
+def differences(found: TensorComponents, A: np.ndarray) -> np.ndarray:
+    """Centers (D, K) less their mean by weight; one alone stays as it is."""
+    w = found.weights
+    return A if len(w) == 1 else A - (A @ w / w.sum())[:, None]
+
+
+def tables(
+    study: TensorConfig,
+    sites: Sites,
+    shape: Shape,
+    found: TensorComponents,
+    about: dict[str, Any],
+) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
+    """Write the weights; maps are of centers and of their differences."""
+    rows = (
+        [i + 1, *(f"{value:.6g}" for value in own)]
+        for i, own in enumerate(zip(found.weights, found.eigenvalues, strict=True))
+    )
+    head = ["component", "weight", "strength"]
+    files.write_table(study.results / WEIGHTS, head, rows)
+    what = "Centers of components, in the unit of the features"
+    apart = differences(found, columns(study, shape, found)[1])
+    return {}, what, {DIFFERENCES: (apart, f"{what}, less their mean")}
+
+
+def more(study: TensorConfig) -> list[str]:
+    """Weights, and where there are maps those of differences."""
+    return [WEIGHTS, *([] if study.space is None else [f"{DIFFERENCES}.nii.gz"])]
+
+
+def figures(
+    study: TensorConfig,
+    shape: Shape,
+    found: TensorComponents,
+    record: dict[str, Any],
+    others: Mapping[str, Other],
+) -> Figures:
+    """Spectrum, weights, and the components."""
+    from capeneuro.report import plots
+
+    K, words = len(found.weights), study.counts_words
+    level = found.variance / shape.norm_bound**2  # 0 of words
+    noise = shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
+    title = f"Spectrum of the pairs as released; the first {K} directions were kept"
+    if level:
+        title += ". The line is what noise and the spread within components reach"
+    _, A = columns(study, shape, found)
+    matched = {
+        name: matched_weights(study, shape, A, other) for name, other in others.items()
+    }
+    quality = {
+        title: plots.spectrum(found.spectrum, level + noise, K),
+        "Share of people of each component": plots.weights(found.weights, matched),
+    }
+    B = A if words else differences(found, A) / shape.spread[:, None] / 2
+    label = "share of words" if words else "difference from the mean, of the range"
+    drawn = {}
+    for i, w in enumerate(found.weights):
+        title = f"{'topic' if words else 'component'} {i + 1}: {100 * w:.0f}% of people"
+        if shape.mask is not None:
+            path = study.results / f"{DIFFERENCES}.nii.gz"
+            drawn[title] = lambda p=path, i=i, t=title: plots.component_map(p, i, t)
+        else:
+            drawn[title] = lambda i=i, t=title: plots.effects(
+                shape.names, B[:, i], label, most=MOST_BARS, title=t
+            )
+    return quality, drawn
+
+
+# --- scores --------------------------------------------------------------------------
+
+
+def against(
+    study: TensorConfig,
+    shape: Shape,
+    found: TensorComponents,
+    other: Other,
+    prefix: str,
+    people: People | None,
+) -> list[Score]:
+    """Errors of components, one to one and as printed, and of their weights."""
+    against, w = AGAINST[prefix], other.weights
+    _, A = columns(study, shape, found)
+    a, b = (_of_rows(study, shape, X) for X in (A, other.values))
+    flat = np.linalg.norm(b - (b @ w / w.sum())[:, None], axis=0).mean()
+    draws = _draws(study, b, A.shape[1])
+    unit = "as shares" if study.counts_words else "features scaled to [-1, 1]"
+    unit = f"{unit}; 0 is perfect"
+    rows: list[Score] = []
+    for name, one, how in (
+        ("component_error", True, "matched one to one"),
+        ("nearest_error", False, "each to its nearest"),
+    ):
+        chance = np.mean([metrics.component_error(x, b, one) for x in draws])
+        known = f"random {chance:.2f}, all at mean {flat:.2f}"
+        note = f"mean distance from components of the {against}, {how}, {unit}"
+        rows.append(
+            (f"{prefix}_{name}", metrics.component_error(a, b, one), known, note)
+        )
+    mine, theirs = metrics.nearest(a, b)
+    mean, equal = np.zeros(len(w)), np.full(len(w), 1 / len(w))
+    mean[theirs] = found.weights[mine]  # 0 of what was not found
+    error, alike = (float(np.abs(x - w).max()) for x in (mean, equal))
+    known = f"all alike: {alike:.3f}"
+    note = f"largest error of a share of people against the {against}"
+    return [*rows, (f"{prefix}_weight_error", error, known, note)]
+
+
+def matched_weights(
+    study: TensorConfig,
+    shape: Shape,
+    A: np.ndarray,
+    other: Other,
+) -> np.ndarray:
+    """Another's weights of the components that are nearest to A (D, K); NaN: none."""
+    pairs = metrics.nearest(*(_of_rows(study, shape, X) for X in (A, other.values)))
+    found = np.full(A.shape[1], np.nan)
+    found[pairs[0]] = other.weights[pairs[1]]
+    return found
+
+
+def _of_rows(study: TensorConfig, shape: Shape, A: np.ndarray) -> np.ndarray:
+    """Components in the unit of rows."""
+    if study.counts_words:
+        return A
+    return (A - shape.middle[:, None]) / shape.spread[:, None]
+
+
+def _draws(study: TensorConfig, truth: np.ndarray, K: int) -> list[np.ndarray]:
+    """Components at random: of the true norms, or shares of words that are uniform."""
+    rng, D = np.random.default_rng(0), len(truth)
+    if study.counts_words:
+        return [rng.dirichlet(np.ones(D), K).T for _ in range(N_DRAWS)]
+    size = float(np.sqrt(np.mean(np.sum(truth**2, axis=0))))
+    draws = rng.standard_normal((N_DRAWS, D, K))
+    return list(size * draws / np.linalg.norm(draws, axis=1, keepdims=True))
+
+
+def nobody(*_: Any) -> Any:
+    """Nothing is predicted of people, so there is nothing to compare."""
+    raise AssertionError("a study without a target has no open people")
+
+
+# --- what noise leaves ---------------------------------------------------------------
+
+
+def predict(study: TensorConfig, expected: Expected) -> dict[str, float]:
+    """What noise leaves of pairs and triples, by heading."""
+    noise, D, K = expected.noise, expected.n_features, study.n_components
+    assumed, zeta = fill(study, D)
+    if study.counts_words:
+        return _topics(study, noise, D)
+    e = D * (assumed / zeta) ** 2
+    s = (1 - BETWEEN) * e / D
+    if study.tensors.variance is not None:
+        s = min(study.tensors.variance / zeta**2, 0.9 * e / D)
+    v = (e - D * s) / K
+    pairs = shrinkage.edge(noise("second_moment", 1.0, "pairs"), D) / v
+    bound = (REACH * K * (np.sqrt(v) + s / np.sqrt(v))) ** 1.5
+    return _decomposed(
+        study,
+        pairs,
+        noise("third_moment", largest_third(D, s), "triples") * v**-1.5,
+        noise("whitened_third_moment", bound, "triples") * v**-0.75,
+    )
+
+
+def _topics(study: TensorConfig, noise, D: int) -> dict[str, float]:
+    K = study.n_components
+    v = (DIRICHLET + 1) / (DIRICHLET * D + 1) / K
+    pairs = shrinkage.edge(noise("word_pairs", 1.0, "pairs"), D) / v
+    bound = v**-0.75  # no word's row of P is longer than the cube root
+    return _decomposed(
+        study,
+        pairs,
+        noise("word_triples", 1.0, "triples") * v**-1.5,
+        noise("whitened_word_triples", bound, "triples") * v**-0.75,
+    )
+
+
+def _decomposed(
+    study: TensorConfig, pairs: float, whole: float, reduced: float
+) -> dict[str, float]:
+    """What a study of tensors says, by the release that it would take."""
+    whole *= UNEVEN
+    tau = {True: reduced, False: whole, None: min(whole, reduced)}
+    triples = SUPREMUM * tau[study.tensors.projected]
+    return {
+        "pairs' noise over signal": pairs,
+        "triples' noise over signal": triples,
+        RATIO: max(pairs, triples / LEAST),
+    }
+
+
+KIND = kind_of(
+    RowKind(
+        command="tensors",
+        result=TensorComponents,
+        file=f"{STEM}.npz",
+        stem=STEM,
+        check=check,
+        held=held,
+        size=size,
+        kept=kept,
+        limit=limit,
+        page=about,
+        compute=compute,
+        lines=tensor_lines,
+        told=told,
+        header=header,
+        columns=columns,
+        tables=tables,
+        more=more,
+        truths=("components.tsv", "weights.tsv"),
+        against=against,
+        people=nobody,
+        of_people=nobody,
+        figures=figures,
+        predict=predict,
+        caveat="for components that are equally common and strong, and far apart",
+    )
+)
