@@ -10,8 +10,8 @@ from hypothesis import settings
 from capeneuro.federation import site
 from capeneuro.privacy import noise
 
-# Fixtures of a tiny study in files.
-pytest_plugins = ["tiny_study"]
+# Fixtures of a tiny study in files, and of two people and their components.
+pytest_plugins = ["tiny_study", "decomposed"]
 
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("steady")

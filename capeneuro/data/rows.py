@@ -13,7 +13,6 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
@@ -79,8 +78,7 @@ def open_rows(study: RowStudy) -> Shape:
     Raises
     ------
     ConfigError
-        If a public file is missing or wrong, there are fewer features than components,
-        or the target is a feature.
+        If a public file is missing or wrong, or the target is a feature.
     """
     options, mask, basis = study.rows, None, None
     if options.features.kind == "maps":
@@ -102,18 +100,7 @@ def open_rows(study: RowStudy) -> Shape:
             f"study {study.study}: rows.covariates: must not be features, too, got "
             f"{some(twice)}"
         )
-    if isinstance(study, TensorConfig) and len(names) <= study.n_components:
-        raise ConfigError(
-            f"study {study.study}: n_components: must be below the {len(names)} "
-            f"features, got {study.n_components}"
-        )
     bound = options.norm_bound or len(names) ** 0.5
-    # Beyond, sites refuse the covariance, which the pairs were paid for.
-    if isinstance(study, TensorConfig) and (study.tensors.variance or 0) > bound**2:
-        raise ConfigError(
-            f"study {study.study}: tensors.variance: must be at most the square of "
-            f"rows.norm_bound {bound:g}, got {study.tensors.variance:g}"
-        )
     return Shape(names, bounds, bound, mask, basis)
 
 

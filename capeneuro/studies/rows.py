@@ -195,14 +195,13 @@ def kind_of(own: RowKind) -> Kind:
 
 def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     """Check the sites' people, files and budgets; write what the features are."""
-    shape = open_rows(study)
+    shape = _opened(own, study)
     D = len(shape.names)
     if D > MOST_FEATURES:
         raise ConfigError(
             f"study {study.study}: features: must be at most {MOST_FEATURES} "
             f"features, got {D}; use a coarser basis or fewer columns"
         )
-    own.check(study, shape)
     found = {name: find_people(study, site, shape) for name, site in sites.items()}
     for people in found.values():
         for person in people.values():
@@ -242,7 +241,7 @@ def plan(
         people = people or len(study.sites) * study.data.n_subjects
     mask = None if study.space is None else Path(study.space.mask)
     if features is None and (mask is None or mask.is_file()):
-        features = len(open_rows(study).names)
+        features = len(_opened(own, study).names)
     if not known({"--people": people, "--features": features}):
         return
     double = with_other(study.promise, epsilon=2 * study.promise.epsilon)
@@ -268,6 +267,13 @@ def plan(
             f"got {ratios['as planned']:.3g} times; more people, fewer features or "
             "--force"
         )
+
+
+def _opened(own: RowKind, study: RowStudy) -> Shape:
+    """What the rows are, if the kind's algorithm can take them."""
+    shape = open_rows(study)
+    own.check(study, shape)
+    return shape
 
 
 def predicted(
@@ -321,7 +327,7 @@ def prepare(
     """Turn one site's images or tables into rows; nothing leaves the site."""
     from capeneuro.report import plots
 
-    shape = open_rows(study)
+    shape = _opened(own, study)
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
     rows: list[tuple[str, float, float, float]] = []
@@ -385,7 +391,7 @@ def run(
     own: RowKind, study: RowStudy, sites: Sites, threads: int, reference: bool
 ) -> None:
     """Run the step over all sites in this process, in the arm of the study."""
-    layout = _layout(study, open_rows(study))
+    layout = _layout(study, _opened(own, study))
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
         for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
@@ -411,7 +417,7 @@ def over(
     reference: bool = False,
 ) -> None:
     """Run the step over sites that work anywhere; write its result."""
-    shape = open_rows(study)
+    shape = _opened(own, study)
     stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
     found = own.compute(federation, study, shape, stages)
     for line in own.lines(found):

@@ -62,8 +62,19 @@ LEAST = 0.6
 
 
 def check(study: TensorConfig, shape: Shape) -> None:
-    """Refuse more features than a third moment as a whole can have."""
-    D = len(shape.names)
+    """Refuse too few or too many features, and a variance that sites would refuse."""
+    D, bound, variance = len(shape.names), shape.norm_bound, study.tensors.variance
+    if study.n_components >= D:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be below the {D} features, got "
+            f"{study.n_components}"
+        )
+    # Beyond, sites refuse the covariance, which the pairs were paid for.
+    if (variance or 0) > bound**2:
+        raise ConfigError(
+            f"study {study.study}: tensors.variance: must be at most the square of "
+            f"rows.norm_bound {bound:g}, got {variance:g}"
+        )
     if study.tensors.projected is False and D > MOST_WHOLE:
         raise ConfigError(
             f"study {study.study}: tensors.projected: false takes at most {MOST_WHOLE} "
