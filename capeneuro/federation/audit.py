@@ -176,6 +176,14 @@ class Witness(Site):
         return masking.pairwise_masks(*own, self.reply["masked"].size)
 
 
+class Clipping(Mechanism):
+    """A mechanism whose exact arm clips, too: what noisy answers are compared with."""
+
+    def clip(self, bound: float) -> float:
+        """Bound that one unit's part is clipped to, whatever the arm."""
+        return float(bound)
+
+
 def transcript(case: Case, world: int, study: str = "") -> tuple:
     """Run a study of ``n_rounds`` releases, with new sites, ledgers and keys.
 
@@ -191,7 +199,7 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         sites.append(Witness(f"s{s}", *own))
     multiplier = case.n_rounds**0.5 / case.mu
     budget = accounting.Budget(1.0, DELTA, case.unit, "replace-one", case.n_colluding)
-    mechanism = Mechanism(study, case.arm, multiplier, budget, case.noise_ratio)
+    mechanism = Clipping(study, case.arm, multiplier, budget, case.noise_ratio)
     federation = InProcess({site.name: site for site in sites})
     asked, view, answers, shares = PARAMETERS[case.query], [], [], []
     for j in range(case.n_rounds):
