@@ -1,18 +1,19 @@
-"""One data holder. Its public methods are the wire protocol: read this file to audit.
+"""One data holder. :data:`PROTOCOL` is all that it may be asked, and all that leaves.
 
-What the methods named in :data:`REQUESTS` return may leave the site; nothing else may,
-and a test pins the list. A release in the cooperative arms is a secure sum in four
-exchanges (:mod:`.secagg`): ``advertise``, ``share``, ``release``, ``unmask``. An error
-leaves as a code and the name of a rule, never as text. Sites enforce, the aggregator
-only asks (:mod:`.rules`): a site refuses queries it does not know, noise below its
-floor, a charge beyond its ceiling, a unit weaker than its own, a smaller number of
-colluding sites than its own, sites it did not agree on, and arms without privacy on
-real data.
+Each request of the table is a public method of :class:`Site`; what it returns may leave
+the site, nothing else may, and tests pin the list and the fields. A release in the
+cooperative arms is a secure sum in four exchanges (:mod:`.secagg`): ``advertise``,
+``share``, ``release``, ``unmask``. An error leaves as a code and the name of a rule,
+never as text. Sites enforce, the aggregator only asks (:mod:`.rules`): a site refuses
+queries it does not know, noise below its floor, a charge beyond its ceiling, a unit
+weaker than its own, a smaller number of colluding sites than its own, sites it did not
+agree on, and arms without privacy on real data.
 """
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,70 @@ from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.moments import people
 from capeneuro.privacy.queries import QUERIES, Query, projects
 
-REQUESTS = ("describe", "project", "advertise", "share", "release", "confirm")
-REQUESTS += ("unmask",)
+
+@dataclass(frozen=True)
+class Request:
+    """One request of the wire protocol.
+
+    Parameters
+    ----------
+    takes
+        Fields of the message; of ``release`` and ``unmask`` some arms have fewer.
+    leaves
+        Fields of the answer, likewise. An error has ``error`` and ``rule`` instead.
+    guarantee
+        What the answer tells about the people of the site.
+    """
+
+    takes: tuple[str, ...]
+    leaves: tuple[str, ...]
+    guarantee: str
+
+
+# The wire protocol: what is not in this table can be neither asked nor answered.
+PROTOCOL: dict[str, Request] = {
+    "describe": Request(
+        takes=("unit",),
+        leaves=("n_units", "key", "kind", "version"),
+        guarantee="Public facts: the number of persons, or of samples where the unit "
+        "is the sample, and a keyed digest that tells only whether the data changed.",
+    ),
+    "project": Request(
+        takes=("matrix", "norm_bound", "center"),
+        leaves=(),
+        guarantee="Nothing leaves but the acknowledgment.",
+    ),
+    "advertise": Request(
+        takes=("request",),
+        leaves=("keys",),
+        guarantee="Nothing leaves but public keys; every rule and the ceiling are "
+        "checked first.",
+    ),
+    "share": Request(
+        takes=("request", "advertised"),
+        leaves=("sealed",),
+        guarantee="Nothing leaves but shares of secrets of masks, sealed for other "
+        "sites; fewer than the survivor threshold tell nothing even in clear.",
+    ),
+    "release": Request(
+        takes=("request", "advertised", "sealed"),
+        leaves=("noisy", "masked", "signature"),
+        guarantee="mu-GDP against the aggregator and n_colluding sites, charged before "
+        "it leaves. Exact arms have none, and are refused on private data.",
+    ),
+    "confirm": Request(
+        takes=("request", "survivors"),
+        leaves=("signature",),
+        guarantee="Nothing leaves but a signature of what the aggregator said.",
+    ),
+    "unmask": Request(
+        takes=("request", "survivors", "signatures"),
+        leaves=("shares",),
+        guarantee="For one set of survivors only: the aggregator learns the sum of a "
+        "release that is charged already.",
+    ),
+}
+REQUESTS = tuple(PROTOCOL)
 
 
 class Site:
@@ -91,12 +154,30 @@ class Site:
         self._reduction = ""
 
     def answer(self, what: str, message: Message) -> Message:
-        """Answer one request; errors become a code and the name of a rule."""
+        """Answer one request; errors become a code and the name of a rule.
+
+        Parameters
+        ----------
+        what
+            Name of a request of :data:`PROTOCOL`; any other is refused.
+        message
+            Its fields, as they came over the wire.
+
+        Returns
+        -------
+        Message
+            What the method of that name returns; or ``error`` (``refused``, ``budget``
+            or ``failed``) and ``rule``, the name of the rule.
+
+        Guarantee
+        ---------
+        No text of an error leaves: it may carry data, and stays in the site's log.
+        """
         log = logging.getLogger(f"capeneuro.{self.name}")
         try:
             if what not in REQUESTS:
                 raise Refused("unknown request")
-            return getattr(self, what)(message)
+            return self._methods()[what](message)
         except (Refused, PromiseExceeded, secagg.Mismatch) as error:
             log.info("refused: %s", error)
             return {"error": "refused", "rule": str(error)}
@@ -110,11 +191,38 @@ class Site:
             log.exception("%s", error)
             return {"error": "failed", "rule": "internal"}
 
+    def _methods(self) -> dict[str, Callable[[Message], Message]]:
+        """What answers each request; a name from the wire is only looked up here."""
+        return {
+            "describe": self.describe,
+            "project": self.project,
+            "advertise": self.advertise,
+            "share": self.share,
+            "release": self.release,
+            "confirm": self.confirm,
+            "unmask": self.unmask,
+        }
+
     def describe(self, message: Message) -> Message:
         """Tell what is public: sizes in the study's unit, public key, kind of data.
 
         ``version`` changes when the data do, so that a request about other data is
         another request: stored answers and masks belong to one version.
+
+        Parameters
+        ----------
+        message
+            ``unit``: ``"sample"`` or ``"subject"``.
+
+        Returns
+        -------
+        Message
+            ``n_units``, ``key`` (Ed25519, 32 bytes), ``kind`` and ``version``.
+
+        Raises
+        ------
+        Refused
+            If the unit is weaker than that of a ceiling over private data.
 
         Guarantee
         ---------
@@ -139,6 +247,11 @@ class Site:
         message
             ``matrix`` (n_components, n_features), ``norm_bound`` and ``center``
             (n_features,): public, or released before.
+
+        Returns
+        -------
+        Message
+            Empty: the acknowledgment.
 
         Raises
         ------
@@ -179,6 +292,18 @@ class Site:
             ``survivor_threshold``, ``consistency``, ``noise_ratio``, ``noise``
             (sampler) and the ``roster`` (what every site described).
 
+        Returns
+        -------
+        Message
+            ``keys``: 160 bytes of public keys for this sum, signed.
+
+        Raises
+        ------
+        Refused
+            With the name of the rule that the request breaks.
+        BudgetExceeded
+            If the charge would go beyond the ceiling, or the study's promise.
+
         Guarantee
         ---------
         Nothing leaves but public keys.
@@ -197,6 +322,18 @@ class Site:
         ----------
         message
             ``request``, and ``advertised``: the keys of each site.
+
+        Returns
+        -------
+        Message
+            ``sealed``: bytes by name of each other site that advertised.
+
+        Raises
+        ------
+        Refused
+            With the name of the rule that the request breaks.
+        Mismatch
+            If keys are not those of the roster's sites, or of too few of them.
 
         Guarantee
         ---------
@@ -221,6 +358,16 @@ class Site:
         Message
             ``noisy``: weighted statistic with noise; ``masked``: the site's part of a
             secure sum. Which of them depends on the arm. ``signature`` of the rest.
+
+        Raises
+        ------
+        Refused
+            With the name of the rule that the request breaks; if the same request was
+            answered in another form.
+        BudgetExceeded
+            If the charge would go beyond the ceiling, or the study's promise.
+        Mismatch
+            If what the other sites advertised or sealed is not theirs for this sum.
 
         Guarantee
         ---------
@@ -260,6 +407,18 @@ class Site:
         message
             ``request``: its digest; ``survivors``: names.
 
+        Returns
+        -------
+        Message
+            ``signature`` of the survivors, 64 bytes.
+
+        Raises
+        ------
+        Refused
+            If the request was not answered, or with other survivors before.
+        Mismatch
+            If the survivors are too few, or not in the sum.
+
         Guarantee
         ---------
         Nothing leaves but a signature of what the aggregator said.
@@ -275,6 +434,18 @@ class Site:
         message
             ``request``: its digest; ``survivors``: names; with ``consistency`` also
             ``signatures`` of them.
+
+        Returns
+        -------
+        Message
+            ``shares``: 33 bytes by name of each site in the sum.
+
+        Raises
+        ------
+        Refused
+            If the request was not answered, or with other survivors before.
+        Mismatch
+            If the survivors are too few or not in the sum, or their signatures are.
 
         Guarantee
         ---------
@@ -367,8 +538,12 @@ class Site:
         drawn = perturb(u, sensitivity, request, self.name, self._normal)
         if request["arm"] in ("local", "conventional"):
             return {"noisy": drawn.f}
-        asked = message["advertised"], message["sealed"]
-        masks = secagg.masks(self._party(request), *asked, u.size)
+        masks = secagg.masks(
+            self._party(request),
+            advertised=message["advertised"],
+            sealed=message["sealed"],
+            size=u.size,
+        )
         if request["arm"] == "secure_sum":
             return {"masked": drawn.f + masks}
         return {"noisy": drawn.f + drawn.e, "masked": drawn.e + masks}

@@ -3,8 +3,9 @@
 A query is a mean over units of bounded contributions. ``total`` adds the contributions
 of one block of data, so a site streams its subjects and holds one block at a time; the
 site divides by its public number of units. The contributions, clipped by public
-constants, are in :mod:`.moments`, :mod:`.moments`, :mod:`.gradients` and
-:mod:`.gradients`.
+constants, are in :mod:`.moments` and :mod:`.gradients`. :data:`QUERIES` is the whole
+list, and each query there declares what its parameters may be: another query is
+another entry, and nothing that is shared changes.
 
 A block ``X`` is (n_features, n_samples) with samples as columns; ``starts`` are the
 first columns of the subjects in it. With ``unit = "sample"`` every column contributes;
@@ -24,9 +25,9 @@ Positive: any two contributions have an inner product of at least 0.
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,9 +42,263 @@ LARGEST_HIDDEN = 1024
 LARGEST_CUBE = 200
 
 
+# --- what a parameter may be ---------------------------------------------------------
+
+
+class Kind(Protocol):
+    """Kind, shape and range of a parameter that a sensitivity was derived for."""
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is of this kind.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            False for anything that the sensitivity was not derived for.
+
+        Guarantee
+        ---------
+        It reads no data.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Number:
+    """A positive int or float within :data:`RANGE`.
+
+    Parameters
+    ----------
+    may_be_infinite
+        Whether infinity is one, too: a clip that does not bind, of exact arms only. By
+        default it is not, since data divided by it would be zero.
+    """
+
+    may_be_infinite: bool = False
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such a number; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such a number.
+
+        Guarantee
+        ---------
+        In range, it is a normal number in float32, too.
+        """
+        in_range = type(value) in (int, float) and RANGE[0] <= value <= RANGE[1]
+        return in_range or (self.may_be_infinite and value == np.inf)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A float64 array whose axes are all as long as the data have rows.
+
+    Parameters
+    ----------
+    n_axes
+        1 for a vector (n_rows,), 2 for a matrix (n_rows, n_rows).
+    symmetric
+        Whether it must equal its transpose.
+    signs
+        Whether entries are 1 or -1; otherwise of at most :data:`LARGEST_WEIGHT`.
+    """
+
+    n_axes: int
+    symmetric: bool = False
+    signs: bool = False
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such an array; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such an array.
+
+        Guarantee
+        ---------
+        Entries are bounded: whether a sum overflows is never for the data to decide.
+        """
+        if not _is_float64(value) or value.shape != (n_rows,) * self.n_axes:
+            return False
+        # Privacy: the norm that is clipped holds for a symmetric covariance.
+        if self.symmetric and not np.array_equal(value, value.T):
+            return False
+        # Privacy: the norm of a rotation holds for psi in [-1, 1] only.
+        return bool((np.abs(value) == 1).all()) if self.signs else _is_moderate(value)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """A matrix of directions among the data's rows, no more of them than rows.
+
+    Parameters
+    ----------
+    rows_axis
+        Its axis that is as long as the data have rows; the other counts directions.
+    dtypes
+        Types that it may have.
+    largest
+        Largest size of an entry; infinity still asks for finite ones.
+    """
+
+    rows_axis: int
+    dtypes: tuple[type, ...]
+    largest: float
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such a matrix; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such a matrix.
+
+        Guarantee
+        ---------
+        Entries are finite, and there are no more directions than rows.
+        """
+        return (
+            isinstance(value, np.ndarray)
+            and value.dtype in self.dtypes
+            and value.ndim == 2
+            and value.size > 0
+            and value.shape[self.rows_axis] == n_rows
+            # More directions than rows would only make the answer longer.
+            and value.shape[1 - self.rows_axis] <= n_rows
+            and bool(np.isfinite(value).all())
+            # Privacy: whatever the data are, their product with Q is finite.
+            and bool((np.abs(value) <= self.largest).all())
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Packed float64 weights of a network (:func:`.gradients.layers`).
+
+    Parameters
+    ----------
+    largest_hidden
+        Most hidden units.
+    """
+
+    largest_hidden: int
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such weights; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such weights.
+
+        Guarantee
+        ---------
+        Entries are finite, and what the site holds of hidden units is bounded.
+        """
+        if not _is_float64(value):
+            return False
+        # A row for each hidden unit, a number of the output for each and for its bias.
+        n_hidden, rest = divmod(value.size - 1, n_rows + 1)
+        whole = rest == 0 and 1 <= n_hidden <= self.largest_hidden and n_rows > 1
+        shape = (value.size,) if whole else ()
+        return value.shape == shape and _is_moderate(value)
+
+
+def _is_float64(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64
+
+
+def _is_moderate(value: np.ndarray) -> bool:
+    """Whether all entries are at most :data:`LARGEST_WEIGHT`; NaN is not."""
+    return bool((np.abs(value) <= LARGEST_WEIGHT).all())
+
+
+BOUND = Number()
+CLIP = Number(may_be_infinite=True)
+VECTOR_OF_ROWS = Array(1)
+MATRIX_OF_ROWS = Array(2)
+SIGNS = Array(1, signs=True)
+COVARIANCE = Array(2, symmetric=True)
+DIRECTIONS = Directions(0, (np.float32,), LARGEST_WEIGHT)
+WEIGHTS = Weights(LARGEST_HIDDEN)
+# Fields of the message of a projection; its matrix holds a direction in each row.
+PROJECTION: Mapping[str, Kind] = {
+    "matrix": Directions(1, (np.float32, np.float64), np.inf),
+    "norm_bound": BOUND,
+    "center": VECTOR_OF_ROWS,
+}
+
+
+def projects(message: dict[str, Any], n_features: int) -> bool:
+    """Whether a message is a projection that any data of so many features can take.
+
+    Parameters
+    ----------
+    message
+        As it came over the wire; the fields of :data:`PROJECTION`, no other.
+    n_features
+        Rows of the site's data before the projection.
+
+    Returns
+    -------
+    bool
+        False if a field lacks, is one too many, or does not fit its kind.
+
+    Guarantee
+    ---------
+    It reads no data. What an odd projection would make of data, an error or none, would
+    be an answer that nobody charged.
+    """
+    return message.keys() == PROJECTION.keys() and all(
+        kind.fits(message[name], n_features) for name, kind in PROJECTION.items()
+    )
+
+
+# --- what a query is ------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Query:
-    """A statistic of bounded sensitivity.
+    """A statistic of bounded sensitivity, and all that may be asked of it.
 
     Parameters
     ----------
@@ -53,19 +308,40 @@ class Query:
         ``"features"`` or ``"components"``: which data of the site it reads.
     total
         ``(X, starts, unit, **parameters) -> vector``: sum of the contributions.
+    parameters
+        Kind of each keyword of ``total``; those with a default there may be left out.
     positive
         Whether any two contributions have an inner product of at least 0, as positive
-        semidefinite matrices and arrays of shares do.
+        semidefinite matrices and arrays of shares do. False by default: it is the
+        claim that lowers noise.
     cubic
         Whether the answer grows as the third power of the data's rows, or of columns of
         Q: more than :data:`LARGEST_CUBE` would only fill a site's memory.
+
+    Raises
+    ------
+    ValueError
+        If ``parameters`` are not the keywords of ``total``.
     """
 
     name: str
     stage: str
     total: Callable[..., np.ndarray]
+    parameters: Mapping[str, Kind] = field(hash=False)
     positive: bool = False
     cubic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.parameters.keys() != self._keywords().keys():
+            raise ValueError(
+                f"{self.name}: declares {sorted(self.parameters)}, its sum takes "
+                f"{sorted(self._keywords())}"
+            )
+
+    def _keywords(self) -> dict[str, inspect.Parameter]:
+        """Keyword-only parameters of the sum."""
+        takes = inspect.signature(self.total).parameters
+        return {name: p for name, p in takes.items() if p.kind is p.KEYWORD_ONLY}
 
     def admits(self, parameters: dict[str, Any], n_rows: int) -> bool:
         """Whether parameters are those that the sensitivity was derived for.
@@ -76,12 +352,22 @@ class Query:
             As they came over the wire.
         n_rows
             Rows of the site's data at this stage.
+
+        Returns
+        -------
+        bool
+            False if one lacks, is one too many or does not fit its kind, or if the
+            answer would fill a memory.
+
+        Guarantee
+        ---------
+        It reads no data. For admitted parameters, whatever the data are, the sum is
+        finite and its sensitivity is that of :meth:`sensitivity`.
         """
-        takes = inspect.signature(self.total).parameters.values()
-        known = {p.name for p in takes if p.kind is p.KEYWORD_ONLY}
-        needed = {p.name for p in takes if p.name in known and p.default is p.empty}
-        fit = needed <= set(parameters) <= known and all(
-            _fits(name, value, n_rows) for name, value in parameters.items()
+        needed = {n for n, p in self._keywords().items() if p.default is p.empty}
+        fit = needed <= set(parameters) <= self.parameters.keys() and all(
+            self.parameters[name].fits(value, n_rows)
+            for name, value in parameters.items()
         )
         if fit and self.cubic:
             Q = parameters.get("Q")
@@ -91,7 +377,28 @@ class Query:
     def sensitivity(
         self, n_units: int, relation: Relation, parameters: dict[str, Any]
     ) -> float:
-        """L2 distance between the means of two neighboring data sets of ``n_units``."""
+        """L2 distance between the means of two neighboring data sets of ``n_units``.
+
+        Parameters
+        ----------
+        n_units
+            Public number of persons or samples, at least 1.
+        relation
+            ``"replace-one"`` (one unit's data are others) or ``"zero-out"`` (they count
+            as zero).
+        parameters
+            Admitted ones; ``clip`` alone matters.
+
+        Returns
+        -------
+        float
+            ``clip / n`` for zero-out, else ``2 clip / n``, or ``sqrt(2) clip / n`` of a
+            positive query; infinite where nothing is clipped.
+
+        Guarantee
+        ---------
+        No two neighboring data sets are further apart: noise is for this distance.
+        """
         bound = largest_contribution(parameters)
         if relation == "zero-out":
             return bound / n_units
@@ -99,85 +406,111 @@ class Query:
 
 
 def largest_contribution(parameters: dict[str, Any]) -> float:
-    """Norm that no unit's contribution to a sum exceeds."""
+    """Norm that no unit's contribution to a sum exceeds.
+
+    Parameters
+    ----------
+    parameters
+        Admitted ones of any query.
+
+    Returns
+    -------
+    float
+        ``clip``, in the unit of the query.
+
+    Guarantee
+    ---------
+    True of every sum in :data:`QUERIES`, each of which clips its own contributions.
+    """
     return float(parameters["clip"])
-
-
-def _fits(name: str, value: Any, n_rows: int) -> bool:
-    """Whether a parameter has the kind, shape and range that sensitivities assume."""
-    if name in ("clip", "norm_bound"):
-        in_range = type(value) in (int, float) and RANGE[0] <= value <= RANGE[1]
-        return in_range or (name == "clip" and value == np.inf)
-    if name == "Q":
-        # More directions than features would only make the answer longer.
-        fits = _is_matrix(value, (np.float32,)) and (
-            value.shape[1] <= value.shape[0] == n_rows
-        )
-        # Privacy: whatever the data are, their product with it is finite.
-        return fits and bool((np.abs(value) <= LARGEST_WEIGHT).all())
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-        return False
-    if name == "weights":
-        # A row for each hidden unit, a number of the output for each and for its bias.
-        n_hidden, rest = divmod(value.size - 1, n_rows + 1)
-        fits = rest == 0 and 1 <= n_hidden <= LARGEST_HIDDEN and n_rows > 1
-        shape: tuple[int, ...] = (value.size,) if fits else ()
-    else:
-        shape = (n_rows, n_rows) if name in ("W", "covariance") else (n_rows,)
-    if value.shape != shape:
-        return False
-    # Privacy: the norm that is clipped holds for a symmetric covariance.
-    if name == "covariance" and not np.array_equal(value, value.T):
-        return False
-    size = np.abs(value)
-    # Privacy: the norm of a rotation holds for psi in [-1, 1] only.
-    return bool((size == 1 if name == "signs" else size <= LARGEST_WEIGHT).all())
-
-
-def _is_matrix(value: Any, dtypes: tuple[type, ...]) -> bool:
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype in dtypes
-        and value.ndim == 2
-        and value.size > 0
-        and bool(np.isfinite(value).all())
-    )
-
-
-def projects(message: dict[str, Any], n_features: int) -> bool:
-    """Whether a message is a projection that any data of so many features can take."""
-    if message.keys() != {"matrix", "norm_bound", "center"}:
-        return False
-    V, bound = message["matrix"], message["norm_bound"]
-    return (
-        _is_matrix(V, (np.float32, np.float64))
-        and V.shape[1] == n_features
-        and len(V) <= n_features
-        and type(bound) in (int, float)
-        and _fits("norm_bound", bound, 0)
-        and _fits("center", message["center"], n_features)
-    )
 
 
 QUERIES = {
     query.name: query
     for query in (
-        Query("mean", "features", moments.mean),
-        Query("second_moment", "features", moments.second_moment, positive=True),
-        Query("moment_product", "features", moments.moment_product),
-        Query("network_gradient", "features", gradients.network_gradient),
-        Query("third_moment", "features", moments.third_moment, cubic=True),
-        Query("whitened_third_moment", "components", moments.third_moment, cubic=True),
-        Query("word_pairs", "features", moments.word_pairs, positive=True),
-        Query("word_triples", "features", moments.word_triples, True, cubic=True),
+        Query(
+            "mean",
+            "features",
+            moments.mean,
+            parameters={"norm_bound": BOUND, "clip": CLIP},
+        ),
+        Query(
+            "second_moment",
+            "features",
+            moments.second_moment,
+            parameters={"norm_bound": BOUND, "clip": CLIP, "center": VECTOR_OF_ROWS},
+            positive=True,
+        ),
+        Query(
+            "moment_product",
+            "features",
+            moments.moment_product,
+            parameters={
+                "Q": DIRECTIONS,
+                "norm_bound": BOUND,
+                "clip": CLIP,
+                "center": VECTOR_OF_ROWS,
+            },
+        ),
+        Query(
+            "network_gradient",
+            "features",
+            gradients.network_gradient,
+            parameters={"weights": WEIGHTS, "norm_bound": BOUND, "clip": CLIP},
+        ),
+        Query(
+            "third_moment",
+            "features",
+            moments.third_moment,
+            parameters={"covariance": COVARIANCE, "clip": CLIP, "norm_bound": BOUND},
+            cubic=True,
+        ),
+        Query(
+            "whitened_third_moment",
+            "components",
+            moments.third_moment,
+            parameters={"covariance": COVARIANCE, "clip": CLIP, "norm_bound": BOUND},
+            cubic=True,
+        ),
+        Query(
+            "word_pairs",
+            "features",
+            moments.word_pairs,
+            parameters={"clip": CLIP},
+            positive=True,
+        ),
+        Query(
+            "word_triples",
+            "features",
+            moments.word_triples,
+            parameters={"clip": CLIP},
+            positive=True,
+            cubic=True,
+        ),
         Query(
             "whitened_word_triples",
             "features",
             moments.whitened_word_triples,
+            parameters={"Q": DIRECTIONS, "clip": CLIP},
             cubic=True,
         ),
-        Query("infomax_gradient", "components", gradients.infomax_gradient),
-        Query("infomax_skew", "components", gradients.infomax_skew),
-        Query("infomax_curvature", "components", gradients.infomax_curvature),
+        Query(
+            "infomax_gradient",
+            "components",
+            gradients.infomax_gradient,
+            parameters={"W": MATRIX_OF_ROWS, "b": VECTOR_OF_ROWS, "clip": CLIP},
+        ),
+        Query(
+            "infomax_skew",
+            "components",
+            gradients.infomax_skew,
+            parameters={"W": MATRIX_OF_ROWS, "clip": CLIP, "signs": SIGNS},
+        ),
+        Query(
+            "infomax_curvature",
+            "components",
+            gradients.infomax_curvature,
+            parameters={"W": MATRIX_OF_ROWS, "clip": CLIP},
+        ),
     )
 }

@@ -22,7 +22,7 @@ from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.messages import pack
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.federation.rules import COOPERATIVE_ARMS, EXACT_ARMS, Limits
-from capeneuro.federation.site import REQUESTS, Site
+from capeneuro.federation.site import PROTOCOL, REQUESTS, Site
 from capeneuro.privacy import accounting, queries
 
 REFUSED = "refused"
@@ -64,7 +64,8 @@ def _answer(sites: dict[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer_with(monkeypatch: pytest.MonkeyPatch, total: Callable[..., Any]) -> None:
-    def form(X, starts, unit, *, norm_bound, clip):  # that of the query it replaces
+    # Keywords are those of the query it replaces.
+    def form(X, starts, unit, *, norm_bound, clip, center=None):
         return total(X)
 
     query = replace(queries.QUERIES["second_moment"], total=form)
@@ -92,13 +93,49 @@ def test_public_methods_are_the_protocol():
     }
 
 
+def test_the_table_of_the_protocol_is_what_a_site_answers(site):
+    assert tuple(site._methods()) == REQUESTS == tuple(PROTOCOL)
+    assert all(m.__name__ == name for name, m in site._methods().items())
+    assert all(one.takes and one.guarantee for one in PROTOCOL.values())
+
+
+@pytest.mark.parametrize("arm", ["cape", "secure_sum", "conventional", "non-private"])
+def test_messages_have_the_fields_of_the_table(rng, arm):
+    sites = make_sites([2, 3, 4], 5, 6, rng)
+    taken, left = {}, {}
+
+    class Recorded:
+        def __init__(self, site: Site) -> None:
+            self.site = site
+
+        def answer(self, what: str, message: dict[str, Any]) -> dict[str, Any]:
+            reply = self.site.answer(what, message)
+            taken.setdefault(what, set()).update(message)
+            left.setdefault(what, set()).update(reply)
+            return reply
+
+    federation = in_process({name: Recorded(site) for name, site in sites.items()})
+    mechanism = make_mechanism(arm, consistency=True)
+    mechanism.project(federation, np.eye(2, 5), 1.0)
+    mechanism.answer(federation, "mean", {"norm_bound": 1.0, "clip": 1.0})
+    if arm == "cape":  # which sends all that can be sent
+        assert taken == {name: set(one.takes) for name, one in PROTOCOL.items()}
+        assert left == {name: set(one.leaves) for name, one in PROTOCOL.items()}
+    for name in taken:
+        assert taken[name] <= set(PROTOCOL[name].takes)
+        assert left[name] <= set(PROTOCOL[name].leaves)
+
+
 def test_a_site_has_no_public_attributes(site):
     assert [n for n in vars(site) if not n.startswith("_")] == ["name"]
 
 
 @pytest.mark.parametrize(
     "what",
-    ["", "answer", "_mean", "_data", "__init__", "__class__", "name", "releases"],
+    [
+        *("", "answer", "_mean", "_data", "__init__", "__class__", "name", "releases"),
+        *("_methods", "Release", "release ", None, 0, ["release"], {"release": 1}),
+    ],
 )
 def test_other_names_are_refused(site, what):
     assert _rule(site.answer(what, {})) == "unknown request"

@@ -9,10 +9,23 @@ import pytest
 from scipy.optimize import minimize
 
 from capeneuro import linalg
-from capeneuro.privacy import gradients
+from capeneuro.privacy import gradients, queries
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.gradients import SCALE
-from capeneuro.privacy.queries import QUERIES
+from capeneuro.privacy.queries import (
+    BOUND,
+    CLIP,
+    COVARIANCE,
+    DIRECTIONS,
+    LARGEST_HIDDEN,
+    MATRIX_OF_ROWS,
+    PROJECTION,
+    QUERIES,
+    VECTOR_OF_ROWS,
+    WEIGHTS,
+    Query,
+    projects,
+)
 
 D = 4
 START = np.zeros(1, dtype=int)
@@ -322,6 +335,121 @@ def test_odd_signs_are_not_admitted(signs):
     query = QUERIES["infomax_skew"]
     assert query.admits({"W": W_ANY, "clip": 1.0, "signs": SIGNS}, D)
     assert not query.admits({"W": W_ANY, "clip": 1.0, "signs": signs}, D)
+
+
+NAN_LAST = np.append(np.zeros(D - 1), np.nan)
+SKEWED = np.eye(D) + np.eye(D, k=1)
+NUMBERS = [1, 1.0, 1e-12, 1e12, 10**12]
+ODD = [
+    *(None, True, "1", b"1", 1j, [1.0], {}, 0, -1.0, 9e-13, 1.1e12, 10**400),
+    *(np.nan, -np.inf, np.float64(1), np.float32(1), np.int64(1), np.array(1.0)),
+]
+# By kind: values that fit data of D rows, and values that do not.
+EXAMPLES = {
+    "bound": (BOUND, NUMBERS, [*ODD, np.inf]),
+    "clip": (CLIP, [*NUMBERS, np.inf], ODD),
+    "vector": (
+        VECTOR_OF_ROWS,
+        [np.zeros(D), np.full(D, 1e6), np.full(D, -1e6), np.zeros(2 * D)[::2]],
+        [
+            *(*NUMBERS, None, [0.0] * D, np.zeros(D - 1), np.zeros((D, 1)), NAN_LAST),
+            *(np.full(D, 1.1e6), np.full(D, np.inf), np.zeros(0), np.array(0.0)),
+            *(np.zeros(D, kind) for kind in ("f4", "f2", ">f8", "i8", "c16", "O", "?")),
+        ],
+    ),
+    "matrix": (
+        MATRIX_OF_ROWS,
+        [np.eye(D), SKEWED, np.asfortranarray(SKEWED), np.full((D, D), -1e6)],
+        [
+            *(*NUMBERS, None, np.zeros(D), np.zeros(D * D), np.zeros((D, D, D))),
+            *(np.zeros((D, D - 1)), np.zeros((D + 1, D)), np.eye(D, dtype="f4")),
+            *(np.eye(D) * np.nan, np.eye(D) * 1.1e6, np.eye(D).tolist()),
+        ],
+    ),
+    "signs": (
+        queries.SIGNS,
+        [np.ones(D), -np.ones(D), SIGNS],
+        [np.zeros(D), 2 * SIGNS, SIGNS[:-1], SIGNS[None], SIGNS.astype("i8"), NAN_LAST],
+    ),
+    "covariance": (
+        COVARIANCE,
+        [np.zeros((D, D)), np.eye(D), S_ANY, -S_ANY],
+        [
+            SKEWED,
+            np.eye(D) * np.nan,
+            np.eye(D, dtype="f4"),
+            np.eye(D + 1),
+            1e7 * S_THIN,
+        ],
+    ),
+    "directions": (
+        DIRECTIONS,
+        [Q_ANY, Q_THIN, np.eye(D, dtype="f4"), np.full((D, 1), -1e6, "f4")],
+        [
+            *(np.eye(D), np.eye(D, D + 1, dtype="f4"), np.eye(D + 1, D, dtype="f4")),
+            *(np.zeros((D, 0), "f4"), np.zeros(D, "f4"), np.full((D, 1), 1.1e6, "f4")),
+            *(Q_ANY * np.float32(np.nan), Q_ANY * np.float32(np.inf), Q_ANY.T, None),
+        ],
+    ),
+    "weights": (
+        WEIGHTS,
+        [np.zeros(h * (D + 1) + 1) for h in (1, 2, LARGEST_HIDDEN)],
+        [
+            *(np.zeros(h * (D + 1) + 1) for h in (0, LARGEST_HIDDEN + 1)),
+            *(np.zeros(D + 1), np.zeros(D + 3), np.zeros((1, D + 2)), np.zeros(0), 1.0),
+            *(np.zeros(D + 2, "f4"), np.full(D + 2, np.nan), np.full(D + 2, 1.1e6)),
+        ],
+    ),
+    "projection": (
+        PROJECTION["matrix"],
+        [np.eye(2, D), np.eye(2, D, dtype="f4"), np.eye(D), np.full((1, D), 1e30)],
+        [
+            *(np.eye(D + 1, D), np.eye(2, D + 1), np.zeros((0, D)), np.zeros(D), None),
+            *(np.eye(2, D, dtype="i8"), np.full((2, D), np.inf), np.eye(2, D) * np.nan),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("label", EXAMPLES)
+def test_a_kind_takes_what_its_sensitivity_was_derived_for(label):
+    kind, fitting, odd = EXAMPLES[label]
+    assert [kind.fits(value, D) for value in fitting] == [True] * len(fitting)
+    assert [kind.fits(value, D) for value in odd] == [False] * len(odd)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_takes_every_kind_it_declares_and_nothing_else(name):
+    examples = {id(kind): (good, bad) for kind, good, bad in EXAMPLES.values()}
+    query = QUERIES[name]
+    of = {key: examples[id(kind)] for key, kind in query.parameters.items()}
+    usual = {key: good[0] for key, (good, _) in of.items()}
+    assert query.admits(usual, D)
+    for key, (good, bad) in of.items():
+        assert all(query.admits({**usual, key: value}, D) for value in good)
+        assert not any(query.admits({**usual, key: value}, D) for value in bad)
+    optional = {"center", "signs"} | ({"norm_bound"} if "third" in name else set())
+    for key in usual:
+        without = {k: v for k, v in usual.items() if k != key}
+        assert query.admits(without, D) == (key in optional)
+    assert not query.admits({**usual, "X": np.eye(D)}, D)
+
+
+def test_a_projection_has_its_three_fields_and_no_other():
+    usual = {"matrix": np.eye(2, D), "norm_bound": 1.0, "center": np.zeros(D)}
+    assert projects(usual, D)
+    assert not projects({**usual, "clip": 1.0}, D)
+    assert not projects({**usual, "norm_bound": np.inf}, D)
+    assert not projects({**usual, "center": None}, D)
+    for key in usual:
+        assert not projects({k: v for k, v in usual.items() if k != key}, D)
+
+
+def test_a_query_that_declares_other_keywords_than_its_sum_cannot_be_made():
+    total = QUERIES["mean"].total
+    for wrong in ({"clip": CLIP}, {"clip": CLIP, "norm_bound": BOUND, "b": BOUND}):
+        with pytest.raises(ValueError, match="wrong: declares"):
+            Query("wrong", "features", total, parameters=wrong)
 
 
 # Attacks that once worked
