@@ -139,10 +139,16 @@ class Sites:
         mu = self.budget.mu * float(np.sqrt(self.share(share) / n_releases))
         # Each has a name of its own: the same query asked twice is two releases.
         name = f"arrays-{len(self.mechanisms)}"
-        about = name, self.arm, 1 / mu, self.budget, self._noise_ratio
-        paid = None if self.arm == "non-private" else n_releases
-        self.mechanisms.append(Mechanism(*about, n_releases=paid))
-        return self.mechanisms[-1]
+        planned = Mechanism(
+            study=name,
+            arm=self.arm,
+            noise_multiplier=1 / mu,
+            budget=self.budget,
+            noise_ratio=self._noise_ratio,
+            n_releases=None if self.arm == "non-private" else n_releases,
+        )
+        self.mechanisms.append(planned)
+        return planned
 
     def federation(
         self, of: Callable[[int, np.ndarray], np.ndarray] | None = None
@@ -172,14 +178,15 @@ class Sites:
             for who, X in held.items():
                 digest.update(repr((who, X.shape)).encode())
                 digest.update(np.ascontiguousarray(X))
-            about = (
-                held,
-                lengths,
-                self._ledgers[name],
-                Limits(self.data, min_colluding=S_C),
+            sites[name] = Site(
+                name=name,
+                subjects=held,
+                n_samples=lengths,
+                ledger=self._ledgers[name],
+                limits=Limits(self.data, min_colluding=S_C),
+                digest=digest.hexdigest(),
+                together=GRAM_BLOCK if set(lengths.values()) == {1} else 1,
             )
-            together = GRAM_BLOCK if set(lengths.values()) == {1} else 1
-            sites[name] = Site(name, *about, digest.hexdigest(), together=together)
         return InProcess(sites)
 
     def privacy(self) -> dict[str, Any]:
@@ -292,7 +299,15 @@ def federate(
         raise ValueError("private data need a ledger on disk for each site")
     books = {name: (ledgers or {}).get(name) or Ledger(None, budget) for name in people}
     ratio = noise_ratio_per_site * len(people)
-    return Sites(named, budget, arm, data, books, ratio, accept)
+    return Sites(
+        people=named,
+        budget=budget,
+        arm=arm,
+        data=data,
+        ledgers=books,
+        noise_ratio=ratio,
+        accept=accept,
+    )
 
 
 def _named(site: str, own: People) -> dict[str, np.ndarray]:

@@ -119,16 +119,58 @@ class Ledger:
         self._created = True
 
     def pseudonym(self, text: str) -> str:
-        """Keyed digest that only this site can link to ``text``."""
+        """Keyed digest that only this site can link to ``text``.
+
+        Parameters
+        ----------
+        text
+            A subject's id, or a digest of the data.
+
+        Returns
+        -------
+        str
+            16 hexadecimal digits, always the same for this ledger.
+
+        Guarantee
+        ---------
+        Without the site's salt nobody can link it to ``text``, or two sites' of the
+        same text.
+        """
         return hmac.new(self._salt, text.encode(), "sha256").hexdigest()[:16]
 
     def entries(self) -> list[dict[str, Any]]:
-        """All lines so far, in order."""
+        """All lines so far, in order.
+
+        Returns
+        -------
+        list of dict
+            Cohorts, releases and survivors, as they are written; no id of a person.
+        """
         with self._locked():
             return list(self._entries)
 
     def stored(self, request: str) -> tuple[bytes, bytes] | None:
-        """What was asked and what left, if there was such a release."""
+        """What was asked and what left, if there was such a release.
+
+        Parameters
+        ----------
+        request
+            Digest that identifies the request and the data that it was answered from.
+
+        Returns
+        -------
+        tuple of bytes, or None
+            ``asked`` and ``reply`` of :meth:`charge`; None if there is no such release.
+
+        Raises
+        ------
+        LedgerDamaged
+            If what is stored does not match its line.
+
+        Guarantee
+        ---------
+        The same bytes again are no new release and cost nothing.
+        """
         with self._locked():
             # Reading charges a file that a crash left without its line.
             return self._release(request) if request in self._known else None
@@ -139,7 +181,22 @@ class Ledger:
         entry: dict[str, Any],
         promise: accounting.Budget | None = None,
     ) -> None:
-        """Raise what :meth:`charge` would."""
+        """Raise what :meth:`charge` would.
+
+        Parameters
+        ----------
+        subjects, entry, promise
+            As for :meth:`charge`.
+
+        Raises
+        ------
+        BudgetExceeded
+            As :meth:`charge`. The charge itself is not written in either case.
+
+        Guarantee
+        ---------
+        A site that will refuse does so before any other has spent anything.
+        """
         with self._locked():
             self._check(self._pseudonyms(subjects), entry, promise)
 
@@ -147,6 +204,23 @@ class Ledger:
         """Keep the survivors of a secure sum; whether they are the ones kept before.
 
         They are on disk before anyone is told that they are.
+
+        Parameters
+        ----------
+        request
+            Digest that identifies the request and the data that it was answered from.
+        survivors
+            Names of the sites in the sum, in any order.
+
+        Returns
+        -------
+        bool
+            False if others were kept before: the site must not answer.
+
+        Guarantee
+        ---------
+        One sum has one set of survivors, also after a crash: sums over two sets would
+        differ by single sites' vectors.
         """
         survivors = sorted(set(survivors))
         with self._locked():
@@ -171,15 +245,17 @@ class Ledger:
         request
             Digest that identifies the request and the data that it was answered from.
         subjects
-            Ids of the people in the data; only salted digests are written.
+            Ids of the people in the data, at least one; only salted digests are
+            written.
         entry
-            What was released; ``mu`` is the charge, for its ``unit``.
+            What was released; ``mu``, at least 0, is the charge, for its ``unit``.
         reply
             The outgoing bytes.
         asked
-            The message that is answered.
+            The message that is answered; empty where nothing is compared with it.
         promise
-            What the entry's ``study`` promised these data (its ``version``).
+            What the entry's ``study`` promised these data (its ``version``); None: the
+            ceiling alone bounds.
 
         Returns
         -------
@@ -191,6 +267,18 @@ class Ledger:
         BudgetExceeded
             If any subject's total would exceed the ceiling, or the study's its promise;
             nothing is written.
+        ValueError
+            If the charge is negative.
+        LedgerDamaged, LedgerUnwritable
+            If the disk holds something else than was written, or refuses; nothing may
+            leave.
+
+        Guarantee
+        ---------
+        When it returns, bytes and charge are on disk (without a folder: in memory), so
+        nothing leaves that is not charged, and no subject's composed mu exceeds the
+        ceiling. A crash in between counts as spent. One request has one answer, whoever
+        else writes to the ledger.
         """
         ids = self._pseudonyms(subjects)
         cohort = _checksum("".join(ids))
@@ -224,7 +312,16 @@ class Ledger:
         Parameters
         ----------
         without
-            Requests that are not counted.
+            Requests that are not counted; none by default.
+
+        Returns
+        -------
+        dict
+            Composed mu by salted id.
+
+        Guarantee
+        ---------
+        Every release of every cohort that holds a subject counts for that subject.
         """
         with self._locked():
             squares: defaultdict[str, float] = defaultdict(float)

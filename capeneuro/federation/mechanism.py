@@ -119,6 +119,17 @@ class Mechanism:
 
         A site that is away is described as it was before.
 
+        Parameters
+        ----------
+        federation
+            The sites.
+
+        Returns
+        -------
+        dict
+            By site what :meth:`.site.Site.describe` gives; the first site alone in the
+            arm ``local``.
+
         Raises
         ------
         RoundFailed
@@ -150,7 +161,18 @@ class Mechanism:
         return self.budget.n_colluding, self.budget.n_dropout(len(self.roster))
 
     def variances(self) -> dict[str, float]:
-        """Variance of each site's noise g at unit sensitivity, for this arm."""
+        """Variance of each site's noise g at unit sensitivity, for this arm.
+
+        Returns
+        -------
+        dict
+            By site gamma; times the squared sensitivity it is the variance. Zero
+            without privacy.
+
+        Guarantee
+        ---------
+        Enough noise for every site's promise, from :func:`.cape.arm_variances`.
+        """
         mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
         gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, *self._missing)
         return dict(zip(self.roster, gamma.tolist(), strict=True))
@@ -167,6 +189,11 @@ class Mechanism:
         -------
         float
             ``bound``, or infinity in the arm ``non-private``, whose sites are exact.
+
+        Guarantee
+        ---------
+        Where sites add noise, each unit's part is bounded: they refuse an infinite
+        bound.
         """
         return np.inf if self.arm == "non-private" else float(bound)
 
@@ -185,12 +212,12 @@ class Mechanism:
         federation
             The sites.
         name, parameters
-            Query and its public parameters, ``clip`` among them. Whether anything is
-            clipped is the arm's to say (:meth:`clip`).
+            Query of :data:`.queries.QUERIES` and its public parameters, ``clip`` among
+            them. Whether anything is clipped is the arm's to say (:meth:`clip`).
         round_number
-            Which release of this query it is; part of its identity.
+            Which release of this query it is, from 0; part of its identity.
         reduction
-            Digest of the projection that the sites must have applied.
+            Digest of the projection that the sites must have applied; empty: none.
 
         Returns
         -------
@@ -234,7 +261,13 @@ class Mechanism:
         rest = n_units / n_here
         if self.arm == "non-private":
             self._record(request, total.size, 0.0, survivors)
-            return Release(rest * total, 0.0, n_here, tuple(survivors), np.inf)
+            return Release(
+                value=rest * total,
+                deviation=0.0,
+                n_units=n_here,
+                survivors=tuple(survivors),
+                mu=np.inf,
+            )
         t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
         gamma = {s: t**2 * v for s, v in request["variances"].items()}
         # The pooled arm's noise is the curator's, whoever is in the sum.
@@ -248,8 +281,13 @@ class Mechanism:
             value = ring.from_ring(total, h)
         largest = max(self.mu_factors.get(name, 1.0) for name in roster)
         mu = largest / self.noise_multiplier
-        about = rest * deviation, n_here, tuple(survivors), mu
-        return Release(rest * value, *about)
+        return Release(
+            value=rest * value,
+            deviation=rest * deviation,
+            n_units=n_here,
+            survivors=tuple(survivors),
+            mu=mu,
+        )
 
     def _gather(
         self, federation: Federation, request: Message
@@ -271,7 +309,33 @@ class Mechanism:
         norm_bound: float,
         center: np.ndarray | None = None,
     ) -> str:
-        """Have all sites keep ``matrix @ (x / norm_bound - center)``; its digest."""
+        """Have all sites keep ``matrix @ (x / norm_bound - center)``; its digest.
+
+        Parameters
+        ----------
+        federation
+            The sites.
+        matrix
+            Public or released, (n_components, n_features).
+        norm_bound
+            Public number that samples are divided by, in the unit of the data.
+        center
+            Released before, (n_features,), in units of ``norm_bound``; None: zero.
+
+        Returns
+        -------
+        str
+            Digest that later requests name as their ``reduction``.
+
+        Raises
+        ------
+        RoundFailed
+            If fewer sites than the threshold answer.
+
+        Guarantee
+        ---------
+        Nothing is released: sites keep the projected samples to themselves.
+        """
         if center is None:
             center = np.zeros(matrix.shape[1])
         message = {"matrix": matrix, "norm_bound": norm_bound, "center": center}

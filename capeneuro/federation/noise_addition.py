@@ -34,20 +34,34 @@ def perturb(
     Parameters
     ----------
     u
-        Weighted statistic of the site.
+        Weighted statistic of the site, exact, (size,) float64.
     sensitivity
-        Of ``u``; variances of the request are for sensitivity 1.
+        L2 sensitivity of ``u``, in its unit; variances of the request are for 1.
     request
         The admitted request.
     name
         Site whose variance to use.
     draw
-        Normal values by size, variance, request and term.
+        Normal values by size, variance, request and term (``"g"`` or ``"e"``). The
+        exact sampler draws its own.
+
+    Returns
+    -------
+    Drawn
+        ``f`` and ``e`` as ring integers, (size,) uint64, and the grid step; ``e`` is
+        None in all arms but ``cape``.
 
     Raises
     ------
     Refused
         If the grid is not far finer than the noise, or cannot hold it.
+
+    Guarantee
+    ---------
+    ``f`` has the noise g of variance ``variances[name] * sensitivity^2`` in each
+    coordinate, ``e`` that of ``noise_ratio`` times as much, independent of it. Refusals
+    depend on public numbers only. Of CAPE only ``f + e`` and the masked ``e`` may
+    leave.
     """
     # Bit-equal everywhere: products of numbers that all sites were sent.
     gamma = {s: v * sensitivity**2 for s, v in request["variances"].items()}
@@ -64,14 +78,16 @@ def perturb(
         np.sqrt(own) <= ring.FINEST * h and np.sqrt(sigma2) <= ring.FINEST_ZERO_SUM * h
     ):
         raise Refused("range of the noise")
-    f = _on_grid(u, own, h, request, draw, "g")
+    f = _on_grid(u, variance=own, h=h, request=request, draw=draw, term="g")
     if request["arm"] != "cape":
-        return Drawn(f, None, h)
-    return Drawn(f, _on_grid(np.zeros(u.size), sigma2, h, request, draw, "e"), h)
+        return Drawn(f=f, e=None, h=h)
+    zero = np.zeros(u.size)
+    e = _on_grid(zero, variance=sigma2, h=h, request=request, draw=draw, term="e")
+    return Drawn(f=f, e=e, h=h)
 
 
 def _on_grid(
-    u: np.ndarray, variance: float, h: float, request: Message, draw: Draw, term: str
+    u: np.ndarray, *, variance: float, h: float, request: Message, draw: Draw, term: str
 ) -> np.ndarray:
     """Statistic with noise as ring integers [docs/threat-model.md]."""
     n_sites = len(request["roster"])

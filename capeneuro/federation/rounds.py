@@ -55,14 +55,33 @@ class Checkpoint:
         self._states: dict[str, bytes] = {}
 
     def read(self, key: str) -> Message:
-        """Read a state; empty if there is none."""
+        """Read a state; empty if there is none.
+
+        Parameters
+        ----------
+        key
+            Digest of the request, or another name of a state.
+
+        Returns
+        -------
+        Message
+            The state.
+        """
         path = self._path(key)
         if key not in self._states and path is not None and path.exists():
             return unpack(path.read_bytes())
         return unpack(self._states.get(key, pack({})))
 
     def write(self, key: str, state: Message) -> None:
-        """Keep a state; on disk when this returns."""
+        """Keep a state; on disk when this returns.
+
+        Parameters
+        ----------
+        key
+            Digest of the request, or another name of a state.
+        state
+            What to keep in place of what was there.
+        """
         path = self._path(key)
         if path is None:
             self._states[key] = pack(state)
@@ -86,7 +105,7 @@ def gather(
     request
         What :meth:`.site.Site.advertise` describes.
     checkpoint
-        Where finished and unfinished rounds are kept.
+        Where finished and unfinished rounds are kept, so that another run goes on.
 
     Returns
     -------
@@ -101,6 +120,12 @@ def gather(
         If fewer sites than the threshold answered; asking again goes on from there.
     RoundVoid
         If asking again cannot help.
+
+    Guarantee
+    ---------
+    The aggregator's part, which sites need not trust: a finished round with noise is
+    not asked again, and where sites may be missing, the survivors are kept before any
+    site is told of them.
     """
     if request["arm"] in EXACT_ARMS:
         sums, survivors = _release(federation, request, {})
@@ -162,12 +187,12 @@ def _tried(checkpoint: Checkpoint, context: str, state: Message) -> Message:
 def _agree(federation: Federation, request: Message) -> Message:
     """Keys of the sites, and for each what the others sealed for it."""
     t, message = request["survivor_threshold"], {"request": request}
-    about = _public_keys(request), bytes.fromhex(digest(request))
+    public, context = _public_keys(request), bytes.fromhex(digest(request))
     keys: dict[str, bytes] = {}
     boxes: dict[str, dict[str, bytes]] = {}
 
     def keep_keys(name: str, reply: Message) -> None:
-        secagg.check_keys(*about, name, reply["keys"])
+        secagg.check_keys(public, context, name, advertised=reply["keys"])
         keys[name] = reply["keys"]
 
     def keep_boxes(name: str, reply: Message) -> None:
@@ -241,10 +266,16 @@ def _leftover(federation: Federation, request: Message, state: Message) -> np.nd
         shares[name] = reply["shares"]
 
     ask_enough(federation, t, "unmask", dict.fromkeys(survivors, message), keep_shares)
-    about = request["roster"], t, context, state["advertised"]
-    size = state["masked"].size
     try:
-        return secagg.leftover(*about, survivors, shares, size)
+        return secagg.leftover(
+            roster=request["roster"],
+            threshold=t,
+            context=context,
+            advertised=state["advertised"],
+            survivors=survivors,
+            shares=shares,
+            size=state["masked"].size,
+        )
     except secagg.Mismatch as error:
         raise RoundFailed({"aggregator": f"failed: {error}"}) from None
 
@@ -257,6 +288,25 @@ def ask_enough(
     fold: Callable[[str, Message], None] | None = None,
 ) -> list[str]:
     """Ask sites of which at least ``threshold`` must answer; who did, in order.
+
+    Parameters
+    ----------
+    federation
+        The sites.
+    threshold
+        Fewest sites that must answer, at least 1.
+    what
+        Name of a request of :data:`.site.PROTOCOL`.
+    messages
+        One message per site to ask, by name.
+    fold
+        Called with name and answer as they arrive, one at a time; it raises for a wrong
+        one, whose site then counts as lost. None: answers are not looked at.
+
+    Returns
+    -------
+    list of str
+        Sites that answered, in the order of ``messages``.
 
     Raises
     ------

@@ -99,7 +99,23 @@ class _Request(_Form):
 
 
 def check_form(message: Message) -> None:
-    """Refuse what is not a request for a release."""
+    """Refuse what is not a request for a release.
+
+    Parameters
+    ----------
+    message
+        As it came over the wire: anything.
+
+    Raises
+    ------
+    Refused
+        With the name of the first field whose kind or range is wrong, one that lacks,
+        or one too many.
+
+    Guarantee
+    ---------
+    It reads no data: the field's name is the aggregator's own.
+    """
     try:
         _Request.model_validate(message)
     except ValidationError as error:
@@ -119,13 +135,13 @@ def admit(
     Parameters
     ----------
     message
-        The request.
+        A request that :func:`check_form` lets pass.
     name
         The site's name in the study.
     described
-        What the site says of itself.
+        What the site says of itself (:meth:`.site.Site.describe`).
     limits, ceiling
-        Its rules and its ceiling.
+        Its rules and its ceiling, both from its own files.
 
     Returns
     -------
@@ -136,6 +152,11 @@ def admit(
     ------
     Refused
         With the name of the first rule that is broken.
+
+    Guarantee
+    ---------
+    It reads no data, so a refusal tells nothing about them. The mu is computed from the
+    request's own variances: what the aggregator claims of its privacy does not matter.
     """
     arm, roster = message["arm"], message["roster"]
     exact, private = arm in EXACT_ARMS, limits.kind == "private"

@@ -57,7 +57,18 @@ class Budget:
     survivor_threshold: int | None = None
 
     def n_dropout(self, n_sites: int) -> int:
-        """Sites that may drop out of a release, of ``n_sites``."""
+        """Sites that may drop out of a release, of ``n_sites``.
+
+        Parameters
+        ----------
+        n_sites
+            Sites of the study.
+
+        Returns
+        -------
+        int
+            ``n_sites`` less the survivor threshold; 0 if all are needed.
+        """
         return max(n_sites - (self.survivor_threshold or n_sites), 0)
 
     @property
@@ -66,12 +77,39 @@ class Budget:
         return mu_from_epsilon(self.epsilon, self.delta)
 
     def admits(self, mu: float) -> bool:
-        """Whether a total mu keeps it; a total met to the last digit does."""
+        """Whether a total mu keeps it; a total met to the last digit does.
+
+        Parameters
+        ----------
+        mu
+            Composed over all releases, at least 0.
+
+        Returns
+        -------
+        bool
+            Whether ``mu`` is at most that of (epsilon, delta).
+
+        Guarantee
+        ---------
+        The tolerance :data:`SAFETY` is what :func:`mu_from_epsilon` was rounded down
+        by.
+        """
         return mu <= self.mu * (1 + SAFETY)
 
 
 def default_n_colluding(n_sites: int) -> int:
-    """Colluding sites assumed when a study does not say: ``ceil(S / 3) - 1``."""
+    """Colluding sites assumed when a study does not say: ``ceil(S / 3) - 1``.
+
+    Parameters
+    ----------
+    n_sites
+        Sites of the study, at least 1.
+
+    Returns
+    -------
+    int
+        Less than a third of the sites.
+    """
     return math.ceil(n_sites / 3) - 1
 
 
@@ -80,17 +118,63 @@ def threshold_holds(n_sites: int, n_colluding: int, threshold: int) -> bool:
 
     More than half of what colluders leave: two different stories about who survived
     would need two disjoint groups of honest sites [Bonawitz et al. 2017].
+
+    Parameters
+    ----------
+    n_sites, n_colluding
+        Sites of the study, and those of them that collude.
+    threshold
+        Fewest sites t that a release may rest on.
+
+    Returns
+    -------
+    bool
+        ``t <= S`` and ``2 t > S + S_C``.
+
+    Guarantee
+    ---------
+    Where it holds, no aggregator gets both secrets of one site, whatever it tells which
+    site about the survivors (:mod:`.secagg.protocol`).
     """
     return threshold <= n_sites and 2 * threshold > n_sites + n_colluding
 
 
 def compose(mus: Iterable[float]) -> float:
-    """Mu of adaptive Gaussian releases together [Dong, Roth, Su 2022, Cor. 3.3]."""
+    """Mu of adaptive Gaussian releases together [Dong, Roth, Su 2022, Cor. 3.3].
+
+    Parameters
+    ----------
+    mus
+        Loss of each release, at least 0; none of them gives 0.
+
+    Returns
+    -------
+    float
+        ``sqrt(sum mu^2)``.
+
+    Guarantee
+    ---------
+    All releases together are exactly this mu-GDP, also if each was chosen after the
+    others.
+    """
     return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
 def log_delta(epsilon: float, mu: float) -> float:
-    """Natural logarithm of the exact delta; stable far into the tails."""
+    """Natural logarithm of the exact delta; stable far into the tails.
+
+    Parameters
+    ----------
+    epsilon
+        At least 0.
+    mu
+        Loss of a release; 0 or less gives -infinity.
+
+    Returns
+    -------
+    float
+        Logarithm of the smallest delta that mu-GDP satisfies with ``epsilon``.
+    """
     if mu <= 0:
         return -math.inf
     a = log_ndtr(mu / 2 - epsilon / mu)
@@ -99,7 +183,24 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon_from_mu(mu: float, delta: float) -> float:
-    """Smallest epsilon that a mu-GDP release satisfies with ``delta``, rounded up."""
+    """Smallest epsilon that a mu-GDP release satisfies with ``delta``, rounded up.
+
+    Parameters
+    ----------
+    mu
+        Composed loss; 0 or less costs no epsilon.
+    delta
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Epsilon, at least 0.
+
+    Guarantee
+    ---------
+    Rounded up by :data:`SAFETY`: a loss is never understated.
+    """
     if mu <= 0 or log_delta(0.0, mu) <= math.log(delta):
         return 0.0
     root = brentq(
@@ -114,7 +215,24 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 @functools.cache
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
-    """Largest mu that is (epsilon, delta)-DP, rounded down."""
+    """Largest mu that is (epsilon, delta)-DP, rounded down.
+
+    Parameters
+    ----------
+    epsilon
+        At least 0.
+    delta
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        mu, positive.
+
+    Guarantee
+    ---------
+    Rounded down by :data:`SAFETY`: noise for this mu is never too small.
+    """
     high = 1.0
     while log_delta(epsilon, high) < math.log(delta):
         high *= 2
@@ -135,18 +253,68 @@ def rdp_epsilon(mu: float, delta: float) -> float:
     [docs/privacy.md].
 
     # Differs from thesis 6.3.2: the printed log-moment is not 0 at t = 0.
+
+    Parameters
+    ----------
+    mu
+        Composed loss, at least 0.
+    delta
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Epsilon, at least that of :func:`epsilon_from_mu`.
+
+    Guarantee
+    ---------
+    An upper bound: looser than the exact value, never below it.
     """
     return mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
 
 
 def basic_epsilon(mus: Iterable[float], delta: float) -> float:
-    """Epsilon by basic composition: each release at its exact epsilon and delta / k."""
+    """Epsilon by basic composition: each release at its exact epsilon and delta / k.
+
+    Parameters
+    ----------
+    mus
+        Loss of each release, at least one release.
+    delta
+        In (0, 1), of all releases together; each has an equal part.
+
+    Returns
+    -------
+    float
+        Sum of the releases' epsilons.
+
+    Guarantee
+    ---------
+    An upper bound: looser than the exact value.
+    """
     mus = list(mus)
     return math.fsum(epsilon_from_mu(mu, delta / len(mus)) for mu in mus)
 
 
 def epsilons(mus: Iterable[float], delta: float) -> dict[str, float]:
-    """Total epsilon of a list of releases under the three accountants."""
+    """Total epsilon of a list of releases under the three accountants.
+
+    Parameters
+    ----------
+    mus
+        Loss of each release; there may be none.
+    delta
+        In (0, 1), of all releases together.
+
+    Returns
+    -------
+    dict
+        ``gdp``, the exact one that budgets use; ``rdp`` and ``basic``, for comparison.
+
+    Guarantee
+    ---------
+    Each is an epsilon that the releases together satisfy with ``delta``.
+    """
     mus = list(mus)
     if not mus:
         return {"gdp": 0.0, "rdp": 0.0, "basic": 0.0}

@@ -55,10 +55,20 @@ def mu_of_view(moved: ArrayLike, sigma2: ArrayLike, gamma: ArrayLike) -> float:
         Variances of the zero-sum and of the remaining noise of the honest sites, per
         coordinate. ``sigma2`` may be infinite: only the sum is visible then.
 
+    Returns
+    -------
+    float
+        mu, at least 0.
+
     Raises
     ------
     ValueError
         If a ``gamma`` is not positive: the coalition would see a statistic exactly.
+
+    Guarantee
+    ---------
+    The view of this coalition is exactly mu-GDP about whoever moves the statistics so
+    far.
     """
     moved, gamma = np.abs(np.asarray(moved, float)), np.asarray(gamma, float)
     if not (gamma > 0).all():
@@ -86,6 +96,15 @@ def losses(
         Variances of each site's noise, (n_sites,).
     n_colluding
         Sites that pool what they know with the aggregator, and those that may drop out.
+
+    Returns
+    -------
+    numpy.ndarray
+        mu of each site, (n_sites,).
+
+    Guarantee
+    ---------
+    No coalition of ``n_colluding`` sites with the aggregator has a larger loss.
 
     Notes
     -----
@@ -136,6 +155,11 @@ def calibrate(mu: ArrayLike, ratio: float, n_colluding: int) -> np.ndarray:
     ------
     ValueError
         If no noise can keep the promise: a mu that is not positive, or no honest site.
+
+    Guarantee
+    ---------
+    ``losses(1, ratio * gamma, gamma, n_colluding) <= mu`` at every site, to the safe
+    side of the last digit, even where the solver stopped early.
 
     Notes
     -----
@@ -213,14 +237,58 @@ def _scaled(
 
 
 def arm_ratio(arm: str, ratio: float) -> float:
-    """``sigma2 / gamma`` of an arm: CAPE's own, or one of its two limits."""
+    """``sigma2 / gamma`` of an arm: CAPE's own, or one of its two limits.
+
+    Parameters
+    ----------
+    arm
+        One of :data:`.rules.Arm`.
+    ratio
+        ``sigma2 / gamma`` of CAPE, at least 0.
+
+    Returns
+    -------
+    float
+        ``ratio`` of ``cape``, infinity of ``secure_sum``, 0 of all others.
+    """
     return {"cape": ratio, "secure_sum": math.inf}.get(arm, 0.0)
 
 
 def arm_variances(
     arm: str, mu: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
 ) -> np.ndarray:
-    """Variance gamma of every site's noise in an arm, at unit sensitivity."""
+    """Variance gamma of every site's noise in an arm, at unit sensitivity.
+
+    Parameters
+    ----------
+    arm
+        One of :data:`.rules.Arm`.
+    mu
+        Largest loss of each site over its sensitivity, (n_sites,), positive.
+    ratio
+        ``sigma2 / gamma`` of CAPE; other arms have their own.
+    n_colluding
+        Sites that pool what they know with the aggregator.
+    n_dropout
+        Sites that may be missing, whose noise does not count; 0 by default: all are
+        there.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``gamma``, (n_sites,); times the squared sensitivity it is the variance. Zero in
+        the arm ``non-private``.
+
+    Raises
+    ------
+    ValueError
+        As :func:`calibrate`.
+
+    Guarantee
+    ---------
+    Every site's loss is at most its ``mu``: against the aggregator and the colluding
+    sites, in the arm ``pooled`` for the result alone, in ``non-private`` there is none.
+    """
     mu = np.asarray(mu, float)
     if arm == "non-private":
         return np.zeros(len(mu))
@@ -247,11 +315,22 @@ def views(
     gamma
         Variance of each site's noise at unit sensitivity, (n_sites,).
     ratio
-        ``sigma2 / gamma`` of CAPE.
+        ``sigma2 / gamma`` of CAPE; other arms have their own.
     n_colluding
         Sites that pool what they know with the aggregator.
     n_dropout
-        Sites that may be missing; each loss is that of the worst case.
+        Sites that may be missing; each loss is that of the worst case. 0 by default:
+        all are there.
+
+    Returns
+    -------
+    dict
+        By view the mu of each site, (n_sites,), or None where the view is exact.
+
+    Guarantee
+    ---------
+    No party of a view learns more than its mu-GDP, whichever ``n_colluding`` sites
+    collude and ``n_dropout`` sites are missing.
     """
     gamma = np.asarray(gamma, float)
     if arm == "non-private":

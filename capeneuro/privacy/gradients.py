@@ -96,6 +96,33 @@ def infomax_gradient(
 
     # Differs from thesis Alg. 6.1: weight and bias gradients are clipped together and
     # charged once; clipping before W is centered at the optimum.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_components, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    W
+        Public unmixing matrix, (n_components, n_components).
+    b
+        Public biases, (n_components,).
+    clip
+        Largest norm of both parts of a unit's gradient together, without unit; infinity
+        in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_components (n_components + 1),): the matrix row by row, then the
+        biases.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     R = len(W)
     total = np.zeros((R, R + 1))
@@ -140,6 +167,31 @@ def infomax_skew(
     is small where the full gradient is large:
     ``|K|_F^2 = (|psi|^2 |z|^2 - (psi'z)^2) / 2``. ``signs``, 1 or -1 for each source,
     multiply psi: the extended rule for sub-Gaussian sources [Lee 1999].
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_components, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    W
+        Public unmixing matrix, (n_components, n_components).
+    clip
+        Largest norm of K, or of a subject's mean, without unit; infinity in exact arms.
+    signs
+        Public, 1 or -1 of each source, (n_components,); None: all 1, super-Gaussian.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_components (n_components - 1) / 2,): K packed.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     total = np.zeros(W.shape)
     for H, psi, cuts in _scored(X, starts, unit, W):
@@ -167,6 +219,29 @@ def infomax_curvature(
     At sources of the model's variance s^2 it is the curvature of the objective, its
     sign the criterion that tells super-Gaussian (+) from sub-Gaussian (-) sources
     [Lee 1999]; ``psi' = (1 - psi^2) / 2``.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_components, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    W
+        Public unmixing matrix, (n_components, n_components).
+    clip
+        Largest norm of q, or of a subject's mean, without unit; infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_components,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     total = np.zeros(len(W))
     for H, psi, cuts in _scored(X, starts, unit, W):
@@ -192,7 +267,21 @@ NETWORK_BLOCK = 8192
 
 
 def layers(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Views of packed weights: W (n_hidden, n_rows) and v (n_hidden + 1,)."""
+    """Views of packed weights: W (n_hidden, n_rows) and v (n_hidden + 1,).
+
+    Parameters
+    ----------
+    weights
+        Packed, (n_hidden (n_rows + 1) + 1,).
+    n_rows
+        Rows of the data, the label's among them.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        W, whose last column multiplies the constant 1, and v, whose last entry is the
+        bias of the output.
+    """
     H = weights.size // (n_rows + 1)
     return weights[: H * n_rows].reshape(H, n_rows), weights[H * n_rows :]
 
@@ -200,7 +289,20 @@ def layers(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 def forward(
     x: np.ndarray, W: np.ndarray, v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs h (D + 1, N), hidden a (n_hidden + 1, N) and p (N,), in float64."""
+    """Inputs h (D + 1, N), hidden a (n_hidden + 1, N) and p (N,), in float64.
+
+    Parameters
+    ----------
+    x
+        Scaled features, (D, N), without the label.
+    W, v
+        Weights as of :func:`layers`, (n_hidden, D + 1) and (n_hidden + 1,).
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        h, a and p; the last row of h and of a is 1, p is in [0, 1].
+    """
     ones = np.ones((1, x.shape[1]))
     h = np.concatenate([x, ones])
     a = np.concatenate([np.maximum(W @ h, 0), ones])
@@ -224,6 +326,33 @@ def network_gradient(
 
     # Differs from thesis 3.4: layers are clipped together and charged once, and the
     # clip binds; its code clips what is divided by the size of the batch already.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_features + 1, n_samples): the label is the
+        last row.
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    weights
+        Public, packed as :func:`layers` reads them, (n_hidden (n_features + 2) + 1,).
+    norm_bound
+        Public number that features, but not labels, are divided by.
+    clip
+        Largest norm of the gradient of all layers together, without unit; infinity in
+        exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape of ``weights``.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     W, v = layers(weights, len(X))
     H, total = len(W), np.zeros(weights.size)

@@ -37,6 +37,19 @@ def people(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of so many people, with the first column of each.
 
+    Parameters
+    ----------
+    subjects
+        Samples of each person, (n_features, n_samples), by id; read one block at a
+        time.
+    together
+        People in a block, at least 1: a number of the study, never of the data.
+
+    Yields
+    ------
+    tuple of numpy.ndarray
+        A block (n_features, n_samples), and the first column of each person in it.
+
     Raises
     ------
     ValueError
@@ -56,7 +69,31 @@ def people(
 def mean(
     X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
 ) -> np.ndarray:
-    """Sum over units of x, of a subject the mean over volumes, clipped; (D,)."""
+    """Sum over units of x, of a subject the mean over volumes, clipped; (D,).
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    norm_bound
+        Public number that samples are divided by, in the unit of the data.
+    clip
+        Largest norm of x, or of a subject's mean, without unit; infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_features,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
+    """
     x = bounded(X, norm_bound, float(clip) ** 2 if unit == "sample" else np.inf)
     if unit == "sample":
         return x.sum(axis=1, dtype=np.float64)
@@ -80,6 +117,33 @@ def second_moment(
     the subject's volumes, Frobenius norm at most ``clip``.
 
     # Differs from thesis 4: a public constant bounds, not the data's largest norm.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    norm_bound
+        Public number that samples are divided by, in the unit of the data.
+    clip
+        Largest Frobenius norm of a contribution, without unit: of a sample its squared
+        norm. Infinity in exact arms.
+    center
+        Released before, (n_features,), in units of ``norm_bound``; None: not centered.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_features (n_features + 1) / 2,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here. Contributions are positive semidefinite, hence the sensitivity
+    ``sqrt(2) clip / n``.
     """
     if unit == "sample":
         return linalg.pack_symmetric(_gram(bounded(X, norm_bound, clip, center)))
@@ -126,6 +190,34 @@ def moment_product(
 
     # Differs from Hardt & Price 2014: they clip x, whose sensitivity sqrt(2) is that of
     # x x'. The product of two clipped factors is no longer positive, hence 2.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    Q
+        Public directions, (n_features, n_directions) float32.
+    norm_bound
+        Public number that samples are divided by, in the unit of the data.
+    clip
+        Largest norm of ``x (Q'x)'``, or of a subject's mean, without unit; infinity in
+        exact arms.
+    center
+        Released before, (n_features,), in units of ``norm_bound``; None: not centered.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_features n_directions,), row by row.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     total = np.zeros((len(X), Q.shape[1]))
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):
@@ -197,6 +289,31 @@ def third_moment(
 
     # Differs from Imtiaz 2018: the Frobenius norm itself for 2 / N + 6 D sigma^2 / N,
     which is 8 times as large at D = 50, sigma^2 = 0.05 [:func:`largest_third`].
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    covariance
+        Public and symmetric, (n_features, n_features): of the noise within a component.
+    clip
+        Largest norm of f, or of a subject's mean, without unit; infinity in exact arms.
+    norm_bound
+        Public number that samples are divided by; 1 by default, for whitened samples.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_features (n_features + 1) (n_features + 2) / 6,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     x, S = scaled(X, norm_bound), covariance
     # Privacy: one of two samples must not make up for one of none.
@@ -218,6 +335,24 @@ def largest_third(n_features: int, variance: float, clip: float = 1.0) -> float:
     Half of N times its sensitivity without a clip of its own, for noise of variance s
     in each of D >= 2 features: ``|f|`` grows with ``u = |x|^2``, to
     ``sqrt(u^3 - 6 s u^2 + (3 D + 6) s^2 u)``. ``inf`` stays ``inf``.
+
+    Parameters
+    ----------
+    n_features
+        Number of features D, at least 2.
+    variance
+        Variance s of the noise in each feature, without unit, at least 0.
+    clip
+        Bound of ``|x|^2``; 1 by default, what a norm bound leaves.
+
+    Returns
+    -------
+    float
+        The norm; infinite for an infinite ``clip``.
+
+    Guarantee
+    ---------
+    No contribution of a sample with ``|x|^2 <= clip`` has a larger norm.
     """
     D, s, u = n_features, variance, clip
     return float(np.sqrt(u * ((u - 3 * s) ** 2 + (3 * D - 3) * s**2)))
@@ -235,6 +370,29 @@ def word_pairs(
     # Differs from Imtiaz 2018: the first words of a document in their order give an
     array that is not symmetric, and symmetric noise leaves the rest of it in the clear.
     The mean over all orders is symmetric before noise, and varies less.
+
+    Parameters
+    ----------
+    X
+        Counts of words, documents as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    clip
+        Largest norm of a contribution, which is at most 1 unclipped, without unit;
+        infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_features (n_features + 1) / 2,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here. Documents of fewer than three words, or of counts that are no
+    counts, are zero.
     """
     C, m = np.zeros((len(X),) * 2), np.zeros(len(X))
     for c, share in _documents(X, starts, unit):
@@ -253,6 +411,29 @@ def word_triples(
 
     As :func:`word_pairs`, for triples: ``(c_i c_j c_k - d_ij c_i c_k - d_ik c_i c_j -
     d_jk c_i c_j + 2 d_ijk c_i) / (L (L - 1) (L - 2))`` with Kronecker's d.
+
+    Parameters
+    ----------
+    X
+        Counts of words, documents as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    clip
+        Largest norm of a contribution, which is at most 1 unclipped, without unit;
+        infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_features (n_features + 1) (n_features + 2) / 6,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here. Documents of fewer than three words, or of counts that are no
+    counts, are zero.
     """
     T, C, m = _word_sums(X, starts, unit)
     i, j, k, weights = linalg.triples(len(X))
@@ -268,6 +449,30 @@ def whitened_word_triples(
 
     A contribution is a mean of ``q (x) q' (x) q''``, so its norm is at most the cube of
     the largest ``|q|``. Such tensors can point against each other, hence 2 clip / n.
+
+    Parameters
+    ----------
+    X
+        Counts of words, documents as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    Q
+        Public vector of each word in a row, (n_features, n_directions) float32.
+    clip
+        Largest norm of a contribution; all are scaled down by one public factor,
+        without unit; infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_directions (n_directions + 1) (n_directions + 2) / 6,).
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
+    noise is added here.
     """
     Q = Q.astype(np.float64)
     T, C, m = _word_sums(X, starts, unit, Q)

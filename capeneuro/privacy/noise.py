@@ -26,6 +26,21 @@ def standard_normal(size: int) -> np.ndarray:
     bits, values beyond 6.5 deviations would lie on a lattice coarser than the grid that
     releases are rounded to, and show which neighbor they came from. Magnitudes end at
     :data:`LARGEST`. Costs some three times the time of NumPy's generator.
+
+    Parameters
+    ----------
+    size
+        Number of values, at least 0.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (size,), at most :data:`LARGEST` in size.
+
+    Guarantee
+    ---------
+    No value can be told from the others or from another call, as long as AES-256 holds:
+    each call has a fresh 256-bit key of the operating system.
     """
     stream, z = key_stream(os.urandom(32)), np.empty(size)
     for first in range(0, size, BLOCK):
@@ -41,7 +56,24 @@ def standard_normal(size: int) -> np.ndarray:
 
 
 def key_stream(key: bytes) -> Callable[[bytes], bytes]:
-    """AES-256 in counter mode: adds the next bytes of its key stream to a text."""
+    """AES-256 in counter mode: adds the next bytes of its key stream to a text.
+
+    Parameters
+    ----------
+    key
+        32 secret bytes that serve one stream only.
+
+    Returns
+    -------
+    callable
+        Takes bytes and gives as many: the text exclusive-or the next bytes of the
+        stream.
+
+    Guarantee
+    ---------
+    Without the key the stream looks uniform, as long as AES-256 does. A key that served
+    two texts would show their difference.
+    """
     # Privacy: one key, one stream, so a constant initial counter is safe.
     return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update
 
@@ -52,6 +84,22 @@ def discrete_normal(size: int, deviation: float) -> np.ndarray:
     The exact sampler of Canonne, Kamath & Steinke 2020 in integer arithmetic, by
     OpenDP: no rounding of the noise, no floating-point tail. Some 600 times slower
     than :func:`standard_normal`. Needs the extra ``exact``.
+
+    Parameters
+    ----------
+    size
+        Number of values, at least 0.
+    deviation
+        The parameter above, in steps of the grid; positive.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, (size,).
+
+    Guarantee
+    ---------
+    The law is exact: no rounding of the noise shows what it was added to.
     """
     import opendp.prelude as dp
 

@@ -34,13 +34,24 @@ def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
     Parameters
     ----------
     gamma
-        Variance of each site's noise; all sites and the aggregator use the same.
+        Variance of each site's noise, (n_sites,), positive; all sites and the
+        aggregator use the same.
     sensitivity
-        L2 sensitivity of the weighted statistic.
+        L2 sensitivity of the weighted statistic, in the unit of the query.
     size
         Length of the statistic.
     noise
         ``"rounded"`` or ``"exact"``.
+
+    Returns
+    -------
+    float
+        The step, in the unit of the statistic.
+
+    Guarantee
+    ---------
+    It depends on public numbers only. For exact noise the rounding of the statistic is
+    within what :data:`.clipping.CLIP_SAFETY` keeps free.
     """
     step = math.sqrt(min(gamma)) * 2.0**-GRID_BITS
     if noise == "exact":
@@ -53,10 +64,28 @@ def grid(gamma: np.ndarray, sensitivity: float, size: int, noise: str) -> float:
 def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
     """Round ``x`` to multiples of ``h`` as integers modulo 2^64 (uint64).
 
+    Parameters
+    ----------
+    x
+        Values, (size,); infinite ones and NaN are refused.
+    h
+        Grid step of :func:`grid`.
+    n_sites
+        Sites whose integers are added: their sum must fit, too.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, (size,).
+
     Raises
     ------
     OutOfRange
         If a value exceeds ``2^62 / n_sites`` grid steps or is not finite.
+
+    Guarantee
+    ---------
+    A function of ``x`` alone: of noisy values it is post-processing and costs nothing.
     """
     x = np.asarray(x, dtype=np.float64)
     k = np.empty(x.shape, dtype=np.int64)
@@ -69,5 +98,18 @@ def to_ring(x: np.ndarray, h: float, n_sites: int) -> np.ndarray:
 
 
 def from_ring(total: np.ndarray, h: float) -> np.ndarray:
-    """Read a ring total as signed multiples of ``h`` (float64)."""
+    """Read a ring total as signed multiples of ``h`` (float64).
+
+    Parameters
+    ----------
+    total
+        Integers modulo 2^64, (size,) uint64.
+    h
+        Grid step of :func:`grid`.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (size,), in the unit of the statistic.
+    """
     return total.view(np.int64).astype(np.float64) * h

@@ -43,6 +43,11 @@ def pairwise_masks(
     -------
     numpy.ndarray
         uint64, shape (size,).
+
+    Guarantee
+    ---------
+    Uniform to everyone who knows neither key of some pair, by X25519, HKDF and AES-256.
+    For one vector only: the same masks on two show their difference.
     """
     total = np.zeros(size, dtype=np.uint64)
     for other, public in others.items():
@@ -59,7 +64,27 @@ def pairwise_masks(
 
 
 def self_mask(secret: bytes, context: bytes, size: int) -> np.ndarray:
-    """Mask of a site that its shares take off."""
+    """Mask of a site that its shares take off.
+
+    Parameters
+    ----------
+    secret
+        32 bytes, shared among the sites.
+    context
+        Identity of the sum, a digest; must not be used for another vector.
+    size
+        Length of the vector.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint64, shape (size,).
+
+    Guarantee
+    ---------
+    Uniform to everyone who has fewer shares of the secret than the threshold; for one
+    vector only.
+    """
     return _stream(secret, b"self" + context, size)
 
 
@@ -69,10 +94,46 @@ def _stream(secret: bytes, info: bytes, size: int) -> np.ndarray:
 
 
 def stretch(secret: bytes, info: bytes, n_bytes: int) -> bytes:
-    """Stretch a secret: HKDF, then AES-256 in counter mode."""
+    """Stretch a secret: HKDF, then AES-256 in counter mode.
+
+    Parameters
+    ----------
+    secret
+        Of any length; secret where the result must be.
+    info
+        What it is for; each use has its own.
+    n_bytes
+        Length of the result.
+
+    Returns
+    -------
+    bytes
+        ``n_bytes`` bytes, always the same.
+
+    Guarantee
+    ---------
+    Without the secret it looks uniform, and uses tell nothing about each other.
+    """
     return noise.key_stream(derive(secret, info))(bytes(n_bytes))
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
-    """Secret of 32 bytes for one use of another (HKDF)."""
+    """Secret of 32 bytes for one use of another (HKDF).
+
+    Parameters
+    ----------
+    secret
+        Of any length.
+    info
+        What it is for; each use has its own.
+
+    Returns
+    -------
+    bytes
+        32 bytes, always the same.
+
+    Guarantee
+    ---------
+    Secrets of different uses tell nothing about each other, nor about ``secret``.
+    """
     return HKDF(hashes.SHA256(), length=32, salt=None, info=info).derive(secret)

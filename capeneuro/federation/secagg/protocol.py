@@ -90,7 +90,23 @@ class Party:
     context: bytes
 
     def secret(self, use: str) -> bytes:
-        """Secret of 32 bytes for one use in this sum; always the same."""
+        """Secret of 32 bytes for one use in this sum; always the same.
+
+        Parameters
+        ----------
+        use
+            ``"seal"``, ``"pair"``, ``"self"`` or ``"shares"``.
+
+        Returns
+        -------
+        bytes
+            32 bytes.
+
+        Guarantee
+        ---------
+        It depends on key, context and name: no other sum and no other site has the
+        same.
+        """
         # Privacy: sites may share a ledger and its key, never a mask.
         info = use.encode() + self.context + self.name.encode()
         return masking.derive(self.key.private_bytes_raw(), info)
@@ -115,12 +131,39 @@ class Keys(NamedTuple):
 
     @classmethod
     def read(cls, advertised: bytes) -> "Keys":
-        """Read what :func:`advertise` wrote, without its signature."""
+        """Read what :func:`advertise` wrote, without its signature.
+
+        Parameters
+        ----------
+        advertised
+            At least 96 bytes; not checked.
+
+        Returns
+        -------
+        Keys
+            Its parts.
+        """
         return cls(advertised[:32], advertised[32:64], advertised[64:96])
 
 
 def advertise(party: Party) -> bytes:
-    """Public keys of a site for this sum, signed (160 bytes)."""
+    """Public keys of a site for this sum, signed (160 bytes).
+
+    Parameters
+    ----------
+    party
+        The site.
+
+    Returns
+    -------
+    bytes
+        Two X25519 keys and the digest of a secret, 32 bytes each, and a signature of
+        64.
+
+    Guarantee
+    ---------
+    All of it is public: the secrets of the keys, and of the digest, stay.
+    """
     public = party.seal.public_key(), party.pair.public_key()
     keys = b"".join(key.public_bytes_raw() for key in public)
     keys += hashlib.sha256(party.secret("self")).digest()
@@ -130,7 +173,28 @@ def advertise(party: Party) -> bytes:
 def check_keys(
     roster: Mapping[str, bytes], context: bytes, name: str, advertised: bytes
 ) -> None:
-    """Raise :class:`Mismatch` unless a site signed these keys, and they can be used."""
+    """Raise :class:`Mismatch` unless a site signed these keys, and they can be used.
+
+    Parameters
+    ----------
+    roster
+        Long-term public key of every site, by name.
+    context
+        Identity of the sum, a digest.
+    name
+        The site that is said to have advertised.
+    advertised
+        160 bytes, as :func:`advertise` writes them.
+
+    Raises
+    ------
+    Mismatch
+        If the signature is not that of the roster's key, or a key is of small order.
+
+    Guarantee
+    ---------
+    Nobody between two sites can put keys of its own in place of theirs.
+    """
     statement = signing.of_keys(context, name, advertised[:96])
     if not signing.is_signed(roster.get(name, b""), advertised[96:], statement):
         raise Mismatch("signature of keys")
@@ -149,10 +213,20 @@ def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
     advertised
         What the sites advertised, by name, its own among it.
 
+    Returns
+    -------
+    dict
+        By name of each other site that advertised, its sealed shares.
+
     Raises
     ------
     Mismatch
         If a signature is not that of the roster's key, or too few sites advertised.
+
+    Guarantee
+    ---------
+    Each other site can open its own alone, and fewer than the threshold tell nothing.
+    Keys that the sites were told otherwise make boxes that do not open.
     """
     keys = _verified(party, advertised)
     told = _told(advertised)
@@ -177,7 +251,7 @@ def masks(
     party
         The site.
     advertised
-        What the sites advertised.
+        What the sites advertised, by name, its own among it.
     sealed
         What each other site shared with this one; they are masked against.
     size
@@ -192,6 +266,12 @@ def masks(
     ------
     Mismatch
         As :func:`share`, or if a sealed share is not from its site for this sum.
+
+    Guarantee
+    ---------
+    The vector plus masks looks uniform to the aggregator and fewer sites than the
+    threshold, until the masks of this sum are taken off; only one vector of a context
+    may be masked.
     """
     keys = _verified(party, advertised)
     _opened(party, advertised, sealed)  # what cannot be unmasked must not be sent
@@ -201,14 +281,52 @@ def masks(
 
 
 def sign(party: Party, survivors: Iterable[str]) -> bytes:
-    """Signature of the survivors that this site was told of."""
+    """Signature of the survivors that this site was told of.
+
+    Parameters
+    ----------
+    party
+        The site.
+    survivors
+        Names that the aggregator told.
+
+    Returns
+    -------
+    bytes
+        64 bytes.
+
+    Guarantee
+    ---------
+    It tells nothing but that the site was told so.
+    """
     return party.key.sign(signing.of_survivors(party.context, survivors))
 
 
 def check_signatures(
     party: Party, survivors: Iterable[str], signatures: Mapping[str, bytes]
 ) -> None:
-    """Raise :class:`Mismatch` unless t sites signed the same survivors."""
+    """Raise :class:`Mismatch` unless t sites signed the same survivors.
+
+    Parameters
+    ----------
+    party
+        The site.
+    survivors
+        Names that the aggregator told this site.
+    signatures
+        By site, what :func:`sign` gave.
+
+    Raises
+    ------
+    Mismatch
+        If a signature is of other survivors or of no site of the roster, or they are
+        fewer than the threshold.
+
+    Guarantee
+    ---------
+    With ``2 t > S + S_C`` no two sets of survivors have enough signatures: they would
+    have an honest site in common.
+    """
     statement = signing.of_survivors(party.context, survivors)
     for name, signature in signatures.items():
         if not signing.is_signed(party.roster.get(name, b""), signature, statement):
@@ -239,6 +357,16 @@ def unmask(
     dict
         By site: of a survivor the share of its self-mask, of a lost one that of its
         pair key. Never both.
+
+    Raises
+    ------
+    Mismatch
+        If a sealed share does not open, or the survivors are too few or not in the sum.
+
+    Guarantee
+    ---------
+    Of each site a share of one secret, never of both. The caller sees to it that a sum
+    has one set of survivors (:meth:`.ledger.Ledger.fix_survivors`).
     """
     survivors = set(survivors)
     opened = _opened(party, advertised, sealed)
@@ -268,9 +396,11 @@ def leftover(
     Parameters
     ----------
     roster
-        Names of all sites.
-    threshold, context
-        Of the sum.
+        Names of all sites: they fix where each site's shares lie.
+    threshold
+        Sites whose shares are needed, t.
+    context
+        Identity of the sum, a digest.
     advertised
         What the sites advertised.
     survivors
@@ -289,6 +419,11 @@ def leftover(
     ------
     Mismatch
         If the shares do not give the secrets that were advertised.
+
+    Guarantee
+    ---------
+    It takes the masks off the survivors' sum, not off any vector of it. A wrong share
+    is told by the digest or the key that was advertised.
     """
     survivors = list(survivors)
     points = _points(roster)

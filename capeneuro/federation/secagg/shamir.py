@@ -28,6 +28,16 @@ def split(
         Distinct and not 0 modulo ``prime``.
     prime
         Size of the field.
+
+    Returns
+    -------
+    list of int
+        A share for each point, in order.
+
+    Guarantee
+    ---------
+    Fewer shares than the threshold tell nothing about the secret, without any
+    assumption.
     """
     shares = []
     for x in points:
@@ -39,7 +49,20 @@ def split(
 
 
 def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """Lagrange weights that turn shares at ``points`` into the secret."""
+    """Lagrange weights that turn shares at ``points`` into the secret.
+
+    Parameters
+    ----------
+    points
+        Distinct and not 0 modulo ``prime``, as many as the threshold.
+    prime
+        Size of the field; by default it holds every 32 bytes.
+
+    Returns
+    -------
+    list of int
+        A weight for each point, in order.
+    """
     found = []
     for i, x in enumerate(points):
         above = below = 1
@@ -52,5 +75,20 @@ def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
 
 
 def combine(shares: Iterable[int], weights: Iterable[int], prime: int = PRIME) -> int:
-    """Secret from as many shares as the threshold, with :func:`weights`."""
+    """Secret from as many shares as the threshold, with :func:`weights`.
+
+    Parameters
+    ----------
+    shares
+        As many as the threshold.
+    weights
+        Of their points, in the same order.
+    prime
+        Size of the field; by default it holds every 32 bytes.
+
+    Returns
+    -------
+    int
+        The secret; another field element if a share is wrong.
+    """
     return sum(y * w for y, w in zip(shares, weights, strict=True)) % prime

@@ -13,25 +13,85 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
 def of_keys(context: bytes, name: str, keys: bytes) -> bytes:
-    """A site offers these keys for one sum."""
+    """A site offers these keys for one sum.
+
+    Parameters
+    ----------
+    context
+        Identity of the sum, a digest.
+    name
+        The site's.
+    keys
+        What it offers, 96 bytes.
+
+    Returns
+    -------
+    bytes
+        The statement to sign.
+    """
     return b"capeneuro keys\0" + context + name.encode() + b"\0" + keys
 
 
 def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
-    """A site was told that these sites survived."""
+    """A site was told that these sites survived.
+
+    Parameters
+    ----------
+    context
+        Identity of the sum, a digest.
+    survivors
+        Names, in any order.
+
+    Returns
+    -------
+    bytes
+        The statement to sign; it names no site, so that all sign the same.
+    """
     names = "\0".join(sorted(set(survivors)))
     return b"capeneuro survivors\0" + context + names.encode()
 
 
 def of_answer(context: bytes, name: str, answer: bytes) -> bytes:
-    """A site answers a request with these bytes."""
+    """A site answers a request with these bytes.
+
+    Parameters
+    ----------
+    context
+        Identity of the sum, a digest.
+    name
+        The site's.
+    answer
+        The packed answer without its signature.
+
+    Returns
+    -------
+    bytes
+        The statement to sign.
+    """
     digest = hashlib.sha256(answer).digest()
     return b"capeneuro answer\0" + context + name.encode() + b"\0" + digest
 
 
 @lru_cache(maxsize=2**12)  # a site checks the same keys in two exchanges
 def is_signed(public: bytes, signature: bytes, statement: bytes) -> bool:
-    """Whether the owner of a public key signed a statement."""
+    """Whether the owner of a public key signed a statement.
+
+    Parameters
+    ----------
+    public
+        Ed25519 key, 32 bytes; of another length nothing is signed.
+    signature, statement
+        What is checked; 64 bytes, and what a function above gives.
+
+    Returns
+    -------
+    bool
+        False also for what is no key or no signature.
+
+    Guarantee
+    ---------
+    Nobody without the private key makes it true, as long as Ed25519 holds.
+    """
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
     except (ValueError, InvalidSignature):
