@@ -88,7 +88,7 @@ def step(options: argparse.Namespace) -> None:
     own = kinds.of(study)
     if options.step not in own.steps:
         raise ConfigError(
-            f"{options.study}: {options.step}: no step of a study of {own.rules}; its "
+            f"{options.study}: {options.step}: no step of a study of {own.name}; its "
             f"steps are {', '.join(own.steps)}"
         )
     sites = load_sites(study)

@@ -28,6 +28,7 @@ from capeneuro.algorithms.pca import (
 )
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
@@ -397,6 +398,22 @@ def shown(study: ComponentsConfig) -> list[str]:
     return [str(study.results / name) for name in group_maps.FILES]
 
 
+def validated(study: ComponentsConfig) -> list[str]:
+    """The study's mask."""
+    return [str(study.results / MASK)]
+
+
+def depends(study: ComponentsConfig, step: str) -> str:
+    """What of the study file a step depends on."""
+    more = {
+        "prepare": study.pca.norm_bound,
+        # PCA's share of the budget depends on it.
+        "pca": study.ica.independence,
+        "reference_pca": study.budget.unit,
+    }
+    return f"{section(study, *KEYS[step])} {more.get(step, '')}"
+
+
 def made(study: ComponentsConfig, sites: Sites) -> list[str]:
     """Files that the data makers write last."""
     found = [f"{site.images}/dataset_description.json" for site in sites.values()]
@@ -428,7 +445,26 @@ def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
 
 # Of whom the clip keeps less is named at the site.
 MOSTLY = 0.25
-KEPT = "timecourses.tsv"
+KEPT = ("timecourses.tsv", "spectra.tsv", "connectivity.tsv", "reconstruction.html")
+KEPT += ("dualregression/",)
+SITE_KEYS = {
+    "validate": ("images", "task"),
+    "prepare": ("images", "task", "mask", "repetition_time"),
+    "reconstruct": ("images", "task", "repetition_time"),
+}
+# Of each step the sections of the study file that it depends on.
+KEYS = {
+    "make_data": ("data", "n_components"),
+    "validate": ("space", "n_components"),
+    "prepare": ("space", "cleaning", "n_components"),
+    "pca": ("arm", "noise", "budget", "pca", "n_components"),
+    "ica": ("arm", "noise", "budget", "ica"),
+    "reference_pca": ("pca", "n_components"),
+    "reference_ica": ("ica",),
+    "maps": ("space",),
+    "score": ("score",),
+    "report": ("study", "space", "cleaning", "pca", "score"),
+}
 
 
 def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:

@@ -27,8 +27,8 @@ MOST_FEATURES = 5000
 class Kind(NamedTuple):
     """What a kind of study consists of."""
 
-    rules: str
-    """Name of its file of Snakemake rules."""
+    name: str
+    """What it is called."""
     steps: Mapping[str, Callable[..., None]]
     """Its steps in their order, by the name of their command."""
     over: Callable[[Federation, Study, Sites], None]
@@ -41,8 +41,18 @@ class Kind(NamedTuple):
     """Files that the steps over all sites write."""
     shown: Callable[[Study], list[str]]
     """Files that `maps` writes."""
-    kept: str
-    """File of a site that `reconstruct` writes last."""
+    kept: tuple[str, ...]
+    """Files and folders (with a slash at the end) of a site that `reconstruct` writes,
+    under the site's folder of the study."""
+    validated: Callable[[Study], list[str]]
+    """Files that `validate` writes."""
+    stages: tuple[tuple[str, str], ...]
+    """Steps over all sites, in their order, each with the file that it writes."""
+    depends: Callable[[Study, str], str]
+    """(study, step): what of the study file a step depends on, as JSON; a change reruns
+    it. ``reference_<stage>`` is a stage's run without privacy."""
+    site_keys: Mapping[str, tuple[str, ...]]
+    """Keys of a site's file that `validate`, `prepare` and `reconstruct` depend on."""
     made: Callable[[Study, Sites], list[str]]
     """Files that the data makers write last, where the study has its data made."""
     score_inputs: Callable[[Study], list[str]]

@@ -25,6 +25,7 @@ from capeneuro.algorithms.cca import (
 )
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
+from capeneuro.config.load import section
 from capeneuro.data import eeg, files, nifti
 from capeneuro.data.tables import constant_features, open_table
 from capeneuro.data.views import Views, find_people, open_views, read_person
@@ -55,7 +56,21 @@ TRUTH = {
     "correlations": "desc-truth_correlations.tsv",
 }
 TRUTHS = ("eeg", "correlations")
-KEPT = "variates.tsv"
+KEPT = ("variates.tsv",)
+SITE_KEYS = dict.fromkeys(
+    ("validate", "prepare", "reconstruct"), ("images", "eeg", "task")
+)
+# Of each step the sections of the study file that it depends on.
+KEYS = {
+    "make_data": ("data", "n_components"),
+    "validate": ("space", "n_components"),
+    "prepare": ("space",),
+    "cca": ("arm", "noise", "budget", "fusion", "n_components"),
+    "reference_cca": ("fusion", "n_components"),
+    "maps": ("space",),
+    "score": ("score",),
+    "report": ("study", "space", "fusion", "score"),
+}
 
 
 # --- before anything is computed -----------------------------------------------------
@@ -160,7 +175,7 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
         u = found.x_directions.T @ z[:n_first], found.y_directions.T @ z[n_first:]
         rows.append([name, *(f"{value:.6g}" for value in np.concatenate(u))])
     header = [f"{view}_{i + 1}" for view in PATTERNS for i in range(K)]
-    table = folder / KEPT
+    table = folder / KEPT[0]
     files.write_table(table, ["participant_id", *header], rows)
 
 
@@ -349,6 +364,19 @@ def shown(study: FusionConfig) -> list[str]:
     if study.space is not None:
         found.append(MAPS)
     return [str(study.results / name) for name in found]
+
+
+def validated(study: FusionConfig) -> list[str]:
+    """The list of features, and the mask if there is one."""
+    names = [FEATURES, *([] if study.space is None else [MASK])]
+    return [str(study.results / name) for name in names]
+
+
+def depends(study: FusionConfig, step: str) -> str:
+    """What of the study file a step depends on."""
+    reads = step in ("validate", "prepare", "maps")
+    views = section(study.fusion, "fmri", "eeg", "unmatched") if reads else ""
+    return f"{section(study, *KEYS[step])} {views}"
 
 
 def made(study: FusionConfig, sites: Sites) -> list[str]:

@@ -12,7 +12,7 @@ from capeneuro.studies.flow import Kind
 
 KINDS: dict[type[Study], Kind] = {
     ComponentsConfig: Kind(
-        rules="components",
+        name="components",
         steps={
             "validate": components.validate,
             "plan": plan.plan,
@@ -30,11 +30,15 @@ KINDS: dict[type[Study], Kind] = {
         released=components.released,
         shown=components.shown,
         kept=components.KEPT,
+        validated=components.validated,
+        stages=(("pca", components.SUBSPACE), ("ica", components.UNMIXING)),
+        depends=components.depends,
+        site_keys=components.SITE_KEYS,
         made=components.made,
         score_inputs=components.score_inputs,
     ),
     FusionConfig: Kind(
-        rules="fusion",
+        name="fusion",
         steps={
             "validate": fusion.validate,
             "plan": plan.plan_fusion,
@@ -51,6 +55,10 @@ KINDS: dict[type[Study], Kind] = {
         released=fusion.released,
         shown=fusion.shown,
         kept=fusion.KEPT,
+        validated=fusion.validated,
+        stages=(("cca", fusion.DIRECTIONS),),
+        depends=fusion.depends,
+        site_keys=fusion.SITE_KEYS,
         made=fusion.made,
         score_inputs=fusion.score_inputs,
     ),

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from capeneuro import __version__
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
 from capeneuro.data import files, nifti
 from capeneuro.data import rows as row_files
@@ -55,7 +56,10 @@ from capeneuro.studies.sites import (
 
 FEATURES = "group_desc-rows_features.tsv"
 # What `reconstruct` writes at a site.
-KEPT = "people.tsv"
+KEPT = ("people.tsv",)
+SITE_KEYS = dict.fromkeys(
+    ("validate", "prepare", "reconstruct"), ("images", "people", "task")
+)
 # Root mean square of a feature about the middle of its bounds, over half their range,
 # where a prediction has to assume it.
 FILL = 1 / 3
@@ -167,7 +171,7 @@ def kind_of(own: RowKind) -> Kind:
         return bound
 
     return Kind(
-        rules="rows",
+        name=own.command,
         steps={
             "validate": step(validate),
             "plan": step(plan),
@@ -184,6 +188,10 @@ def kind_of(own: RowKind) -> Kind:
         released=step(released),
         shown=step(shown),
         kept=KEPT,
+        validated=validated,
+        stages=((own.command, own.file),),
+        depends=step(depends),
+        site_keys=SITE_KEYS,
         made=step(made),
         score_inputs=step(score_inputs),
         own=own,
@@ -381,7 +389,7 @@ def reconstruct(own: RowKind, study: RowStudy, sites: Sites, site: str) -> None:
         rows.append([name, *(f"{value:.6g}" for value in (*target, *said))])
     target = [] if study.target is None else [study.target[0]]
     header = [*target, *own.header(study)]
-    files.write_table(study.private(site) / KEPT, ["participant_id", *header], rows)
+    files.write_table(study.private(site) / KEPT[0], ["participant_id", *header], rows)
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -516,6 +524,29 @@ def shown(own: RowKind, study: RowStudy) -> list[str]:
     images = [] if study.space is None else [f"{own.stem}.nii.gz"]
     found = [f"{own.stem}.tsv", *images, *own.more(study)]
     return [str(study.results / name) for name in found]
+
+
+def validated(study: RowStudy) -> list[str]:
+    """The list of features, and the mask if there is one."""
+    found = [FEATURES, *([] if study.space is None else [MASK])]
+    return [str(study.results / name) for name in found]
+
+
+def depends(own: RowKind, study: RowStudy, step: str) -> str:
+    """What of the study file a step depends on."""
+    block = own.command
+    keys = {
+        "make_data": ("data", "n_components"),
+        "validate": ("space", "rows", block),
+        "prepare": ("space", "rows"),
+        block: ("arm", "noise", "budget", "rows", "n_components", block),
+        f"reference_{block}": ("rows", "n_components", block),
+        "maps": ("space", "rows"),
+        "score": ("score",),
+        "report": ("study", "space", "rows", "score", block),
+    }
+    layout = study.layout if step in ("make_data", "prepare") else ""
+    return f"{section(study, *keys[step])} {layout}"
 
 
 def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:

@@ -77,5 +77,5 @@ def targets(study: Study, sites: Sites) -> list[str]:
     kind = kinds.of(study)
     ends = ("report.html", "privacy.json", "scores.tsv")
     found = [str(study.results / name) for name in ends]
-    found += [str(study.private(name) / kind.kept) for name in sites]
+    found += [str(study.private(name) / kind.kept[0]) for name in sites]
     return [*found, *kind.shown(study), *kind.released(study)]

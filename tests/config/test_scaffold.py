@@ -103,4 +103,4 @@ def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
 def test_the_snakefile_includes_the_workflow():
     path = Path(re.search(r'"(.+)"', scaffold.snakefile())[1])
     assert path.is_absolute()
-    assert (path.parent / "rules/components.smk").is_file()
+    assert (path.parent / "rules/study.smk").is_file()

@@ -269,7 +269,7 @@ def test_all_files_and_no_others(done):
     also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
     assert {p.name for p in study.results.iterdir()} == own | also
     assert all(Path(name).exists() for name in kinds.of(study).score_inputs(study))
-    kept = [study.private(site) / kinds.of(study).kept for site in SITES]
+    kept = [study.private(site) / kinds.of(study).kept[0] for site in SITES]
     assert all(path.exists() for path in kept)
 
 

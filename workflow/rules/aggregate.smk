@@ -6,9 +6,9 @@
 # A rerun asks the sites again; identical requests get identical answers, uncharged.
 rule aggregate:
     input:
-        rules.validate.output,
+        VALIDATED,
     output:
-        kind.released(study),
+        RELEASED,
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:
@@ -17,14 +17,7 @@ rule aggregate:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(
-            study,
-            "arm",
-            "noise",
-            "budget",
-            "n_components",
-            *("pca", "ica", "fusion", "rows", "tensors", "regression", "network"),
-        ),
+        options=[kind.depends(study, stage) for stage, _ in kind.stages],
         version=__version__,
     shell:
         "capeneuro aggregate {params.study} --log {log}"

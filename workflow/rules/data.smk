@@ -12,8 +12,7 @@ rule make_data:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "data", "n_components"),
-        layout=getattr(study, "layout", ""),
+        options=kind.depends(study, "make_data"),
         version=__version__,
     shell:
         "python -m sim {params.study} --log {log}"

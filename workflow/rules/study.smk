@@ -1,7 +1,10 @@
-# A fusion study: two views of each person. One CLI call each; see study.smk.
+# The steps of a study of any kind, one CLI call each; what differs between kinds is in
+# capeneuro/studies/. Messages and progress go to the terminal; --log keeps a copy.
 
 
-FEATURES = f"{RESULTS}/group_desc-cca_features.tsv"
+PREPARED = expand("private/{site}/{study}/projected.npz", site=sites, study=study.study)
+VALIDATED = kind.validated(study)
+RELEASED = kind.released(study)
 
 
 rule validate:
@@ -9,8 +12,7 @@ rule validate:
         [images(study, sites, name) for name in sites],
         kind.public_files(study),
     output:
-        FEATURES,
-        [] if study.space is None else f"{RESULTS}/group_desc-brain_mask.nii.gz",
+        VALIDATED,
     log:
         f"private/_logs/{study.study}/validate.log",
     benchmark:
@@ -19,12 +21,8 @@ rule validate:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "space", "n_components"),
-        views=section(study.fusion, "fmri", "eeg", "unmatched"),
-        sites={
-            name: section(site, "images", "eeg", "task")
-            for name, site in sites.items()
-        },
+        options=kind.depends(study, "validate"),
+        sites={n: section(own, *kind.site_keys["validate"]) for n, own in sites.items()},
         version=__version__,
     shell:
         "capeneuro validate {params.study} --log {log}"
@@ -33,7 +31,7 @@ rule validate:
 rule prepare:
     input:
         lambda w: images(study, sites, w.site),
-        FEATURES,
+        VALIDATED,
     output:
         f"{PRIVATE}/projected.npz",
         f"{PRIVATE}/qc.html",
@@ -46,9 +44,8 @@ rule prepare:
     threads: 1
     params:
         study=STUDY,
-        options=section(study, "space"),
-        views=section(study.fusion, "fmri", "eeg", "unmatched"),
-        site=lambda w: section(sites[w.site], "images", "eeg", "task"),
+        options=kind.depends(study, "prepare"),
+        site=lambda w: section(sites[w.site], *kind.site_keys["prepare"]),
         version=__version__,
     shell:
         "capeneuro prepare {params.study} --site {wildcards.site} --threads {threads} --log {log}"
@@ -57,13 +54,13 @@ rule prepare:
 # What a site does before it joins a federation: snakemake --cores N prepared
 rule prepared:
     input:
-        expand("private/{site}/{study}/projected.npz", site=sites, study=study.study),
+        PREPARED,
 
 
 rule maps:
     input:
-        kind.released(study),
-        FEATURES,
+        RELEASED,
+        VALIDATED,
     output:
         kind.shown(study),
     log:
@@ -74,8 +71,7 @@ rule maps:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "space"),
-        views=section(study.fusion, "fmri", "eeg", "unmatched"),
+        options=kind.depends(study, "maps"),
         kinds=KINDS,
         version=__version__,
     shell:
@@ -85,9 +81,11 @@ rule maps:
 rule reconstruct:
     input:
         f"{PRIVATE}/projected.npz",
-        kind.released(study),
+        RELEASED,
+        VALIDATED,
     output:
-        f"{PRIVATE}/variates.tsv",
+        [f"{PRIVATE}/{name}" for name in kind.kept if not name.endswith("/")],
+        [directory(f"{PRIVATE}/{n[:-1]}") for n in kind.kept if n.endswith("/")],
     log:
         f"private/{{site}}/{study.study}/logs/reconstruct.log",
     benchmark:
@@ -96,7 +94,7 @@ rule reconstruct:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        site=lambda w: section(sites[w.site], "images", "eeg", "task"),
+        site=lambda w: section(sites[w.site], *kind.site_keys["reconstruct"]),
         version=__version__,
     shell:
         "capeneuro reconstruct {params.study} --site {wildcards.site} --log {log}"
@@ -104,7 +102,8 @@ rule reconstruct:
 
 rule score:
     input:
-        kind.released(study),
+        RELEASED,
+        VALIDATED,
         kind.score_inputs(study),
     output:
         f"{RESULTS}/scores.tsv",
@@ -116,7 +115,7 @@ rule score:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "score"),
+        options=kind.depends(study, "score"),
         kinds=KINDS,
         version=__version__,
     shell:
@@ -125,7 +124,7 @@ rule score:
 
 rule report:
     input:
-        kind.released(study),
+        RELEASED,
         kind.shown(study),
         f"{RESULTS}/scores.tsv",
     output:
@@ -139,7 +138,7 @@ rule report:
         "../envs/capeneuro.yaml"
     params:
         study=STUDY,
-        options=section(study, "study", "space", "fusion", "score"),
+        options=kind.depends(study, "report"),
         kinds=KINDS,
         version=__version__,
     shell:
@@ -148,24 +147,27 @@ rule report:
 
 if study.score.reference:
 
-    # Without privacy, to compare with; sites with private data refuse it.
-    rule reference_cca:
-        input:
-            expand(
-                "private/{site}/{study}/projected.npz", site=sites, study=study.study
-            ),
-        output:
-            f"{RESULTS}/reference/group_desc-cca_directions.npz",
-        log:
-            f"private/_logs/{study.study}/reference_cca.log",
-        benchmark:
-            f"private/_logs/{study.study}/reference_cca.tsv"
-        conda:
-            "../envs/capeneuro.yaml"
-        threads: len(sites)
-        params:
-            study=STUDY,
-            options=section(study, "fusion", "n_components"),
-            version=__version__,
-        shell:
-            "capeneuro cca {params.study} --reference --threads {threads} --log {log}"
+    # The same study without privacy, to compare with; sites with private data refuse it.
+    for k, (stage, file) in enumerate(kind.stages):
+
+        rule:
+            name:
+                f"reference_{stage}"
+            input:
+                [f"{RESULTS}/reference/{kind.stages[k - 1][1]}"] if k else PREPARED,
+            output:
+                f"{RESULTS}/reference/{file}",
+            log:
+                f"private/_logs/{study.study}/reference_{stage}.log",
+            benchmark:
+                f"private/_logs/{study.study}/reference_{stage}.tsv"
+            conda:
+                "../envs/capeneuro.yaml"
+            threads: len(sites)
+            params:
+                study=STUDY,
+                stage=stage,
+                options=kind.depends(study, f"reference_{stage}"),
+                version=__version__,
+            shell:
+                "capeneuro {params.stage} {params.study} --reference --threads {threads} --log {log}"
