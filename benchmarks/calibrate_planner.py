@@ -2,7 +2,7 @@
 
 Run ``python benchmarks/calibrate_planner.py`` from the repository, five minutes. The
 noise at the aggregator depends on the sites only through S / S_H, so one site with
-that noise stands for all; ``tests/test_planner.py`` runs the sites.
+that noise stands for all; ``tests/algorithms/test_prediction.py`` runs the sites.
 """
 
 from dataclasses import replace

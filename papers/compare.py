@@ -49,6 +49,13 @@ def compare_study(path: str, n_draws: int) -> None:
         If data are private, not here or not prepared, or the papers have no baseline.
     """
     study = load_study(path)
+    if not isinstance(study, (ComponentsConfig, TensorConfig, RegressionConfig)):
+        raise ConfigError(
+            f"study {study.study}: the papers have no baselines for this kind of "
+            "study; components, tensors and regression have"
+        )
+    if n_draws < 1:
+        raise ConfigError(f"--draws: must be at least 1, got {n_draws}")
     what, methods = _methods(study, _people(path, study))
     lines = []
     with threadpool_limits(1):
@@ -87,12 +94,7 @@ def _methods(study: Study, people: People) -> tuple[str, dict[str, Method]]:
         return _components(study, people)
     if isinstance(study, TensorConfig):
         return _tensors(study, people)
-    if isinstance(study, RegressionConfig):
-        return _regression(study, people)
-    raise ConfigError(
-        f"study {study.study}: the papers have no baselines for this kind of study; "
-        "components, tensors and regression have"
-    )
+    return _regression(study, people)
 
 
 def _components(

@@ -38,8 +38,9 @@ maps on a disc, contrast-to-noise ratio 3, norm bound at the root mean square of
 norms, clips of 0.4 to 3 times the fair ones, 5 to 40 rounds, N up to 60,000.
 On 60 other cells with other seeds, by the real mechanism, the mean excess of five runs
 was within a factor of 2 of the prediction in 52: in 43 of 51 from 0.001 to 0.2, in all
-7 above, and in both below 0.001 (``pytest -m slow tests/test_planner.py``). Five of the
-eight misses had 3 to 6 components; one nearly Gaussian source decides.
+7 above, and in both below 0.001 (``pytest -m slow
+tests/algorithms/test_prediction.py``). Five of the eight misses had 3 to 6
+components; one nearly Gaussian source decides.
 
 For other data than the simulator's this is an order of magnitude at best. Noise
 holds; the NGI assumes sources as far from Gaussian, as equally strong and maps as

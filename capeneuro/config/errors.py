@@ -119,7 +119,7 @@ def _moved(path: Path) -> list[Path]:
     """Where a file may lie that is not at its path: example studies have folders."""
     return [
         path.with_suffix("") / "study.yaml",
-        *sorted(path.parent.parent.glob(f"*/{path.parent.name}/{path.name}")),
+        *sorted(path.parent.parent.glob(f"*/sites/{path.name}")),
         Path("papers/grids") / path.name,
     ]
 

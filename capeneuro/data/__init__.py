@@ -1,4 +1,4 @@
-"""Images, EEG and tables in; features, maps and tables out. Reads public rules only.
+"""Images, EEG and tables in; features, maps and tables out.
 
 nifti
     FMRI runs and maps (nibabel, nilearn).

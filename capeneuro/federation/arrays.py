@@ -5,10 +5,11 @@ all arrays in one process needs no secure sum, but sees here what a federation a
 institutions would release and charge. There a study file says the same.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -79,10 +80,12 @@ class Sites:
 
     @property
     def left(self) -> float:
-        """Share of mu^2 of the budget that nothing was planned with yet."""
+        """Share of mu^2 of the budget that no released plan has taken."""
         if self.arm == "non-private":
             return 1.0
-        planned = sum(m.n_releases / m.noise_multiplier**2 for m in self.mechanisms)
+        planned = sum(
+            m.n_releases / m.noise_multiplier**2 for m in self.mechanisms if m.releases
+        )
         left = 1.0 - planned / self.budget.mu**2
         return left if left > ROUNDING else 0.0
 
@@ -257,10 +260,12 @@ def federate(
         The promise over all that is asked of these sites; a ``n_colluding`` of None is
         filled in for the number of sites.
     arm
-        ``"cape"``, or one of the baselines.
+        ``"cape"``; or ``"secure_sum"``, the limit of all zero-sum noise;
+        ``"conventional"``, each site with its own noise; ``"local"``, the first site
+        alone; ``"pooled"``, a trusted curator; ``"non-private"``, exact.
     data
         What the arrays are: ``"simulated"``, ``"public"``, or ``"private"``, which
-        needs ledgers on disk and refuses exact arms.
+        needs ledgers on disk and refuses the arms ``pooled`` and ``non-private``.
     ledgers
         By site, what its people have spent, kept on disk over sessions; None: in
         memory, forgotten at the end of this process.
@@ -278,14 +283,22 @@ def federate(
     Raises
     ------
     ValueError
-        If there are fewer than two sites, a site without people, or arrays that do not
-        fit together; if data are private and a site has no ledger.
+        If there are fewer than two sites, a site without people, a person at two sites,
+        or arrays that do not fit together; if the arm or the kind of data is unknown;
+        if data are private and a site has no ledger.
 
     Guarantee
     ---------
     Each site charges its ledger before it answers and refuses what the budget does not
     pay for, whatever is asked in whatever order.
     """
+    for what, value, known in (("arm", arm, Arm), ("data", data, Kind)):
+        if value not in get_args(known):
+            raise ValueError(
+                f"{what}: must be of {', '.join(get_args(known))}, got {value!r}"
+            )
+    if not isinstance(people, Mapping):
+        raise ValueError("people: must be by site: {'north': [X, ...], ...}")
     if len(people) < 2:
         raise ValueError(f"a federation needs at least 2 sites, got {len(people)}")
     named = {name: _named(name, own) for name, own in people.items()}
@@ -295,6 +308,17 @@ def federate(
     if budget.n_colluding is None:
         default = accounting.default_n_colluding(len(people))
         budget = replace(budget, n_colluding=default)
+    if not 0 <= budget.n_colluding < len(people):
+        raise ValueError(
+            f"n_colluding: must be below the number of sites {len(people)}, got "
+            f"{budget.n_colluding}"
+        )
+    counts = Counter(who for own in named.values() for who in own)
+    if twice := sorted(who for who, n in counts.items() if n > 1):
+        raise ValueError(
+            f"{twice[0]}: is at two sites, where losses would add up; a person is at "
+            "one site"
+        )
     if data == "private" and set(ledgers or {}) != set(people):
         raise ValueError("private data need a ledger on disk for each site")
     books = {name: (ledgers or {}).get(name) or Ledger(None, budget) for name in people}
@@ -312,6 +336,8 @@ def federate(
 
 def _named(site: str, own: People) -> dict[str, np.ndarray]:
     """People of one site by name, as float32 arrays of two axes."""
+    if isinstance(own, np.ndarray) and own.ndim < 3:
+        raise ValueError(f"{site}: must be a list of its people's arrays: [X, ...]")
     if not isinstance(own, Mapping):
         own = {f"{site}-{i + 1}": X for i, X in enumerate(own)}
     found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}

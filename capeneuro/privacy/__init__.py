@@ -3,7 +3,7 @@
 accounting
     From noise to (epsilon, delta) and back; the budget that a study promises.
 cape
-    Correlated noise that cancels at the aggregator, and what each party learns.
+    Noise of every arm: correlated noise that cancels, and what each party learns.
 queries
     Every statistic that may leave a site, with its sensitivity.
 clipping

@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
@@ -55,6 +55,25 @@ class Budget:
     relation: Relation = "replace-one"
     n_colluding: int | None = None
     survivor_threshold: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no promise.
+
+        Raises
+        ------
+        ValueError
+            If epsilon or delta is out of range, or unit or relation is unknown.
+        """
+        if not self.epsilon > 0:
+            raise ValueError(f"epsilon: must be above 0, got {self.epsilon}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta: must be between 0 and 1, got {self.delta}")
+        for name, known in (("unit", Unit), ("relation", Relation)):
+            if getattr(self, name) not in get_args(known):
+                raise ValueError(
+                    f"{name}: must be of {', '.join(get_args(known))}, got "
+                    f"{getattr(self, name)!r}"
+                )
 
     def n_dropout(self, n_sites: int) -> int:
         """Sites that may drop out of a release, of ``n_sites``.

@@ -1,4 +1,4 @@
-"""What a study does with files: its steps, kind by kind.
+"""What a study does: its steps on files, kind by kind, and the verbs on arrays.
 
 kinds
     The kinds of study, one entry each.

@@ -167,7 +167,7 @@ def spending(study: Study, sites: Sites) -> None:
         n = study.n_releases[stage]
         mu = n**0.5 / multiplier
         print(
-            f"{stage}: {n} rounds at noise multiplier {multiplier:.3f}, "
+            f"{stage}: {n} round{'s' * (n > 1)} at noise multiplier {multiplier:.3f}, "
             f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
     for name, spent in check_ceilings(study, sites).items():

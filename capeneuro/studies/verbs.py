@@ -1,12 +1,13 @@
 """One verb an algorithm, on arrays: what `import capeneuro` offers.
 
 Each verb takes sites (:func:`.federate`) first and the share of their budget that it
-may spend; it plans its releases with it, refuses what the budget does not pay for or
-what noise is foretold to drown, and returns the result of its algorithm. The same call
-runs in every arm.
+may spend; it plans its releases with it, refuses what the budget does not pay for, and
+returns the result of its algorithm. The same call runs in every arm. The subspace,
+components and correlations are also refused where noise is foretold to drown them.
 """
 
 from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 
@@ -58,6 +59,8 @@ def principal_subspace(
 
     Raises
     ------
+    ValueError
+        If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
         If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
@@ -67,6 +70,11 @@ def principal_subspace(
     ---------
     One release of ``second_moment``.
     """
+    if not 1 <= n_components <= _n_features(sites):
+        raise ValueError(
+            f"n_components: must be 1 to the {_n_features(sites)} features, got "
+            f"{n_components}"
+        )
     unit = sites.budget.unit
     clip = prediction.fair_pca_clip(unit, n_components) if clip is None else clip
     share = sites.share(share)
@@ -116,6 +124,8 @@ def infomax(
 
     Raises
     ------
+    ValueError
+        If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
         If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
@@ -125,6 +135,7 @@ def infomax(
     ---------
     ``n_runs * n_rounds`` releases of a gradient.
     """
+    _one_of("update", update, Update)
     R, exact = len(subspace.eigenvalues), sites.arm == "non-private"
     lengths = [X.shape[1] for own in sites.people.values() for X in own.values()]
     if clip is None:
@@ -195,6 +206,10 @@ def canonical_directions(
     One release of ``mean`` with a twentieth of the share, one of ``second_moment``.
     """
     _one_sample(sites)
+    if not 0 < n_first < _n_features(sites):
+        raise ValueError(
+            f"n_first: must be 1 to {_n_features(sites) - 1}, got {n_first}"
+        )
     S, (x, y) = len(sites.names), norm_bounds
     share = sites.share(share)
     design = _design(sites, n_components, pca_share=share)
@@ -324,6 +339,8 @@ def linear_model(
 
     Raises
     ------
+    ValueError
+        If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
         If the share is more than is left.
     RoundFailed
@@ -333,7 +350,10 @@ def linear_model(
     ---------
     One release of ``second_moment``.
     """
+    _one_of("task", task, Task)
     S, (low, high) = len(sites.names), target_bounds
+    if not low < high:
+        raise ValueError(f"target_bounds: must be (low, high), got {target_bounds}")
     middle, half = (low + high) / 2, (high - low) / 2
 
     def held(k: int, X: np.ndarray) -> np.ndarray:
@@ -390,6 +410,8 @@ def train_network(
 
     Raises
     ------
+    ValueError
+        If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
         If the share is more than is left.
     RoundFailed
@@ -399,6 +421,7 @@ def train_network(
     ---------
     One release of ``network_gradient`` a round.
     """
+    _one_of("optimizer", optimizer, Optimizer)
     mechanism = sites.mechanism(n_rounds, share)
     return networks.network(
         sites.federation(),
@@ -418,6 +441,14 @@ def _halves(sites: Sites, share: float | None) -> tuple:
     """Two releases, half of the share each."""
     share = sites.share(share)
     return sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+
+
+def _one_of(name: str, value: str, known: Any) -> None:
+    """Refuse an option that is none, before anything is planned."""
+    if value not in get_args(known):
+        raise ValueError(
+            f"{name}: must be of {', '.join(get_args(known))}, got {value!r}"
+        )
 
 
 def _n_features(sites: Sites) -> int:

@@ -64,7 +64,7 @@ def abide_scores(
     seed
         Fixes the halves; the noise of privacy is drawn afresh.
     methods
-        Options of each method as in :func:`benchmarks.ica.run_ica`; ``people`` says
+        Options of each method as in :func:`papers.cells.ica.run_ica`; ``people`` says
         whose data: ``all``, one site by name, or ``half`` of each site's people.
         ``independence: spatial`` spends everything on PCA.
     epsilons, n_components, n_colluding, delta, group, **options

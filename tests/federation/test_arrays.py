@@ -40,9 +40,14 @@ def test_shares_add_up_to_the_promise_and_no_further(sites):
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 0.81, 2.0])
 def test_more_than_is_left_is_refused(sites, share):
-    sites.mechanism(1, 0.2)
+    sites.mechanism(1, 0.2).answer(sites.federation(), "second_moment", ASKED)
     with pytest.raises(BudgetExceeded, match=r"at most the 0.8 of the budget"):
         sites.mechanism(1, share)
+
+
+def test_a_plan_that_released_nothing_gives_its_share_back(sites):
+    sites.mechanism(1, 0.6)
+    assert sites.left == 1
 
 
 def test_sites_hold_the_ceiling_whoever_asks(sites):
@@ -106,6 +111,42 @@ def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
 def test_what_cannot_be_federated_is_refused(given, options, rule):
     with pytest.raises(ValueError, match=rule):
         federate(given, PROMISE, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"arm": "capee"}, "arm: must be of .*cape"),
+        ({"data": "privat"}, "data: must be of private"),
+        ({"budget": Budget(2, 1e-5, "subject", n_colluding=2)}, "n_colluding: must be"),
+    ],
+)
+def test_unknown_options_are_refused(rng, options, rule):
+    given = {"budget": PROMISE, **options}
+    with pytest.raises(ValueError, match=rule):
+        federate({"a": people(rng), "b": people(rng)}, **given)
+
+
+def test_a_person_at_two_sites_is_refused(rng):
+    one = dict(zip("xy", people(rng, 2), strict=True))
+    with pytest.raises(ValueError, match="x: is at two sites"):
+        federate({"a": one, "b": {"x": one["x"]}}, PROMISE)
+    with pytest.raises(ValueError, match="a: must be a list of its people's arrays"):
+        federate({"a": one["x"], "b": [one["y"]]}, PROMISE)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ((0, 1e-5, "subject"), "epsilon: must be above 0"),
+        ((1, 2, "subject"), "delta: must be between 0 and 1"),
+        ((1, 1e-5, "person"), "unit: must be of sample, subject"),
+        ((1, 1e-5, "subject", "add"), "relation: must be of replace-one"),
+    ],
+)
+def test_what_is_no_promise_is_refused(given, rule):
+    with pytest.raises(ValueError, match=rule):
+        Budget(*given)
 
 
 def test_private_arrays_spend_over_sessions(rng, tmp_path):

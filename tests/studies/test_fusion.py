@@ -443,7 +443,7 @@ def test_plan_refuses_few_people_and_says_the_numbers(study, capsys):
     shown = re.search(r"as planned +([\d.]+) +([\d.]+)", said.out)
     assert ratio > 1 and float(shown[2]) == pytest.approx(ratio, abs=0.06)
     assert "more people" in line and "--force" in line
-    assert re.search(r"cca: 1 rounds at noise multiplier 0\.6", said.out)
+    assert re.search(r"cca: 1 round at noise multiplier 0\.6", said.out)
     assert command(*asked, "12", "--force") == 0
     capsys.readouterr()
     assert command(*asked, "4000") == 0
