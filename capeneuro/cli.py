@@ -23,22 +23,18 @@ from capeneuro.privacy import accounting
 from capeneuro.studies import flow, kinds
 from capeneuro.studies.sites import load_sites, open_ledger
 
-# Options of the steps of a study, which are called with the study, its sites and these.
+# Options of the steps of a study, which are called with the study, its sites and these;
+# steps over all sites have OVER.
 STEPS: dict[str, tuple[str, ...]] = {
     "validate": (),
     "plan": ("people", "volumes", "features", "force"),
     "prepare": ("site", "threads"),
-    "pca": ("threads", "reference"),
-    "ica": ("threads", "reference"),
-    "cca": ("threads", "reference"),
-    "tensors": ("threads", "reference"),
-    "regression": ("threads", "reference"),
-    "network": ("threads", "reference"),
     "maps": (),
     "reconstruct": ("site",),
     "score": (),
     "report": (),
 }
+OVER = ("threads", "reference")
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
@@ -84,7 +80,7 @@ def check(options: argparse.Namespace) -> None:
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     study = load.load_study(options.study)
-    given = {name: getattr(options, name) for name in STEPS[options.step]}
+    given = {name: getattr(options, name) for name in STEPS.get(options.step, OVER)}
     own = kinds.of(study)
     if options.step not in own.steps:
         raise ConfigError(
@@ -278,7 +274,9 @@ def parser() -> argparse.ArgumentParser:
             },
         ),
     }
-    for name, names in STEPS.items():
+    # In the order of the first kind, then what others have beside.
+    for name in dict.fromkeys(n for kind in kinds.KINDS.values() for n in kind.steps):
+        names = STEPS.get(name, OVER)
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
         own = [kind.steps[name] for kind in kinds.KINDS.values() if name in kind.steps]
         command = add(own[0], " ".join(["config/config.yaml", *shown]), name)

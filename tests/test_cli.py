@@ -831,7 +831,7 @@ def test_log_keeps_a_copy_of_the_error(tiny, capsys):
     assert text.startswith("error: config.yaml: budget.epsilon")
 
 
-COMMANDS = ["init", *cli.STEPS, "ledger"]
+COMMANDS = ["init", *cli.STEPS, "pca", "tensors", "ledger"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -103,6 +103,8 @@ def content(path: Path) -> dict[str, Any]:
         moved = next((p for p in _moved(path) if p.is_file()), None)
         hint = f"it is now {moved}" if moved else "check the path"
         raise ConfigError(f"{path}: file not found; {hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name the file in it") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except RepeatedKey as error:

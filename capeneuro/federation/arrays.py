@@ -284,8 +284,8 @@ def federate(
     ------
     ValueError
         If there are fewer than two sites, a site without people, a person at two sites,
-        or arrays that do not fit together; if the arm or the kind of data is unknown;
-        if data are private and a site has no ledger.
+        numbers that are not finite, or arrays that do not fit together; if the arm or
+        the kind of data is unknown; if data are private and a site has no ledger.
 
     Guarantee
     ---------
@@ -340,12 +340,18 @@ def _named(site: str, own: People) -> dict[str, np.ndarray]:
         raise ValueError(f"{site}: must be a list of its people's arrays: [X, ...]")
     if not isinstance(own, Mapping):
         own = {f"{site}-{i + 1}": X for i, X in enumerate(own)}
-    found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}
+    with np.errstate(over="ignore"):  # refused below
+        found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}
     if not found:
         raise ValueError(f"{site}: a site needs at least one person")
     for name, X in found.items():
         if X.ndim != 2 or not X.size:
             raise ValueError(
                 f"{site}: {name}: must be (n_features, n_samples), got {X.shape}"
+            )
+        if bad := int((~np.isfinite(X)).any(axis=0).sum()):
+            raise ValueError(
+                f"{site}: {name}: must be finite numbers in float32, got {bad} of "
+                f"{X.shape[1]} samples with others; leave these samples out"
             )
     return found

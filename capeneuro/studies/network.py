@@ -78,7 +78,12 @@ def limit(study: NetworkConfig) -> tuple[float, str, str]:
 
 def about(study: NetworkConfig) -> dict[str, Any]:
     """What the private page of a site says of this kind."""
-    return {"kind": "network", "is_centered": False}
+    text = (
+        "Norms of each person's row over its public bound (rows.norm_bound): training "
+        "starts well where most are about 1. Rows are not clipped; what each person "
+        "adds to a gradient is."
+    )
+    return {"about": text, "size": "norm", "clipped": False}
 
 
 def told(
@@ -236,6 +241,7 @@ KIND = kind_of(
         kept=kept,
         limit=limit,
         page=about,
+        template="network.html.jinja",
         compute=compute,
         lines=network_lines,
         told=told,

@@ -106,7 +106,18 @@ def limit(study: RegressionConfig) -> tuple[float, str, str]:
 
 def about(study: RegressionConfig) -> dict[str, Any]:
     """What the private page of a site says of this kind."""
-    return {"kind": "regression", "is_centered": study.regression.center}
+    text = "Norms of each person's row and target together, each over its public bound"
+    if study.regression.center:
+        text += (
+            ", before the released rough mean is subtracted: clips count from there, "
+            "and most shares below are then larger"
+        )
+    text += (
+        f". Above the clip ({limit(study)[0]:.3g}) a person counts less: by the share "
+        "below. That keeps anyone from dominating the result; the slope that the "
+        "person stands for stays as it is."
+    )
+    return {"about": text, "size": "norm", "clipped": True}
 
 
 def told(
@@ -342,6 +353,7 @@ KIND = kind_of(
         kept=kept,
         limit=limit,
         page=about,
+        template="regression.html.jinja",
         compute=compute,
         lines=model_lines,
         told=told,

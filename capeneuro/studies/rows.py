@@ -128,7 +128,10 @@ class RowKind:
     limit: Callable[[RowStudy], tuple[float, str, str]]
     """(study): number beside which sizes are shown, what sizes are, and its name."""
     page: Callable[[RowStudy], dict[str, Any]]
-    """(study): what the private page of a site says of this kind."""
+    """(study): what the private page of a site says: ``about`` its numbers, ``size``,
+    what they are in a word, and ``clipped``, whether rows are."""
+    template: str
+    """Of the report."""
     compute: Callable[[Federation, RowStudy, Shape, Sequence[Mechanism]], Any]
     """(federation, study, shape, stages) -> found: the algorithm."""
     lines: Callable[[Any], list[str]]
@@ -496,7 +499,7 @@ def report(own: RowKind, study: RowStudy, sites: Sites) -> None:
         ],
     }
     table = files.read_table(folder / "scores.tsv")
-    about = study, record, table, pictures, own.lines(found), "rows.html.jinja"
+    about = study, record, table, pictures, own.lines(found), own.template
     files.write_text(folder / "report.html", page.render(*about))
     print(folder / "report.html")
 

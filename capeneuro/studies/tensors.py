@@ -42,6 +42,11 @@ from capeneuro.studies.sites import Sites
 STEM = "group_desc-tensor_components"
 DIFFERENCES = "group_desc-tensor_differences"
 WEIGHTS = "group_desc-tensor_weights.tsv"
+SHORTENED = (
+    "Norms of each person's row over its public bound. Longer rows than the bound are "
+    "shortened to it: such people count by the share below, and no one dominates the "
+    "result."
+)
 # Features of a third moment as a whole: 22,100 numbers at 50, 180,000 at 100.
 MOST_WHOLE = 100
 # Features of a component that the report names.
@@ -119,7 +124,13 @@ def limit(study: TensorConfig) -> tuple[float, str, str]:
 
 def about(study: TensorConfig) -> dict[str, Any]:
     """What the private page of a site says of this kind."""
-    return {"kind": "topics" if study.counts_words else "triples", "is_centered": False}
+    if study.counts_words:
+        words = (
+            f"Words of each person. Who has fewer than {FEWEST_WORDS:g} counts as "
+            "nothing; who has many counts no more than anybody else."
+        )
+        return {"about": words, "size": "words", "clipped": True}
+    return {"about": SHORTENED, "size": "norm", "clipped": True}
 
 
 def told(
@@ -387,6 +398,7 @@ KIND = kind_of(
         kept=kept,
         limit=limit,
         page=about,
+        template="tensors.html.jinja",
         compute=compute,
         lines=tensor_lines,
         told=told,

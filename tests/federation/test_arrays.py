@@ -102,6 +102,11 @@ def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
         ),
         ({"a": [np.ones((2, 0))], "b": [np.ones((2, 3))]}, {}, "must be .n_features"),
         (
+            {"a": [np.ones((2, 3))], "b": [np.diag([1.0, np.nan, 1e39])]},
+            {},
+            "b: b-1: must be finite numbers in float32, got 2 of 3 samples",
+        ),
+        (
             {"a": [np.ones((2, 3))], "b": [np.ones((2, 3))]},
             {"data": "private"},
             "private data need a ledger on disk for each site",
