@@ -49,14 +49,14 @@ def compare_study(path: str, n_draws: int) -> None:
         If data are private, not here or not prepared, or the papers have no baseline.
     """
     study = load_study(path)
-    if not isinstance(study, (ComponentsConfig, TensorConfig, RegressionConfig)):
+    if type(study) not in METHODS:
         raise ConfigError(
             f"study {study.study}: the papers have no baselines for this kind of "
             "study; components, tensors and regression have"
         )
     if n_draws < 1:
         raise ConfigError(f"--draws: must be at least 1, got {n_draws}")
-    what, methods = _methods(study, _people(path, study))
+    what, methods = METHODS[type(study)](study, _people(path, study))
     lines = []
     with threadpool_limits(1):
         for name, run in methods.items():
@@ -86,15 +86,6 @@ def _people(path: str, study: Study) -> People:
             raise ConfigError(f"{features}: not found; run: capeneuro prepare {path}")
         people[name] = dict(files.Features(features).items())
     return people
-
-
-def _methods(study: Study, people: People) -> tuple[str, dict[str, Method]]:
-    """What is scored, and the methods of a kind of study."""
-    if isinstance(study, ComponentsConfig):
-        return _components(study, people)
-    if isinstance(study, TensorConfig):
-        return _tensors(study, people)
-    return _regression(study, people)
 
 
 def _components(
@@ -231,3 +222,11 @@ def _centred(x: np.ndarray, t: np.ndarray, task: str) -> tuple[np.ndarray, np.nd
     x = x - x.mean(axis=1, keepdims=True)
     x = x / np.maximum(np.linalg.norm(x, axis=0), 1)
     return x, (t + 1) / 2 if task == "logistic" else (t - t.mean()).clip(-1, 1)
+
+
+# What is scored of a kind of study, and by which methods.
+METHODS: dict[type, Callable[[Any, People], tuple[str, dict[str, Method]]]] = {
+    ComponentsConfig: _components,
+    TensorConfig: _tensors,
+    RegressionConfig: _regression,
+}

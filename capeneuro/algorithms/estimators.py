@@ -6,7 +6,6 @@ A study across institutions is a study file: there no one sees another's table, 
 promise, the sites' ceilings and their ledgers are written down before anything runs.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -14,11 +13,9 @@ import numpy as np
 
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import LinearModel, Task, linear_model
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import Ledger
-from capeneuro.federation.mechanism import Mechanism
-from capeneuro.federation.rules import EXACT_ARMS, TABLE, Arm, Kind, Limits
-from capeneuro.federation.site import Site
+from capeneuro.federation.rules import EXACT_ARMS, TABLE, Arm, Kind
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import RANGE
@@ -143,14 +140,9 @@ class PrivateRegression:
         center, spread = self._scaling(low, high)
         y_center, y_spread = self._scaling(y_low, y_high)
         spread = spread * np.sqrt(D)  # so norms are at most 1
-        S, n_groups = len(data), int(bool(self.intercept))
-        if self.intercept == "sites":
-            n_groups = S
-        S_C = accounting.default_n_colluding(S)
-        if self.n_colluding is not None:
-            S_C = self.n_colluding
-        budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
-        sites = {}
+        # Of "sites" one intercept each, of True one for all, of False none.
+        n_groups = len(data) if self.intercept == "sites" else int(self.intercept)
+        people = {}
         for k, (name, (X, y)) in enumerate(data.items()):
             x = (np.clip(X, low, high) - center) / spread
             t = y
@@ -158,15 +150,18 @@ class PrivateRegression:
                 t = (np.clip(y, y_low, y_high) - y_center) / y_spread
             group = k if n_groups > 1 else 0
             z = regression.stack(x.T, t, self.task, self.scale, group, n_groups)
-            ledger = (self.ledgers or {}).get(name) or Ledger(None, budget)
-            # Privacy: charged by the table's name, a renamed table would start anew.
-            about = {ROWS: z}, {ROWS: z.shape[1]}, ledger, Limits(self.kind)
-            version = hashlib.sha256(np.ascontiguousarray(z)).hexdigest()
-            sites[name] = Site(name, *about, digest=version)
-        ratio = cape.NOISE_RATIO_PER_SITE * S
-        mechanism = Mechanism(TABLE, self.arm, 1 / budget.mu, budget, ratio)
+            people[name] = {ROWS: z}
+        S_C = self.n_colluding
+        if S_C is None:
+            S_C = accounting.default_n_colluding(len(data))
+        budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
+        ledgers = {n: (self.ledgers or {}).get(n) or Ledger(None, budget) for n in data}
+        ratio = cape.NOISE_RATIO_PER_SITE * len(data)
+        about = self.arm, self.kind, ledgers, ratio
+        sites = Sites(people, budget, *about, name=TABLE.split("-")[0])
+        mechanism = sites.mechanism(1)
         found = linear_model(
-            InProcess(sites),
+            sites.federation(),
             mechanism,
             self.task,
             self.scale,

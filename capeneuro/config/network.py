@@ -39,9 +39,9 @@ class NetworkConfig(RowStudy):
         return self.network.target, self.network.bounds
 
     @property
-    def two_groups(self) -> bool:
-        """Whether the bounds of the target are the two values that it takes."""
-        return True
+    def groups(self) -> tuple[float, float] | None:
+        """The only values that the target takes; None: all between its bounds."""
+        return self.network.bounds
 
     @property
     def n_releases(self) -> dict[str, int]:

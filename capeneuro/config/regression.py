@@ -46,9 +46,9 @@ class RegressionConfig(RowStudy):
         return self.regression.target, self.regression.bounds
 
     @property
-    def two_groups(self) -> bool:
-        """Whether the bounds of the target are the two values that it takes."""
-        return self.regression.task == "logistic"
+    def groups(self) -> tuple[float, float] | None:
+        """The only values that the target takes; None: all between its bounds."""
+        return self.regression.bounds if self.regression.task == "logistic" else None
 
     @property
     def has_places(self) -> bool:

@@ -119,19 +119,19 @@ class RowStudy(Study):
         return None
 
     @property
-    def two_groups(self) -> bool:
-        """Whether the bounds of the target are the two values that it takes."""
-        return False
+    def groups(self) -> tuple[float, float] | None:
+        """The only values that the target takes; None: all between its bounds."""
+        return None
 
     @property
-    def counts_words(self) -> bool:
-        """Whether rows are counts of words, which have no bounds."""
-        return False
+    def feature_columns(self) -> tuple[str, ...]:
+        """Columns that a table of features has; without bounds they are counts."""
+        return ("feature", "low", "high")
 
     @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
-        return f"{self.target} {self.two_groups}"
+        return f"{self.target} {self.groups is not None}"
 
     @property
     def one_sample(self) -> bool:

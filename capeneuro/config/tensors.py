@@ -51,6 +51,11 @@ class TensorConfig(RowStudy):
         return self.tensors.model == "topics"
 
     @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Columns that a table of features has; without bounds they are counts."""
+        return ("feature",) if self.counts_words else super().feature_columns
+
+    @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
         return self.tensors.model

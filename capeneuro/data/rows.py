@@ -4,6 +4,7 @@ A row x holds the features of one person, each scaled from its public bounds to 
 counts of words stay as they are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ class Shape:
     names
         Of the D features: those of the image or table, then the covariates.
     bounds
-        Low and high of each, (D, 2).
+        Low and high of each, (D, 2); None: rows are counts, which have none.
     norm_bound
         What a scaled row will be divided by.
     mask, basis
@@ -35,13 +36,15 @@ class Shape:
     """
 
     names: list[str]
-    bounds: np.ndarray
+    bounds: np.ndarray | None
     norm_bound: float
     mask: Any | None = None
     basis: Basis | None = None
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
-        """Features (D, N) in [-1, 1]."""
+        """Features (D, N) in [-1, 1]; counts as they are."""
+        if self.bounds is None:
+            return values
         return to_unit(values, self.bounds[:, :1], self.bounds[:, 1:])
 
     @property
@@ -87,9 +90,10 @@ def open_rows(study: RowStudy) -> Shape:
         names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
         bounds = [options.features.bounds] * len(names)
     else:
-        names, bounds = _features(options.features.features, study.counts_words)
+        names, bounds = _features(options.features.features, study.feature_columns)
     names = [*names, *options.covariates]
-    bounds = np.array([*bounds, *options.covariates.values()], float)
+    if bounds is not None:
+        bounds = np.array([*bounds, *options.covariates.values()], float)
     if study.target is not None and study.target[0] in names:
         raise ConfigError(
             f"study {study.study}: target: must not be a feature, too, got "
@@ -104,12 +108,13 @@ def open_rows(study: RowStudy) -> Shape:
     return Shape(names, bounds, bound, mask, basis)
 
 
-def _features(path: Path, are_words: bool) -> tuple[list[str], list[list[float]]]:
-    """Names of a table's features, and their bounds."""
+def _features(
+    path: Path, needed: Sequence[str]
+) -> tuple[list[str], list[list[float]] | None]:
+    """Names of a table's features, and their bounds if it has to have them."""
     import pandas as pd
 
     table = open_table(path, dtype=str, keep_default_na=False)  # "null" is a word
-    needed = ["feature"] if are_words else ["feature", "low", "high"]
     if any(column not in table for column in needed) or not len(table):
         raise ConfigError(
             f"{path}: must have the columns {', '.join(needed)} and a row for each "
@@ -120,8 +125,8 @@ def _features(path: Path, are_words: bool) -> tuple[list[str], list[list[float]]
         raise ConfigError(
             f"{path}: must name each feature once, got {some(twice)} again"
         )
-    if are_words:
-        return names, [[0.0, 1.0]] * len(names)
+    if "low" not in needed:
+        return names, None
     stated = table[["low", "high"]]
     bounds = stated.apply(pd.to_numeric, errors="coerce").to_numpy(float).tolist()
     for name, given, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
@@ -184,7 +189,7 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         own = read_rows(Path(site.images), shape.names[:n_own])
         if not own:
             raise ConfigError(f"{site.images}: must have rows of people, got none")
-    if study.counts_words:
+    if shape.bounds is None:
         _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
@@ -219,8 +224,9 @@ def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
 def _check_target(study: RowStudy, site: SiteConfig, values: dict[str, float]) -> None:
     """Refuse groups that are none of the two."""
     column, bounds = study.target
-    odd = [name for name, y in values.items() if y not in np.float32(bounds)]
-    if study.two_groups and odd:
+    if study.groups is None:
+        return
+    if odd := [name for name, y in values.items() if y not in np.float32(bounds)]:
         raise ConfigError(
             f"site {site.name}: {column}: must be one of the groups {bounds[0]:g} and "
             f"{bounds[1]:g}, is something else for {some(odd)}"
@@ -234,5 +240,4 @@ def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
         options = study.space, study.rows.features.standardize, shape.mask, shape.basis
         own = map_features(person.image, *options)
         values = np.concatenate([own, values])
-    x = values[:, None].astype(float)
-    return x if study.counts_words else shape.scaled(x)
+    return shape.scaled(values[:, None].astype(float))

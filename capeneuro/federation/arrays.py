@@ -46,6 +46,8 @@ class Sites:
         ``sigma^2 / gamma`` of CAPE.
     accept
         Why noise above the signal is accepted; empty: it is refused.
+    name
+        What ledgers know its releases by.
 
     Attributes
     ----------
@@ -64,11 +66,13 @@ class Sites:
         ledgers: Mapping[str, Ledger],
         noise_ratio: float,
         accept: str = "",
+        name: str = "arrays",
     ) -> None:
         self.people, self.budget, self.arm, self.data = people, budget, arm, data
         self.names = tuple(people)
         self.mechanisms: list[Mechanism] = []
         self._ledgers, self._noise_ratio, self.accept = ledgers, noise_ratio, accept
+        self._name = name
 
     @property
     def n_units(self) -> int:
@@ -141,7 +145,7 @@ class Sites:
         """
         mu = self.budget.mu * float(np.sqrt(self.share(share) / n_releases))
         # Each has a name of its own: the same query asked twice is two releases.
-        name = f"arrays-{len(self.mechanisms)}"
+        name = f"{self._name}-{len(self.mechanisms)}"
         planned = Mechanism(
             study=name,
             arm=self.arm,
@@ -283,7 +287,7 @@ def federate(
     Raises
     ------
     ValueError
-        If there are fewer than two sites, a site without people, a person at two sites,
+        If there is no site, a site without people, a person at two sites,
         numbers that are not finite, or arrays that do not fit together; if the arm or
         the kind of data is unknown; if data are private and a site has no ledger.
 
@@ -299,8 +303,8 @@ def federate(
             )
     if not isinstance(people, Mapping):
         raise ValueError("people: must be by site: {'north': [X, ...], ...}")
-    if len(people) < 2:
-        raise ValueError(f"a federation needs at least 2 sites, got {len(people)}")
+    if not people:
+        raise ValueError("a federation needs at least one site, got none")
     named = {name: _named(name, own) for name, own in people.items()}
     sizes = {X.shape[0] for own in named.values() for X in own.values()}
     if len(sizes) != 1:

@@ -20,8 +20,9 @@ Kind = Literal["private", "simulated", "public"]
 EXACT_ARMS = ("non-private", "pooled")
 # Arms in which a site relies on the noise of others, by a secure sum.
 COOPERATIVE_ARMS = ("cape", "secure_sum")
-# Study of the releases of tables whose rows have no names; a study file's has a digest.
-TABLE = "table"
+# Study of the release of tables whose rows have no names: the first of sites called
+# "table". That of a study file ends in a digest.
+TABLE = "table-0"
 Arm = Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
 # A loss above 1e15 is none that a ceiling allows; its inverse square stays finite.
 SMALLEST_VARIANCE = 1e-30

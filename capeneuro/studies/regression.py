@@ -273,7 +273,7 @@ def against(
 ) -> list[Score]:
     """Error of coefficients, all scaled to [-1, 1], and likeness of predictions."""
     unit = shape.spread
-    if not study.two_groups:
+    if not study.groups:
         low, high = study.target[1]
         unit = unit / ((high - low) / 2)
     w, truth = unit * found.coefficients, unit * other.values[:, 0]
@@ -289,7 +289,7 @@ def people(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and targets of what sites hold."""
     D = len(shape.names)
-    low, high = (0.0, 1.0) if study.two_groups else study.target[1]
+    low, high = (0.0, 1.0) if study.groups else study.target[1]
     return z[:D] * shape.norm_bound, low + (z[D] + 1) / 2 * (high - low)
 
 
@@ -301,7 +301,7 @@ def of_people(
     prefix: str,
 ) -> list[Score]:
     """Share of the target's variance that is explained, or of groups told right."""
-    if study.two_groups:
+    if study.groups:
         return told_right(told, study, shape, found, everybody, prefix)
     said = [told(study, shape, found, x, k)[0] for k, x in enumerate(everybody.rows)]
     p, y = np.concatenate(said), np.concatenate(everybody.targets)
@@ -323,7 +323,7 @@ def predict(study: RegressionConfig, expected: Expected) -> dict[str, float]:
     tau = expected.noise("second_moment", study.regression.clip, "regression")
     assumed, zeta = fill(study, D)
     within, R = study.regression.within_sites, EXPLAINED
-    t = 1.0 if study.two_groups else FILL  # groups are -1 and 1
+    t = 1.0 if study.groups else FILL  # groups are -1 and 1
     # Of a typical person; who exceeds the clip counts less, in moments, not in noise.
     size = (D * (assumed / zeta) ** 2 + t**2) / 2 + CONSTANT**2
     tau /= min(1.0, study.regression.clip / size)

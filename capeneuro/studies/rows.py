@@ -222,9 +222,8 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     check_ceilings(study, sites)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
-    rows: Any = ([n, *b] for n, b in zip(shape.names, shape.bounds, strict=True))
-    if study.counts_words:
-        rows = ([name, "", ""] for name in shape.names)
+    bounds = [("", "")] * D if shape.bounds is None else shape.bounds
+    rows = ([name, *pair] for name, pair in zip(shape.names, bounds, strict=True))
     files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
     for name, people in found.items():
         print(f"{name}: {len(people)} people")
@@ -358,7 +357,7 @@ def prepare(
     layout = _layout(study, shape)
     files.write_features(folder / "projected.npz", people(), layout)
     odd = constant_features((high - low)[:, 0], shape.names)
-    if odd and not study.counts_words:  # bounds in another unit make a feature so
+    if odd and shape.bounds is not None:  # bounds in another unit make a feature so
         print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
     figure = plots.row_norms(sizes, *own.limit(study))
@@ -416,7 +415,8 @@ def run(
 
 def _layout(study: RowStudy, shape: Shape) -> str:
     """What the numbers of prepared rows are: names, bounds, target, place of a site."""
-    about = study.layout, shape.names, shape.bounds.tolist(), shape.norm_bound
+    bounds = None if shape.bounds is None else shape.bounds.tolist()
+    about = study.layout, shape.names, bounds, shape.norm_bound
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 

@@ -88,7 +88,7 @@ def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
 @pytest.mark.parametrize(
     ("given", "options", "rule"),
     [
-        ({"a": [np.ones((2, 3))]}, {}, "at least 2 sites, got 1"),
+        ({}, {}, "at least one site, got none"),
         ({"a": [np.ones((2, 3))], "b": []}, {}, "b: a site needs at least one person"),
         (
             {"a": [np.ones((2, 3))], "b": [np.ones((4, 3))]},

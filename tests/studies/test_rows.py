@@ -302,7 +302,7 @@ def test_nothing_of_persons_is_in_the_results(done):
         "network": "Rows are not clipped",
         "triples": "Longer rows than the bound",
     }
-    words = "Words of each person" if study.counts_words else None
+    words = "Words of each person" if len(study.feature_columns) == 1 else None
     assert (words or said[list(study.n_releases)[-1]]) in page
 
 
