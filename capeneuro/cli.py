@@ -27,7 +27,7 @@ from capeneuro.studies.sites import load_sites, open_ledger
 # steps over all sites have OVER.
 STEPS: dict[str, tuple[str, ...]] = {
     "validate": (),
-    "plan": ("people", "volumes", "features", "force"),
+    "plan": ("people", "volumes", "features"),
     "prepare": ("site", "threads"),
     "maps": (),
     "reconstruct": ("site",),
@@ -258,10 +258,6 @@ def parser() -> argparse.ArgumentParser:
         "people": ("", {"type": int, "help": "people at all sites together"}),
         "volumes": ("", {"type": int, "help": "volumes of one person"}),
         "features": ("", {"type": int, "help": "features of the basis"}),
-        "force": (
-            "",
-            {"action": "store_true", "help": "accept noise above the signal"},
-        ),
         "threads": (
             "2",
             {"type": int, "default": 1, "help": "sites (people in prepare) at a time"},

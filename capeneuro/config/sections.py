@@ -104,3 +104,22 @@ class Score(Section):
     true); null where there is no truth."""
     reference: bool = False
     """Also run without privacy and compare (simulated or public data only)."""
+
+
+class Expected(Section):
+    """Numbers of the study's protocol, for a forecast where nobody may count."""
+
+    people: Annotated[int, Field(ge=1)] | None = None
+    """People at all sites together; null: counted where all sites' files are here. A
+    federation over a network needs it before it starts."""
+    volumes: Annotated[int, Field(ge=1)] | None = None
+    """Volumes of one person as the protocol asks for; null: counted where all data are
+    simulated or public. Under the unit subject nobody else may know."""
+
+
+class Accept(Section):
+    """A rule that a study sets aside."""
+
+    rule: Literal["noise"]
+    reason: Annotated[str, Field(min_length=10)]
+    """Why, for the readers of the report."""

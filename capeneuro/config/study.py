@@ -14,7 +14,9 @@ from pydantic import BaseModel, model_validator
 
 from capeneuro.config.sections import (
     LABEL,
+    Accept,
     BudgetOptions,
+    Expected,
     Label,
     Score,
     Section,
@@ -25,6 +27,8 @@ from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
 CENTER_SHARE = 0.05
+# Keys of every study that no release depends on.
+IDLE = ("score", "sites", "federation", "data", "expected", "accept")
 
 
 class Study(Section):
@@ -49,6 +53,10 @@ class Study(Section):
     needs the extra `exact`); see the threat model in the docs."""
     budget: BudgetOptions
     score: Score = Score()
+    expected: Expected = Expected()
+    accept: tuple[Accept, ...] = ()
+    """Rules that this study sets aside, each with the reason; they stand at the top of
+    the report and in privacy.json. `noise`: noise is foretold to exceed the signal."""
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":
@@ -169,7 +177,7 @@ class Study(Section):
         with a default does not make another study of one that is under way. A default
         must therefore never come to mean something else.
         """
-        always = dict.fromkeys(("score", "sites", "federation", "data"), True)
+        always = dict.fromkeys(IDLE, True)
         kept = stated(self, {**always, **self.idle})
         if self.has_places:  # all parties must mean the same order
             kept["~places"] = self.site_names

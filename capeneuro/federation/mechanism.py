@@ -18,7 +18,7 @@ release may rest on; where sites dropped out, the mean is over the others. An al
 never knows which arm it runs in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
@@ -93,6 +93,8 @@ class Mechanism:
         attempt only while some are left. None: no other attempt.
     checkpoint
         Where the aggregator keeps what it knows of its rounds.
+    check
+        Called with the roster before the first release; raises where none shall be.
     releases
         Records of what was released so far, void rounds included: what the privacy
         record says of each. :meth:`answer` appends to it; what a release gave is in the
@@ -111,6 +113,7 @@ class Mechanism:
     consistency: bool = False
     n_releases: int | None = None
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    check: Callable[[Mapping[str, Message]], None] | None = None
     releases: list[dict[str, Any]] = field(default_factory=list)
     roster: dict[str, Message] = field(default_factory=dict)
 
@@ -236,6 +239,8 @@ class Mechanism:
         others' views. The sites compute the same from the request and charge it.
         """
         roster = self.describe(federation)
+        if self.check is not None and not self.releases:
+            self.check(roster)
         parameters = {**parameters, "clip": self.clip(parameters["clip"])}
         request = {
             "study": self.study,

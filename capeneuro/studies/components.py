@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
+from capeneuro.studies.components_plan import foretell
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -48,6 +50,7 @@ from capeneuro.studies.flow import (
     one_site,
     write_released,
 )
+from capeneuro.studies.plan import gate, write_sizes
 from capeneuro.studies.sites import Sites, check_ceilings, in_process
 
 # A site's people, under private/<site>/<study>/.
@@ -146,8 +149,7 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
     runs = {name: nifti.find_runs(site) for name, site in sites.items()}
     images = [run for people in runs.values() for own in people.values() for run in own]
-    for run in images:
-        nifti.open_image(run, 4)
+    length = {run: nifti.open_image(run, 4).shape[3] for run in images}
     computed = study.space.mask == "computed"
     mask = (
         nifti.compute_mask(images)
@@ -161,6 +163,11 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
     nifti.write_mask(study.results / MASK, mask)
+    volumes = {
+        name: [sum(length[run] for run in own) for own in people.values()]
+        for name, people in runs.items()
+    }
+    write_sizes(study, sites, volumes)
     for name, people in runs.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
@@ -206,7 +213,8 @@ def pca_over(
     reference: bool = False,
 ) -> None:
     """Find the common subspace of sites that work anywhere; write it."""
-    mechanism, exact = mechanism_of(study, "pca", reference), is_exact(study, reference)
+    check, exact = partial(gate, foretell, study, sites), is_exact(study, reference)
+    mechanism = mechanism_of(study, "pca", reference, check)
     options, bound = study.pca, study.pca.norm_bound
     center, stages = None, [mechanism]
     power = options.method == "power"
@@ -216,7 +224,7 @@ def pca_over(
         regions = nifti.start_regions(study.space, mask, options.start_grid)
         start = power_start(n_features, study.n_components, regions)
     if options.center:
-        stages = [mechanism_of(study, "center", reference), mechanism]
+        stages = [mechanism_of(study, "center", reference, check), mechanism]
         center = released_center(federation, stages[0], bound, options.clip**0.5).value
     about = federation, mechanism, study.n_components, bound, options.clip, center
     if power:
@@ -250,7 +258,8 @@ def ica_over(
 ) -> None:
     """Find the common components of sites that work anywhere; write them."""
     stage = "ica" if "ica" in study.n_releases else "pca"
-    mechanism, exact = mechanism_of(study, stage, reference), is_exact(study, reference)
+    check, exact = partial(gate, foretell, study, sites), is_exact(study, reference)
+    mechanism = mechanism_of(study, stage, reference, check)
     if study.ica.independence == "spatial":
         mechanism.describe(federation)  # what kinds of data the subspace came from
         found = spatial_components(subspace, study.ica.max_rounds_exact, study.ica.tol)

@@ -100,10 +100,16 @@ def folder_of(study: Study, reference: bool) -> Path:
     return study.results / "reference" if reference else study.results
 
 
-def mechanism_of(study: Study, stage: str, reference: bool) -> Mechanism:
-    """How the queries of one stage are answered."""
+def mechanism_of(
+    study: Study,
+    stage: str,
+    reference: bool,
+    check: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Mechanism:
+    """How the queries of one stage are answered; a private one after ``check``."""
     # The promise pays for no exact round, so it does not end them.
-    paid = None if is_exact(study, reference) else study.n_releases[stage]
+    exact = is_exact(study, reference)
+    paid = None if exact else study.n_releases[stage]
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
@@ -115,6 +121,7 @@ def mechanism_of(study: Study, stage: str, reference: bool) -> Mechanism:
         study.consistency,
         paid,
         Checkpoint(Path("private") / "_aggregator" / study.study),
+        check=None if exact else check,
     )
 
 

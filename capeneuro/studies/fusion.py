@@ -6,7 +6,9 @@ there.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__
-from capeneuro.algorithms import metrics, shrinkage
+from capeneuro.algorithms import metrics, prediction, shrinkage
 from capeneuro.algorithms.cca import (
     NORM_BOUND,
     CanonicalDirections,
@@ -28,7 +30,7 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.load import section
 from capeneuro.data import eeg, files, nifti
 from capeneuro.data.tables import constant_features, open_table
-from capeneuro.data.views import Views, find_people, open_views, read_person
+from capeneuro.data.views import Views, find_people, n_second, open_views, read_person
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
@@ -40,6 +42,14 @@ from capeneuro.studies.flow import (
     mechanism_of,
     one_site,
     write_released,
+)
+from capeneuro.studies.plan import (
+    Counts,
+    Forecast,
+    gate,
+    known,
+    noise_over_pooled,
+    write_sizes,
 )
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, names
 
@@ -103,6 +113,7 @@ def validate(study: FusionConfig, sites: Sites) -> None:
         read_person(study, views, next(iter(people.values())))
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
+    write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
     named = zip(PATTERNS, views.names, strict=True)
     rows = ([view, name] for view, own in named for name in own)
     files.write_table(study.results / FEATURES, ["view", "feature"], rows)
@@ -202,7 +213,8 @@ def cca_over(
 ) -> None:
     """Find canonical directions of sites that work anywhere; write them."""
     options, center = study.fusion, None
-    stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
+    check = partial(gate, foretell, study, sites)
+    stages = [mechanism_of(study, s, reference, check) for s in study.n_releases]
     n_first, _ = _views(study).sizes
     if options.center:
         about = n_first, options.center_clip, len(study.sites)
@@ -348,6 +360,62 @@ def report(study: FusionConfig, sites: Sites) -> None:
     )
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+# --- what noise leaves ---------------------------------------------------------------
+
+
+def foretell(
+    study: FusionConfig, everyone: Sequence[str], counts: Counts
+) -> Forecast | None:
+    """Foretell which correlations noise leaves to be seen.
+
+    ``counts.features`` are those of the fMRI view, where no mask is there yet; volumes
+    mean nothing here.
+    """
+    people, _, features = counts
+    mask = None if study.space is None else Path(study.space.mask)
+    if features is None and (mask is None or mask.is_file()):
+        own = None if mask is None else nifti.read_mask(mask)
+        sizes = open_views(study, own).sizes
+    else:
+        sizes = features, n_second(study)
+    if not known(counts._replace(features=sizes[0]), "people", "features"):
+        return None
+    half, double = (sizes[0] // 2, sizes[1] // 2), 2 * study.promise.epsilon
+    choices = {
+        "as planned": (people, sizes, study.promise),
+        "twice the people": (2 * people, sizes, study.promise),
+        "half the features of each view": (people, half, study.promise),
+        "twice the epsilon": (people, sizes, replace(study.promise, epsilon=double)),
+    }
+    K, share = study.n_components, study.shares["cca"]
+    found = {}
+    for name, (N, D, promise) in choices.items():
+        S, n, over = noise_over_pooled(study, everyone, N)
+        options = {"pca_share": share, "noise_over_pooled": over}
+        design = prediction.Design(S, n, 1, D[0], K, **options)
+        found[name] = prediction.predict_fusion(
+            design, promise, D[1], study.fusion.clip
+        )
+
+    def show() -> None:
+        print(
+            f"\n{'':40} correlations below   noise over the energy\n"
+            f"{'':40} this are lost        of a component"
+        )
+        for name, (ratio, level) in found.items():
+            print(f"{name:40} {min(level, 1):<20.2f} {ratio:.2g}")
+        print(
+            "\nfor features whose energy is the components', equally strong; an order "
+            "of magnitude for others.\nThe noise over the energy grows as the root of "
+            "the number of features, not the number\nthat is lost: coarser features "
+            "help until it is well below 1"
+        )
+
+    ratio, level = found["as planned"]
+    ratios = {"the noise of a view": ratio, "what noise makes of a correlation": level}
+    return Forecast(ratios, "More people, fewer components or coarser features", show)
 
 
 # --- files, for the workflow ---------------------------------------------------------

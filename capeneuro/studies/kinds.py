@@ -1,5 +1,7 @@
 """The kinds of study, one entry each: its steps, its rules and its files."""
 
+from functools import partial
+
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
@@ -7,15 +9,16 @@ from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import views
-from capeneuro.studies import components, fusion, network, plan, regression, tensors
+from capeneuro.studies import components, fusion, network, regression, tensors
 from capeneuro.studies.flow import Kind
+from capeneuro.studies.plan import plan
 
 KINDS: dict[type[Study], Kind] = {
     ComponentsConfig: Kind(
         name="components",
         steps={
             "validate": components.validate,
-            "plan": plan.plan,
+            "plan": partial(plan, components.foretell),
             "prepare": components.prepare,
             "pca": components.pca,
             "ica": components.ica,
@@ -41,7 +44,7 @@ KINDS: dict[type[Study], Kind] = {
         name="fusion",
         steps={
             "validate": fusion.validate,
-            "plan": plan.plan_fusion,
+            "plan": partial(plan, fusion.foretell),
             "prepare": fusion.prepare,
             "cca": fusion.cca,
             "maps": fusion.maps,

@@ -1,147 +1,203 @@
-"""`capeneuro plan`: what a study will spend, and what that will buy."""
+"""`capeneuro plan`, and the gate: what a study will spend, and what that will buy.
 
-from dataclasses import replace
-from pathlib import Path
+Each kind of study foretells what noise leaves of its results (its ``foretell``); here
+is what is asked of all of them. A study whose noise is foretold to exceed its signal
+ends before its first release, by `plan`, by each step and over a network alike, unless
+the study file accepts that and says why.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.algorithms import prediction
-from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
-from capeneuro.data import files, nifti, views
+from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy import accounting, cape
-from capeneuro.studies.components import check_features
-from capeneuro.studies.flow import MASK, MOST_FEATURES
-from capeneuro.studies.sites import Sites, check_ceilings, names
+from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
 
-# Cubes of a coarse grid where the study names none.
-CUBES = 500
+SIZES = "sizes.json"
+# What `accept` in a study file may set aside.
+NOISE = "noise"
+
+
+class Counts(NamedTuple):
+    """What a forecast needs to know of a study's data; None: not known."""
+
+    people: int | None
+    """At all sites together; under the unit `sample` their volumes are as good."""
+    volumes: int | None
+    """Of one person."""
+    features: int | None
+
+
+class Forecast(NamedTuple):
+    """What noise is foretold to leave of a study's results."""
+
+    ratios: dict[str, float]
+    """Noise over signal of each result; above 1 the result is drowned."""
+    remedy: str
+    """What would help, in words."""
+    show: Callable[[], None]
+    """Prints the forecast beside what other choices would buy."""
+
+
+Foretell = Callable[[Any, Sequence[str], Counts], Forecast | None]
 
 
 def plan(
-    study: ComponentsConfig,
+    foretell: Foretell,
+    study: Study,
     sites: Sites,
-    people: int | None,
-    volumes: int | None,
-    features: int | None,
-    force: bool,
+    people: int | None = None,
+    volumes: int | None = None,
+    features: int | None = None,
 ) -> None:
     """Show what a study will spend and what that will buy, before it spends anything.
 
-    Writes the table and a plot of quality against epsilon beside the results; refuses
-    a stage whose noise exceeds its signal. What the study file cannot tell (people,
-    volumes of one person, features) is asked for; simulated studies tell all.
+    Refuses a study whose noise exceeds its signal, unless its file accepts that.
+    People, volumes of a person and features are counted by `validate` where they may
+    be; what is given here goes before, for a study that is still on paper.
     """
-    spending(study, sites)
-    if study.arm == "non-private":
-        return
-    design = _design(study, sites, people, volumes, features)
-    if design is None:
-        return
-    if design.n_iterations:
-        _routes(study, design)
-    predict = _quality if "ica" in study.n_releases else _subspace
-    ratios = predict(study, design)
-    loud = [f"{stage}'s by {ratio:.3g}" for stage, ratio in ratios.items() if ratio > 1]
-    if loud and not force:
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {' and '.join(loud)} times; more people, fewer features or fair "
-            "clips help, or --force"
-        )
-
-
-def plan_fusion(
-    study: FusionConfig,
-    sites: Sites,
-    people: int | None,
-    volumes: int | None,
-    features: int | None,
-    force: bool,
-) -> None:
-    """Show what a fusion study will spend, and which correlations it can tell.
-
-    ``features`` are those of the fMRI view, where no mask is there yet; ``volumes``
-    means nothing here.
-    """
-    spending(study, sites)
-    if study.arm == "non-private":
-        return
-    if study.data is not None:
-        people = people or len(study.sites) * study.data.n_subjects
-    mask = None if study.space is None else Path(study.space.mask)
-    if features is None and (mask is None or mask.is_file()):
-        own = None if mask is None else nifti.read_mask(mask)
-        sizes = views.open_views(study, own).sizes
-    else:
-        sizes = features, views.n_second(study)
-    if not known({"--people": people, "--features": sizes[0]}):
-        return
-    print(
-        f"\n{'':40} correlations below   noise over the energy\n"
-        f"{'':40} this are lost        of a component"
-    )
-    rows = {
-        "as planned": (people, sizes, study.promise),
-        "twice the people": (2 * people, sizes, study.promise),
-        "half the features of each view": (
-            people,
-            (sizes[0] // 2, sizes[1] // 2),
-            study.promise,
-        ),
-        "twice the epsilon": (
-            people,
-            sizes,
-            replace(study.promise, epsilon=2 * study.promise.epsilon),
-        ),
-    }
-    found = {}
-    for name, (n, D, promise) in rows.items():
-        design = replace(_shape(study, sites, n), n_features=D[0])
-        found[name] = prediction.predict_fusion(
-            design, promise, D[1], study.fusion.clip
-        )
-        ratio, level = found[name]
-        print(f"{name:40} {min(level, 1):<20.2f} {ratio:.2g}")
-    print(
-        "\nfor features whose energy is the components', equally strong; an order of "
-        "magnitude for others.\nThe noise over the energy grows as the root of the "
-        "number of features, not the number\nthat is lost: coarser features help until "
-        "it is well below 1"
-    )
-    ratio, level = found["as planned"]
-    if max(ratio, level) > 1 and not force:
-        what = (
-            f"{ratio:.3g} times the energy of a component"
-            if ratio > 1
-            else (f"as large as a correlation of {level:.3g}")
-        )
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must leave correlations to be "
-            f"seen, got noise {what}; more people, fewer components, coarser features "
-            "or --force"
-        )
-
-
-def _shape(study: FusionConfig, sites: Sites, people: int) -> prediction.Design:
-    """What the planner needs of a fusion study, but its features."""
-    n_sites, n_units, over = noise_over_pooled(study, sites, people)
-    share = study.shares["cca"]
-    K = study.n_components
-    return prediction.Design(
-        n_sites, n_units, 1, K, K, pca_share=share, noise_over_pooled=over
-    )
-
-
-def known(given: dict[str, int | None]) -> bool:
-    """Whether all that a prediction needs is given; if not, what is missing is said."""
-    for option, value in given.items():
+    for option, value in (("people", people), ("volumes", volumes)):
         if value is not None and value < 1:
-            raise ConfigError(f"{option}: must be at least 1, got {value}")
-    if missing := [option for option, value in given.items() if value is None]:
+            raise ConfigError(f"--{option}: must be at least 1, got {value}")
+    if features is not None and features < 1:
+        raise ConfigError(f"--features: must be at least 1, got {features}")
+    spending(study, sites)
+    preview(study, sites)
+    if study.arm == "non-private":
+        return
+    counts = counted(study, sites)
+    given = Counts(people, volumes, features)
+    counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
+    found = foretell(study, names(study, sites), counts)
+    if found is None:
+        return
+    found.show()
+    refuse(study, found)
+
+
+def gate(
+    foretell: Foretell,
+    study: Study,
+    sites: Sites,
+    roster: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """End a study before its first release where noise will exceed its signal.
+
+    Parameters
+    ----------
+    foretell
+        Of the study's kind.
+    study, sites
+        The study, and its sites as far as their files are here.
+    roster
+        What the sites say of themselves: ``n_units`` of each, which is public.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the forecast is drowned and the study file does not accept it.
+    ConfigError
+        If there is none for lack of a number that the study file may give.
+    """
+    counts = counted(study, sites)
+    n_units = sum(own["n_units"] for own in roster.values())
+    if study.arm == "local":  # the first site alone described itself
+        n_units *= len(study.sites)
+    if study.budget.unit == "sample":
+        counts = counts._replace(people=n_units, volumes=1)
+    else:
+        counts = counts._replace(people=n_units)
+    found = foretell(study, names(study, sites), counts)
+    if found is None:
+        raise ConfigError(
+            f"study {study.study}: expected: what noise leaves cannot be foretold "
+            "without volumes, a person's, which are private under the unit subject; "
+            "write how many the protocol asks for"
+        )
+    refuse(study, found)
+
+
+def refuse(study: Study, found: Forecast) -> None:
+    """Raise where a forecast is drowned, unless the study file accepts it."""
+    loud = [f"{what} {x:.3g} times" for what, x in found.ratios.items() if x > 1]
+    if not loud:
+        return
+    if reason := accepted(study).get(NOISE):
+        print(f"accepted, {NOISE}: {', '.join(loud)} its signal; {reason}")
+        return
+    raise BudgetExceeded(
+        f"study {study.study}: budget.epsilon: noise must not exceed the signal, is "
+        f"{' and '.join(loud)} its signal; nothing was released. {found.remedy} help; "
+        f'or write in the study file: accept: [{{rule: {NOISE}, reason: "..."}}]'
+    )
+
+
+def accepted(study: Study) -> dict[str, str]:
+    """Reasons of what the study file accepts, by rule."""
+    return {one.rule: one.reason for one in study.accept}
+
+
+# --- public numbers ------------------------------------------------------------------
+
+
+def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) -> None:
+    """Write what `validate` counted and is public under the study's unit.
+
+    Parameters
+    ----------
+    study, sites
+        The study, and its sites as far as their files are here.
+    found
+        By site the number of volumes of each of its people.
+
+    Guarantee
+    ---------
+    Numbers of units alone, persons or samples, which are public under replace-one. How
+    many volumes a person has is written only where all data are simulated or public.
+    """
+    per_sample = study.budget.unit == "sample"
+    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
+    is_open = all(sites[name].data != "private" for name in found)
+    lengths = [n for own in found.values() for n in own]
+    volumes = int(np.median(lengths)) if is_open else None
+    about = {"unit": study.budget.unit, "units": units, "volumes": volumes}
+    files.write_json(study.results / SIZES, about)
+    if (told := study.expected.volumes) is None:
+        return
+    for name, own in found.items():
+        if not told / 2 <= np.median(own) <= 2 * told:
+            print(
+                f"note: {name}: half of the people have {np.median(own):g} volumes or "
+                f"fewer, expected.volumes says {told}; the forecast is for the latter"
+            )
+
+
+def counted(study: Study, sites: Sites) -> Counts:
+    """People and volumes as far as they are public: made, counted, or expected."""
+    people, volumes = study.expected.people, study.expected.volumes
+    path = study.results / SIZES
+    if study.data is not None:
+        made = getattr(study.data, "n_subjects", None)
+        people = people if made is None else made * len(study.sites)
+        volumes = getattr(study.data, "n_volumes", volumes)
+    elif path.is_file():
+        about = json.loads(path.read_text())
+        if about["unit"] == study.budget.unit and is_complete(study, sites):
+            people = sum(about["units"].values())
+            volumes = 1 if about["unit"] == "sample" else about["volumes"] or volumes
+    return Counts(people, volumes, None)
+
+
+def known(counts: Counts, *needed: str) -> bool:
+    """Whether all that a forecast needs is known; if not, what is missing is said."""
+    missing = [f"--{name}" for name in needed if getattr(counts, name) is None]
+    if missing:
         print(f"note: give {', '.join(missing)} (as expected) for a prediction")
     return not missing
 
@@ -170,142 +226,40 @@ def spending(study: Study, sites: Sites) -> None:
             f"{stage}: {n} round{'s' * (n > 1)} at noise multiplier {multiplier:.3f}, "
             f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
+
+
+def preview(study: Study, sites: Sites) -> None:
+    """Say what is paid and will be replayed, what is new, and what each ceiling leaves.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the study as it now is does not fit under a site's ceiling.
+    """
+    if study.arm == "non-private":
+        print("without privacy: nothing is charged")
+        return
+    n = sum(study.n_releases.values())
     for name, spent in check_ceilings(study, sites).items():
-        print(f"{name}: ceiling {sites[name].epsilon:g}, spent before {spent:.4f}")
+        site, promise = sites[name], study.promise_of(name)
+        n_paid = paid_for(study, name, site)
+        mus = [accounting.Budget(spent, site.delta, site.unit).mu] if spent else []
+        after = accounting.compose([*mus, promise.mu])
+        total = accounting.epsilon_from_mu(after, site.delta)
+        print(
+            f"{name}: {n_paid} of {n} releases are paid and replayed at no cost; other "
+            f"studies spent {spent:.4g}, with this one {total:.4g} of the ceiling "
+            f"{site.epsilon:g}"
+        )
 
 
 def noise_over_pooled(
-    study: Study, sites: Sites, people: int
+    study: Study, everyone: Sequence[str], people: int
 ) -> tuple[int, int, float]:
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"
-    factors = [study.mu_factors.get(name, 1.0) for name in names(study, sites)]
+    factors = [study.mu_factors.get(name, 1.0) for name in everyone]
     missing = study.n_colluding, S - study.survivor_threshold
     gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, *missing)
     over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))
     return (1, max(people // S, 1), over) if local else (S, people, over)
-
-
-def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
-    """Say what power iteration keeps, and what a second moment would keep instead.
-
-    Of the same features while it takes so many, else of cubes.
-    """
-    promise, D = study.promise, design.n_features
-    _, ratio, captured = prediction.predict_subspace(design, promise)
-    moment, held = replace(design, n_iterations=0), 1.0
-    of, instead = f"the same {D}", "method moment"
-    if D > MOST_FEATURES:
-        cubes = design.n_regions or CUBES
-        moment = replace(moment, n_features=cubes, pca_clip=None)
-        held = prediction.CUBES_HOLD
-        of, instead = f"{cubes} cubes", f"basis grid with some {cubes} cubes"
-    _, other, kept = prediction.predict_subspace(moment, promise)
-    kept *= held
-    what = "raw voxels" if study.space.basis == "voxels" else f"{D} features"
-    print(
-        f"\n{what} in {design.n_iterations} rounds: noise {ratio:.3g} of the signal, "
-        f"energy kept {captured:.3f}\n"
-        f"second moment of {of}: noise {other:.3g}, energy kept {kept:.3f}\n"
-        f"better: {what if captured > kept else instead}"
-        " (known from simulated whole brains alone)"
-    )
-
-
-def _subspace(study: ComponentsConfig, design: prediction.Design) -> dict[str, float]:
-    """Say what is known of a spatial study; PCA's noise over its signal."""
-    _, ratio, captured = prediction.predict_subspace(design, study.promise)
-    print(
-        f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
-        f"{captured:.3f}. The quality of spatial maps is not predicted"
-    )
-    return {"pca": ratio}
-
-
-def _quality(study: ComponentsConfig, design: prediction.Design) -> dict[str, float]:
-    """Show and write the predicted quality; each stage's noise over its signal."""
-    from capeneuro.report import plots
-
-    promise = study.promise
-    options = study.ica
-    usual = options.update == "orthogonal" and options.start == "varimax"
-    if not usual or options.n_runs > 1:
-        print(
-            "note: predicted for one run, ica.update orthogonal, ica.start varimax;\n"
-            "other starts and several runs cost up to 4 times as much, "
-            "other updates more"
-        )
-    rows = prediction.advice(design, promise)
-    print(f"\n{'':52} NGI    from    to      PCA noise  ICA noise  energy kept")
-    for name, at in rows:
-        print(
-            f"{name:52} {at.ngi:.3f}  {at.low:.3f}   {at.high:.3f}   "
-            f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:.3f}"
-        )
-    _, at = rows[0]
-    print(
-        f"\nNGI is 0 if perfect; without privacy {at.ngi_exact:.3f}, by chance "
-        f"{at.chance:.3f}. Noise is over the stage's signal: above 1 it is refused.\n"
-        f"{prediction.CAVEAT}"
-    )
-    header = ["design", *vars(at)]
-    table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)
-    files.write_table(study.results / "plan.tsv", header, table)
-    epsilons = promise.epsilon * np.geomspace(1 / 16, 16, 65)
-    curve = [prediction.predict(design, replace(promise, epsilon=e)) for e in epsilons]
-    curves = {name: [getattr(c, name) for c in curve] for name in vars(at)}
-    figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon)
-    with files.atomic(study.results / "plan.png") as path:
-        figure.savefig(path, dpi=150)
-    print(f"wrote {study.results}/plan.tsv and plan.png")
-    return {"pca": at.ratio_pca, "ica": at.ratio_ica}
-
-
-def _design(
-    study: ComponentsConfig,
-    sites: Sites,
-    people: int | None,
-    volumes: int | None,
-    features: int | None,
-) -> prediction.Design | None:
-    """What the planner needs, from the study file, public files and options."""
-    data = study.data if isinstance(study.data, Simulation) else None
-    S = len(study.sites)
-    if data is not None:
-        people, volumes = people or S * data.n_subjects, volumes or data.n_volumes
-    masks = [study.results / MASK, Path(study.space.mask)]
-    mask = next((path for path in masks if path.is_file()), None)
-    edge, n_regions = study.pca.start_grid, None
-    if edge is not None and features is not None:
-        # Cubes inside the mask; there are more at its rim.
-        side = edge / (study.space.grid_size if study.space.basis == "grid" else 1)
-        n_regions = max(round(features / side**3), 1)
-    elif features is None and mask is not None:
-        image = nifti.read_mask(mask)
-        features = nifti.build_basis(study.space, image).n_features
-        regions = nifti.start_regions(study.space, image, edge)
-        n_regions = None if regions is None else int(regions.max()) + 1
-    given = {"--people": people, "--volumes": volumes, "--features": features}
-    if not known(given):
-        return None
-    if features < study.n_components:
-        raise ConfigError(
-            f"--features: must be at least n_components {study.n_components}, got "
-            f"{features}"
-        )
-    check_features(study, features)
-    n_sites, people, over = noise_over_pooled(study, sites, people)
-    return prediction.Design(
-        n_sites,
-        people,
-        volumes,
-        features,
-        study.n_components,
-        study.ica.n_rounds * study.ica.n_runs,
-        study.budget.pca_share if "ica" in study.n_releases else 1.0,
-        study.ica.clip,
-        study.pca.clip,
-        over,
-        study.n_releases["pca"] if study.pca.method == "power" else 0,
-        n_regions,
-    )

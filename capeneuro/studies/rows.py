@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_other
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,6 @@ from capeneuro.data import rows as row_files
 from capeneuro.data.rows import Shape, find_people, open_rows, read_row
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
 from capeneuro.privacy.accounting import Budget
@@ -45,7 +45,15 @@ from capeneuro.studies.flow import (
     one_site,
     write_released,
 )
-from capeneuro.studies.plan import known, noise_over_pooled, spending
+from capeneuro.studies.plan import (
+    Counts,
+    Forecast,
+    gate,
+    known,
+    noise_over_pooled,
+    plan,
+    write_sizes,
+)
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -166,8 +174,8 @@ class RowKind:
 def kind_of(own: RowKind) -> Kind:
     """Put a kind of study of rows together: the shared steps with what is its own."""
 
-    def step(function: Callable[..., None]) -> Callable[..., None]:
-        def bound(*arguments: Any, **options: Any) -> None:
+    def step(function: Callable[..., Any]) -> Callable[..., Any]:
+        def bound(*arguments: Any, **options: Any) -> Any:
             return function(own, *arguments, **options)
 
         bound.__name__, bound.__doc__ = function.__name__, function.__doc__
@@ -177,7 +185,7 @@ def kind_of(own: RowKind) -> Kind:
         name=own.command,
         steps={
             "validate": step(validate),
-            "plan": step(plan),
+            "plan": partial(plan, step(foretell)),
             "prepare": step(prepare),
             own.command: step(run),
             "maps": step(maps),
@@ -222,6 +230,7 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     check_ceilings(study, sites)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
+    write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
     bounds = [("", "")] * D if shape.bounds is None else shape.bounds
     rows = ([name, *pair] for name, pair in zip(shape.names, bounds, strict=True))
     files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
@@ -230,53 +239,42 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     print(f"{len(sites)} sites, {D} features: valid")
 
 
-def plan(
-    own: RowKind,
-    study: RowStudy,
-    sites: Sites,
-    people: int | None,
-    volumes: int | None,
-    features: int | None,
-    force: bool,
-) -> None:
-    """Show what a study of rows will spend, and what the noise leaves of its result.
+def foretell(
+    own: RowKind, study: RowStudy, everyone: Sequence[str], counts: Counts
+) -> Forecast | None:
+    """Foretell what the noise leaves of a result.
 
-    Refuses a study whose noise exceeds its signal. ``features`` are all features, where
-    no mask is there yet; ``volumes`` means nothing here.
+    ``counts.features`` are all features, where no mask is there yet; volumes mean
+    nothing here.
     """
-    spending(study, sites)
-    if study.arm == "non-private":
-        return
-    if study.data is not None:
-        people = people or len(study.sites) * study.data.n_subjects
+    people, _, features = counts
     mask = None if study.space is None else Path(study.space.mask)
     if features is None and (mask is None or mask.is_file()):
         features = len(_opened(own, study).names)
-    if not known({"--people": people, "--features": features}):
-        return
+    if not known(counts._replace(features=features), "people", "features"):
+        return None
     double = with_other(study.promise, epsilon=2 * study.promise.epsilon)
-    rows = {
+    choices = {
         "as planned": (people, features, study.promise),
         "twice the people": (2 * people, features, study.promise),
         "half the features": (people, max(features // 2, 1), study.promise),
         "twice the epsilon": (people, features, double),
     }
-    print()
-    ratios = {}
-    for name, (n, D, promise) in rows.items():
-        n_sites, n_units, over = noise_over_pooled(study, sites, n)
-        said = predicted(own, study, promise, n_sites, n_units, D, over)
-        if not ratios:
-            print(f"{'':20} {'   '.join(f'{head:>26}' for head in said)}")
-        print(f"{name:20} {'   '.join(f'{value:>26.3g}' for value in said.values())}")
-        ratios[name] = said[RATIO]
-    print(f"\n{own.caveat}")
-    if ratios["as planned"] > 1 and not force:
-        raise BudgetExceeded(
-            f"study {study.study}: budget.epsilon: noise must not exceed the signal, "
-            f"got {ratios['as planned']:.3g} times; more people, fewer features or "
-            "--force"
-        )
+    found = {}
+    for name, (N, D, promise) in choices.items():
+        S, n, over = noise_over_pooled(study, everyone, N)
+        found[name] = predicted(own, study, promise, S, n, D, over)
+
+    def show() -> None:
+        heads = (f"{head:>26}" for head in found["as planned"])
+        print(f"\n{'':20} {'   '.join(heads)}")
+        for name, said in found.items():
+            values = (f"{value:>26.3g}" for value in said.values())
+            print(f"{name:20} {'   '.join(values)}")
+        print(f"\n{own.caveat}")
+
+    ratios = {"it": found["as planned"][RATIO]}
+    return Forecast(ratios, "More people or fewer features", show)
 
 
 def _opened(own: RowKind, study: RowStudy) -> Shape:
@@ -429,7 +427,8 @@ def over(
 ) -> None:
     """Run the step over sites that work anywhere; write its result."""
     shape = _opened(own, study)
-    stages = [mechanism_of(study, stage, reference) for stage in study.n_releases]
+    check = partial(gate, partial(foretell, own), study, sites)
+    stages = [mechanism_of(study, s, reference, check) for s in study.n_releases]
     found = own.compute(federation, study, shape, stages)
     for line in own.lines(found):
         print(line)

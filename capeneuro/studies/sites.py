@@ -188,6 +188,25 @@ def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
     return {name: _spent_before(study, name, site) for name, site in sites.items()}
 
 
+def paid_for(study: Study, name: str, site: SiteConfig) -> int:
+    """Releases of a study that a site has charged for its data as they are."""
+    own = _of_study(study, name, open_ledger(site))
+    return len({(e["query"], e["round"]) for e in own})
+
+
+def _of_study(study: Study, name: str, book: Ledger) -> list[dict[str, Any]]:
+    """Entries of a ledger that a study charged for a site's data as they are."""
+    features = study.private(name) / "projected.npz"
+    # Before they are prepared nothing was spent on them.
+    digest = files.Features(features).digest if features.exists() else None
+    same = (study.identity, digest and book.pseudonym(digest))
+    return [
+        entry
+        for entry in book.entries()
+        if (entry.get("study"), entry.get("version", "")) == same
+    ]
+
+
 def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
@@ -213,15 +232,7 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    features = study.private(name) / "projected.npz"
-    # Before they are prepared nothing was spent on them.
-    digest = files.Features(features).digest if features.exists() else None
-    same = (study.identity, digest and book.pseudonym(digest))
-    own = [
-        entry["request"]
-        for entry in entries
-        if (entry.get("study"), entry.get("version", "")) == same
-    ]
+    own = [entry["request"] for entry in _of_study(study, name, book)]
     spent = max(book.totals(without=own).values(), default=0.0)
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)

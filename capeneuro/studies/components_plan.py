@@ -1,0 +1,172 @@
+"""What noise leaves of a study of components: foretold from public numbers alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from capeneuro.algorithms import prediction
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files, nifti
+from capeneuro.studies.flow import MASK, MOST_FEATURES
+from capeneuro.studies.plan import Counts, Forecast, known, noise_over_pooled
+
+# Cubes of a coarse grid where the study names none.
+CUBES = 500
+
+
+def foretell(
+    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+) -> Forecast | None:
+    """Foretell the quality of components, and each stage's noise over its signal.
+
+    Parameters
+    ----------
+    study, everyone
+        The study, and the names of its sites.
+    counts
+        People, volumes of one person, and features; these are counted where the mask
+        is there.
+
+    Returns
+    -------
+    Forecast or None
+        None where a number is missing.
+    """
+    design = _design(study, everyone, counts)
+    if design is None:
+        return None
+    if "ica" in study.n_releases:
+        at = prediction.predict(design, study.promise)
+        ratios = {"the noise of PCA": at.ratio_pca, "that of ICA": at.ratio_ica}
+    else:
+        ratio = prediction.predict_subspace(design, study.promise)[1]
+        ratios = {"the noise of PCA": ratio}
+
+    def show() -> None:
+        if design.n_iterations:
+            _routes(study, design)
+        (_quality if "ica" in study.n_releases else _subspace)(study, design)
+
+    return Forecast(ratios, "More people, fewer features or fair clips", show)
+
+
+def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
+    """Say what power iteration keeps, and what a second moment would keep instead.
+
+    Of the same features while it takes so many, else of cubes.
+    """
+    promise, D = study.promise, design.n_features
+    _, ratio, captured = prediction.predict_subspace(design, promise)
+    moment, held = replace(design, n_iterations=0), 1.0
+    of, instead = f"the same {D}", "method moment"
+    if D > MOST_FEATURES:
+        cubes = design.n_regions or CUBES
+        moment = replace(moment, n_features=cubes, pca_clip=None)
+        held = prediction.CUBES_HOLD
+        of, instead = f"{cubes} cubes", f"basis grid with some {cubes} cubes"
+    _, other, kept = prediction.predict_subspace(moment, promise)
+    kept *= held
+    what = "raw voxels" if study.space.basis == "voxels" else f"{D} features"
+    print(
+        f"\n{what} in {design.n_iterations} rounds: noise {ratio:.3g} of the signal, "
+        f"energy kept {captured:.3f}\n"
+        f"second moment of {of}: noise {other:.3g}, energy kept {kept:.3f}\n"
+        f"better: {what if captured > kept else instead}"
+        " (known from simulated whole brains alone)"
+    )
+
+
+def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
+    """Say what is known of a spatial study."""
+    _, ratio, captured = prediction.predict_subspace(design, study.promise)
+    print(
+        f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
+        f"{captured:.3f}. The quality of spatial maps is not predicted"
+    )
+
+
+def _quality(study: ComponentsConfig, design: prediction.Design) -> None:
+    """Show and write the predicted quality."""
+    from capeneuro.report import plots
+
+    promise = study.promise
+    options = study.ica
+    usual = options.update == "orthogonal" and options.start == "varimax"
+    if not usual or options.n_runs > 1:
+        print(
+            "note: predicted for one run, ica.update orthogonal, ica.start varimax;\n"
+            "other starts and several runs cost up to 4 times as much, "
+            "other updates more"
+        )
+    rows = prediction.advice(design, promise)
+    print(f"\n{'':52} NGI    from    to      PCA noise  ICA noise  energy kept")
+    for name, at in rows:
+        print(
+            f"{name:52} {at.ngi:.3f}  {at.low:.3f}   {at.high:.3f}   "
+            f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:.3f}"
+        )
+    _, at = rows[0]
+    print(
+        f"\nNGI is 0 if perfect; without privacy {at.ngi_exact:.3f}, by chance "
+        f"{at.chance:.3f}. Noise is over the stage's signal: above 1 it is refused.\n"
+        f"{prediction.CAVEAT}"
+    )
+    header = ["design", *vars(at)]
+    table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)
+    files.write_table(study.results / "plan.tsv", header, table)
+    epsilons = promise.epsilon * np.geomspace(1 / 16, 16, 65)
+    curve = [prediction.predict(design, replace(promise, epsilon=e)) for e in epsilons]
+    curves = {name: [getattr(c, name) for c in curve] for name in vars(at)}
+    figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon)
+    with files.atomic(study.results / "plan.png") as path:
+        figure.savefig(path, dpi=150)
+    print(f"wrote {study.results}/plan.tsv and plan.png")
+
+
+def _design(
+    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+) -> prediction.Design | None:
+    """What the planner needs, from the study file, public files and options."""
+    people, volumes, features = counts
+    masks = [study.results / MASK, Path(study.space.mask)]
+    mask = next((path for path in masks if path.is_file()), None)
+    edge, n_regions = study.pca.start_grid, None
+    if edge is not None and features is not None:
+        # Cubes inside the mask; there are more at its rim.
+        side = edge / (study.space.grid_size if study.space.basis == "grid" else 1)
+        n_regions = max(round(features / side**3), 1)
+    elif features is None and mask is not None:
+        image = nifti.read_mask(mask)
+        features = nifti.build_basis(study.space, image).n_features
+        regions = nifti.start_regions(study.space, image, edge)
+        n_regions = None if regions is None else int(regions.max()) + 1
+    if not known(Counts(people, volumes, features), *Counts._fields):
+        return None
+    if features < study.n_components:
+        raise ConfigError(
+            f"--features: must be at least n_components {study.n_components}, got "
+            f"{features}"
+        )
+    if study.pca.method == "moment" and features > MOST_FEATURES:
+        raise ConfigError(
+            f"--features: pca.method moment takes at most {MOST_FEATURES}, got "
+            f"{features}; use method power or a coarser basis"
+        )
+    n_sites, people, over = noise_over_pooled(study, everyone, people)
+    return prediction.Design(
+        n_sites,
+        people,
+        volumes,
+        features,
+        study.n_components,
+        study.ica.n_rounds * study.ica.n_runs,
+        study.budget.pca_share if "ica" in study.n_releases else 1.0,
+        study.ica.clip,
+        study.pca.clip,
+        over,
+        study.n_releases["pca"] if study.pca.method == "power" else 0,
+        n_regions,
+    )
