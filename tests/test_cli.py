@@ -10,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from tiny_study import (
+    ACCEPT,
     AFFINE,
     N_COMPONENTS,
     STUDY,
@@ -25,7 +26,7 @@ from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.privacy import accounting, noise
-from capeneuro.studies import components
+from capeneuro.studies import components_plan
 from capeneuro.studies import sites as site_files
 
 SITE = "site-1.yaml"
@@ -457,7 +458,11 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert "epsilon 5, delta 1e-05, unit subject" in text
     assert "1 of 3 sites colluding" in text
     assert "ica: 3 rounds" in text
-    assert len(re.findall(r"site-\d: ceiling 50, spent before 0", text)) == 3
+    said = r"site-\d: 0 of 4 releases are paid .* spent 0, with this one 5 of .* 50"
+    assert len(re.findall(said, text)) == 3
+    run_steps("validate", "prepare", "pca")
+    assert command("plan", STUDY) == 0
+    assert "site-1: 1 of 4 releases are paid" in capsys.readouterr().out
 
 
 def test_a_site_that_would_refuse_says_so_before_anyone_spends(tiny, capsys):
@@ -547,6 +552,7 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     edit(STUDY, "space.basis", "voxels")
     edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power"})
     few = ("--people", "40", "--volumes", "150", "--features", "60000")
+    edit(STUDY, "accept", [])
     assert command("plan", STUDY, *few) == 3
     said = capsys.readouterr()
     assert re.search(r"raw voxels in 3 rounds: noise \S+ of the signal", said.out)
@@ -556,7 +562,8 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     assert command("plan", STUDY, *many) == 0
     assert "better: raw voxels" in capsys.readouterr().out
     # What a second moment can take is not worth a basis that holds less.
-    some = ("--people", "32", "--volumes", "120", "--features", "542", "--force")
+    some = ("--people", "32", "--volumes", "120", "--features", "542")
+    edit(STUDY, "accept", ACCEPT)
     assert command("plan", STUDY, *some) == 0
     said = capsys.readouterr().out
     assert "second moment of the same 542" in said
@@ -568,7 +575,7 @@ def test_plan_counts_the_cubes_to_start_from_by_the_features_it_is_told(tiny, ca
     edit(STUDY, "space.basis", "voxels")
     edit(STUDY, "pca", {"norm_bound": 30.0, "method": "power", "start_grid": 5})
     few = ("--people", "40", "--volumes", "150", "--features", "60000")
-    assert command("plan", STUDY, *few) == 3
+    assert command("plan", STUDY, *few) == 0
     assert "better: basis grid with some 480 cubes" in capsys.readouterr().out
 
 
@@ -608,7 +615,7 @@ def test_impossible_options_of_pca_are_one_line(tiny, capsys, changes, parts):
 
 
 def test_a_second_moment_of_too_many_features_is_refused(tiny, capsys, monkeypatch):
-    monkeypatch.setattr(components, "MOST_FEATURES", 4)
+    monkeypatch.setattr(components_plan, "MOST_FEATURES", 4)
     parts = ["pca.method", "at most 4 features", "use method power"]
     assert_refused(capsys, ("validate", STUDY), parts)
     assert_refused(capsys, ("plan", STUDY, *EXPECTED), parts)
@@ -620,14 +627,15 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     text = capsys.readouterr().out
     kept = float(re.search(r"energy kept (\S+)\. .* maps is not predicted", text)[1])
     assert 0.9 < kept <= 1
+    edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
-    assert "got pca's by" in capsys.readouterr().err
+    assert "times PCA's; nothing" in capsys.readouterr().err
 
 
 def test_plan_tells_what_dropout_costs(tiny, capsys):
     edit(STUDY, "budget.n_colluding", 0)
     edit(STUDY, "budget.survivor_threshold", 2)
-    assert command("plan", STUDY, *EXPECTED, "--force") == 0
+    assert command("plan", STUDY, *EXPECTED) == 0
     text = capsys.readouterr().out
     assert "1 of 3 sites may drop out, for 1.22 times the noise" in text
 
@@ -645,12 +653,23 @@ def test_plan_asks_for_what_no_file_tells(tiny, capsys):
     assert not Path("results").exists()
 
 
-def test_plan_refuses_noise_above_the_signal_unless_forced(tiny, capsys):
+def test_noise_above_the_signal_is_refused_unless_the_study_accepts_it(tiny, capsys):
+    edit(STUDY, "accept", [])
     few = ("plan", STUDY, *EXPECTED, "--people", "20")
     assert command(*few) == 3
     (error,) = capsys.readouterr().err.splitlines()
-    assert re.search(r"budget.epsilon: .* got pca's by \S+ .*--force", error)
-    assert command(*few, "--force") == 0
+    assert re.search(r"budget.epsilon: .* to be \S+ times PCA's .*accept: \[", error)
+    # Nor does a step release anything, whoever did not plan.
+    run_steps("validate", "prepare")
+    before = tree()
+    assert command("pca", STUDY) == 3
+    assert tree() == before
+    assert "nothing is released" in capsys.readouterr().err
+    edit(STUDY, "accept", [{"rule": "noise", "reason": "short"}])
+    assert_refused(capsys, few, ["accept", "at least 10 characters"])
+    edit(STUDY, "accept", ACCEPT)
+    assert command(*few) == 0
+    assert "accepted: noise of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -665,7 +684,7 @@ def test_plan_refuses_impossible_numbers(tiny, capsys, option, value, rule):
 @pytest.mark.parametrize("arm", ["local", "conventional", "secure_sum", "cape"])
 def test_plan_knows_the_arms(tiny, capsys, arm):
     edit(STUDY, "arm", arm)
-    assert command("plan", STUDY, *EXPECTED, "--force") == 0
+    assert command("plan", STUDY, *EXPECTED) == 0
     with open("results/tiny/plan.tsv", newline="") as f:
         noise = float(next(csv.DictReader(f, delimiter="\t"))["noise_pca"])
     # Three sites, one colluding; 0.4 of mu^2 for PCA; one person of 3000 per share.

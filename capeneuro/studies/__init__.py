@@ -10,6 +10,8 @@ plan
     What a study will spend, and what that will buy.
 components
     Steps of a study of components.
+components_plan
+    What noise leaves of a study of components.
 fusion
     Steps of a study of fMRI and EEG.
 rows

@@ -40,10 +40,9 @@ from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
-from capeneuro.studies.components_plan import foretell
+from capeneuro.studies.components_plan import check_features, foretell
 from capeneuro.studies.flow import (
     MASK,
-    MOST_FEATURES,
     folder_of,
     is_exact,
     mechanism_of,
@@ -172,29 +171,6 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
     print(f"{len(sites)} sites, {n_features} features: valid")
-
-
-def check_features(
-    study: ComponentsConfig, n_features: int, n_regions: int | None = None
-) -> None:
-    """Refuse a basis, or cubes to start from, that PCA cannot find R components in."""
-    R, options = study.n_components, study.pca
-    if n_features < R:
-        raise ConfigError(
-            f"study {study.study}: n_components: must be at most the {n_features} "
-            f"features of the basis, got {R}"
-        )
-    if options.method == "moment" and n_features > MOST_FEATURES:
-        raise ConfigError(
-            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
-            f"features, the basis has {n_features}; use method power or a coarser basis"
-        )
-    if options.method == "power" and n_regions is not None and n_regions < R:
-        raise ConfigError(
-            f"study {study.study}: pca.start_grid: cubes of {options.start_grid} "
-            f"voxels are only {n_regions}, fewer than n_components {R};"
-            " take a smaller edge"
-        )
 
 
 # --- over all sites ------------------------------------------------------------------

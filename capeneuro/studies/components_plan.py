@@ -40,10 +40,10 @@ def foretell(
         return None
     if "ica" in study.n_releases:
         at = prediction.predict(design, study.promise)
-        ratios = {"the noise of PCA": at.ratio_pca, "that of ICA": at.ratio_ica}
+        ratios = {"PCA's": at.ratio_pca, "ICA's": at.ratio_ica}
     else:
         ratio = prediction.predict_subspace(design, study.promise)[1]
-        ratios = {"the noise of PCA": ratio}
+        ratios = {"PCA's": ratio}
 
     def show() -> None:
         if design.n_iterations:
@@ -150,11 +150,7 @@ def _design(
             f"--features: must be at least n_components {study.n_components}, got "
             f"{features}"
         )
-    if study.pca.method == "moment" and features > MOST_FEATURES:
-        raise ConfigError(
-            f"--features: pca.method moment takes at most {MOST_FEATURES}, got "
-            f"{features}; use method power or a coarser basis"
-        )
+    check_features(study, features)
     n_sites, people, over = noise_over_pooled(study, everyone, people)
     return prediction.Design(
         n_sites,
@@ -170,3 +166,26 @@ def _design(
         study.n_releases["pca"] if study.pca.method == "power" else 0,
         n_regions,
     )
+
+
+def check_features(
+    study: ComponentsConfig, n_features: int, n_regions: int | None = None
+) -> None:
+    """Refuse a basis, or cubes to start from, that PCA cannot find R components in."""
+    R, options = study.n_components, study.pca
+    if n_features < R:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be at most the {n_features} "
+            f"features of the basis, got {R}"
+        )
+    if options.method == "moment" and n_features > MOST_FEATURES:
+        raise ConfigError(
+            f"study {study.study}: pca.method: moment takes at most {MOST_FEATURES} "
+            f"features, the basis has {n_features}; use method power or a coarser basis"
+        )
+    if options.method == "power" and n_regions is not None and n_regions < R:
+        raise ConfigError(
+            f"study {study.study}: pca.start_grid: cubes of {options.start_grid} "
+            f"voxels are only {n_regions}, fewer than n_components {R};"
+            " take a smaller edge"
+        )

@@ -414,7 +414,7 @@ def foretell(
         )
 
     ratio, level = found["as planned"]
-    ratios = {"the noise of a view": ratio, "what noise makes of a correlation": level}
+    ratios = {"a view's": ratio, "the largest correlation's": level}
     return Forecast(ratios, "More people, fewer components or coarser features", show)
 
 

@@ -19,7 +19,8 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy import accounting, cape
 from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
 
-SIZES = "sizes.json"
+# Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
+SIZES, PLANNED = "sizes.json", "planned.json"
 # What `accept` in a study file may set aside.
 NOISE = "noise"
 
@@ -67,18 +68,23 @@ def plan(
             raise ConfigError(f"--{option}: must be at least 1, got {value}")
     if features is not None and features < 1:
         raise ConfigError(f"--features: must be at least 1, got {features}")
-    spending(study, sites)
+    spending(study)
     preview(study, sites)
-    if study.arm == "non-private":
-        return
-    counts = counted(study, sites)
-    given = Counts(people, volumes, features)
-    counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
-    found = foretell(study, names(study, sites), counts)
-    if found is None:
-        return
-    found.show()
-    refuse(study, found)
+    folder = study.private("_aggregator")
+    about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
+    if study.arm != "non-private":
+        counts = counted(study, sites)
+        given = Counts(people, volumes, features)
+        counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
+        found = foretell(study, names(study, sites), counts)
+        if found is None and (folder / SIZES).is_file() and is_complete(study, sites):
+            raise _unknown(study)
+        if found is not None:
+            found.show()
+            refuse(study, found)
+            about["noise_over_signal"] = found.ratios
+    if (folder / SIZES).is_file():  # of a study that is not on paper any more
+        files.write_json(folder / PLANNED, about)
 
 
 def gate(
@@ -115,26 +121,31 @@ def gate(
         counts = counts._replace(people=n_units)
     found = foretell(study, names(study, sites), counts)
     if found is None:
-        raise ConfigError(
-            f"study {study.study}: expected: what noise leaves cannot be foretold "
-            "without volumes, a person's, which are private under the unit subject; "
-            "write how many the protocol asks for"
-        )
+        raise _unknown(study)
     refuse(study, found)
+
+
+def _unknown(study: Study) -> ConfigError:
+    return ConfigError(
+        f"study {study.study}: expected.volumes: must be given where data are private "
+        "and the unit is subject, for nobody may count them; write the number of "
+        "volumes of a person that the protocol asks for"
+    )
 
 
 def refuse(study: Study, found: Forecast) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it."""
-    loud = [f"{what} {x:.3g} times" for what, x in found.ratios.items() if x > 1]
+    loud = [f"{x:.3g} times {what}" for what, x in found.ratios.items() if x > 1]
     if not loud:
         return
     if reason := accepted(study).get(NOISE):
-        print(f"accepted, {NOISE}: {', '.join(loud)} its signal; {reason}")
+        print(f"accepted: noise of {' and '.join(loud)} signal; {reason}")
         return
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not exceed the signal, is "
-        f"{' and '.join(loud)} its signal; nothing was released. {found.remedy} help; "
-        f'or write in the study file: accept: [{{rule: {NOISE}, reason: "..."}}]'
+        f"foretold to be {' and '.join(loud)}; nothing is released. {found.remedy} "
+        f'help; accept: [{{rule: {NOISE}, reason: "..."}}] in the study file lets it '
+        "run all the same"
     )
 
 
@@ -167,7 +178,7 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
     lengths = [n for own in found.values() for n in own]
     volumes = int(np.median(lengths)) if is_open else None
     about = {"unit": study.budget.unit, "units": units, "volumes": volumes}
-    files.write_json(study.results / SIZES, about)
+    files.write_json(study.private("_aggregator") / SIZES, about)
     if (told := study.expected.volumes) is None:
         return
     for name, own in found.items():
@@ -181,7 +192,7 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
 def counted(study: Study, sites: Sites) -> Counts:
     """People and volumes as far as they are public: made, counted, or expected."""
     people, volumes = study.expected.people, study.expected.volumes
-    path = study.results / SIZES
+    path = study.private("_aggregator") / SIZES
     if study.data is not None:
         made = getattr(study.data, "n_subjects", None)
         people = people if made is None else made * len(study.sites)
@@ -202,8 +213,8 @@ def known(counts: Counts, *needed: str) -> bool:
     return not missing
 
 
-def spending(study: Study, sites: Sites) -> None:
-    """Say what a study promises, what each stage spends, and what sites allow."""
+def spending(study: Study) -> None:
+    """Say what a study promises, and what each stage spends."""
     promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "

@@ -273,7 +273,7 @@ def foretell(
             print(f"{name:20} {'   '.join(values)}")
         print(f"\n{own.caveat}")
 
-    ratios = {"it": found["as planned"][RATIO]}
+    ratios = {"the result's": found["as planned"][RATIO]}
     return Forecast(ratios, "More people or fewer features", show)
 
 

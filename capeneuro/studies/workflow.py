@@ -11,15 +11,20 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
+from capeneuro.studies.flow import outcome
+from capeneuro.studies.plan import preview as what_is_paid
+from capeneuro.studies.plan import spending
 from capeneuro.studies.sites import Sites, is_complete, load_sites, names
 
 __all__ = [
     "find_commands",
     "images",
     "kinds",
+    "last_words",
     "made_data",
     "makes_data",
     "names",
+    "preview",
     "read_study",
     "section",
     "targets",
@@ -79,3 +84,27 @@ def targets(study: Study, sites: Sites) -> list[str]:
     found = [str(study.results / name) for name in ends]
     found += [str(study.private(name) / kind.kept[0]) for name in sites]
     return [*found, *kind.shown(study), *kind.released(study)]
+
+
+def preview(study: Study, sites: Sites) -> None:
+    """Print what a run would release, what is paid already, and what ceilings leave."""
+    print()
+    try:
+        spending(study)
+        what_is_paid(study, sites)
+    except Exception as error:
+        for line in outcome(error)[1]:
+            print(f"error: {line}")
+
+
+def last_words(study: Study, since: float) -> None:
+    """Print again, last of all, why the steps that failed since then did."""
+    logs = [
+        *Path("private/_logs").glob(f"{study.study}/*.log"),
+        *Path("private").glob(f"*/{study.study}/logs/*.log"),
+    ]
+    recent = [(log.stat().st_mtime, log) for log in logs]
+    for _, log in sorted(pair for pair in recent if pair[0] >= since):
+        for line in log.read_text().splitlines():
+            if line.startswith("error: "):
+                print(line, file=sys.stderr)

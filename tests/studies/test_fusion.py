@@ -436,15 +436,17 @@ def test_arms_without_noise_need_open_data(study, capsys):
 
 def test_plan_refuses_few_people_and_says_the_numbers(study, capsys):
     asked = ("plan", people.STUDY, "--people")
+    edit(Path(people.STUDY), accept=[])
     assert command(*asked, "12") == 3
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
-    ratio = float(re.search(r"got noise ([\d.]+) times the energy", line)[1])
+    ratio = float(re.search(r"to be ([\d.]+) times a view's", line)[1])
     shown = re.search(r"as planned +([\d.]+) +([\d.]+)", said.out)
     assert ratio > 1 and float(shown[2]) == pytest.approx(ratio, abs=0.06)
-    assert "more people" in line and "--force" in line
+    assert "More people" in line and "accept: [" in line
     assert re.search(r"cca: 1 round at noise multiplier 0\.6", said.out)
-    assert command(*asked, "12", "--force") == 0
+    edit(Path(people.STUDY), accept=people.ACCEPT)
+    assert command(*asked, "12") == 0
     capsys.readouterr()
     assert command(*asked, "4000") == 0
     shown = re.search(r"as planned +([\d.]+) +([\d.e-]+)", capsys.readouterr().out)
@@ -568,7 +570,8 @@ def test_plan_refuses_38_people_and_the_noise_is_all_there_is(
     edit(study, arm="cape", budget__epsilon=epsilon, fusion__debias=True)
     assert command("plan", str(study), "--people", "38") == 3
     said = capsys.readouterr().err
-    assert float(re.search(r"got noise ([\d.]+) times the energy", said)[1]) > 1.5
+    assert float(re.search(r"to be ([\d.]+) times a view's", said)[1]) > 1.5
+    edit(study, accept=people.ACCEPT)
     assert command("cca", str(study)) == 0
     assert "0 of 3 correlations are above noise" in capsys.readouterr().out
     found = np.load("results/eegfmri/group_desc-cca_directions.npz")

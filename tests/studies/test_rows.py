@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import in_process, make_mechanism, make_site
+from tiny_study import ACCEPT
 
 from capeneuro import linalg
 from capeneuro.algorithms import regression, tensors
@@ -82,6 +83,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
         },
         "space": None,
         "rows": {"features": STUDY_TABLE},
+        "accept": ACCEPT,
         **{key: value for key, value in keys.items() if key != "site"},
     }
     path = folder / f"config/{name}.yaml"
@@ -89,7 +91,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
     return path
 
 
-def run(path: Path, force: bool = False) -> tuple[study.Study, dict]:
+def run(path: Path) -> tuple[study.Study, dict]:
     """All steps of a study, from the folder that is current."""
     study = load.load_study(path)
     sites = load_sites(study)
@@ -98,7 +100,7 @@ def run(path: Path, force: bool = False) -> tuple[study.Study, dict]:
     for name, step in own.steps.items():
         more = {}
         if name == "plan":
-            more = {"people": 600, "volumes": None, "features": None, "force": force}
+            more = {"people": 600}
         for site in sites if name in ("prepare", "reconstruct") else [None]:
             given = {"site": site} if site else more
             if name == row_step(study):
@@ -229,7 +231,7 @@ def ran(images):
 
     def once(name):
         if name not in known:
-            known[name] = run(write_study(images, name, **STUDIES[name]), force=True)
+            known[name] = run(write_study(images, name, **STUDIES[name]))
         return known[name][0]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -310,7 +312,7 @@ def run_alone(folder, monkeypatch, name, label="", **changes):
     """Run one study under another name, with changes to its blocks."""
     monkeypatch.chdir(folder)
     path = write_study(folder, f"{name}{label}", **{**STUDIES[name], **changes})
-    return run(path, force=True)[0]
+    return run(path)[0]
 
 
 def test_a_mixture_is_found_in_the_unit_of_its_features(ran):
@@ -433,8 +435,8 @@ def test_slopes_are_those_of_the_network_on_average():
 # --- before anything is spent --------------------------------------------------------
 
 
-def planned(study, people=None, features=None, force=False):
-    own = {"people": people, "volumes": None, "features": features, "force": force}
+def planned(study, people=None, features=None):
+    own = {"people": people, "features": features}
     kinds.of(study).steps["plan"](study, load_sites(study), **own)
 
 
@@ -448,12 +450,13 @@ def test_a_plan_asks_for_people_and_refuses_what_noise_drowns(
     assert "--people" in capsys.readouterr().out
     planned(study, people=100_000)
     assert "as planned" in capsys.readouterr().out
-    low = load.load_study(
-        write_study(images, f"{name}-q", **{**STUDIES[name], "epsilon": 0.01})
-    )
+    drowned = {**STUDIES[name], "epsilon": 0.01}
+    low = load.load_study(write_study(images, f"{name}-q", **drowned, accept=[]))
     with pytest.raises(BudgetExceeded, match="noise must not exceed the signal"):
         planned(low, people=100)
-    planned(low, people=100, force=True)
+    low = load.load_study(write_study(images, f"{name}-q", **drowned))
+    planned(low, people=100)
+    assert "accepted: noise of" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--people: must be at least 1"):
         planned(study, people=0)
 

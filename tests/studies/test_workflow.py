@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event, pld
 from helpers import CONTRACT
+from tiny_study import ACCEPT
 from workflows import BIN, ROOT, edit, run
 
 
@@ -33,6 +34,14 @@ def study(tmp_path_factory) -> Path:
         data__n_volumes=60,
         data__voxel_size=12.0,
     )
+    # Three people a site: the gate stops it, and the reason is the last line of all.
+    done = run(folder, "snakemake", "--cores", "2")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert re.match("error: study demo: budget.epsilon: noise must not exceed", last)
+    assert not (folder / "private/demo-1/demo/projected.npz").exists()
+    assert not list(folder.glob("private/*/ledger/releases/*"))
+    edit(folder / "config/config.yaml", accept=ACCEPT)
     done = run(folder, "snakemake", "--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -91,7 +100,7 @@ def test_each_sites_ledger_holds_exactly_what_the_record_says(study):
 def test_outputs_are_those_of_the_contract(study):
     folder = study / "results/demo"
     names = {p.name for p in folder.iterdir()}
-    assert names == CONTRACT
+    assert names == CONTRACT | {"plan.tsv", "plan.png"}
     maps = nib.load(folder / "group_desc-ica_components.nii.gz")
     assert maps.shape[3] == 4
     assert maps.get_data_dtype() == np.float32
@@ -102,6 +111,39 @@ def test_outputs_are_those_of_the_contract(study):
 
 def test_nothing_reruns_when_nothing_changed(study):
     assert jobs(study) == set()
+
+
+def test_a_dry_run_ends_with_what_it_would_release_and_what_is_paid(study, changed):
+    said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()
+    for site, line in zip(("demo-1", "demo-2"), said[-2:], strict=True):
+        assert line.startswith(f"{site}: 7 of 7 releases are paid and replayed")
+    edit(changed, ica__n_rounds=9)
+    said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()
+    assert said[-1].startswith("demo-2: 0 of 10 releases are paid and replayed")
+    assert "other studies spent 3, with this one 4." in said[-1]
+
+
+def test_a_refused_rerun_keeps_what_was_paid(study, changed):
+    paid = study / "results/demo/group_desc-pca_subspace.npz"
+    before = paid.read_bytes()
+    # What would be refused later is refused first.
+    edit(changed, budget__epsilon=2.5, accept=[])
+    done = run(study, "snakemake", "--cores", "1")
+    assert done.returncode == 1 and "noise must not exceed" in done.stderr
+    assert not re.search(r"^rule pca:", done.stderr, re.MULTILINE)
+    assert paid.read_bytes() == before
+    # A step that fails restores what it would have replaced.
+    edit(changed, budget__epsilon=3.0, accept=ACCEPT)
+    ledger = study / "private/demo-2/ledger/ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole[:-20] + b"0" * 19 + b"\n")
+    done = run(study, "snakemake", "--cores", "1", "--forcerun", "pca")
+    ledger.write_bytes(whole)
+    assert done.returncode == 1
+    assert re.match("error: .*ledger", done.stderr.splitlines()[-1])
+    assert paid.read_bytes() == before
+    assert run(study, "snakemake", "--cores", "2").returncode == 0
+    assert paid.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -144,7 +186,7 @@ def test_lint_is_clean(study):
 
 def test_a_killed_run_resumes_without_a_second_charge(study, changed):
     edit(changed, ica__n_rounds=120, study="killed")
-    planned = run(study, "capeneuro", "plan", "config/config.yaml", "--force")
+    planned = run(study, "capeneuro", "plan", "config/config.yaml")
     assert planned.returncode == 0
     shutil.copytree(
         study / "results/demo", study / "results/killed", dirs_exist_ok=True

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from tiny_study import edit, write_image
+from tiny_study import ACCEPT, edit, write_image
 
 mne = pytest.importorskip("mne", reason="needs the extra eeg")
 
@@ -78,6 +78,7 @@ def template(tmp_path_factory) -> Path:
             "space": {"mask": "data/mask.nii.gz", "basis": "grid", "grid_size": 2},
             "n_components": 2,
             "arm": "cape",
+            "accept": ACCEPT,
             "budget": {
                 "epsilon": 8.0,
                 "delta": 1e-5,

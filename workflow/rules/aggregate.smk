@@ -8,7 +8,7 @@ rule aggregate:
     input:
         VALIDATED,
     output:
-        RELEASED,
+        update(RELEASED),
     log:
         f"private/_logs/{study.study}/aggregate.log",
     benchmark:

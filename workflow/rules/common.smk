@@ -1,19 +1,24 @@
 # The study, checked before any job is planned. Rules depend on sections of it through
 # `params`, so a changed key reruns exactly what depends on it.
+import time
+
 from snakemake.exceptions import WorkflowError
 
 from capeneuro import __version__
 from capeneuro.studies.workflow import (
     images,
     kinds,
-    read_study,
+    last_words,
     made_data,
     makes_data,
     names,
+    preview,
+    read_study,
     section,
     targets,
 )
 
+STARTED = time.time()
 try:
     STUDY, study, sites = read_study(workflow.configfiles, config)
 except Exception as error:

@@ -11,7 +11,8 @@ for k, (stage, file) in enumerate(kind.stages):
             [f"{RESULTS}/{kind.stages[k - 1][1]}"] if k else [],
             PREPARED,
         output:
-            f"{RESULTS}/{file}",
+            # What was paid for stays until it is replaced: a refused rerun keeps it.
+            update(f"{RESULTS}/{file}"),
         log:
             f"private/_logs/{study.study}/{stage}.log",
         benchmark:

@@ -4,6 +4,9 @@
 
 PREPARED = expand("private/{site}/{study}/projected.npz", site=sites, study=study.study)
 VALIDATED = kind.validated(study)
+# The gate. It is nobody's input, or each plan would rerun all; it goes before the rest
+# and takes all cores, and each step over all sites asks it again by itself.
+PLANNED = f"private/_aggregator/{study.study}/planned.json"
 RELEASED = kind.released(study)
 
 
@@ -26,6 +29,28 @@ rule validate:
         version=__version__,
     shell:
         "capeneuro validate {params.study} --log {log}"
+
+
+rule plan:
+    input:
+        VALIDATED,
+    output:
+        PLANNED,
+    log:
+        f"private/_logs/{study.study}/plan.log",
+    benchmark:
+        f"private/_logs/{study.study}/plan.tsv"
+    priority: 100
+    conda:
+        "../envs/capeneuro.yaml"
+    threads: workflow.cores or 1
+    params:
+        study=STUDY,
+        options=[kind.depends(study, stage) for stage, _ in kind.stages],
+        accepts=section(study, "accept", "expected"),
+        version=__version__,
+    shell:
+        "capeneuro plan {params.study} --log {log}"
 
 
 rule prepare:
@@ -54,6 +79,7 @@ rule prepare:
 # What a site does before it joins a federation: snakemake --cores N prepared
 rule prepared:
     input:
+        PLANNED,
         PREPARED,
 
 
