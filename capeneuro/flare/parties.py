@@ -24,6 +24,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.flare import kit
+from capeneuro.studies import kinds, plan
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
@@ -133,6 +134,7 @@ def aggregate(
     site_files.check_ceilings(study, {})
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
+    plan.gate(kinds.of(study).foretell, study, {})
     from capeneuro.flare import (
         controller,  # nvflare is an extra
         daemon,

@@ -11,7 +11,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.studies.flow import MASK, MOST_FEATURES
-from capeneuro.studies.plan import Counts, Forecast, known, noise_over_pooled
+from capeneuro.studies.plan import Counts, Forecast, noise_over_pooled, require
 
 # Cubes of a coarse grid where the study names none.
 CUBES = 500
@@ -19,7 +19,7 @@ CUBES = 500
 
 def foretell(
     study: ComponentsConfig, everyone: Sequence[str], counts: Counts
-) -> Forecast | None:
+) -> Forecast:
     """Foretell the quality of components, and each stage's noise over its signal.
 
     Parameters
@@ -32,12 +32,15 @@ def foretell(
 
     Returns
     -------
-    Forecast or None
-        None where a number is missing.
+    Forecast
+        Of PCA, and of ICA where that is paid for.
+
+    Raises
+    ------
+    Unknown
+        If a number is missing.
     """
     design = _design(study, everyone, counts)
-    if design is None:
-        return None
     if "ica" in study.n_releases:
         at = prediction.predict(design, study.promise)
         ratios = {"PCA's": at.ratio_pca, "ICA's": at.ratio_ica}
@@ -128,7 +131,7 @@ def _quality(study: ComponentsConfig, design: prediction.Design) -> None:
 
 def _design(
     study: ComponentsConfig, everyone: Sequence[str], counts: Counts
-) -> prediction.Design | None:
+) -> prediction.Design:
     """What the planner needs, from the study file, public files and options."""
     people, volumes, features = counts
     masks = [study.results / MASK, Path(study.space.mask)]
@@ -143,8 +146,7 @@ def _design(
         features = nifti.build_basis(study.space, image).n_features
         regions = nifti.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1
-    if not known(Counts(people, volumes, features), *Counts._fields):
-        return None
+    require(Counts(people, volumes, features), *Counts._fields)
     if features < study.n_components:
         raise ConfigError(
             f"--features: must be at least n_components {study.n_components}, got "

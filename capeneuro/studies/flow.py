@@ -31,6 +31,8 @@ class Kind(NamedTuple):
     """What it is called."""
     steps: Mapping[str, Callable[..., None]]
     """Its steps in their order, by the name of their command."""
+    foretell: Callable[..., Any]
+    """(study, names of sites, counts): what noise leaves, see :mod:`.plan`."""
     over: Callable[[Federation, Study, Sites], None]
     """All steps over all sites, wherever these work."""
     inputs: Callable[[Study, SiteConfig], list[str]]

@@ -47,8 +47,8 @@ from capeneuro.studies.plan import (
     Counts,
     Forecast,
     gate,
-    known,
     noise_over_pooled,
+    require,
     write_sizes,
 )
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, names
@@ -365,9 +365,7 @@ def report(study: FusionConfig, sites: Sites) -> None:
 # --- what noise leaves ---------------------------------------------------------------
 
 
-def foretell(
-    study: FusionConfig, everyone: Sequence[str], counts: Counts
-) -> Forecast | None:
+def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Forecast:
     """Foretell which correlations noise leaves to be seen.
 
     ``counts.features`` are those of the fMRI view, where no mask is there yet; volumes
@@ -380,8 +378,7 @@ def foretell(
         sizes = open_views(study, own).sizes
     else:
         sizes = features, n_second(study)
-    if not known(counts._replace(features=sizes[0]), "people", "features"):
-        return None
+    require(counts._replace(features=sizes[0]), "people", "features")
     half, double = (sizes[0] // 2, sizes[1] // 2), 2 * study.promise.epsilon
     choices = {
         "as planned": (people, sizes, study.promise),

@@ -46,7 +46,15 @@ class Forecast(NamedTuple):
     """Prints the forecast beside what other choices would buy."""
 
 
-Foretell = Callable[[Any, Sequence[str], Counts], Forecast | None]
+class Unknown(Exception):
+    """Numbers that a forecast needs and nobody told."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(", ".join(missing))
+        self.missing = missing
+
+
+Foretell = Callable[[Any, Sequence[str], Counts], Forecast]
 
 
 def plan(
@@ -76,10 +84,14 @@ def plan(
         counts = counted(study, sites)
         given = Counts(people, volumes, features)
         counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
-        found = foretell(study, names(study, sites), counts)
-        if found is None and (folder / SIZES).is_file() and is_complete(study, sites):
-            raise _unknown(study)
-        if found is not None:
+        try:
+            found = foretell(study, names(study, sites), counts)
+        except Unknown as error:
+            if (folder / SIZES).is_file() and is_complete(study, sites):
+                raise _must_tell(study, error) from None
+            options = ", ".join(f"--{name}" for name in error.missing)
+            print(f"note: give {options} (as expected) for a prediction")
+        else:
             found.show()
             refuse(study, found)
             about["noise_over_signal"] = found.ratios
@@ -91,7 +103,7 @@ def gate(
     foretell: Foretell,
     study: Study,
     sites: Sites,
-    roster: Mapping[str, Mapping[str, Any]],
+    roster: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """End a study before its first release where noise will exceed its signal.
 
@@ -102,7 +114,8 @@ def gate(
     study, sites
         The study, and its sites as far as their files are here.
     roster
-        What the sites say of themselves: ``n_units`` of each, which is public.
+        What the sites say of themselves: ``n_units`` of each, which is public. None:
+        nobody was asked yet, so the study file has to tell.
 
     Raises
     ------
@@ -111,25 +124,36 @@ def gate(
     ConfigError
         If there is none for lack of a number that the study file may give.
     """
+    if study.arm == "non-private":
+        return
     counts = counted(study, sites)
-    n_units = sum(own["n_units"] for own in roster.values())
-    if study.arm == "local":  # the first site alone described itself
-        n_units *= len(study.sites)
-    if study.budget.unit == "sample":
-        counts = counts._replace(people=n_units, volumes=1)
-    else:
+    if roster is not None:
+        n_units = sum(own["n_units"] for own in roster.values())
+        if study.arm == "local":  # the first site alone described itself
+            n_units *= len(study.sites)
         counts = counts._replace(people=n_units)
-    found = foretell(study, names(study, sites), counts)
-    if found is None:
-        raise _unknown(study)
-    refuse(study, found)
+        if study.budget.unit == "sample":
+            counts = counts._replace(volumes=1)
+    try:
+        refuse(study, foretell(study, names(study, sites), counts))
+    except Unknown as error:
+        raise _must_tell(study, error) from None
 
 
-def _unknown(study: Study) -> ConfigError:
+def _must_tell(study: Study, error: Unknown) -> ConfigError:
+    """What the study file has to tell where nobody may count."""
+    key = error.missing[0]
+    why = {
+        "people": "nobody counted them before the sites are asked",
+        "volumes": "nobody may count those of a person who is protected",
+    }
+    if key not in why:
+        return ConfigError(
+            f"study {study.study}: space.mask: must be here to count the features"
+        )
     return ConfigError(
-        f"study {study.study}: expected.volumes: must be given where data are private "
-        "and the unit is subject, for nobody may count them; write the number of "
-        "volumes of a person that the protocol asks for"
+        f"study {study.study}: expected.{key}: must be given, for {why[key]}; write "
+        "the number that the study's protocol asks for"
     )
 
 
@@ -190,27 +214,26 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
 
 
 def counted(study: Study, sites: Sites) -> Counts:
-    """People and volumes as far as they are public: made, counted, or expected."""
-    people, volumes = study.expected.people, study.expected.volumes
+    """People and volumes as far as they are public: counted, made, or expected."""
     path = study.private("_aggregator") / SIZES
-    if study.data is not None:
-        made = getattr(study.data, "n_subjects", None)
-        people = people if made is None else made * len(study.sites)
-        volumes = getattr(study.data, "n_volumes", volumes)
-    elif path.is_file():
+    if path.is_file() and is_complete(study, sites):
         about = json.loads(path.read_text())
-        if about["unit"] == study.budget.unit and is_complete(study, sites):
-            people = sum(about["units"].values())
-            volumes = 1 if about["unit"] == "sample" else about["volumes"] or volumes
-    return Counts(people, volumes, None)
+        if about["unit"] == study.budget.unit:
+            volumes = about["volumes"] or study.expected.volumes
+            per_sample = about["unit"] == "sample"
+            return Counts(
+                sum(about["units"].values()), 1 if per_sample else volumes, None
+            )
+    if made := getattr(study.data, "n_subjects", None):
+        volumes = getattr(study.data, "n_volumes", None)
+        return Counts(made * len(study.sites), volumes, None)
+    return Counts(study.expected.people, study.expected.volumes, None)
 
 
-def known(counts: Counts, *needed: str) -> bool:
-    """Whether all that a forecast needs is known; if not, what is missing is said."""
-    missing = [f"--{name}" for name in needed if getattr(counts, name) is None]
-    if missing:
-        print(f"note: give {', '.join(missing)} (as expected) for a prediction")
-    return not missing
+def require(counts: Counts, *needed: str) -> None:
+    """Raise :class:`Unknown` if a number that a forecast needs is not known."""
+    if missing := [name for name in needed if getattr(counts, name) is None]:
+        raise Unknown(missing)
 
 
 def spending(study: Study) -> None:

@@ -49,9 +49,9 @@ from capeneuro.studies.plan import (
     Counts,
     Forecast,
     gate,
-    known,
     noise_over_pooled,
     plan,
+    require,
     write_sizes,
 )
 from capeneuro.studies.sites import (
@@ -193,6 +193,7 @@ def kind_of(own: RowKind) -> Kind:
             "score": step(score),
             "report": step(report),
         },
+        foretell=step(foretell),
         over=step(over),
         inputs=row_files.inputs,
         public_files=row_files.public_files,
@@ -241,7 +242,7 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
 
 def foretell(
     own: RowKind, study: RowStudy, everyone: Sequence[str], counts: Counts
-) -> Forecast | None:
+) -> Forecast:
     """Foretell what the noise leaves of a result.
 
     ``counts.features`` are all features, where no mask is there yet; volumes mean
@@ -251,8 +252,7 @@ def foretell(
     mask = None if study.space is None else Path(study.space.mask)
     if features is None and (mask is None or mask.is_file()):
         features = len(_opened(own, study).names)
-    if not known(counts._replace(features=features), "people", "features"):
-        return None
+    require(counts._replace(features=features), "people", "features")
     double = with_other(study.promise, epsilon=2 * study.promise.epsilon)
     choices = {
         "as planned": (people, features, study.promise),

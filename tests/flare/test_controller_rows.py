@@ -20,6 +20,7 @@ STUDY_FILE = {
     "study": "kinds",
     "sites": [f"{name}.yaml" for name in SITES],
     "federation": "nvflare",
+    "expected": {"people": 180},
     "arm": "cape",
     "budget": {
         "epsilon": 50.0,

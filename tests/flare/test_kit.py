@@ -31,6 +31,7 @@ def made(tmp_path_factory) -> Path:
     with contextlib.chdir(folder):
         write_study(folder)
         edit(STUDY, "federation", "nvflare")
+        edit(STUDY, "expected", {"people": 6, "volumes": 12})
         edit(STUDY, "score.reference", False)
         parties.make_kits(folder, parties.free_port())
     return folder
@@ -327,6 +328,11 @@ def run_site(name: str = "site-0", own: str = "kits/site-0/kit") -> int:
     return command("site", STUDY, "--site", name, "--kit", own)
 
 
+def run_aggregator() -> int:
+    kits = "--kit", "kits/server/kit", "--lead", "kits/lead/kit"
+    return command("aggregate", STUDY, *kits)
+
+
 @pytest.fixture
 def prepared(here) -> None:
     assert command("validate", STUDY) == 0
@@ -353,6 +359,16 @@ REFUSED = {
         "federation: must be nvflare",
     ),
     "no kit named": (lambda: command("aggregate", STUDY), 2, "CAPENEURO_SERVER_KIT"),
+    "a study of an unknown size": (
+        lambda: (edit(STUDY, "expected", {}), run_aggregator())[1],
+        2,
+        "expected.people: must be given",
+    ),
+    "a study that noise would drown": (
+        lambda: (edit(STUDY, "accept", []), run_aggregator())[1],
+        3,
+        "noise must not exceed the signal",
+    ),
     "kits swapped": (
         lambda: command(
             "aggregate", STUDY, "--kit", "kits/lead/kit", "--lead", "kits/server/kit"

@@ -523,6 +523,7 @@ def test_a_fusion_across_processes_is_the_fusion_in_one(tmp_path):
     with contextlib.chdir(together):
         write_tables()
         edit(STUDY, "federation", "nvflare")
+        edit(STUDY, "expected", {"people": 6, "volumes": 12})
         prepare()
         for name in (*parties.SITES, "aggregator"):
             (tmp_path / name / "private").mkdir(parents=True)

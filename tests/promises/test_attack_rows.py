@@ -7,7 +7,7 @@ import pytest
 import yaml
 from canaries import ALPHA, no_clip
 from kills import Killed
-from tiny_study import command, edit
+from tiny_study import ACCEPT, command, edit
 
 from capeneuro.algorithms import tensors
 from capeneuro.algorithms.estimators import PrivateRegression
@@ -312,6 +312,7 @@ def write_study(kind: str, data: str = "private", sizes=SIZES, **budget) -> None
             **budget,
         },
         "rows": {"features": {"kind": "table", "features": "features.tsv"}},
+        "accept": ACCEPT,
         **BLOCKS[kind],
     }
     Path(STUDY).write_text(yaml.safe_dump(study))

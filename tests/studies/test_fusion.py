@@ -28,8 +28,9 @@ pytest.importorskip("pybv", reason="needs the extra eeg")
 # Jobs of one site, and of all.
 OF_SITES = {"prepare", "reconstruct"}
 DEMO = {"make_data", "validate", "pca", "ica", "maps", "score", "report"}
-DEMO |= {"reference_pca", "reference_ica"}
-LINKED = {"make_data", "validate", "cca", "reference_cca", "maps", "score", "report"}
+DEMO |= {"plan", "reference_pca", "reference_ica"}
+LINKED = {"make_data", "validate", "plan", "cca", "reference_cca", "maps", "score"}
+LINKED |= {"report"}
 CHANNELS = ["Fz", "FCz", "Cz", "Pz", "Oz", "T7", "T8"]
 # Files under results/<study>/ of a fusion study of maps with a reference run.
 FILES = {
@@ -313,7 +314,7 @@ def test_a_changed_option_reruns_what_depends_on_it(linked):
         ("--configfile", "config/linked/study.yaml"),
     )
     before = study.read_bytes()
-    after = Counter(dict.fromkeys(("cca", "maps", "score", "report"), 1))
+    after = Counter(dict.fromkeys(("plan", "cca", "maps", "score", "report"), 1))
     after += Counter(reference_cca=1, reconstruct=3)
     try:
         edit(study, fusion__debias=False)

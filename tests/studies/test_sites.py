@@ -147,10 +147,12 @@ def test_each_party_has_its_own_jobs(apart):
     (apart / "workflow").symlink_to(ROOT / "workflow")
     keep("site-1")
     given = ("--configfile", STUDY)
-    assert jobs("prepared", *given) == {"validate", "prepare", "prepared"}
+    assert jobs("prepared", *given) == {"validate", "plan", "prepare", "prepared"}
     keep()
     shutil.rmtree("data/site-1")
-    at_aggregator = {"validate", "aggregate", "maps", "score", "report", "all"}
+    at_aggregator = {"validate", "plan", "aggregate", "maps", "score", "report"} | {
+        "all"
+    }
     assert jobs(*given) == at_aggregator
 
 

@@ -43,6 +43,7 @@ def write_parties(root: Path, n_rounds: int) -> None:
         for name in SITES:
             edit(f"{name}.yaml", "seed", 5)
         edit(STUDY, "federation", "nvflare")
+        edit(STUDY, "expected", {"people": 6, "volumes": 12})
         edit(STUDY, "score.reference", False)
         edit(STUDY, "ica.n_rounds", n_rounds)
         assert command("validate", STUDY) == 0
@@ -55,8 +56,9 @@ def write_parties(root: Path, n_rounds: int) -> None:
             shutil.copy(f"{name}.yaml", own)
             shutil.copytree(f"private/{name}", own / "private" / name)
             shutil.rmtree(own / "private" / name / "ledger", ignore_errors=True)
-        (root / "aggregator").mkdir()
+        (root / "aggregator/data").mkdir(parents=True)
         shutil.copy(STUDY, root / "aggregator")
+        shutil.copy("data/mask.nii.gz", root / "aggregator/data")
         assert command("pca", STUDY) == 0
         assert command("ica", STUDY) == 0
 
