@@ -211,6 +211,7 @@ def base(tmp_path_factory) -> Study:
     folder.mkdir()
     with contextlib.chdir(folder):
         write_study(folder)
+        edit(STUDY, "expected", {"volumes": 12})
         edit(STUDY, "ica.n_rounds", N_ROUNDS)
         for i, site in enumerate(SITES):
             edit(f"{site}.yaml", "seed", i)
