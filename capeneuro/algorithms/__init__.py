@@ -20,6 +20,8 @@ model_order
     How many components a released spectrum supports.
 shrinkage
     What a released matrix holds along its own noisy directions.
+verdicts
+    Which results stand above the noise.
 prediction
     How good a result will be, from public numbers alone.
 estimators

@@ -20,7 +20,7 @@ code clips nothing and takes 64 samples a round, 500 times all: at an epsilon of
 study.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -174,16 +174,37 @@ def network(
     paid = len(mechanism.releases) + n_rounds
     if mechanism.n_releases is not None:
         paid = min(paid, mechanism.n_releases)
-    rate = LEARNING_RATES[optimizer] if learning_rate is None else learning_rate
-    w = first_weights(n_features, n_hidden, seed)
-    m, s = np.zeros((2, w.size))
-    last, trace = [w], []
-    for t in progress(range(n_rounds)):
+
+    def released(w: np.ndarray, t: int) -> np.ndarray | None:
         if len(mechanism.releases) >= paid:
-            break  # rounds that became void are paid for, too, also an earlier run's
+            return None  # void rounds are paid for, too, also an earlier run's
         asked = {"weights": w, "norm_bound": float(norm_bound), "clip": float(clip)}
         number = first_round + t
-        g = mechanism.answer(federation, "network_gradient", asked, number).value
+        return mechanism.answer(federation, "network_gradient", asked, number).value
+
+    w = first_weights(n_features, n_hidden, seed)
+    w, trace = _descend(
+        released, w, progress(range(n_rounds)), optimizer, learning_rate
+    )
+    W, v = layers(w, n_features + 1)
+    return Network(W, v, float(norm_bound), trace, len(trace))
+
+
+def _descend(
+    gradient: Callable[[np.ndarray, int], np.ndarray | None],
+    w: np.ndarray,
+    rounds: Sequence[int],
+    optimizer: Optimizer,
+    learning_rate: float | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Average of the last weights, and the norms of the gradients on the way."""
+    rate = LEARNING_RATES[optimizer] if learning_rate is None else learning_rate
+    m, s = np.zeros((2, w.size))
+    last, trace, n_last = [w], [], max(1, round(AVERAGED * len(rounds)))
+    for t in rounds:
+        g = gradient(w, t)
+        if g is None:
+            break
         trace.append(float(np.linalg.norm(g)))
         if optimizer == "adam":
             m, s = BETA1 * m + (1 - BETA1) * g, BETA2 * s + (1 - BETA2) * g**2
@@ -191,9 +212,52 @@ def network(
             g = m / (1 - BETA1 ** (t + 1)) / known
         # Sites answer within these bounds only; no step of any use gets there.
         w = np.clip(w - rate * g, -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        last = [*last, w][-max(1, round(AVERAGED * n_rounds)) :]
-    W, v = layers(np.mean(last, axis=0), n_features + 1)
-    return Network(W, v, float(norm_bound), np.array(trace), len(trace))
+        last = [*last, w][-n_last:]
+    return np.mean(last, axis=0), np.array(trace)
+
+
+def noise_slopes(
+    n_features: int,
+    noise_deviations: Sequence[float],
+    n_hidden: int = 20,
+    optimizer: Optimizer = "adam",
+    learning_rate: float | None = None,
+    *,
+    seed: int = 0,
+    n_draws: int = 200,
+) -> np.ndarray:
+    """Slopes of networks that were trained on noise alone; post-processing.
+
+    Real gradients also pull weights back that tell nothing, so these slopes are rather
+    too large than too small.
+
+    Parameters
+    ----------
+    n_features
+        Number D of features.
+    noise_deviations
+        Of the noise in one coordinate of each released gradient.
+    n_hidden, optimizer, learning_rate, seed
+        As in :func:`network`.
+    n_draws
+        Networks; the generator is fixed.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_draws, D), for features divided by the norm bound.
+    """
+    rng, start = np.random.default_rng(0), first_weights(n_features, n_hidden, seed)
+    rounds, slopes = range(len(noise_deviations)), []
+    for _ in range(n_draws):
+
+        def noise(w: np.ndarray, t: int) -> np.ndarray:
+            return noise_deviations[t] * rng.standard_normal(w.size)
+
+        w, _ = _descend(noise, start, rounds, optimizer, learning_rate)
+        W, v = layers(w, n_features + 1)
+        slopes.append(Network(W, v, 1.0, np.zeros(0), 0).slopes())
+    return np.array(slopes)
 
 
 def first_weights(n_features: int, n_hidden: int, seed: int = 0) -> np.ndarray:

@@ -11,6 +11,8 @@ from capeneuro.linalg import TINY
 
 # Least energy of a direction that is divided by, as a share of the edge of the noise.
 FLOOR = 0.5
+# 95% quantile of the Tracy-Widom law of real symmetric matrices [Tracy & Widom 1996].
+TRACY_WIDOM = 0.9793
 # Energies below this share of the largest are rounding: data are float32.
 ROUNDING = 2.0**-20
 
@@ -80,3 +82,48 @@ def signal_shares(
     """
     squares = n_products * np.maximum(energies, 0) ** 2
     return squares / (squares + n_features * noise_deviation**2)
+
+
+def largest_eigenvalue(noise_deviation: float, n_features: int) -> float:
+    """Largest eigenvalue that noise alone stays below but with chance 5%.
+
+    Symmetric, with deviation tau in packed coordinates: entries off the diagonal have
+    deviation ``tau / sqrt(2)``, so the largest eigenvalue is about
+    ``tau / sqrt(2) (2 sqrt(D) + D^(-1/6) x)`` with x of the law of Tracy and Widom.
+    """
+    D = n_features
+    return noise_deviation / 2**0.5 * (2 * D**0.5 + D ** (-1 / 6) * TRACY_WIDOM)
+
+
+def reliabilities(
+    spectrum: np.ndarray, noise_deviation: float, n_directions: int
+) -> np.ndarray:
+    """Squared cosine of each released direction with the data's own; 0 in the noise.
+
+    An energy theta above white noise is released, about, as the eigenvalue
+    ``l = theta + u / theta`` with ``u = tau^2 D / 2``, and its direction keeps
+    ``1 - u / theta^2`` of itself [Benaych-Georges & Nadakuditi 2011]. What features
+    vary by in all directions alike is taken off first.
+
+    Parameters
+    ----------
+    spectrum
+        All released eigenvalues, descending, shape (D,).
+    noise_deviation
+        tau, in one packed coordinate; without it every direction is reliable.
+    n_directions
+        K, of the largest.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (K,), in [0, 1].
+    """
+    D, rest = len(spectrum), spectrum[n_directions:]
+    if not noise_deviation:
+        return np.ones(n_directions)
+    white = max(float(rest.mean()), 0.0) if len(rest) else 0.0
+    top, u = spectrum[:n_directions] - white, noise_deviation**2 * D / 2
+    theta = (top + np.sqrt(np.maximum(top**2 - 4 * u, 0))) / 2
+    told = top > largest_eigenvalue(noise_deviation, D)
+    return np.where(told, 1 - u / np.maximum(theta, TINY) ** 2, 0.0).clip(0, 1)

@@ -112,6 +112,11 @@ class TensorComponents:
         Deviation of the noise in one packed coordinate of both releases, shape (2,).
     n_units
         Public number of units behind it.
+    loadings
+        Of each component along the directions of the pairs that were kept, strongest
+        first, shape (K, K), columns of unit norm.
+    strength_noise
+        Deviation of the noise of the triples in each eigenvalue, shape (K,).
     """
 
     weights: np.ndarray
@@ -121,6 +126,8 @@ class TensorComponents:
     spectrum: np.ndarray
     noise_deviations: np.ndarray
     n_units: int
+    loadings: np.ndarray
+    strength_noise: np.ndarray
 
 
 def whitening(
@@ -168,7 +175,7 @@ def whitening(
 
 def from_whitened(
     white: Whitening, T: np.ndarray, **options: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Decompose a whitened tensor and go back to the features; post-processing.
 
     Parameters
@@ -186,12 +193,15 @@ def from_whitened(
         Shape (K,), most common first.
     components : numpy.ndarray
         Shape (D, K), in the released scale.
+    V : numpy.ndarray
+        The whitened components, orthonormal columns, shape (K, K).
     """
     values, V = linalg.tensor_power(T, len(T), **options)
     order = np.argsort(values, kind="stable")
     values, V = values[order], V[:, order]
     lam = np.maximum(values, 1.0)  # no component has more than all the weight
-    return 1 / lam**2, values, lam * ((white.vectors * np.sqrt(white.values)) @ V)
+    A = lam * ((white.vectors * np.sqrt(white.values)) @ V)
+    return 1 / lam**2, values, A, V
 
 
 def mixture_components(
@@ -275,8 +285,9 @@ def mixture_components(
     else:
         triples = second.answer(federation, *asked[0])
     T = whitened(white, triples.value, projected)
-    w, lam, A = from_whitened(white, T, **options)
-    return _found(pairs, triples, white, w, lam, A * norm_bound, s * norm_bound**2)
+    w, lam, A, V = from_whitened(white, T, **options)
+    scaled = A * norm_bound, s * norm_bound**2
+    return _found(pairs, triples, white, projected, V, w, lam, *scaled)
 
 
 def topic_components(
@@ -321,11 +332,12 @@ def topic_components(
         projected = _quieter(second, white, *asked)
     triples = second.answer(federation, *asked[projected])
     T = whitened(white, triples.value, projected)
-    w, lam, A = from_whitened(white, T, **options)
+    w, lam, A, V = from_whitened(white, T, **options)
     A = np.maximum(A, 0)
     sums = A.sum(axis=0)
     A[:, sums == 0] = 1.0
-    return _found(pairs, triples, white, w, lam, A / A.sum(axis=0), 0.0)
+    shares = A / A.sum(axis=0)
+    return _found(pairs, triples, white, projected, V, w, lam, shares, 0.0)
 
 
 def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
@@ -368,11 +380,16 @@ def _found(
     pairs: Release,
     triples: Release,
     white: Whitening,
+    projected: bool,
+    V: np.ndarray,
     weights: np.ndarray,
     eigenvalues: np.ndarray,
     components: np.ndarray,
     variance: float,
 ) -> TensorComponents:
+    loadings = np.sqrt(white.values)[:, None] * V
+    # Noise of deviation t in packed coordinates has t |x|^3 along x.
+    x = white.values[:, None] ** (-0.25 if projected else -0.5) * V
     return TensorComponents(
         weights=weights,
         components=components,
@@ -381,6 +398,8 @@ def _found(
         spectrum=white.spectrum,
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
         n_units=triples.n_units,
+        loadings=loadings / np.linalg.norm(loadings, axis=0),
+        strength_noise=triples.deviation * np.linalg.norm(x, axis=0) ** 3,
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from capeneuro.algorithms import metrics, shrinkage
 from capeneuro.algorithms import tensors as decomposition
 from capeneuro.algorithms.tensors import REACH, TensorComponents
+from capeneuro.algorithms.verdicts import SUPREMUM
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
@@ -57,8 +58,6 @@ N_DRAWS = 200
 BETWEEN = 0.5
 # Concentration of topics' shares of words, of which a topic's squared norm follows.
 DIRICHLET = 0.2
-# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
-SUPREMUM = 1.66
 # What weak directions add to the noise of a whole tensor, whitened: they are uneven.
 UNEVEN = 1.5
 # Triples' noise over their signal from which on components are hardly better than the

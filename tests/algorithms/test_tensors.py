@@ -28,7 +28,7 @@ def moments_of(model) -> tuple[np.ndarray, np.ndarray]:
 
 def found_from(M2, M3, K, **options):
     white = tensors.whitening(M2, K)
-    return tensors.from_whitened(white, linalg.multilinear(M3, white.W), **options)
+    return tensors.from_whitened(white, linalg.multilinear(M3, white.W), **options)[:3]
 
 
 def sites_of(X, n_sites=5):
@@ -191,7 +191,7 @@ def test_any_tensor_has_an_answer(size, rng):
     """Whatever the noise is, weights are in (0, 1] and components finite."""
     T = size * linalg.unpack_symmetric3(rng.standard_normal(35))
     white = tensors.whitening(np.diag(np.linspace(1, -1, 7)), 5, 0.1, None)
-    weights, _, A = tensors.from_whitened(white, T)
+    weights, _, A, _ = tensors.from_whitened(white, T)
     assert ((weights >= 0) & (weights <= 1)).all()
     assert np.isfinite(A).all()
 

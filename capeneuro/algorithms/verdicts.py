@@ -1,0 +1,202 @@
+"""What stands above the noise: one verdict for each result, from the noise's known law.
+
+The noise of privacy is normal, its deviation is public, and so is what it makes of
+results that hold nothing else. Verdicts compare a result with that; they are
+post-processing and cost nothing. By chance alone some result of a study is called
+:data:`ABOVE` in one study of twenty at most (:data:`LEVEL`), however many results it
+has. A verdict is about the noise: what stands above it is in these people's data, which
+does not make it a brain network or a cause.
+
+==================  ================================================================
+verdict             what it means
+==================  ================================================================
+``above noise``     noise alone would not give this, but once in twenty studies
+``not above noise``  noise alone gives this; nothing was found here
+``cannot be told``  there is something, but not which part of the result it is
+==================  ================================================================
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.ica import Unmixing, inseparable
+from capeneuro.algorithms.network import Network, noise_slopes
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.shrinkage import reliabilities, signal_shares
+from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.linalg import TINY
+
+ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
+# Chance that noise alone lifts some result of a study above it.
+LEVEL = 0.05
+# Share of a component that the data must have, and below which nothing is there.
+HALF, LITTLE = 0.5, 0.1
+# Largest value of a symmetric normal tensor of order 3 on the sphere, over sqrt(K).
+SUPREMUM = 1.66
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts of a study, one for each result.
+
+    Parameters
+    ----------
+    names
+        Of the results: components, pairs, features.
+    values
+        What was compared, shape (n,).
+    levels
+        What noise alone stays below, shape (n,); in the unit of ``values``.
+    words
+        Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
+    measure
+        What values are, in words.
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+    levels: np.ndarray
+    words: tuple[str, ...]
+    measure: str
+
+    @property
+    def above(self) -> np.ndarray:
+        """Which results stand above the noise, shape (n,)."""
+        return np.array([word == ABOVE for word in self.words])
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        n, n_above = len(self.words), int(self.above.sum())
+        if n_above == 0:
+            return (
+                "nothing stands above the noise that privacy asks for: of "
+                f"{n} {'results' if n > 1 else 'result'} none can be told from noise"
+            )
+        chance = f"; noise alone would lift one in {LEVEL:.0%} of studies"
+        return f"{n_above} of {n} stand above the noise" + chance
+
+
+def _by_share(names: Sequence[str], share: np.ndarray, of: str) -> Verdicts:
+    words = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
+    measure = f"share of the {of} that the data have, not the noise"
+    levels = np.full(len(share), HALF)
+    return Verdicts(tuple(names), share, levels, tuple(words.tolist()), measure)
+
+
+def of_components(
+    subspace: Subspace, unmixing: Unmixing, n_products: int = 0
+) -> Verdicts:
+    """Verdicts of independent components: how much of each map the data have.
+
+    A map lies in the released subspace. Its share along directions that stand above
+    the noise, each counted as far as it is reliable, is the data's.
+
+    Parameters
+    ----------
+    subspace, unmixing
+        Of the study.
+    n_products
+        Rounds of power iteration; 0: a whole second moment was released.
+
+    Returns
+    -------
+    Verdicts
+        A pair of near Gaussian components cannot be told apart, however strong.
+    """
+    V, tau = subspace.eigenvectors, subspace.noise_deviation
+    K = V.shape[1]
+    if n_products and tau:
+        about = tau, len(V), n_products
+        found = signal_shares(subspace.eigenvalues, *about)
+        found = np.where(found > HALF, found, 0.0)
+    else:
+        found = reliabilities(subspace.spectrum, tau, K)
+    loadings = V.T @ unmixing.mixing
+    loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
+    names = [f"component {i + 1}" for i in range(loadings.shape[1])]
+    verdicts = _by_share(names, found @ loadings**2, "map")
+    mixed = {i for pair in inseparable(unmixing) for i in pair}
+    words = [
+        UNTOLD if i in mixed and word == ABOVE else word
+        for i, word in enumerate(verdicts.words)
+    ]
+    return Verdicts(**{**vars(verdicts), "words": tuple(words)})
+
+
+def of_pairs(found: CanonicalDirections) -> Verdicts:
+    """Verdicts of pairs of variates: correlations beside what nothing common reaches.
+
+    The level is of the largest correlation in studies whose views have nothing in
+    common, for noise of privacy and of sampling.
+    """
+    r, level = found.correlations, found.null_level
+    words = np.where(found.intervals[:, 0] > 0, ABOVE, NOT_ABOVE)
+    if level >= 1:  # noise reaches every correlation there is
+        words = np.full(len(r), NOT_ABOVE)
+    names = tuple(f"component {i + 1}" for i in range(len(r)))
+    levels = np.full(len(r), level)
+    return Verdicts(names, r, levels, tuple(words.tolist()), "correlation")
+
+
+def of_groups(found: TensorComponents) -> Verdicts:
+    """Verdicts of the components of a mixture, or of topics.
+
+    How much of a component lies in directions of the pairs that stand above the noise,
+    as in :func:`of_components`. A component whose strength the noise of the triples
+    reaches by itself cannot be told from a mixture of the others.
+    """
+    K, tau = len(found.weights), found.noise_deviations[0]
+    names = [f"component {i + 1}" for i in range(K)]
+    share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
+    told = _by_share(names, share, "component")
+    reached = found.eigenvalues < (SUPREMUM * K**0.5 + 1) * found.strength_noise
+    words = [
+        UNTOLD if alike and word == ABOVE else word
+        for alike, word in zip(reached, told.words, strict=True)
+    ]
+    return Verdicts(**{**vars(told), "words": tuple(words)})
+
+
+def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
+    """Verdicts of a regression's coefficients: each over its error, all at once.
+
+    The level is that of the largest of D independent normal values [Bonferroni].
+    """
+    z = np.abs(found.coefficients) / np.maximum(found.errors, TINY)
+    level = float(stats.norm.isf(LEVEL / 2 / len(z)))
+    words = np.where(z > level, ABOVE, NOT_ABOVE if found.n_directions else UNTOLD)
+    measure = "coefficient over its error"
+    levels = np.full(len(z), level)
+    return Verdicts(tuple(names), z, levels, tuple(words.tolist()), measure)
+
+
+def of_network(
+    found: Network, names: Sequence[str], noise_deviations: Sequence[float], **options
+) -> Verdicts:
+    """Verdicts of a network's features: importance beside that of training on noise.
+
+    Parameters
+    ----------
+    found
+        Of the study.
+    names
+        Of its features.
+    noise_deviations
+        Of each released gradient, in one coordinate; 0 without privacy.
+    options
+        What it was trained with, see :func:`.network.noise_slopes`.
+    """
+    slopes = np.abs(found.slopes()) * found.norm_bound
+    level = 0.0
+    if any(noise_deviations):
+        null = noise_slopes(len(names), noise_deviations, **options)
+        level = float(np.quantile(np.abs(null).max(axis=1), 1 - LEVEL))
+    words = np.where(slopes > level, ABOVE, NOT_ABOVE)
+    levels = np.full(len(slopes), level)
+    return Verdicts(tuple(names), slopes, levels, tuple(words.tolist()), "importance")
