@@ -74,10 +74,7 @@ class Verdicts:
         """What was found, in one sentence."""
         n, n_above = len(self.words), int(self.above.sum())
         if n_above == 0:
-            return (
-                "nothing stands above the noise that privacy asks for: of "
-                f"{n} {'results' if n > 1 else 'result'} none can be told from noise"
-            )
+            return f"nothing stands above the noise: 0 of {n} can be told from it"
         chance = f"; noise alone would lift one in {LEVEL:.0%} of studies"
         return f"{n_above} of {n} stand above the noise" + chance
 

@@ -4,6 +4,7 @@ Group maps are released values only. They are ``A`` (D, R), features of unit-var
 sources: a person's features ``X`` (D, T) are ``A S + noise``.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def table(
     maps: np.ndarray,
     coordinates: np.ndarray,
     stability: np.ndarray | None = None,
+    verdicts: Sequence[str] = (),
 ) -> list[list[object]]:
     """Describe each component in one row.
 
@@ -65,6 +67,8 @@ def table(
         Of the voxels [mm], (n_voxels, 3).
     stability
         Of each component over repeated runs, (R,); NaN and None: not measured.
+    verdicts
+        Of each component, see :mod:`.verdicts`; empty: not judged.
 
     Returns
     -------
@@ -72,6 +76,7 @@ def table(
         Order number, strength (norm of the map over features), share of the energy of
         all maps, x, y, z of the peak, and the stability. Voxels of one cube or parcel
         have one value: of those with the largest, the one nearest to their center.
+        The verdict is the last.
     """
     strength = np.linalg.norm(mixing, axis=0)
     share = strength**2 / (strength**2).sum()
@@ -82,7 +87,9 @@ def table(
         distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
         xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
         stable = "n/a" if np.isnan(shown[i]) else f"{shown[i]:.3f}"
-        rows.append([i + 1, f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable])
+        told = verdicts[i] if verdicts else "n/a"
+        numbers = f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable
+        rows.append([i + 1, *numbers, told])
     return rows
 
 
@@ -94,6 +101,7 @@ def write_group(
     about: dict[str, Any],
     independence: str = "temporal",
     stability: np.ndarray | None = None,
+    verdicts: Sequence[str] = (),
 ) -> None:
     """Write the group maps, raw and as z-scores, and the table of components.
 
@@ -107,7 +115,7 @@ def write_group(
         The study's space.
     about
         Goes into both sidecars; the first also describes the table.
-    independence, stability
+    independence, stability, verdicts
         Kind of the ICA, and see :func:`table`.
     """
     maps = basis.synthesis @ A
@@ -137,11 +145,12 @@ def write_group(
             for axis in "xyz"
         },
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
+        "verdict": "Whether the map stands above the noise of privacy",
     }
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
-    rows = table(A, maps, coordinates, stability)
+    rows = table(A, maps, coordinates, stability, verdicts)
     files.write_table(folder / TABLE, list(columns), rows)
     nifti.write_maps(folder / ZSCORED, zscore(maps), mask, scored)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

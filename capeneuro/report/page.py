@@ -2,6 +2,7 @@
 
 import base64
 import io as bytes_io
+import json
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,7 @@ import jinja2
 import numpy as np
 import yaml
 
+from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
@@ -22,11 +24,15 @@ def render(
     record: dict[str, Any],
     score_rows: list[list[str]],
     pictures: dict[str, list[tuple[str, str]]],
+    verdicts: Verdicts,
     notes: Sequence[str] = (),
     template: str = "report.html.jinja",
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
+    forecast = config.results / "forecast.json"
     return template_of(template).render(
+        verdicts=verdicts,
+        forecast=json.loads(forecast.read_text()) if forecast.is_file() else {},
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,

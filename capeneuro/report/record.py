@@ -52,7 +52,8 @@ def write_beside(config: Study, folder: Path) -> None:
     }
     files.write_json(folder / "dataset_description.json", description)
     ignored = (
-        "group_* privacy.json scores.tsv report.html config.yaml plan.* reference/"
+        "group_* privacy.json scores.tsv report.html config.yaml plan.* forecast.json "
+        "verdicts.tsv reference/"
     )
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
 
@@ -123,6 +124,7 @@ def privacy_record(
             ),
             "kept": all(_kept(config, site, releases) for site in kinds),
         },
+        "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
             "The promise is for these releases; a second run on changed data or with "
             "changed options is a second spend, which the sites' ledgers add up.",

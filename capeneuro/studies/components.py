@@ -27,6 +27,7 @@ from capeneuro.algorithms.pca import (
     principal_subspace,
     released_center,
 )
+from capeneuro.algorithms.verdicts import Verdicts, of_components
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import section
@@ -43,11 +44,13 @@ from capeneuro.report.record import write_beside
 from capeneuro.studies.components_plan import check_features, foretell
 from capeneuro.studies.flow import (
     MASK,
+    VERDICTS,
     folder_of,
     is_exact,
     mechanism_of,
     one_site,
     write_released,
+    write_verdicts,
 )
 from capeneuro.studies.plan import gate, write_sizes
 from capeneuro.studies.sites import Sites, check_ceilings, in_process
@@ -300,8 +303,15 @@ def maps(study: ComponentsConfig, sites: Sites) -> None:
         },
     }
     A = unmixing["mixing"] * study.pca.norm_bound
-    options = study.ica.independence, unmixing["stability"]
+    told = _verdicts(study)
+    write_verdicts(study, told)
+    options = study.ica.independence, unmixing["stability"], told.words
     group_maps.write_group(study.results, A, basis, mask, about, *options)
+
+
+def _verdicts(study: ComponentsConfig) -> Verdicts:
+    n = study.pca.n_iterations if study.pca.method == "power" else 0
+    return of_components(read_subspace(study), read_unmixing(study), n)
 
 
 def score(study: ComponentsConfig, sites: Sites) -> None:
@@ -349,17 +359,20 @@ def report(study: ComponentsConfig, sites: Sites) -> None:
         r = metrics.matched_correlation(unmixing.mixing, A)
         figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
-    drawn = [
-        page.picture(title, plots.component_map(folder / group_maps.ZSCORED, i, title))
-        for i in tqdm(range(R), "report", disable=None)
-        for title in [f"component {i + 1}"]
-    ]
+    told, drawn = _verdicts(study), {"maps": [], "rest": []}
+    # Where nothing stands above the noise, a sentence stands in place of the maps.
+    for i in tqdm(range(R * told.above.any()), "report", disable=None):
+        title = f"component {i + 1}"
+        title += "" if told.above[i] else f", {told.words[i]}"
+        figure = plots.component_map(folder / group_maps.ZSCORED, i, title)
+        picture = page.picture(title, figure)
+        drawn["maps" if told.above[i] else "rest"].append(picture)
     table = files.read_table(folder / "scores.tsv")
-    pictures = {"quality": quality, "maps": drawn}
+    pictures = {"quality": quality, **drawn}
     notes = words.ica_lines(unmixing)
     if study.pca.method == "power" and not is_exact(study, reference=False):
         notes = [words.shares_line(study, subspace), *notes]
-    text = page.render(study, record, table, pictures, notes)
+    text = page.render(study, record, table, pictures, told, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
 
@@ -380,7 +393,7 @@ def released(study: ComponentsConfig) -> list[str]:
 
 def shown(study: ComponentsConfig) -> list[str]:
     """Files of the component maps."""
-    return [str(study.results / name) for name in group_maps.FILES]
+    return [str(study.results / name) for name in (*group_maps.FILES, VERDICTS)]
 
 
 def validated(study: ComponentsConfig) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
@@ -17,6 +18,8 @@ from capeneuro.report import record
 from capeneuro.studies.sites import Sites
 
 MASK = "group_desc-brain_mask.nii.gz"
+# Whether each result stands above the noise.
+VERDICTS = "verdicts.tsv"
 # Features of one second moment: 12.5 million numbers, 100 MB a site.
 MOST_FEATURES = 5000
 
@@ -157,3 +160,20 @@ def write_released(
     }
     files.write_arrays(folder / name, **vars(result), **about)
     record.write_beside(study, folder)
+
+
+def write_verdicts(study: Study, found: Verdicts) -> None:
+    """Write what stands above the noise, one row a result, and say how many do."""
+    columns = found.names, found.values, found.levels, found.words
+    rows = (
+        [name, f"{value:.4g}", f"{level:.4g}", word]
+        for name, value, level, word in zip(*columns, strict=True)
+    )
+    header = ["result", "value", "level", "verdict"]
+    files.write_table(study.results / VERDICTS, header, rows)
+    print(found.sentence)
+
+
+def releases_of(study: Study, name: str) -> list[dict[str, Any]]:
+    """Records of the releases behind a result file."""
+    return json.loads(str(files.read_arrays(study.results / name)["releases"]))

@@ -17,7 +17,7 @@ from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__
-from capeneuro.algorithms import metrics, prediction, shrinkage
+from capeneuro.algorithms import metrics, prediction, shrinkage, verdicts
 from capeneuro.algorithms.cca import (
     NORM_BOUND,
     CanonicalDirections,
@@ -37,11 +37,13 @@ from capeneuro.report.record import write_beside
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
+    VERDICTS,
     folder_of,
     is_exact,
     mechanism_of,
     one_site,
     write_released,
+    write_verdicts,
 )
 from capeneuro.studies.plan import (
     Counts,
@@ -289,13 +291,14 @@ def maps(study: FusionConfig, sites: Sites) -> None:
             for name, row in zip(own, A, strict=True)
         )
         files.write_table(folder / file, ["feature", *columns], rows)
-    above = found.intervals[:, 0] > 0
-    numbers = zip(found.correlations, *found.intervals.T, above, strict=True)
+    told = verdicts.of_pairs(found)
+    write_verdicts(study, told)
+    numbers = zip(found.correlations, *found.intervals.T, told.words, strict=True)
     rows = (
-        [i + 1, *(f"{value:.4f}" for value in values), "yes" if is_above else "no"]
-        for i, (*values, is_above) in enumerate(numbers)
+        [i + 1, *(f"{value:.4f}" for value in values), word]
+        for i, (*values, word) in enumerate(numbers)
     )
-    header = ["component", "correlation", "low", "high", "above_noise"]
+    header = ["component", "correlation", "low", "high", "verdict"]
     files.write_table(folder / COMPONENTS, header, rows)
 
 
@@ -341,20 +344,24 @@ def report(study: FusionConfig, sites: Sites) -> None:
     if erp.kind == "erp":
         info = eeg.positions(erp)
         second = plots.Potential(eeg.window_times(erp), erp.channels, info)
-    drawn = []
+    told, drawn = verdicts.of_pairs(found), {"maps": [], "rest": []}
     for i, r in enumerate(tqdm(found.correlations, "report", disable=None)):
+        if not told.above.any():
+            break  # a sentence stands in place of the maps
         title = f"component {i + 1}: correlation {r:.2f}"
-        title += "" if found.intervals[i, 0] > 0 else ", not above noise"
+        title += "" if told.above[i] else f", {told.words[i]}"
         is_map = views.basis is not None
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
         figure = plots.linked_component(first, (second, y[:, i]), title)
-        drawn.append(page.picture(title, figure))
-    pictures = {"quality": quality, "maps": drawn}
+        picture = page.picture(title, figure)
+        drawn["maps" if told.above[i] else "rest"].append(picture)
+    pictures = {"quality": quality, **drawn}
     text = page.render(
         study,
         record,
         files.read_table(folder / "scores.tsv"),
         pictures,
+        told,
         words.correlation_lines(found),
         "fusion.html.jinja",
     )
@@ -425,7 +432,7 @@ def released(study: FusionConfig) -> list[str]:
 
 def shown(study: FusionConfig) -> list[str]:
     """Files of the linked components."""
-    found = [COMPONENTS, *PATTERNS.values()]
+    found = [COMPONENTS, VERDICTS, *PATTERNS.values()]
     if study.space is not None:
         found.append(MAPS)
     return [str(study.results / name) for name in found]

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.verdicts import Verdicts, of_network
 from capeneuro.config.network import NetworkConfig
 from capeneuro.data.rows import Shape, to_unit
 from capeneuro.federation.in_process import Federation
@@ -155,8 +156,9 @@ def figures(
     found: Network,
     record: dict[str, Any],
     others: Mapping[str, Other],
+    told: Verdicts,
 ) -> Figures:
-    """Released gradients, and the importance of features."""
+    """Released gradients, and the importance of features if any is above noise."""
     from capeneuro.report import plots
 
     noise = [
@@ -177,7 +179,24 @@ def figures(
             {name: over * other.values[:, 0] for name, other in others.items()},
         )
     }
-    return quality, {**drawn, **one_map(study, shape, STEM, what)}
+    drawn |= one_map(study, shape, STEM, what)
+    return quality, drawn if told.above.any() else {}, {}
+
+
+def verdicts(
+    study: NetworkConfig, shape: Shape, found: Network, releases: list[dict[str, Any]]
+) -> Verdicts:
+    """Importance of each feature beside that of networks trained on noise."""
+    options = study.network
+    deviations = [r["noise_deviation"] for r in releases if r["survivors"]]
+    return of_network(
+        found,
+        shape.names,
+        deviations[: len(found.trace)],
+        n_hidden=options.n_hidden,
+        optimizer=options.optimizer,
+        learning_rate=options.learning_rate,
+    )
 
 
 # --- scores --------------------------------------------------------------------------
@@ -253,6 +272,7 @@ KIND = kind_of(
         against=against,
         people=people,
         of_people=of_people,
+        verdicts=verdicts,
         figures=figures,
         predict=predict,
         caveat="a gradient's noise is exact; what can be learned depends on the data, "

@@ -21,6 +21,8 @@ from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, p
 
 # Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
 SIZES, PLANNED = "sizes.json", "planned.json"
+# Under results/<study>/: noise over signal that was foretold, by what it drowns.
+FORECAST = "forecast.json"
 # What `accept` in a study file may set aside.
 NOISE = "noise"
 
@@ -135,9 +137,12 @@ def gate(
         if study.budget.unit == "sample":
             counts = counts._replace(volumes=1)
     try:
-        refuse(study, foretell(study, names(study, sites), counts))
+        found = foretell(study, names(study, sites), counts)
     except Unknown as error:
         raise _must_tell(study, error) from None
+    refuse(study, found)
+    if roster is not None:  # the sizes that releases have, and all of it public
+        files.write_json(study.results / FORECAST, found.ratios)
 
 
 def _must_tell(study: Study, error: Unknown) -> ConfigError:

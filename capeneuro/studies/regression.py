@@ -25,6 +25,7 @@ from capeneuro.algorithms import regression
 from capeneuro.algorithms.cca import rough_center
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.verdicts import Verdicts, of_coefficients
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Shape, to_unit
@@ -241,8 +242,9 @@ def figures(
     found: LinearModel,
     record: dict[str, Any],
     others: Mapping[str, Other],
+    told: Verdicts,
 ) -> Figures:
-    """Coefficients with intervals, and their map."""
+    """Coefficients with intervals, and their map, if any stands above the noise."""
     from capeneuro.report import plots
 
     over = 2 * shape.spread  # features differ in unit: each over its whole range
@@ -257,7 +259,8 @@ def figures(
             {name: over * other.values[:, 0] for name, other in others.items()},
         )
     }
-    return {}, {**drawn, **one_map(study, shape, STEM, what)}
+    drawn |= one_map(study, shape, STEM, what)
+    return {}, drawn if told.above.any() else {}, {}
 
 
 # --- scores --------------------------------------------------------------------------
@@ -365,6 +368,9 @@ KIND = kind_of(
         against=against,
         people=people,
         of_people=of_people,
+        verdicts=lambda study, shape, found, releases: of_coefficients(
+            found, shape.names
+        ),
         figures=figures,
         predict=predict,
         caveat="in deviations of target and feature, for independent features that "

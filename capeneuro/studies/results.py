@@ -35,7 +35,7 @@ ARRAYS = {
     "model": ("regression_model",),
     "network": ("network_weights",),
 }
-WHOLE = ("scores", "privacy", "promise", "study", "report")
+WHOLE = ("scores", "verdicts", "privacy", "promise", "study", "report")
 
 
 class Results:
@@ -45,9 +45,9 @@ class Results:
     ----------
     components, zscores, mask : nibabel.Nifti1Image
         Maps as released and as z-scores, and the study's mask; nilearn plots them.
-    table, weights, scores : pandas.DataFrame
+    table, weights, scores, verdicts : pandas.DataFrame
         A row for each component or feature; shares of people; scores with their levels
-        of chance.
+        of chance; what stands above the noise.
     subspace, unmixing, directions, tensors, model, network : dict of numpy.ndarray
         Arrays of a result by name.
     promise, privacy, study : dict
@@ -72,7 +72,7 @@ class Results:
             raise AttributeError(f"{name}: not in these results; there are {there}")
         if name in IMAGES:
             return nifti.open_image(path, 3 if name == "mask" else 4)
-        if name in TABLES or name == "scores":
+        if name in TABLES or name in ("scores", "verdicts"):
             return open_table(path)
         if name in ARRAYS:
             return files.read_arrays(path)
@@ -99,6 +99,7 @@ class Results:
     def _path(self, name: str) -> Path | None:
         """File of a name, if it is there."""
         endings = {"scores": "scores.tsv", "study": "config.yaml"}
+        endings |= {"verdicts": "verdicts.tsv"}
         endings |= {"privacy": "privacy.json", "promise": "privacy.json"}
         endings |= {"report": "report.html"}
         if name == "plot":

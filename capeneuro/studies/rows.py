@@ -20,6 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from capeneuro import __version__
+from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
@@ -38,12 +39,15 @@ from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
+    VERDICTS,
     Kind,
     folder_of,
     is_exact,
     mechanism_of,
     one_site,
+    releases_of,
     write_released,
+    write_verdicts,
 )
 from capeneuro.studies.plan import (
     Counts,
@@ -104,7 +108,8 @@ class Expected(NamedTuple):
 
 
 # What a picture of the report is drawn by, by its title.
-Figures = tuple[dict[str, Any], dict[str, Callable[[], Any]]]
+Drawn = dict[str, Callable[[], Any]]
+Figures = tuple[dict[str, Any], Drawn, Drawn]
 
 
 @dataclass(frozen=True)
@@ -163,8 +168,11 @@ class RowKind:
     """(study, shape, z): rows and targets of open people."""
     of_people: Callable[..., list[Score]]
     """(study, shape, found, people, prefix): how well targets are predicted."""
+    verdicts: Callable[..., Verdicts]
+    """(study, shape, found, releases): what of the result stands above the noise."""
     figures: Callable[..., Figures]
-    """(study, shape, found, record, others): pictures of quality, and of the result."""
+    """(study, shape, found, record, others, verdicts): pictures of quality, of what
+    stands above the noise, and of the rest, which a reader has to unfold."""
     predict: Callable[[RowStudy, Expected], dict[str, float]]
     """(study, expected): what noise leaves, by heading, :data:`RATIO` among them."""
     caveat: str
@@ -458,13 +466,19 @@ def maps(own: RowKind, study: RowStudy, sites: Sites) -> None:
             **vars(study.promise),
         },
     }
+    verdicts = own.verdicts(study, shape, found, releases_of(study, own.file))
+    write_verdicts(study, verdicts)
     heads, A = own.columns(study, shape, found)
     added, what, more = own.tables(study, sites, shape, found, about)
     table = {**{h: A[:, i] for i, h in enumerate(heads)}, **added}
-    rows = (
+    numbers = np.stack([*table.values()], 1)
+    rows = [
         [name, *(f"{value:.6g}" for value in row)]
-        for name, row in zip(shape.names, np.stack([*table.values()], 1), strict=True)
-    )
+        for name, row in zip(shape.names, numbers, strict=True)
+    ]
+    if len(verdicts.words) == len(rows):  # of features
+        table["verdict"] = np.array(verdicts.words)
+        rows = [[*row, w] for row, w in zip(rows, verdicts.words, strict=True)]
     files.write_table(folder / f"{own.stem}.tsv", ["feature", *table], rows)
     if shape.mask is None:
         return
@@ -489,16 +503,19 @@ def report(own: RowKind, study: RowStudy, sites: Sites) -> None:
     write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
     others = comparisons(own, study, shape)
-    quality, drawn = own.figures(study, shape, found, record, others)
+    verdicts = own.verdicts(study, shape, found, releases_of(study, own.file))
+    about = study, shape, found, record, others, verdicts
+    quality, *drawn = own.figures(*about)
     pictures = {
-        "quality": [page.picture(title, figure) for title, figure in quality.items()],
-        "maps": [
-            page.picture(title, figure())
-            for title, figure in tqdm(drawn.items(), "report", disable=None)
-        ],
+        "quality": [page.picture(title, figure) for title, figure in quality.items()]
     }
+    for place, own_figures in zip(("maps", "rest"), drawn, strict=True):
+        pictures[place] = [
+            page.picture(title, figure())
+            for title, figure in tqdm(own_figures.items(), "report", disable=None)
+        ]
     table = files.read_table(folder / "scores.tsv")
-    about = study, record, table, pictures, own.lines(found), own.template
+    about = study, record, table, pictures, verdicts, own.lines(found), own.template
     files.write_text(folder / "report.html", page.render(*about))
     print(folder / "report.html")
 
@@ -524,7 +541,7 @@ def released(own: RowKind, study: RowStudy) -> list[str]:
 def shown(own: RowKind, study: RowStudy) -> list[str]:
     """Files that :func:`maps` writes."""
     images = [] if study.space is None else [f"{own.stem}.nii.gz"]
-    found = [f"{own.stem}.tsv", *images, *own.more(study)]
+    found = [f"{own.stem}.tsv", VERDICTS, *images, *own.more(study)]
     return [str(study.results / name) for name in found]
 
 

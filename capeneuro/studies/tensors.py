@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.algorithms import metrics, shrinkage
+from capeneuro.algorithms import metrics, shrinkage, verdicts
 from capeneuro.algorithms import tensors as decomposition
 from capeneuro.algorithms.tensors import REACH, TensorComponents
-from capeneuro.algorithms.verdicts import SUPREMUM
+from capeneuro.algorithms.verdicts import SUPREMUM, Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
@@ -205,11 +205,14 @@ def tables(
     about: dict[str, Any],
 ) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
     """Write the weights; maps are of centers and of their differences."""
+    told = verdicts.of_groups(found).words
     rows = (
-        [i + 1, *(f"{value:.6g}" for value in own)]
-        for i, own in enumerate(zip(found.weights, found.eigenvalues, strict=True))
+        [i + 1, f"{weight:.6g}", f"{strength:.6g}", word]
+        for i, (weight, strength, word) in enumerate(
+            zip(found.weights, found.eigenvalues, told, strict=True)
+        )
     )
-    head = ["component", "weight", "strength"]
+    head = ["component", "weight", "strength", "verdict"]
     files.write_table(study.results / WEIGHTS, head, rows)
     what = "Centers of components, in the unit of the features"
     apart = differences(found, columns(study, shape, found)[1])
@@ -227,6 +230,7 @@ def figures(
     found: TensorComponents,
     record: dict[str, Any],
     others: Mapping[str, Other],
+    told: Verdicts,
 ) -> Figures:
     """Spectrum, weights, and the components."""
     from capeneuro.report import plots
@@ -247,17 +251,19 @@ def figures(
     }
     B = A if words else differences(found, A) / shape.spread[:, None] / 2
     label = "share of words" if words else "difference from the mean, of the range"
-    drawn = {}
+    drawn, rest = {}, {}
     for i, w in enumerate(found.weights):
         title = f"{'topic' if words else 'component'} {i + 1}: {100 * w:.0f}% of people"
+        title += "" if told.above[i] else f", {told.words[i]}"
+        these = drawn if told.above[i] else rest
         if shape.mask is not None:
             path = study.results / f"{DIFFERENCES}.nii.gz"
-            drawn[title] = lambda p=path, i=i, t=title: plots.component_map(p, i, t)
+            these[title] = lambda p=path, i=i, t=title: plots.component_map(p, i, t)
         else:
-            drawn[title] = lambda i=i, t=title: plots.effects(
+            these[title] = lambda i=i, t=title: plots.effects(
                 shape.names, B[:, i], label, most=MOST_BARS, title=t
             )
-    return quality, drawn
+    return quality, drawn, rest
 
 
 # --- scores --------------------------------------------------------------------------
@@ -409,6 +415,7 @@ KIND = kind_of(
         against=against,
         people=nobody,
         of_people=nobody,
+        verdicts=lambda study, shape, found, releases: verdicts.of_groups(found),
         figures=figures,
         predict=predict,
         caveat="for components that are equally common and strong, and far apart",

@@ -35,8 +35,8 @@ def test_table_of_components():
     rows = group_maps.table(A, maps, x, np.array([np.nan, 0.91234]))
     # Voxels 1 to 3 share the peak: the middle one of them; the sign does not matter.
     assert rows == [
-        [1, "5", f"{25 / 26:.4f}", "8.0", "0.0", "-2.0", "n/a"],
-        [2, "1", f"{1 / 26:.4f}", "12.0", "0.0", "-3.0", "0.912"],
+        [1, "5", f"{25 / 26:.4f}", "8.0", "0.0", "-2.0", "n/a", "n/a"],
+        [2, "1", f"{1 / 26:.4f}", "12.0", "0.0", "-3.0", "0.912", "n/a"],
     ]
 
 

@@ -26,7 +26,9 @@ from tiny_study import (
 
 from capeneuro.algorithms import cca
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
+from capeneuro.data.tables import open_table
 from capeneuro.report import page as pages
 from capeneuro.report import scores, words
 from capeneuro.report.record import privacy_record, stamp
@@ -41,6 +43,8 @@ PRIVATE = {
     "reconstruction.html",
     "dualregression",
 }
+EMPTY = {"quality": [], "maps": [], "rest": []}
+TOLD = Verdicts(("component 1",), np.ones(1), np.zeros(1), (ABOVE,), "share")
 VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 
 
@@ -214,7 +218,15 @@ def test_the_page_states_the_promise(results, finished):
     assert unit in words
     assert "any 1 colluding site of 3" in words
     assert ("weaker than it sounds" in words) == (finished.unit == "sample")
-    assert text.count("<img") == 2 + 2 + N_COMPONENTS
+    # Everybody counts, or each volume: of so few people nothing can be told.
+    table = open_table(results / "verdicts.tsv")
+    is_found = (table["verdict"] == "above noise").any()
+    assert text.count("<img") == 2 + 2 + N_COMPONENTS * is_found
+    assert ("Nothing stands above the noise" in words) == (not is_found)
+    assert is_found == (finished.unit == "sample")
+    assert "ran although its noise was foretold" in words
+    assert "a test of the steps, not of a result" in words
+    assert "foretold before anything was released" in words
     assert "infomax_skew" in words
     assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
     assert ("number of people stands in" in words) == (finished.unit == "subject")
@@ -321,16 +333,14 @@ def test_releases_of_two_plans_together_are_not_called_within_the_promise(record
     more = [*record["releases"], record["releases"][0]]
     beyond = privacy_record(study, kinds, more)
     assert beyond["promise"]["kept"] is False
-    page = pages.render(study, beyond, [], {"quality": [], "maps": []}, [])
+    page = pages.render(study, beyond, [], EMPTY, TOLD, [])
     assert "spent more than the (5, 1e-05)" in page
     assert "together are (5, 1e-05)" not in page
 
 
 def test_a_page_escapes_what_it_is_given(results, record):
     study = load.load_study(STUDY)
-    text = pages.render(
-        study, record, [["<b>x", "1", "", ""]], {"quality": [], "maps": []}
-    )
+    text = pages.render(study, record, [["<b>x", "1", "", ""]], EMPTY, TOLD)
     assert "<b>x" not in text
     assert "&lt;b&gt;x" in text
 
@@ -356,7 +366,7 @@ def test_the_page_says_who_took_part_and_what_was_void(results, record):
     kinds = {f"site-{i}": "private" for i in range(3)}
     told = privacy_record(study, kinds, releases)
     assert [told["sites"][s]["present"] for s in kinds] == [3, 2, 3]
-    page = pages.render(study, told, [], {"quality": [], "maps": []})
+    page = pages.render(study, told, [], EMPTY, TOLD)
     assert "2 of 4" in page and "3 of 4" in page
     assert "2 to 3" in page and "(1 void)" in page
 

@@ -34,6 +34,8 @@ LINKED |= {"report"}
 CHANNELS = ["Fz", "FCz", "Cz", "Pz", "Oz", "T7", "T8"]
 # Files under results/<study>/ of a fusion study of maps with a reference run.
 FILES = {
+    "forecast.json",
+    "verdicts.tsv",
     "group_desc-cca_directions.npz",
     "group_desc-cca_features.tsv",
     "group_desc-cca_components.tsv",
@@ -228,7 +230,7 @@ def test_tables_agree_with_the_directions(linked):
     table = rows(results(linked) / "group_desc-cca_components.tsv")
     r = [float(row["correlation"]) for row in table]
     np.testing.assert_allclose(r, found["correlations"], atol=1e-4)
-    assert [row["above_noise"] for row in table] == ["yes", "yes"]
+    assert [row["verdict"] for row in table] == ["above noise"] * 2
     assert all(
         float(row["low"]) <= c <= float(row["high"])
         for row, c in zip(table, r, strict=True)
@@ -522,9 +524,11 @@ def test_real_views_end_with_a_report_that_claims_nothing(real, monkeypatch, cap
     r, null = float(table[0]["correlation"]), float(table[0]["high"])
     # 38 windows and three directions a view: chance reaches more than there is.
     assert r == pytest.approx(0.48, abs=0.02) and null == pytest.approx(0.59, abs=0.02)
-    assert [row["above_noise"] for row in table] == ["no"] * 3
+    assert [row["verdict"] for row in table] == ["not above noise"] * 3
     assert "0 of 3 correlations are above noise" in capsys.readouterr().out
-    assert "NOT PRIVATE: public data" in (results / "report.html").read_text()
+    page = (results / "report.html").read_text()
+    assert "NOT PRIVATE: public data" in page
+    assert "Nothing stands above the noise" in page and "component 1" not in page
     variates = [
         row
         for i in (1, 2)

@@ -12,6 +12,7 @@ import yaml
 from pydantic import Field
 
 from capeneuro import cli
+from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
@@ -62,12 +63,20 @@ def against(study, shape, found, other, prefix, people):
     return [(f"{prefix}_error", float(off.max()), "0 is best", "of a scaled feature")]
 
 
-def figures(study, shape, found, record, others):
+def told(study, shape, found, releases):
+    """The mean is where it is; a mean within its noise of the middle is not."""
+    values, level = np.abs(found.center), 3 * found.deviation
+    words = np.where(values > level, ABOVE, NOT_ABOVE).tolist()
+    levels = np.full(len(values), level)
+    return Verdicts(tuple(shape.names), values, levels, tuple(words), "distance")
+
+
+def figures(study, shape, found, record, others, verdicts):
     from capeneuro.report import plots
 
     mean = columns(study, shape, found)[1][:, 0]
     title = "The mean person"
-    return {}, {title: lambda: plots.effects(shape.names, mean, title, None, {})}
+    return {}, {title: lambda: plots.effects(shape.names, mean, title, None, {})}, {}
 
 
 KIND = kind_of(
@@ -94,6 +103,7 @@ KIND = kind_of(
         against=against,
         people=lambda study, shape, z: (z, z[:0]),
         of_people=lambda study, shape, found, people, prefix: [],
+        verdicts=told,
         figures=figures,
         predict=lambda study, expected: {
             RATIO: expected.noise("mean", study.means.clip, "means")
@@ -155,7 +165,7 @@ def test_a_sixth_kind_runs_from_yaml_to_report(study, capsys):
         for more in given:
             assert cli.main([step, str(path), *more]) == 0, capsys.readouterr().err
     folder = Path("results/sixth")
-    table = dict(files.read_table(folder / "group_desc-means.tsv"))
+    table = dict(row[:2] for row in files.read_table(folder / "group_desc-means.tsv"))
     exact = files.read_arrays(folder / "reference/group_desc-means.npz")["center"]
     middle, spread = np.add(LOW, HIGH) / 2, np.subtract(HIGH, LOW) / 2
     np.testing.assert_allclose(middle + spread * exact, truth, rtol=1e-5)

@@ -246,10 +246,11 @@ def done(request, ran):
 
 
 def table(path: Path) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Columns of numbers, and their rows; verdicts stand last."""
     header = path.read_text().split("\n", 1)[0].split("\t")
-    return header[1:], {
-        row[0]: np.array(row[1:], float) for row in files.read_table(path)
-    }
+    n = len(header) - (header[-1] == "verdict")
+    rows = files.read_table(path)
+    return header[1:n], {row[0]: np.array(row[1:n], float) for row in rows}
 
 
 def scored(study) -> dict[str, tuple[float, str]]:
@@ -266,7 +267,7 @@ def test_all_files_and_no_others(done):
     own |= {Path(name).name for name in kinds.of(study).released(study)}
     own |= {name.replace(".nii.gz", ".json") for name in own if ".nii.gz" in name}
     also = {"group_desc-rows_features.tsv", "privacy.json", "scores.tsv", "report.html"}
-    also |= {"config.yaml", "dataset_description.json", ".bidsignore"}
+    also |= {"config.yaml", "dataset_description.json", ".bidsignore", "forecast.json"}
     also |= {"reference"} if study.score.reference else set()
     also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
     assert {p.name for p in study.results.iterdir()} == own | also
@@ -282,7 +283,9 @@ def test_the_report_opens_offline_and_says_what_was_spent(done):
     assert "NOT PRIVATE: simulated data" in text and "everything of one person" in text
     assert "http://" not in page and "https://" not in page
     titles = re.findall(r'<img alt="([^"]+)"', page)
-    assert titles and len(set(titles)) == len(titles)
+    verdicts = [row[3] for row in files.read_table(study.results / "verdicts.tsv")]
+    assert titles or "above noise" not in verdicts
+    assert len(set(titles)) == len(titles)
     record = json.loads((study.results / "privacy.json").read_text())
     assert record["promise"]["kept"]
     for site in record["sites"].values():

@@ -27,6 +27,8 @@ CONTRACT = {
     "group_desc-icaz_components.json",
     "group_desc-brain_mask.nii.gz",
     "privacy.json",
+    "forecast.json",
+    "verdicts.tsv",
     "scores.tsv",
     "report.html",
     "config.yaml",
