@@ -24,6 +24,8 @@ verdicts
     Which results stand above the noise.
 prediction
     How good a result will be, from public numbers alone.
+row_prediction
+    The same where a person is a row.
 estimators
     Regression over tables, in scikit-learn's manner.
 metrics

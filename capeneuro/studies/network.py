@@ -1,13 +1,5 @@
-"""Studies of a network of two layers that tells two groups apart.
+"""Studies of a network of two layers that tells two groups apart."""
 
-What noise leaves is predicted from public numbers alone:
-
-A round's gradient of P weights has noise of norm ``tau sqrt(P)``. Gradients of T
-rounds are nearly alike, so what counts is their mean's noise, ``tau sqrt(P / T)``,
-for any T the same.
-"""
-
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +8,7 @@ from tqdm import tqdm
 
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.row_prediction import predict_network
 from capeneuro.algorithms.verdicts import Verdicts, of_network
 from capeneuro.config.network import NetworkConfig
 from capeneuro.data.rows import Shape, to_unit
@@ -24,7 +17,6 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import Score
 from capeneuro.report.words import network_lines
 from capeneuro.studies.rows import (
-    RATIO,
     Expected,
     Figures,
     Other,
@@ -38,9 +30,6 @@ from capeneuro.studies.rows import (
 from capeneuro.studies.sites import Sites
 
 STEM = "group_desc-network_importance"
-# All rounds' noise over the clip from which on little can be told: of 0.45, 0.7 and
-# 1.1 the share of what can be told above chance that is left is 0.6, 0.9 and 0.3.
-GRADIENT = 0.6
 
 
 def check(study: NetworkConfig, shape: Shape) -> None:
@@ -237,15 +226,9 @@ def of_people(
 
 def predict(study: NetworkConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of gradients, by heading."""
-    T, H = study.network.n_rounds, study.network.n_hidden
-    P = H * (expected.n_features + 1) + H + 1
-    tau = expected.noise("network_gradient", study.network.clip, "network")
-    one = tau * math.sqrt(P) / study.network.clip
-    return {
-        "one round's noise over clip": one,
-        "all rounds' noise over clip": one / math.sqrt(T),
-        RATIO: one / math.sqrt(T) / GRADIENT,
-    }
+    options = study.network
+    about = options.n_hidden, options.n_rounds, options.clip
+    return predict_network(expected.noise, expected.n_features, *about)
 
 
 KIND = kind_of(

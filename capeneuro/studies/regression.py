@@ -1,21 +1,5 @@
-"""Studies of regression: a number, or one of two groups, told by features; capeFM.
+"""Studies of regression: a number, or one of two groups, told by features; capeFM."""
 
-What noise leaves is predicted from public numbers alone. With N people, D features and
-the noise's deviation tau in a packed coordinate:
-
-Of ``z / sqrt(2)`` each direction of the features has the energy
-``l = FILL^2 / (2 zeta^2)``, the target t^2 / 2 with t = FILL, 1 of two groups.
-Noise moves a coefficient, in deviations of target and feature, by
-``se = sqrt(2) tau u zeta / (FILL t)``, with
-``u^2 = 1 + R (t zeta / FILL)^2`` for a share R of the variance that features
-explain: coefficients that are large see the noise on the features' own moments.
-Sampling adds ``sqrt((1 - R) / N)``. Coefficients have the mean square R / D; shrunk
-as well as can be, they lose the share ``se^2 / (se^2 + R / D)`` of R. On simulated
-features with the spectrum 1 / k, D = 5 to 80, errors were half to twice of what is
-said while they were below those of 0; of independent ones down to a third.
-"""
-
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,8 +7,8 @@ import numpy as np
 
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.cca import rough_center
-from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.row_prediction import predict_regression
 from capeneuro.algorithms.verdicts import Verdicts, of_coefficients
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.data import files
@@ -35,8 +19,6 @@ from capeneuro.linalg import TINY
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import model_lines
 from capeneuro.studies.rows import (
-    FILL,
-    RATIO,
     Expected,
     Figures,
     Other,
@@ -52,8 +34,6 @@ from capeneuro.studies.sites import Sites, names
 
 STEM = "group_desc-regression_coefficients"
 MODEL = "group_desc-regression_model.json"
-# Share of the variance of a target that features are taken to explain.
-EXPLAINED = 0.3
 
 
 def check(study: RegressionConfig, shape: Shape) -> None:
@@ -322,26 +302,16 @@ def of_people(
 
 def predict(study: RegressionConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of coefficients, by heading."""
-    S, N, D = expected.n_sites, expected.n_people, expected.n_features
-    tau = expected.noise("second_moment", study.regression.clip, "regression")
-    assumed, zeta = fill(study, D)
-    within, R = study.regression.within_sites, EXPLAINED
-    t = 1.0 if study.groups else FILL  # groups are -1 and 1
-    # Of a typical person; who exceeds the clip counts less, in moments, not in noise.
-    size = (D * (assumed / zeta) ** 2 + t**2) / 2 + CONSTANT**2
-    tau /= min(1.0, study.regression.clip / size)
-    if within and S > 1:  # noise of the sites' own means
-        squares = tau**2 * S / (2 * CONSTANT**2)
-        tau = math.hypot(tau, math.sqrt(2 * S) * squares)
-    u = math.sqrt(1 + R * (t * zeta / assumed) ** 2)
-    privacy = math.sqrt(2) * tau * u * zeta / (assumed * t)
-    both = math.hypot(privacy, math.sqrt((1 - R) / N))
-    return {
-        "standard error by noise": privacy,
-        "smallest effect seen": 2 * both,
-        f"lost of {R:g} explained": R * privacy**2 / (privacy**2 + R / D),
-        RATIO: privacy * math.sqrt(D / R),
-    }
+    sizes = expected.n_sites, expected.n_people, expected.n_features
+    filled, _ = fill(study, expected.n_features)
+    return predict_regression(
+        expected.noise,
+        *sizes,
+        filled,
+        study.regression.clip,
+        within=study.regression.within_sites,
+        groups=study.groups is not None,
+    )
 
 
 KIND = kind_of(

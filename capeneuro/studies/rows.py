@@ -20,6 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from capeneuro import __version__
+from capeneuro.algorithms.row_prediction import FILL, RATIO
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import section
@@ -72,11 +73,6 @@ KEPT = ("people.tsv",)
 SITE_KEYS = dict.fromkeys(
     ("validate", "prepare", "reconstruct"), ("images", "people", "task")
 )
-# Root mean square of a feature about the middle of its bounds, over half their range,
-# where a prediction has to assume it.
-FILL = 1 / 3
-# The predicted number by which a study is refused, above 1.
-RATIO = "noise over signal"
 
 
 class Other(NamedTuple):
@@ -329,9 +325,9 @@ def predicted(
 
 
 def fill(study: RowStudy, D: int) -> tuple[float, float]:
-    """Assumed root mean square of a scaled feature, and the norm bound."""
+    """Assumed root mean square of a feature over the norm bound, and the bound."""
     bound = study.rows.norm_bound
-    return (FILL, D**0.5) if bound is None else (bound / D**0.5, bound)
+    return (FILL / D**0.5, D**0.5) if bound is None else (1 / D**0.5, bound)
 
 
 # --- at one site ---------------------------------------------------------------------

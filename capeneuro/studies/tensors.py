@@ -1,14 +1,4 @@
-"""Studies of the groups that people come from: mixtures and topics, by capeAGN.
-
-What noise leaves is predicted from public numbers alone. With N people, D features, K
-components and rows whose energy over their bound is e:
-
-Noise of M2 has the edge ``tau sqrt(2 D)``, a component 1 / K of the energy v that
-is not spread within components; on the tensor that half the whitening
-leaves its largest value on the sphere is ``1.66 sqrt(K) tau_3`` [Auffinger
-2013], times ``v^(-3/4)`` by the rest of it, and lambda is ``sqrt(K)``.
-Measured in 20 simulated studies: half to twice of what is said, of topics to 2.3.
-"""
+"""Studies of the groups that people come from: mixtures and topics, by capeAGN."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,19 +7,19 @@ import numpy as np
 
 from capeneuro.algorithms import metrics, shrinkage, verdicts
 from capeneuro.algorithms import tensors as decomposition
-from capeneuro.algorithms.tensors import REACH, TensorComponents
-from capeneuro.algorithms.verdicts import SUPREMUM, Verdicts
+from capeneuro.algorithms.row_prediction import predict_mixture, predict_topics
+from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.privacy.moments import FEWEST_WORDS, largest_third
+from capeneuro.privacy.moments import FEWEST_WORDS
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import tensor_lines
 from capeneuro.studies.rows import (
-    RATIO,
     Expected,
     Figures,
     Other,
@@ -54,15 +44,6 @@ MOST_WHOLE = 100
 MOST_BARS = 12
 # Draws of what knows nothing.
 N_DRAWS = 200
-# Share of a row's energy that is between components, where the study says nothing.
-BETWEEN = 0.5
-# Concentration of topics' shares of words, of which a topic's squared norm follows.
-DIRICHLET = 0.2
-# What weak directions add to the noise of a whole tensor, whitened: they are uneven.
-UNEVEN = 1.5
-# Triples' noise over their signal from which on components are hardly better than the
-# mean of all: mixtures are no better at 0.7 as predicted, topics half as far at 0.9.
-LEAST = 0.6
 
 
 def check(study: TensorConfig, shape: Shape) -> None:
@@ -345,50 +326,13 @@ def nobody(*_: Any) -> Any:
 
 def predict(study: TensorConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of pairs and triples, by heading."""
-    noise, D, K = expected.noise, expected.n_features, study.n_components
-    assumed, zeta = fill(study, D)
+    D, K, options = expected.n_features, study.n_components, study.tensors
     if study.counts_words:
-        return _topics(study, noise, D)
-    e = D * (assumed / zeta) ** 2
-    s = (1 - BETWEEN) * e / D
-    if study.tensors.variance is not None:
-        s = min(study.tensors.variance / zeta**2, 0.9 * e / D)
-    v = (e - D * s) / K
-    pairs = shrinkage.edge(noise("second_moment", 1.0, "pairs"), D) / v
-    bound = (REACH * K * (np.sqrt(v) + s / np.sqrt(v))) ** 1.5
-    return _decomposed(
-        study,
-        pairs,
-        noise("third_moment", largest_third(D, s), "triples") * v**-1.5,
-        noise("whitened_third_moment", bound, "triples") * v**-0.75,
-    )
-
-
-def _topics(study: TensorConfig, noise, D: int) -> dict[str, float]:
-    K = study.n_components
-    v = (DIRICHLET + 1) / (DIRICHLET * D + 1) / K
-    pairs = shrinkage.edge(noise("word_pairs", 1.0, "pairs"), D) / v
-    bound = v**-0.75  # no word's row of P is longer than the cube root
-    return _decomposed(
-        study,
-        pairs,
-        noise("word_triples", 1.0, "triples") * v**-1.5,
-        noise("whitened_word_triples", bound, "triples") * v**-0.75,
-    )
-
-
-def _decomposed(
-    study: TensorConfig, pairs: float, whole: float, reduced: float
-) -> dict[str, float]:
-    """What a study of tensors says, by the release that it would take."""
-    whole *= UNEVEN
-    tau = {True: reduced, False: whole, None: min(whole, reduced)}
-    triples = SUPREMUM * tau[study.tensors.projected]
-    return {
-        "pairs' noise over signal": pairs,
-        "triples' noise over signal": triples,
-        RATIO: max(pairs, triples / LEAST),
-    }
+        return predict_topics(expected.noise, D, K, options.projected)
+    filled, zeta = fill(study, D)
+    variance = None if options.variance is None else options.variance / zeta**2
+    about = D, K, filled, variance, options.projected
+    return predict_mixture(expected.noise, *about)
 
 
 KIND = kind_of(

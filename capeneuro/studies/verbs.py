@@ -2,8 +2,8 @@
 
 Each verb takes sites (:func:`.federate`) first and the share of their budget that it
 may spend; it plans its releases with it, refuses what the budget does not pay for, and
-returns the result of its algorithm. The same call runs in every arm. The subspace,
-components and correlations are also refused where noise is foretold to drown them.
+returns the result of its algorithm. The same call runs in every arm. What noise is
+foretold to drown is refused before anything is released.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,19 @@ from capeneuro.algorithms.ica import Start, Unmixing
 from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel, Task
+from capeneuro.algorithms.row_prediction import (
+    RATIO,
+    predict_mixture,
+    predict_network,
+    predict_regression,
+    predict_topics,
+)
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.updates import Update
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.privacy.queries import QUERIES
 
 Progress = Callable[[range], range]
 
@@ -257,7 +265,7 @@ def mixture_components(
     Raises
     ------
     BudgetExceeded
-        If the share is more than is left.
+        If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
         If too few sites answer.
 
@@ -265,9 +273,13 @@ def mixture_components(
     ---------
     One release of ``second_moment`` and one of a third moment, half of the share each.
     """
-    both = _halves(sites, share)
-    about = sites.federation(), both, n_components, norm_bound, clip, variance
-    return tensors.mixture_components(*about)
+    D, share = _n_features(sites), sites.share(share)
+    inside = None if variance is None else variance / norm_bound**2
+    about = _noise(sites, share / 2), D, n_components, D**-0.5, inside
+    _refuse_noise(sites, predict_mixture(*about)[RATIO])
+    both = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+    asked = n_components, norm_bound, clip, variance
+    return tensors.mixture_components(sites.federation(), both, *asked)
 
 
 def topic_components(
@@ -289,7 +301,7 @@ def topic_components(
     Raises
     ------
     BudgetExceeded
-        If the share is more than is left.
+        If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
         If too few sites answer.
 
@@ -297,7 +309,10 @@ def topic_components(
     ---------
     One release of ``word_pairs`` and one of triples, half of the share each.
     """
-    both = _halves(sites, share)
+    share = sites.share(share)
+    about = _noise(sites, share / 2), _n_features(sites), n_components
+    _refuse_noise(sites, predict_topics(*about)[RATIO])
+    both = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
     return tensors.topic_components(sites.federation(), both, n_components)
 
 
@@ -342,7 +357,7 @@ def linear_model(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left.
+        If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
         If too few sites answer.
 
@@ -364,6 +379,12 @@ def linear_model(
         y = y if task == "linear" else (y + 1) / 2
         return regression.stack(x, y, task, group=k, n_groups=S)
 
+    share, D = sites.share(share), _n_features(sites) - 1
+    n_sites, people, _ = _release(sites)
+    about = n_sites, len(people), D, D**-0.5, clip
+    chosen = {"within": within, "groups": task == "logistic"}
+    forecast = predict_regression(_noise(sites, share), *about, **chosen)
+    _refuse_noise(sites, forecast[RATIO])
     mechanism = sites.mechanism(1, share)
     found = regression.linear_model(
         sites.federation(held),
@@ -374,7 +395,6 @@ def linear_model(
         within=within,
         ridge=ridge,
     )
-    D = len(found.coefficients)
     unit = (middle, half) if task == "linear" else (0.5, 0.5)
     return found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
 
@@ -413,7 +433,7 @@ def train_network(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left.
+        If the share is more than is left, or noise is foretold to exceed the signal.
     RoundFailed
         If too few sites answer.
 
@@ -422,11 +442,14 @@ def train_network(
     One release of ``network_gradient`` a round.
     """
     _one_of("optimizer", optimizer, Optimizer)
+    share, D = sites.share(share), _n_features(sites) - 1
+    about = _noise(sites, share / n_rounds), D, n_hidden, n_rounds, clip
+    _refuse_noise(sites, predict_network(*about)[RATIO])
     mechanism = sites.mechanism(n_rounds, share)
     return networks.network(
         sites.federation(),
         mechanism,
-        _n_features(sites) - 1,
+        D,
         norm_bound,
         n_hidden,
         n_rounds,
@@ -435,12 +458,6 @@ def train_network(
         clip,
         progress=progress,
     )
-
-
-def _halves(sites: Sites, share: float | None) -> tuple:
-    """Two releases, half of the share each."""
-    share = sites.share(share)
-    return sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
 
 
 def _one_of(name: str, value: str, known: Any) -> None:
@@ -467,19 +484,22 @@ def _one_sample(sites: Sites) -> None:
         raise ValueError(f"each person must have one sample, {many[0]} has several")
 
 
+def _release(sites: Sites) -> tuple[int, list[np.ndarray], float]:
+    """Sites and people of a release in this arm; its noise over a trusted curator's."""
+    people = [X for own in sites.people.values() for X in own.values()]
+    S, S_C = len(sites.names), sites.budget.n_colluding
+    if sites.arm == "local":
+        return 1, list(next(iter(sites.people.values())).values()), 1.0
+    if sites.arm in ("pooled", "non-private"):
+        return S, people, 1.0
+    return S, people, (S if sites.arm == "conventional" else S / (S - S_C)) ** 0.5
+
+
 def _design(
     sites: Sites, n_components: int, **options: float | None
 ) -> prediction.Design:
     """What the planner needs of arrays."""
-    people = [X for own in sites.people.values() for X in own.values()]
-    S, local = len(sites.names), sites.arm == "local"
-    over: float | None = None  # that of CAPE
-    if sites.arm in ("pooled", "non-private"):
-        over = 1.0
-    elif sites.arm == "conventional":
-        over = float(np.sqrt(S))
-    elif local:
-        people, S, over = list(next(iter(sites.people.values())).values()), 1, 1.0
+    S, people, over = _release(sites)
     volumes = max(int(np.median([X.shape[1] for X in people])), 1)
     return prediction.Design(
         S,
@@ -490,6 +510,19 @@ def _design(
         noise_over_pooled=over,
         **options,
     )
+
+
+def _noise(sites: Sites, share: float) -> Callable[[str, float, str], float]:
+    """Deviation of the noise of a release that takes this share, by query and clip."""
+    _, people, over = _release(sites)
+    per_sample = sites.budget.unit == "sample"
+    n = sum(X.shape[1] for X in people) if per_sample else len(people)
+
+    def noise(query: str, clip: float, stage: str) -> float:
+        t = QUERIES[query].sensitivity(n, sites.budget.relation, {"clip": clip})
+        return over * float(t) / (sites.budget.mu * share**0.5)
+
+    return noise
 
 
 def _refuse_noise(sites: Sites, ratio: float) -> None:

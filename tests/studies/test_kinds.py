@@ -12,13 +12,14 @@ import yaml
 from pydantic import Field
 
 from capeneuro import cli
+from capeneuro.algorithms.row_prediction import RATIO
 from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
 from capeneuro.data import files
 from capeneuro.studies import kinds
-from capeneuro.studies.rows import RATIO, RowKind, kind_of
+from capeneuro.studies.rows import RowKind, kind_of
 
 NAMES, LOW, HIGH = ("left", "right", "age"), [0.0, 0.0, 20.0], [4.0, 6.0, 80.0]
 

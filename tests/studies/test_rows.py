@@ -13,7 +13,7 @@ from helpers import in_process, make_mechanism, make_site
 from tiny_study import ACCEPT
 
 from capeneuro import linalg
-from capeneuro.algorithms import regression, tensors
+from capeneuro.algorithms import regression, tensors, verdicts
 from capeneuro.algorithms.network import Network
 from capeneuro.config import load, study
 from capeneuro.config.errors import ConfigError
@@ -22,7 +22,6 @@ from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.studies import kinds, rows
 from capeneuro.studies import regression as of_regression
-from capeneuro.studies import tensors as of_tensors
 from capeneuro.studies.sites import load_sites
 from sim.mixtures import (
     Mixture,
@@ -562,8 +561,8 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
         U /= np.linalg.norm(U, axis=0)
         U = np.einsum("ijk,jn,kn->in", T, U, U) + 3 * U
     largest = np.linalg.norm(U, axis=0).max() - 3
-    assert 0.5 < largest / (of_tensors.SUPREMUM * np.sqrt(K)) < 2
-    assert 0.5 < of_tensors.SUPREMUM * second * v**power / said[1] < 2
+    assert 0.5 < largest / (verdicts.SUPREMUM * np.sqrt(K)) < 2
+    assert 0.5 < verdicts.SUPREMUM * second * v**power / said[1] < 2
 
 
 # --- bad input, one line each --------------------------------------------------------
