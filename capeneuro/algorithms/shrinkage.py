@@ -6,6 +6,7 @@ amount that the known level of the noise gives.
 """
 
 import numpy as np
+from scipy import stats
 
 from capeneuro.linalg import TINY
 
@@ -96,14 +97,18 @@ def largest_eigenvalue(noise_deviation: float, n_features: int) -> float:
 
 
 def reliabilities(
-    spectrum: np.ndarray, noise_deviation: float, n_directions: int
+    spectrum: np.ndarray,
+    noise_deviation: float,
+    n_directions: int,
+    center_deviation: float = 0.0,
 ) -> np.ndarray:
     """Squared cosine of each released direction with the data's own; 0 in the noise.
 
     An energy theta above white noise is released, about, as the eigenvalue
     ``l = theta + u / theta`` with ``u = tau^2 D / 2``, and its direction keeps
     ``1 - u / theta^2`` of itself [Benaych-Georges & Nadakuditi 2011]. What features
-    vary by in all directions alike is taken off first.
+    vary by in all directions alike is taken off first. A released mean that was
+    subtracted adds its own noise as one more direction, of energy ``D tau_c^2``.
 
     Parameters
     ----------
@@ -113,6 +118,8 @@ def reliabilities(
         tau, in one packed coordinate; without it every direction is reliable.
     n_directions
         K, of the largest.
+    center_deviation
+        tau_c, in one coordinate of the mean that samples are counted from; 0: none.
 
     Returns
     -------
@@ -125,5 +132,8 @@ def reliabilities(
     white = max(float(rest.mean()), 0.0) if len(rest) else 0.0
     top, u = spectrum[:n_directions] - white, noise_deviation**2 * D / 2
     theta = (top + np.sqrt(np.maximum(top**2 - 4 * u, 0))) / 2
-    told = top > largest_eigenvalue(noise_deviation, D)
+    level = largest_eigenvalue(noise_deviation, D)
+    if (added := center_deviation**2 * float(stats.chi2.isf(0.05, D))) > u**0.5:
+        level = max(level, added + u / added + 2 * noise_deviation)
+    told = top > level
     return np.where(told, 1 - u / np.maximum(theta, TINY) ** 2, 0.0).clip(0, 1)

@@ -87,7 +87,10 @@ def _by_share(names: Sequence[str], share: np.ndarray, of: str) -> Verdicts:
 
 
 def of_components(
-    subspace: Subspace, unmixing: Unmixing, n_products: int = 0
+    subspace: Subspace,
+    unmixing: Unmixing,
+    n_products: int = 0,
+    center_deviation: float = 0.0,
 ) -> Verdicts:
     """Verdicts of independent components: how much of each map the data have.
 
@@ -100,6 +103,8 @@ def of_components(
         Of the study.
     n_products
         Rounds of power iteration; 0: a whole second moment was released.
+    center_deviation
+        Of the noise in one coordinate of a released mean; 0: there was none.
 
     Returns
     -------
@@ -111,9 +116,11 @@ def of_components(
     if n_products and tau:
         about = tau, len(V), n_products
         found = signal_shares(subspace.eigenvalues, *about)
-        found = np.where(found > HALF, found, 0.0)
+        added = center_deviation**2 * stats.chi2.isf(LEVEL, len(V))
+        told = (found > HALF) & (subspace.eigenvalues > added)
+        found = np.where(told, found, 0.0)
     else:
-        found = reliabilities(subspace.spectrum, tau, K)
+        found = reliabilities(subspace.spectrum, tau, K, center_deviation)
     loadings = V.T @ unmixing.mixing
     loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
     names = [f"component {i + 1}" for i in range(loadings.shape[1])]

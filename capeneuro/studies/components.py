@@ -49,6 +49,7 @@ from capeneuro.studies.flow import (
     is_exact,
     mechanism_of,
     one_site,
+    releases_of,
     write_released,
     write_verdicts,
 )
@@ -311,7 +312,9 @@ def maps(study: ComponentsConfig, sites: Sites) -> None:
 
 def _verdicts(study: ComponentsConfig) -> Verdicts:
     n = study.pca.n_iterations if study.pca.method == "power" else 0
-    return of_components(read_subspace(study), read_unmixing(study), n)
+    means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
+    center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
+    return of_components(read_subspace(study), read_unmixing(study), n, center)
 
 
 def score(study: ComponentsConfig, sites: Sites) -> None:

@@ -1,0 +1,92 @@
+"""Verdicts: false alarms of noise alone, and how much of a result is the data's."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from capeneuro.algorithms import shrinkage, verdicts
+from capeneuro.algorithms.ica import spatial_components
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, UNTOLD
+
+TAU = 0.3
+
+
+def noise(rng: np.random.Generator, D: int) -> np.ndarray:
+    """Noise of a symmetric release: deviation TAU in packed coordinates."""
+    E = TAU * rng.standard_normal((D, D)) / 2
+    return E + E.T
+
+
+def subspace(C: np.ndarray, K: int, tau: float = TAU) -> Subspace:
+    values, V = np.linalg.eigh(C)
+    top = values[::-1][:K], V[:, ::-1][:, :K]
+    return Subspace(*top, 1.0, np.zeros(len(C)), values[::-1], tau, 1000)
+
+
+@pytest.mark.parametrize("D", [10, 80])
+def test_noise_alone_stays_below_its_level_in_nineteen_of_twenty(D, rng):
+    level = shrinkage.largest_eigenvalue(TAU, D)
+    E = [np.linalg.eigvalsh(noise(rng, D))[-1] for _ in range(1000)]
+    alarms = int(np.sum(np.array(E) > level))
+    # More than 5% by chance in one run of 10,000; and not so high that nothing passes.
+    assert alarms <= stats.binom.isf(1e-4, 1000, 0.05)
+    assert np.mean(np.array(E) > 0.9 * level) > 0.05
+
+
+def test_a_direction_keeps_as_much_of_itself_as_is_said(rng):
+    D, K = 120, 4
+    U = np.linalg.qr(rng.standard_normal((D, K)))[0]
+    edge = TAU * np.sqrt(D / 2)  # where a direction begins to be seen
+    C = U @ np.diag(edge * np.array([4.0, 2.5, 1.7, 0.5])) @ U.T + 0.4 * np.eye(D)
+    said, kept = [], []
+    for _ in range(20):
+        found = subspace(C + noise(rng, D), K)
+        about = found.spectrum, TAU, K
+        said.append(shrinkage.reliabilities(*about))
+        kept.append((U.T @ found.eigenvectors) ** 2)
+    kept = np.sum(kept, axis=1).mean(axis=0)  # of each found direction, in the truth
+    np.testing.assert_allclose(np.mean(said, axis=0)[:3], kept[:3], atol=0.06)
+    assert np.mean(said, axis=0)[3] < 0.02
+
+
+def test_the_noise_of_a_subtracted_mean_is_no_finding(rng):
+    D, K, tau_c = 60, 3, 0.5
+    e = tau_c * rng.standard_normal(D)
+    found = subspace(np.outer(e, e) + noise(rng, D), K)
+    unmixing = spatial_components(found)
+    blind = verdicts.of_components(found, unmixing)
+    assert ABOVE in blind.words  # it is far above the noise of the moment
+    told = verdicts.of_components(found, unmixing, 0, tau_c)
+    assert set(told.words) == {NOT_ABOVE}
+    assert told.sentence == "nothing stands above the noise: 0 of 3 can be told from it"
+    # What is larger than that noise is still seen.
+    u = np.eye(D)[0]
+    C = 4 * D * tau_c**2 * np.outer(u, u) + noise(rng, D)
+    assert shrinkage.reliabilities(subspace(C, K).spectrum, TAU, K, tau_c)[0] > 0.9
+
+
+def test_a_map_counts_as_found_only_with_most_of_itself(rng):
+    D, K = 80, 3
+    C = 40 * TAU * np.diag(np.arange(D) < 1).astype(float) + noise(rng, D)
+    found = subspace(C, K)
+    W = np.eye(K)
+    W[1, 0] = 1.0  # the second leans on the one direction that is there
+    A = found.eigenvectors @ W.T
+    unmixing = spatial_components(found)
+    unmixing = type(unmixing)(**{**vars(unmixing), "mixing": A})
+    told = verdicts.of_components(found, unmixing)
+    assert told.words[0] == ABOVE and told.words[2] == NOT_ABOVE
+    assert told.values[1] == pytest.approx(0.5, abs=0.02)
+    exact = subspace(C - noise(rng, D), K, tau=0.0)
+    assert set(verdicts.of_components(exact, unmixing).words) == {ABOVE}
+
+
+def test_components_that_cannot_be_turned_apart_are_not_told(rng):
+    C = np.diag(np.where(np.arange(20) < 3, 50.0, 0)) + noise(rng, 20)
+    found = subspace(C, 3)
+    unmixing = spatial_components(found)
+    curvature = np.ones((3, 3))
+    curvature[0, 1] = curvature[1, 0] = 0.0
+    flat = type(unmixing)(**{**vars(unmixing), "curvature": curvature})
+    assert verdicts.of_components(found, flat).words == (UNTOLD, UNTOLD, ABOVE)
