@@ -67,13 +67,8 @@ def coefficients(rng: np.random.Generator, planted: bool) -> Verdicts:
         y = X[:5].mean(axis=0) + 0.2 * y
     held = sites(np.concatenate([X, y[None]]), 8.0)
     found = cn.linear_model(held, D**0.5 / 3**0.5, (-1.0, 1.0))
-    names = [f"feature {i}" for i in range(5 if planted else D)]
-    if not planted:
-        return verdicts.of_coefficients(found, names)
-    whole = verdicts.of_coefficients(found, [f"feature {i}" for i in range(D)])
-    return Verdicts(
-        whole.names[:5], whole.values[:5], whole.levels[:5], whole.words[:5], ""
-    )
+    told = verdicts.of_coefficients(found, [f"feature {i}" for i in range(D)])
+    return first(told, 6 if planted else D + 1)
 
 
 def features(rng: np.random.Generator, planted: bool) -> Verdicts:
@@ -85,11 +80,14 @@ def features(rng: np.random.Generator, planted: bool) -> Verdicts:
     found = cn.train_network(held, D**0.5, n_hidden=5, n_rounds=30)
     deviations = [r["noise_deviation"] for r in held.mechanisms[0].releases]
     names = [f"feature {i}" for i in range(D)]
-    whole = verdicts.of_network(found, names, deviations, n_hidden=5)
-    n = 1 if planted else D
-    return Verdicts(
-        whole.names[:n], whole.values[:n], whole.levels[:n], whole.words[:n], ""
-    )
+    told = verdicts.of_network(found, names, deviations, n_hidden=5)
+    return first(told, 1 if planted else D)
+
+
+def first(told: Verdicts, n: int) -> Verdicts:
+    """The first n verdicts."""
+    columns = told.names, told.values, told.levels, told.words
+    return Verdicts(*(column[:n] for column in columns), told.measure)
 
 
 CASES: dict[str, Callable[[np.random.Generator, bool], Verdicts]] = {

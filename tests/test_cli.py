@@ -442,6 +442,24 @@ def test_an_error_in_such_a_process_is_one_line(tiny, capsys):
     assert_refused(capsys, (*PREPARE, "--threads", "2"), ["NaN", "sub-"])
 
 
+def test_validate_tells_at_once_all_that_prepare_would_refuse(tiny, capsys):
+    damage(run_path(0, 0), lambda d: np.where(d == d.max(), np.nan, d))
+    damage(run_path(1, 1), lambda d: d[..., :2])
+    damage(run_path(2, 0), lambda d: d - 100)
+    image = run_path(2, 1).read_bytes()
+    run_path(2, 1).write_bytes(image[: len(image) // 2])
+    assert command("validate", STUDY) == 2
+    lines = capsys.readouterr().err.splitlines()
+    parts = ("finite", "2 volumes, fewer than", "positive voxel means", "to the end")
+    assert [part in line for part, line in zip(parts, lines, strict=True)] == [True] * 4
+    assert not Path("results").exists()
+    edit(STUDY, "cleaning.confounds", ["trans_x"])
+    edit(STUDY, "cleaning.low_pass", 0.1)
+    assert command("validate", STUDY) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6 and all("repetition time" in line for line in lines[:1])
+
+
 def test_a_second_run_gives_the_same_bytes_and_no_charge(tiny):
     run_steps("validate", "prepare", "pca", "ica")
     before = tree()

@@ -31,7 +31,7 @@ from capeneuro import linalg
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.clipping import scaled
-from capeneuro.privacy.gradients import forward, layers
+from capeneuro.privacy.gradients import forward, layers, network_gradient
 from capeneuro.privacy.queries import LARGEST_WEIGHT
 
 Optimizer = Literal["adam", "gradient"]
@@ -39,6 +39,8 @@ Optimizer = Literal["adam", "gradient"]
 LEARNING_RATES = {"adam": 0.1, "gradient": 10.0}
 # Decays of Adam's averages and what keeps its divisor from 0 [Kingma & Ba 2015].
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
+# Of the networks that show what noise alone gives.
+PEOPLE = 1000
 # Share of the rounds whose iterates are averaged.
 AVERAGED = 0.2
 
@@ -222,14 +224,16 @@ def noise_slopes(
     n_hidden: int = 20,
     optimizer: Optimizer = "adam",
     learning_rate: float | None = None,
+    clip: float = 0.3,
     *,
     seed: int = 0,
-    n_draws: int = 200,
+    n_draws: int = 100,
 ) -> np.ndarray:
-    """Slopes of networks that were trained on noise alone; post-processing.
+    """Slopes of networks whose features tell nothing of the groups; post-processing.
 
-    Real gradients also pull weights back that tell nothing, so these slopes are rather
-    too large than too small.
+    Each is trained as the study's was, with noise as loud, on :data:`PEOPLE` rows that
+    are normal with norms about the norm bound, as :meth:`Network.slopes` takes them to
+    be, and groups drawn at random. Of more people sampling is quieter than here.
 
     Parameters
     ----------
@@ -237,7 +241,7 @@ def noise_slopes(
         Number D of features.
     noise_deviations
         Of the noise in one coordinate of each released gradient.
-    n_hidden, optimizer, learning_rate, seed
+    n_hidden, optimizer, learning_rate, clip, seed
         As in :func:`network`.
     n_draws
         Networks; the generator is fixed.
@@ -249,12 +253,17 @@ def noise_slopes(
     """
     rng, start = np.random.default_rng(0), first_weights(n_features, n_hidden, seed)
     rounds, slopes = range(len(noise_deviations)), []
+    apart = np.arange(PEOPLE)  # each is a unit
     for _ in range(n_draws):
+        x = rng.standard_normal((n_features, PEOPLE)) / np.sqrt(n_features)
+        X = np.concatenate([x, rng.integers(0, 2, (1, PEOPLE))])
 
-        def noise(w: np.ndarray, t: int) -> np.ndarray:
-            return noise_deviations[t] * rng.standard_normal(w.size)
+        def gradient(w: np.ndarray, t: int, X: np.ndarray = X) -> np.ndarray:
+            asked = {"weights": w, "norm_bound": 1.0, "clip": clip}
+            mean = network_gradient(X, apart, "sample", **asked) / PEOPLE
+            return mean + noise_deviations[t] * rng.standard_normal(w.size)
 
-        w, _ = _descend(noise, start, rounds, optimizer, learning_rate)
+        w, _ = _descend(gradient, start, rounds, optimizer, learning_rate)
         W, v = layers(w, n_features + 1)
         slopes.append(Network(W, v, 1.0, np.zeros(0), 0).slopes())
     return np.array(slopes)

@@ -32,6 +32,8 @@ from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.linalg import TINY
 
 ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
+# What a regression's first verdict is of.
+TOGETHER = "all features together"
 # Chance that noise alone lifts some result of a study above it.
 LEVEL = 0.05
 # Share of a component that the data must have, and below which nothing is there.
@@ -168,16 +170,23 @@ def of_groups(found: TensorComponents) -> Verdicts:
 
 
 def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
-    """Verdicts of a regression's coefficients: each over its error, all at once.
+    """Verdicts of a regression: of all features together, then of each coefficient.
 
-    The level is that of the largest of D independent normal values [Bonferroni].
+    Correlated features may tell the target together where none can be told from the
+    others. Half of the level is that of the whole model, half that of the largest of D
+    coefficients over its error [Bonferroni].
     """
-    z = np.abs(found.coefficients) / np.maximum(found.errors, TINY)
-    level = float(stats.norm.isf(LEVEL / 2 / len(z)))
-    words = np.where(z > level, ABOVE, NOT_ABOVE if found.n_directions else UNTOLD)
-    measure = "coefficient over its error"
-    levels = np.full(len(z), level)
-    return Verdicts(tuple(names), z, levels, tuple(words.tolist()), measure)
+    w, D = found.coefficients, len(found.coefficients)
+    whole = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0]) ** 0.5
+    z = np.abs(w) / np.maximum(found.errors, TINY)
+    values = np.array([whole, *z])
+    levels = np.full(D + 1, stats.norm.isf(LEVEL / 4 / D))
+    levels[0] = stats.chi2.isf(LEVEL / 2, D) ** 0.5
+    words = np.where(
+        values > levels, ABOVE, NOT_ABOVE if found.n_directions else UNTOLD
+    )
+    measure = "size of a coefficient, or of all of them, over its error"
+    return Verdicts((TOGETHER, *names), values, levels, tuple(words.tolist()), measure)
 
 
 def of_network(

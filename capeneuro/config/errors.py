@@ -4,7 +4,7 @@ A line says where the error is, which rule it breaks, the value, and a remedy.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,32 @@ from pydantic import BaseModel, ValidationError
 
 class ConfigError(Exception):
     """Something in a study file, a site file or the data is wrong; the text says it."""
+
+
+# Lines of one refusal; more of a kind tell nothing new.
+MOST_LINES = 20
+
+
+def check_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Run all checks; what they refuse is told at once, a line each.
+
+    Raises
+    ------
+    ConfigError
+        With what every check that failed says.
+    """
+    lines: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            lines += str(error).splitlines()
+    lines = list(dict.fromkeys(lines))
+    if len(lines) > MOST_LINES:
+        rest = f"and {len(lines) - MOST_LINES} more; mend these first"
+        lines = [*lines[:MOST_LINES], rest]
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
 class RepeatedKey(Exception):

@@ -239,6 +239,47 @@ def run_features(
     ConfigError
         If the run breaks a rule: grid, NaN or Inf, constant voxels.
     """
+    V, covered = _in_mask(run, site, space, cleaning, mask)
+    if cleaning.standardize == "psc":
+        mean = V.mean(axis=0, dtype=np.float64)
+        V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
+        V *= (100.0 / mean).astype("f4")
+    if space.basis == "voxels":  # the identity
+        return _clean(V, covered, run, site, cleaning)
+    X = np.zeros((covered.size, len(V)), dtype=np.float32)
+    X[covered] = V.T
+    reached = study_basis.analysis @ covered.astype(np.float32) != 0
+    return _clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
+
+
+def check_run(
+    run: Path,
+    site: SiteConfig,
+    space: Space,
+    cleaning: Cleaning,
+    mask: nib.Nifti1Image,
+) -> None:
+    """Refuse a run that :func:`run_features` would; it is read to the end.
+
+    Raises
+    ------
+    ConfigError
+        As there, but for features that cleaning leaves nothing of.
+    """
+    image = open_image(run, 4)
+    _regressors(run, site, cleaning, image.shape[3])
+    _in_mask(run, site, space, cleaning, mask, smooth=False)
+
+
+def _in_mask(
+    run: Path,
+    site: SiteConfig,
+    space: Space,
+    cleaning: Cleaning,
+    mask: nib.Nifti1Image,
+    smooth: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Voxels of a run, (n_volumes, n_voxels), and which of the mask's they are."""
     raw = open_image(run, 4)
     if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
         data, affine = read_data(raw), raw.affine
@@ -247,7 +288,7 @@ def run_features(
     if image is not raw or cleaning.smoothing_fwhm is not None:
         # Resampling and smoothing would spread or hide what is not finite.
         _check_finite(_read_voxels(raw, np.arange(np.prod(raw.shape[:3]))), run)
-    if cleaning.smoothing_fwhm is not None:
+    if smooth and cleaning.smoothing_fwhm is not None:
         from nilearn.image import smooth_img
 
         image = smooth_img(image, cleaning.smoothing_fwhm)
@@ -266,14 +307,7 @@ def run_features(
                 f"{run}: percent signal change needs positive voxel means, "
                 f"{int((mean <= 0).sum())} voxels have not; use standardize: zscore"
             )
-        V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
-        V *= (100.0 / mean).astype("f4")
-    if space.basis == "voxels":  # the identity
-        return _clean(V, covered, run, site, cleaning)
-    X = np.zeros((covered.size, len(V)), dtype=np.float32)
-    X[covered] = V.T
-    reached = study_basis.analysis @ covered.astype(np.float32) != 0
-    return _clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
+    return V, covered
 
 
 def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
@@ -311,19 +345,8 @@ def _clean(
     """Have nilearn clean F, (n_volumes, n_reached): (n_features, n_volumes), else 0."""
     from nilearn.signal import clean
 
-    t_r = repetition_time(run, site)
-    edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
-    if t_r is not None and edges and max(edges) >= 0.5 / t_r:
-        raise ConfigError(
-            f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
-            f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
-        )
-    if edges and t_r is None:
-        raise ConfigError(
-            f"{run}: a band-pass needs a repetition time, none found; give "
-            "`repetition_time` in the site file"
-        )
-    confounds = _confounds(run, cleaning.confounds, len(F))
+    t_r, confounds = _regressors(run, site, cleaning, len(F))
+    is_filtered = cleaning.low_pass is not None or cleaning.high_pass is not None
     own = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
     features = np.zeros((reached.size, len(F)), dtype=np.float32)
     rows, constant, least = np.flatnonzero(reached), 0, 1e-6 * np.abs(F).max()
@@ -335,7 +358,7 @@ def _clean(
             standardize=None,
             confounds=confounds,
             standardize_confounds=False,  # least squares needs no scale
-            filter="butterworth" if edges else False,
+            filter="butterworth" if is_filtered else False,
             t_r=t_r,
         )
         if cleaning.standardize == "zscore":
@@ -351,6 +374,25 @@ def _clean(
             "mask or exclude the run"
         )
     return features
+
+
+def _regressors(
+    run: Path, site: SiteConfig, cleaning: Cleaning, n_volumes: int
+) -> tuple[float | None, np.ndarray | None]:
+    """Repetition time [s] and confounds of a run, as cleaning needs them."""
+    t_r = repetition_time(run, site)
+    edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
+    if t_r is not None and edges and max(edges) >= 0.5 / t_r:
+        raise ConfigError(
+            f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
+            f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
+        )
+    if edges and t_r is None:
+        raise ConfigError(
+            f"{run}: a band-pass needs a repetition time, none found; give "
+            "`repetition_time` in the site file"
+        )
+    return t_r, _confounds(run, cleaning.confounds, n_volumes)
 
 
 def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | None:

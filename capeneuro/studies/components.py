@@ -29,7 +29,7 @@ from capeneuro.algorithms.pca import (
 )
 from capeneuro.algorithms.verdicts import Verdicts, of_components
 from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files, nifti
@@ -159,12 +159,17 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
         if computed
         else nifti.read_mask(Path(study.space.mask))
     )
-    for run in images:
-        nifti.on_grid(nifti.open_image(run, 4), mask, study.space.resample)
     n_features = nifti.build_basis(study.space, mask).n_features
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
+
+    def checks() -> Iterator[Callable[[], None]]:
+        of = ((sites[n], own) for n, people in runs.items() for own in people.values())
+        for site, own in tqdm([*of], "validate", disable=None):
+            yield partial(_check_person, study, site, own, mask, length)
+
+    check_all(checks())
     nifti.write_mask(study.results / MASK, mask)
     volumes = {
         name: [sum(length[run] for run in own) for own in people.values()]
@@ -175,6 +180,23 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
     print(f"{len(sites)} sites, {n_features} features: valid")
+
+
+def _check_person(
+    study: ComponentsConfig,
+    site: SiteConfig,
+    runs: list[Path],
+    mask: Any,
+    length: dict[Path, int],
+) -> None:
+    """Refuse what `prepare` would, after hours of other people."""
+    if (n := sum(length[run] for run in runs)) < study.n_components:
+        raise ConfigError(
+            f"{runs[0]}: the person has {n} volumes, fewer than n_components "
+            f"{study.n_components}; exclude the person"
+        )
+    about = site, study.space, study.cleaning, mask
+    check_all(partial(nifti.check_run, run, *about) for run in runs)
 
 
 # --- over all sites ------------------------------------------------------------------

@@ -25,7 +25,7 @@ from capeneuro.algorithms.cca import (
     rough_center,
     stack,
 )
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.load import section
 from capeneuro.data import eeg, files, nifti
@@ -89,10 +89,7 @@ KEYS = {
 
 
 def validate(study: FusionConfig, sites: Sites) -> None:
-    """Match the sites' people, check files and budgets; say what features there are.
-
-    Of each site one person is read: most mistakes about EEG are in everybody's.
-    """
+    """Match the sites' people, read them all, check budgets; say what features are."""
     mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
     views = open_views(study, mask)
     if sum(views.sizes) > MOST_FEATURES:
@@ -101,18 +98,16 @@ def validate(study: FusionConfig, sites: Sites) -> None:
             f"{MOST_FEATURES} features, got {' + '.join(map(str, views.sizes))}; use a "
             "coarser basis or fewer windows"
         )
-    found = {
-        name: find_people(study, site, views.names) for name, site in sites.items()
-    }
-    if views.mask is not None:
-        for people in found.values():
-            for path, _ in people.values():
-                nifti.on_grid(
-                    nifti.open_image(path, 3), views.mask, study.space.resample
-                )
+    found: dict[str, dict[str, Any]] = {}
+
+    def find(name: str) -> None:
+        found[name] = find_people(study, sites[name], views.names)
+
+    check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
-    for people in found.values():
-        read_person(study, views, next(iter(people.values())))
+    everybody = [person for people in found.values() for person in people.values()]
+    bar = tqdm(everybody, "validate", disable=None)
+    check_all(partial(read_person, study, views, person) for person in bar)
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})

@@ -185,6 +185,7 @@ def verdicts(
         n_hidden=options.n_hidden,
         optimizer=options.optimizer,
         learning_rate=options.learning_rate,
+        clip=options.clip,
     )
 
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from capeneuro import __version__
 from capeneuro.algorithms.row_prediction import FILL, RATIO
 from capeneuro.algorithms.verdicts import Verdicts
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
 from capeneuro.data import files, nifti
@@ -226,13 +226,17 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
             f"study {study.study}: features: must be at most {MOST_FEATURES} "
             f"features, got {D}; use a coarser basis or fewer columns"
         )
-    found = {name: find_people(study, site, shape) for name, site in sites.items()}
-    for people in found.values():
-        for person in people.values():
-            if person.image is not None:
-                image = nifti.open_image(person.image, 3)
-                nifti.on_grid(image, shape.mask, study.space.resample)
+    found: dict[str, dict[str, row_files.Person]] = {}
+
+    def find(name: str) -> None:
+        found[name] = find_people(study, sites[name], shape)
+
+    check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
+    everybody = [p for people in found.values() for p in people.values()]
+    if shape.mask is not None:  # tables are read whole anyway
+        bar = tqdm(everybody, "validate", disable=None)
+        check_all(partial(read_row, study, shape, person) for person in bar)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -472,10 +476,13 @@ def maps(own: RowKind, study: RowStudy, sites: Sites) -> None:
         [name, *(f"{value:.6g}" for value in row)]
         for name, row in zip(shape.names, numbers, strict=True)
     ]
-    if len(verdicts.words) == len(rows):  # of features
-        table["verdict"] = np.array(verdicts.words)
-        rows = [[*row, w] for row, w in zip(rows, verdicts.words, strict=True)]
-    files.write_table(folder / f"{own.stem}.tsv", ["feature", *table], rows)
+    head, told = (
+        ["feature", *table],
+        dict(zip(verdicts.names, verdicts.words, strict=True)),
+    )
+    if set(shape.names) <= set(told):  # else they are not of features
+        head, rows = [*head, "verdict"], [[*row, told[row[0]]] for row in rows]
+    files.write_table(folder / f"{own.stem}.tsv", head, rows)
     if shape.mask is None:
         return
     for stem, (B, said) in {own.stem: (A, what), **more}.items():

@@ -202,9 +202,33 @@ def flat_channel():
         ),
         (no_event, ["sub-a1", "no event 'target'", "it has 'tone' (2)"]),
         (nan_in_a_map, ["sub-a2", "must be finite, 1 in the mask hold NaN or Inf"]),
+        (flat_channel, ["sub-a4", "constant: Cz"]),
+    ],
+)
+def test_what_is_wrong_with_a_person_is_told_before_any_work(
+    study, capsys, spoil, said
+):
+    spoil()
+    line = refused(capsys, "validate", STUDY)
+    for part in said:
+        assert part in line
+
+
+def test_all_that_is_wrong_is_told_at_once(study, capsys):
+    wrong_rate()
+    nan_in_a_map()
+    flat_channel()
+    assert command("validate", STUDY) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert ["sub-a1" in lines[0], "sub-a2" in lines[1], "sub-a4" in lines[2]] == [1] * 3
+    assert len(lines) == 3 and not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
         (constant_map_feature, ["site a: features must vary", "1 of 20", "grid 1"]),
         (constant_column, ["site a: features must vary", "2 of 6 do not: slow"]),
-        (flat_channel, ["sub-a4", "constant: Cz"]),
     ],
 )
 def test_what_prepare_refuses(study, capsys, spoil, said):
