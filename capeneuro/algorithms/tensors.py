@@ -113,8 +113,8 @@ class TensorComponents:
     n_units
         Public number of units behind it.
     loadings
-        Of each component along the directions of the pairs that were kept, strongest
-        first, shape (K, K), columns of unit norm.
+        Of each component, less the mean of all, along the directions of the pairs that
+        were kept, strongest first; shape (K, K), columns of unit norm.
     strength_noise
         Deviation of the noise of the triples in each eigenvalue, shape (K,).
     """
@@ -387,7 +387,9 @@ def _found(
     components: np.ndarray,
     variance: float,
 ) -> TensorComponents:
-    loadings = np.sqrt(white.values)[:, None] * V
+    apart = np.sqrt(white.values)[:, None] * V / np.sqrt(weights)
+    if len(weights) > 1:  # what all have in common tells none from another
+        apart = apart - (apart @ weights / weights.sum())[:, None]
     # Noise of deviation t in packed coordinates has t |x|^3 along x.
     x = white.values[:, None] ** (-0.25 if projected else -0.5) * V
     return TensorComponents(
@@ -398,7 +400,7 @@ def _found(
         spectrum=white.spectrum,
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
         n_units=triples.n_units,
-        loadings=loadings / np.linalg.norm(loadings, axis=0),
+        loadings=apart / np.maximum(np.linalg.norm(apart, axis=0), linalg.TINY),
         strength_noise=triples.deviation * np.linalg.norm(x, axis=0) ** 3,
     )
 

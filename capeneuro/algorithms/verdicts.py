@@ -153,9 +153,10 @@ def of_pairs(found: CanonicalDirections) -> Verdicts:
 def of_groups(found: TensorComponents) -> Verdicts:
     """Verdicts of the components of a mixture, or of topics.
 
-    How much of a component lies in directions of the pairs that stand above the noise,
-    as in :func:`of_components`. A component whose strength the noise of the triples
-    reaches by itself cannot be told from a mixture of the others.
+    How much of what tells a component from the mean of all lies in directions of the
+    pairs that stand above the noise, as in :func:`of_components`. A component whose
+    strength the noise of the triples reaches by itself cannot be told from a mixture of
+    the others.
     """
     K, tau = len(found.weights), found.noise_deviations[0]
     names = [f"component {i + 1}" for i in range(K)]
