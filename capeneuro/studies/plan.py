@@ -205,7 +205,7 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
     units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
     is_open = all(sites[name].data != "private" for name in found)
     lengths = [n for own in found.values() for n in own]
-    volumes = int(np.median(lengths)) if is_open else None
+    volumes = int(np.median(lengths)) if is_open and lengths else None
     about = {"unit": study.budget.unit, "units": units, "volumes": volumes}
     files.write_json(study.private("_aggregator") / SIZES, about)
     if (told := study.expected.volumes) is None:

@@ -154,6 +154,8 @@ def test_each_party_has_its_own_jobs(apart):
         "all"
     }
     assert jobs(*given) == at_aggregator
+    # Who has no site's file counts nobody, and plans by what the protocol asks for.
+    assert command("validate", STUDY) == 0 and command("plan", STUDY) == 0
 
 
 @pytest.mark.parametrize(
