@@ -22,6 +22,7 @@ study.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -218,9 +219,10 @@ def _descend(
     return np.mean(last, axis=0), np.array(trace)
 
 
+@lru_cache
 def noise_slopes(
     n_features: int,
-    noise_deviations: Sequence[float],
+    noise_deviations: tuple[float, ...],
     n_hidden: int = 20,
     optimizer: Optimizer = "adam",
     learning_rate: float | None = None,

@@ -209,7 +209,7 @@ def of_network(
     slopes = np.abs(found.slopes()) * found.norm_bound
     level = 0.0
     if any(noise_deviations):
-        null = noise_slopes(len(names), noise_deviations, **options)
+        null = noise_slopes(len(names), tuple(noise_deviations), **options)
         level = float(np.quantile(np.abs(null).max(axis=1), 1 - LEVEL))
     words = np.where(slopes > level, ABOVE, NOT_ABOVE)
     levels = np.full(len(slopes), level)

@@ -10,6 +10,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Bound, Positive, Range, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, Study
+from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
 CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -230,9 +231,9 @@ class FusionConfig(Study):
         return True
 
     @property
-    def one_sample(self) -> bool:
-        """Whether each person is one sample, so that sums take many at a time."""
-        return True
+    def together(self) -> int:
+        """People that a site's sums take at a time: many where each is one sample."""
+        return GRAM_BLOCK
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""

@@ -13,6 +13,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Bound, Positive, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
+from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Widths that can be divided by: rows of narrower or wider bounds are no numbers.
 WIDTHS = (1e-12, 1e12)
@@ -134,9 +135,9 @@ class RowStudy(Study):
         return f"{self.target} {self.groups is not None}"
 
     @property
-    def one_sample(self) -> bool:
-        """Whether each person is one sample, so that sums take many at a time."""
-        return True
+    def together(self) -> int:
+        """People that a site's sums take at a time: many where each is one sample."""
+        return GRAM_BLOCK
 
     @property
     def idle(self) -> dict[str, Any]:

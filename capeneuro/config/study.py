@@ -95,9 +95,9 @@ class Study(Section):
         return self
 
     @property
-    def one_sample(self) -> bool:
-        """Whether each person is one sample, so that sums take many at a time."""
-        return False
+    def together(self) -> int:
+        """People that a site's sums take at a time: many where each is one sample."""
+        return 1
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""

@@ -24,7 +24,6 @@ from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, cape, ring
-from capeneuro.privacy.moments import GRAM_BLOCK
 
 Sites = dict[str, SiteConfig]
 # Of a multiplier: one that is met to the last digit is met.
@@ -291,12 +290,10 @@ def open_site(study: Study, sites: Sites, name: str) -> Site:
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     about = people.n_samples, open_ledger(site), limits, people.digest, site.seed
-    if not study.one_sample:
-        return Site(name, people, *about)
-    # One sample each is little: mapping all of them anew would be most of a round.
-    return Site(
-        name, {who: np.array(x) for who, x in people.items()}, *about, GRAM_BLOCK
-    )
+    if study.together > 1:
+        # One sample each is little: mapping all of them anew would be most of a round.
+        people = {who: np.array(x) for who, x in people.items()}
+    return Site(name, people, *about, study.together)
 
 
 def _agreed(study: Study) -> dict[str, Any]:
