@@ -665,6 +665,17 @@ def test_a_threshold_that_two_stories_could_reach_is_bad_input(tiny, capsys, thr
     assert_refused(capsys, ("check", STUDY), words)
 
 
+def test_volumes_of_private_people_are_asked_for_before_images_are_read(tiny, capsys):
+    for i in range(3):
+        edit(f"site-{i}.yaml", "data", "private")
+    edit(STUDY, "score", {"truth": None, "reference": False})
+    run_path(0, 0).write_bytes(b"not an image")
+    parts = ["expected.volumes: must be given", "the study's protocol"]
+    assert_refused(capsys, ("validate", STUDY), parts)
+    edit(STUDY, "expected.volumes", 12)
+    assert_refused(capsys, ("validate", STUDY), ["not a readable NIfTI image"])
+
+
 def test_plan_asks_for_what_no_file_tells(tiny, capsys):
     assert command("plan", STUDY) == 0
     assert "give --people, --volumes" in capsys.readouterr().out
@@ -683,8 +694,14 @@ def test_noise_above_the_signal_is_refused_unless_the_study_accepts_it(tiny, cap
     assert command("pca", STUDY) == 3
     assert tree() == before
     assert "nothing is released" in capsys.readouterr().err
-    edit(STUDY, "accept", [{"rule": "noise", "reason": "short"}])
-    assert_refused(capsys, few, ["accept", "at least 10 characters"])
+    for reason in ("short", " " * 12):
+        edit(STUDY, "accept", [{"rule": "noise", "reason": reason}])
+        assert_refused(capsys, few, ["accept", "at least 10 characters"])
+    # Imagined people neither pass the gate nor replace the forecast of those there are.
+    edit(STUDY, "accept", [])
+    assert_refused(capsys, ("plan", STUDY, "--volumes", "12"), ["noise"], status=3)
+    assert command("plan", STUDY, "--people", "1000000", "--volumes", "12") == 0
+    assert tree() == before
     edit(STUDY, "accept", ACCEPT)
     assert command(*few) == 0
     assert "accepted: noise of" in capsys.readouterr().out

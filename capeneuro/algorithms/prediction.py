@@ -75,6 +75,9 @@ START = 0.039
 # A pair of like sources turned by an angle a has the gradient c sin(4 a) / 4, and over
 # random angles its root mean square is c / sqrt(32); c = 0.1 is the sources' middle.
 GRADIENT = 0.1 / math.sqrt(32)
+# PCA's noise over its signal from which on hardly a component stands above the noise:
+# at 0.4 to 0.6 half of them or more do, at 0.75 and 0.97 none did (docs/results.md).
+MOST_NOISE = 0.7
 # The excess is known up to this factor, and no better than the floor (five runs).
 FACTOR, FLOOR = 2.0, 0.001
 # Where privacy leaves nothing the index still scatters from run to run by this factor.

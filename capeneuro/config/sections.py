@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    StringConstraints,
     model_validator,
 )
 
@@ -121,5 +122,5 @@ class Accept(Section):
     """A rule that a study sets aside."""
 
     rule: Literal["noise"]
-    reason: Annotated[str, Field(min_length=10)]
-    """Why, for the readers of the report."""
+    reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
+    """Why, in a sentence of ten characters or more, for the readers of the report."""

@@ -33,13 +33,16 @@ def write_beside(config: Study, folder: Path) -> None:
     Reads the releases and the sites' kinds of data that each result file carries, so it
     may run after any step, and where no site's file is.
     """
-    releases, kinds = [], {}
+    releases, kinds, accepted = [], {}, {}
     for name in RELEASED:
         if (folder / name).exists():
             arrays = files.read_arrays(folder / name)
             releases += json.loads(str(arrays["releases"]))
             kinds |= json.loads(str(arrays["sites"]))
-    files.write_json(folder / "privacy.json", privacy_record(config, kinds, releases))
+            # What was accepted then, whatever the study file says by now.
+            accepted |= json.loads(str(arrays.get("accepted", "{}")))
+    record = privacy_record(config, kinds, releases) | {"accepted": accepted}
+    files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
     content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
     content["sites"] = sorted(kinds)
@@ -129,7 +132,7 @@ def privacy_record(
             "The promise is for these releases; a second run on changed data or with "
             "changed options is a second spend, which the sites' ledgers add up.",
             "No person takes part at two sites; someone who does has "
-            + _at_two_sites(spent, config)
+            + _at_two_sites(spent, config, releases)
             + ".",
             "Losses are those of the worst case that was allowed: the noise of "
             f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
@@ -153,10 +156,17 @@ def _kept(config: Study, site: str, releases: list[dict[str, Any]]) -> bool:
     return None not in mus and config.promise_of(site).admits(accounting.compose(mus))
 
 
-def _at_two_sites(spent: dict[str, dict[str, Any]], config: Study) -> str:
+def _at_two_sites(
+    spent: dict[str, dict[str, Any]], config: Study, releases: list[dict[str, Any]]
+) -> str:
     """Bound for someone whose data lie at two sites: their losses mu add up."""
     if any(views["aggregator_and_colluders"] is None for views in spent.values()):
         return "no promise"
-    mus = sorted(config.promise_of(site).mu for site in spent)
+    mus = []
+    for site in spent:  # releases of an older plan may have cost more than promised now
+        own = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
+        paid = accounting.compose([mu["aggregator_and_colluders"] for mu in own])
+        mus.append(max(config.promise_of(site).mu, paid))
+    mus.sort()
     epsilon = accounting.epsilon_from_mu(sum(mus[-2:]), config.promise.delta)
     return f"epsilon {epsilon:.3g} at most, the sum of both losses mu"

@@ -41,7 +41,7 @@ from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
-from capeneuro.studies.components_plan import check_features, foretell
+from capeneuro.studies.components_plan import check_features, check_told, foretell
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -150,6 +150,7 @@ UNMIXING = "group_desc-ica_unmixing.npz"
 
 def validate(study: ComponentsConfig, sites: Sites) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
+    check_told(study, sites)
     runs = {name: nifti.find_runs(site) for name, site in sites.items()}
     images = [run for people in runs.values() for own in people.values() for run in own]
     length = {run: nifti.open_image(run, 4).shape[3] for run in images}

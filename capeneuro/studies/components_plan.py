@@ -11,7 +11,14 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.studies.flow import MASK, MOST_FEATURES
-from capeneuro.studies.plan import Counts, Forecast, noise_over_pooled, require
+from capeneuro.studies.plan import (
+    Counts,
+    Forecast,
+    must_tell,
+    noise_over_pooled,
+    require,
+)
+from capeneuro.studies.sites import Sites
 
 # Cubes of a coarse grid where the study names none.
 CUBES = 500
@@ -43,17 +50,22 @@ def foretell(
     design = _design(study, everyone, counts)
     if "ica" in study.n_releases:
         at = prediction.predict(design, study.promise)
-        ratios = {"PCA's": at.ratio_pca, "ICA's": at.ratio_ica}
+        bearable = at.ratio_pca / prediction.MOST_NOISE
+        ratios = {"PCA's": bearable, "ICA's": at.ratio_ica}
     else:
         ratio = prediction.predict_subspace(design, study.promise)[1]
-        ratios = {"PCA's": ratio}
+        ratios = {"PCA's": ratio / prediction.MOST_NOISE}
 
-    def show() -> None:
+    def show(keep: bool) -> None:
         if design.n_iterations:
             _routes(study, design)
-        (_quality if "ica" in study.n_releases else _subspace)(study, design)
+        if "ica" in study.n_releases:
+            _quality(study, design, keep)
+        else:
+            _subspace(study, design)
 
-    return Forecast(ratios, "More people, fewer features or fair clips", show)
+    remedy = "More people, a larger epsilon, fewer features or clips as `plan` shows"
+    return Forecast(ratios, remedy, show)
 
 
 def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
@@ -91,8 +103,8 @@ def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
     )
 
 
-def _quality(study: ComponentsConfig, design: prediction.Design) -> None:
-    """Show and write the predicted quality."""
+def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> None:
+    """Show the predicted quality, and write it."""
     from capeneuro.report import plots
 
     promise = study.promise
@@ -114,9 +126,12 @@ def _quality(study: ComponentsConfig, design: prediction.Design) -> None:
     _, at = rows[0]
     print(
         f"\nNGI is 0 if perfect; without privacy {at.ngi_exact:.3f}, by chance "
-        f"{at.chance:.3f}. Noise is over the stage's signal: above 1 it is refused.\n"
+        f"{at.chance:.3f}. Noise is over the stage's signal: "
+        f"above {prediction.MOST_NOISE:g} of PCA and 1 of ICA it is refused.\n"
         f"{prediction.CAVEAT}"
     )
+    if not keep:
+        return
     header = ["design", *vars(at)]
     table = ([name, *(f"{x:.6g}" for x in vars(row).values())] for name, row in rows)
     files.write_table(study.results / "plan.tsv", header, table)
@@ -168,6 +183,14 @@ def _design(
         study.n_releases["pca"] if study.pca.method == "power" else 0,
         n_regions,
     )
+
+
+def check_told(study: ComponentsConfig, sites: Sites) -> None:
+    """Refuse a study that no forecast can be made for, before anything is read."""
+    is_private = any(site.data == "private" for site in sites.values())
+    secret = is_private and study.budget.unit == "subject" and "ica" in study.n_releases
+    if secret and study.arm != "non-private" and study.expected.volumes is None:
+        raise must_tell(study, "volumes")
 
 
 def check_features(

@@ -156,6 +156,7 @@ def write_released(
     about = {
         "releases": json.dumps([one for stage in stages for one in stage.releases]),
         "sites": json.dumps(kinds),
+        "accepted": json.dumps({one.rule: one.reason for one in study.accept}),
         "stamp": record.stamp(kinds),
     }
     files.write_arrays(folder / name, **vars(result), **about)

@@ -398,7 +398,7 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
             design, promise, D[1], study.fusion.clip
         )
 
-    def show() -> None:
+    def show(keep: bool) -> None:
         print(
             f"\n{'':40} correlations below   noise over the energy\n"
             f"{'':40} this are lost        of a component"
@@ -414,7 +414,11 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
 
     ratio, level = found["as planned"]
     ratios = {"a view's": ratio, "the largest correlation's": level}
-    return Forecast(ratios, "More people, fewer components or coarser features", show)
+    return Forecast(
+        ratios,
+        "More people, a larger epsilon, fewer components or coarser features",
+        show,
+    )
 
 
 # --- files, for the workflow ---------------------------------------------------------

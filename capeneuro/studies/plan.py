@@ -44,8 +44,8 @@ class Forecast(NamedTuple):
     """Noise over signal of each result; above 1 the result is drowned."""
     remedy: str
     """What would help, in words."""
-    show: Callable[[], None]
-    """Prints the forecast beside what other choices would buy."""
+    show: Callable[[bool], None]
+    """Prints the forecast beside what other choices would buy; True: also keeps it."""
 
 
 class Unknown(Exception):
@@ -85,19 +85,20 @@ def plan(
     if study.arm != "non-private":
         counts = counted(study, sites)
         given = Counts(people, volumes, features)
+        what_if = (folder / SIZES).is_file() and any(given)
         counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
         try:
             found = foretell(study, names(study, sites), counts)
         except Unknown as error:
             if (folder / SIZES).is_file() and is_complete(study, sites):
-                raise _must_tell(study, error) from None
+                raise must_tell(study, error.missing[0]) from None
             options = ", ".join(f"--{name}" for name in error.missing)
-            print(f"note: give {options} (as expected) for a prediction")
+            print(f"note: give {options} for a prediction")
         else:
-            found.show()
+            found.show(not what_if)
             refuse(study, found)
             about["noise_over_signal"] = found.ratios
-    if (folder / SIZES).is_file():  # of a study that is not on paper any more
+    if (folder / SIZES).is_file() and not any((people, volumes, features)):
         files.write_json(folder / PLANNED, about)
 
 
@@ -139,15 +140,15 @@ def gate(
     try:
         found = foretell(study, names(study, sites), counts)
     except Unknown as error:
-        raise _must_tell(study, error) from None
+        raise must_tell(study, error.missing[0]) from None
     refuse(study, found)
     if roster is not None:  # the sizes that releases have, and all of it public
-        files.write_json(study.results / FORECAST, found.ratios)
+        said = {what.removesuffix("'s"): x for what, x in found.ratios.items()}
+        files.write_json(study.results / FORECAST, said)
 
 
-def _must_tell(study: Study, error: Unknown) -> ConfigError:
-    """What the study file has to tell where nobody may count."""
-    key = error.missing[0]
+def must_tell(study: Study, key: str) -> ConfigError:
+    """Refusal of a study file that has to tell a number where nobody may count."""
     why = {
         "people": "nobody counted them before the sites are asked",
         "volumes": "nobody may count those of a person who is protected",
@@ -173,8 +174,8 @@ def refuse(study: Study, found: Forecast) -> None:
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not exceed the signal, is "
         f"foretold to be {' and '.join(loud)}; nothing is released. {found.remedy} "
-        f'help; accept: [{{rule: {NOISE}, reason: "..."}}] in the study file lets it '
-        "run all the same"
+        f'help; accept: [{{rule: {NOISE}, reason: "why, in a sentence"}}] in the study '
+        "file lets it run all the same"
     )
 
 

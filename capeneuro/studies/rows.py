@@ -273,7 +273,7 @@ def foretell(
         S, n, over = noise_over_pooled(study, everyone, N)
         found[name] = predicted(own, study, promise, S, n, D, over)
 
-    def show() -> None:
+    def show(keep: bool) -> None:
         heads = (f"{head:>26}" for head in found["as planned"])
         print(f"\n{'':20} {'   '.join(heads)}")
         for name, said in found.items():
@@ -281,8 +281,8 @@ def foretell(
             print(f"{name:20} {'   '.join(values)}")
         print(f"\n{own.caveat}")
 
-    ratios = {"the result's": found["as planned"][RATIO]}
-    return Forecast(ratios, "More people or fewer features", show)
+    ratios = {"what the result can bear": found["as planned"][RATIO]}
+    return Forecast(ratios, "More people, a larger epsilon or fewer features", show)
 
 
 def _opened(own: RowKind, study: RowStudy) -> Shape:

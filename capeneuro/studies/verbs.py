@@ -87,7 +87,8 @@ def principal_subspace(
     clip = prediction.fair_pca_clip(unit, n_components) if clip is None else clip
     share = sites.share(share)
     design = _design(sites, n_components, pca_share=share, pca_clip=clip)
-    _refuse_noise(sites, prediction.predict_subspace(design, sites.budget)[1])
+    ratio = prediction.predict_subspace(design, sites.budget)[1]
+    _refuse_noise(sites, ratio / prediction.MOST_NOISE)
     mechanism = sites.mechanism(1, share)
     about = sites.federation(), mechanism, n_components, norm_bound, clip
     return pca.principal_subspace(*about)

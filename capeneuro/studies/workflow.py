@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
 from capeneuro.studies.flow import outcome
+from capeneuro.studies.plan import Unknown, counted, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
-from capeneuro.studies.plan import spending
 from capeneuro.studies.sites import Sites, is_complete, load_sites, names
 
 __all__ = [
@@ -92,6 +93,10 @@ def preview(study: Study, sites: Sites) -> None:
     try:
         spending(study)
         what_is_paid(study, sites)
+        if study.arm != "non-private":
+            with suppress(Unknown):  # of a study on paper
+                about = study, names(study, sites), counted(study, sites)
+                refuse(study, kinds.of(study).foretell(*about))
     except Exception as error:
         for line in outcome(error)[1]:
             print(f"error: {line}")

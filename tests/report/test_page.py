@@ -227,6 +227,7 @@ def test_the_page_states_the_promise(results, finished):
     assert "ran although its noise was foretold" in words
     assert "a test of the steps, not of a result" in words
     assert "foretold before anything was released" in words
+    assert "Foretold: nothing stands above the noise. Obtained" in words
     assert "infomax_skew" in words
     assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
     assert ("number of people stands in" in words) == (finished.unit == "subject")

@@ -16,6 +16,8 @@ from helpers import CONTRACT
 from tiny_study import ACCEPT
 from workflows import BIN, ROOT, edit, run
 
+from capeneuro.privacy import accounting
+
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
@@ -115,23 +117,34 @@ def test_nothing_reruns_when_nothing_changed(study):
 
 def test_a_dry_run_ends_with_what_it_would_release_and_what_is_paid(study, changed):
     said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()
-    for site, line in zip(("demo-1", "demo-2"), said[-2:], strict=True):
+    assert said[-1].startswith("accepted: noise of")
+    for site, line in zip(("demo-1", "demo-2"), said[-3:-1], strict=True):
         assert line.startswith(f"{site}: 7 of 7 releases are paid and replayed")
     edit(changed, ica__n_rounds=9)
     said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()
-    assert said[-1].startswith("demo-2: 0 of 10 releases are paid and replayed")
-    assert "other studies spent 3, with this one 4." in said[-1]
+    assert said[-2].startswith("demo-2: 0 of 10 releases are paid and replayed")
+    assert "other studies spent 3, with this one 4." in said[-2]
 
 
 def test_a_refused_rerun_keeps_what_was_paid(study, changed):
     paid = study / "results/demo/group_desc-pca_subspace.npz"
     before = paid.read_bytes()
-    # What would be refused later is refused first.
+    # What would be refused later is refused first, and a dry run says so.
     edit(changed, budget__epsilon=2.5, accept=[])
+    said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()[-1]
+    assert said.startswith("error: study demo: budget.epsilon: noise must not exceed")
     done = run(study, "snakemake", "--cores", "1")
     assert done.returncode == 1 and "noise must not exceed" in done.stderr
     assert not re.search(r"^rule pca:", done.stderr, re.MULTILINE)
     assert paid.read_bytes() == before
+    # Results keep the reason that they were released with.
+    assert run(study, "capeneuro", "report", "config/config.yaml").returncode == 0
+    record = json.loads((study / "results/demo/privacy.json").read_text())
+    assert record["accepted"] == {"noise": ACCEPT[0]["reason"]}
+    both = re.search(r"who does has epsilon (\S+) at", str(record["assumptions"]))
+    twice = 2 * accounting.mu_from_epsilon(3.0, 1e-5)  # of the releases that there are
+    expected = accounting.epsilon_from_mu(twice, 1e-5)
+    assert float(both[1]) == pytest.approx(expected, rel=1e-2)
     # A step that fails restores what it would have replaced.
     edit(changed, budget__epsilon=3.0, accept=ACCEPT)
     ledger = study / "private/demo-2/ledger/ledger.jsonl"
