@@ -50,6 +50,25 @@ def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
     assert accepted.privacy()["accepted"] == "to look at noise"
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda s: cn.canonical_directions(s, 2, 6, (2.0, 2.0)),
+        lambda s: cn.mixture_components(s, 2, norm_bound=4.0),
+        lambda s: cn.topic_components(s, 2),
+        lambda s: cn.linear_model(s, 4.0, (0.0, 1.0)),
+        lambda s: cn.train_network(s, 4.0, n_rounds=5),
+    ],
+    ids=["pairs", "mixture", "topics", "regression", "network"],
+)
+def test_every_verb_refuses_what_noise_would_drown(rng, verb):
+    three = {name: [rng.integers(0, 2, (D, 1)).astype(float)] for name in "abc"}
+    sites = cn.federate(three, cn.Budget(2, 1e-5, unit="subject"))
+    with pytest.raises(BudgetExceeded, match=r"noise is foretold to be .* the signal"):
+        verb(sites)
+    assert sites.left == 1 and not sites.mechanisms
+
+
 def columns(*parts: np.ndarray) -> list[np.ndarray]:
     return [column[:, None] for column in np.vstack(parts).T]
 
