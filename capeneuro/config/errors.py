@@ -70,6 +70,9 @@ MARKS = {"study": "sites", "site": "ledger"}
 GONE = {
     "gradient-as-printed": "it was for a figure of the thesis alone; take gradient",
 }
+# What a value has to look like, in the words of YAML.
+LIST, BLOCK = "must be a list", "must be a block of keys and values"
+FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table")
 
@@ -175,7 +178,7 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
     if isinstance(error["input"], str) and error["input"] in GONE:
         gone = error["input"]
         return f"{where}: {gone!r} is no more; {GONE[gone]}"
-    message = error["msg"].removeprefix("Value error, ")
+    message = FORMS.get(error["type"], error["msg"].removeprefix("Value error, "))
     message = message[0].lower() + message[1:]
     if isinstance(error["input"], (dict, list)) or error["loc"] == ():
         return message if error["loc"] == () else f"{where}: {message}"

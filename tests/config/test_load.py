@@ -336,6 +336,24 @@ def _all_keys(model: type[BaseModel], content: dict, where: str) -> list[str]:
     return absent
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("noise", "accept: must be a list, got 'noise'"),
+        (["noise"], "accept.0: must be a block of keys and values, got 'noise'"),
+        (
+            [{"rule": "delta", "reason": "because"}],
+            "accept.0.rule: input should be 'noise'",
+        ),
+        ([{"rule": "noise"}], "accept.0.reason: required key is missing"),
+    ],
+)
+def test_what_is_accepted_has_a_rule_and_a_reason(tmp_path, value, said):
+    with pytest.raises(ConfigError) as error:
+        study(tmp_path, accept=value)
+    assert said in str(error.value)
+
+
 def test_every_key_stands_in_the_demo_study():
     content = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     assert not _all_keys(ComponentsConfig, content, "")
