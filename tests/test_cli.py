@@ -575,7 +575,7 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     said = capsys.readouterr()
     assert re.search(r"raw voxels in 3 rounds: noise \S+ of the signal", said.out)
     assert "better: basis grid with some 500 cubes" in said.out
-    assert "noise must not exceed the signal" in said.err
+    assert "noise must not drown the result" in said.err
     many = ("--people", "100000", "--volumes", "150", "--features", "60000")
     assert command("plan", STUDY, *many) == 0
     assert "better: raw voxels" in capsys.readouterr().out
@@ -647,7 +647,7 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     assert 0.9 < kept <= 1
     edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
-    assert "times PCA's; nothing" in capsys.readouterr().err
+    assert "times what PCA can bear; nothing" in capsys.readouterr().err
 
 
 def test_plan_tells_what_dropout_costs(tiny, capsys):
@@ -687,7 +687,7 @@ def test_noise_above_the_signal_is_refused_unless_the_study_accepts_it(tiny, cap
     few = ("plan", STUDY, *EXPECTED, "--people", "20")
     assert command(*few) == 3
     (error,) = capsys.readouterr().err.splitlines()
-    assert re.search(r"budget.epsilon: .* to be \S+ times PCA's .*accept: \[", error)
+    assert re.search(r"budget.epsilon: .* to be \S+ times what PCA .*accept: \[", error)
     # Nor does a step release anything, whoever did not plan.
     run_steps("validate", "prepare")
     before = tree()

@@ -7,13 +7,13 @@ post-processing and cost nothing. By chance alone some result of a study is call
 has. A verdict is about the noise: what stands above it is in these people's data, which
 does not make it a brain network or a cause.
 
-==================  ================================================================
-verdict             what it means
-==================  ================================================================
-``above noise``     noise alone would not give this, but once in twenty studies
+===================  ===============================================================
+verdict              what it means
+===================  ===============================================================
+``above noise``      noise alone would not give this, but once in twenty studies
 ``not above noise``  noise alone gives this; nothing was found here
-``cannot be told``  there is something, but not which part of the result it is
-==================  ================================================================
+``cannot be told``   there is something, but not which part of the result it is
+===================  ===============================================================
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class Verdicts:
         n, n_above = len(self.words), int(self.above.sum())
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"
-        chance = f"; noise alone would lift one in {LEVEL:.0%} of studies"
+        chance = f"; noise alone lifts one in {LEVEL:.0%} of studies at most"
         return f"{n_above} of {n} stand above the noise" + chance
 
 

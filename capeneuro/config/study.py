@@ -56,7 +56,7 @@ class Study(Section):
     expected: Expected = Expected()
     accept: tuple[Accept, ...] = ()
     """Rules that this study sets aside, each with the reason; they stand at the top of
-    the report and in privacy.json. `noise`: noise is foretold to exceed the signal."""
+    the report and in privacy.json. `noise`: noise is foretold to drown the result."""
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":

@@ -30,9 +30,10 @@ def render(
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
     forecast = config.results / "forecast.json"
+    is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
         verdicts=verdicts,
-        forecast=json.loads(forecast.read_text()) if forecast.is_file() else {},
+        forecast=json.loads(forecast.read_text()) if is_foretold else {},
         config=config,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
         record=record,

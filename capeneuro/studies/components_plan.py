@@ -51,10 +51,10 @@ def foretell(
     if "ica" in study.n_releases:
         at = prediction.predict(design, study.promise)
         bearable = at.ratio_pca / prediction.MOST_NOISE
-        ratios = {"PCA's": bearable, "ICA's": at.ratio_ica}
+        ratios = {"PCA": bearable, "ICA": at.ratio_ica}
     else:
         ratio = prediction.predict_subspace(design, study.promise)[1]
-        ratios = {"PCA's": ratio / prediction.MOST_NOISE}
+        ratios = {"PCA": ratio / prediction.MOST_NOISE}
 
     def show(keep: bool) -> None:
         if design.n_iterations:

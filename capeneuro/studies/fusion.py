@@ -413,7 +413,7 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
         )
 
     ratio, level = found["as planned"]
-    ratios = {"a view's": ratio, "the largest correlation's": level}
+    ratios = {"a view": ratio, "the largest correlation": level}
     return Forecast(
         ratios,
         "More people, a larger epsilon, fewer components or coarser features",

@@ -1,7 +1,7 @@
 """`capeneuro plan`, and the gate: what a study will spend, and what that will buy.
 
 Each kind of study foretells what noise leaves of its results (its ``foretell``); here
-is what is asked of all of them. A study whose noise is foretold to exceed its signal
+is what is asked of all of them. A study whose noise is foretold to drown its result
 ends before its first release, by `plan`, by each step and over a network alike, unless
 the study file accepts that and says why.
 """
@@ -21,7 +21,7 @@ from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, p
 
 # Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
 SIZES, PLANNED = "sizes.json", "planned.json"
-# Under results/<study>/: noise over signal that was foretold, by what it drowns.
+# Under results/<study>/: noise that was foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
 # What `accept` in a study file may set aside.
 NOISE = "noise"
@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
     """What noise is foretold to leave of a study's results."""
 
     ratios: dict[str, float]
-    """Noise over signal of each result; above 1 the result is drowned."""
+    """Noise of each result over the most that leaves one; above 1 it is drowned."""
     remedy: str
     """What would help, in words."""
     show: Callable[[bool], None]
@@ -69,7 +69,7 @@ def plan(
 ) -> None:
     """Show what a study will spend and what that will buy, before it spends anything.
 
-    Refuses a study whose noise exceeds its signal, unless its file accepts that.
+    Refuses a study whose noise drowns its result, unless its file accepts that.
     People, volumes of a person and features are counted by `validate` where they may
     be; what is given here goes before, for a study that is still on paper.
     """
@@ -108,7 +108,7 @@ def gate(
     sites: Sites,
     roster: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """End a study before its first release where noise will exceed its signal.
+    """End a study before its first release where noise will drown its result.
 
     Parameters
     ----------
@@ -143,8 +143,7 @@ def gate(
         raise must_tell(study, error.missing[0]) from None
     refuse(study, found)
     if roster is not None:  # the sizes that releases have, and all of it public
-        said = {what.removesuffix("'s"): x for what, x in found.ratios.items()}
-        files.write_json(study.results / FORECAST, said)
+        files.write_json(study.results / FORECAST, found.ratios)
 
 
 def must_tell(study: Study, key: str) -> ConfigError:
@@ -165,14 +164,15 @@ def must_tell(study: Study, key: str) -> ConfigError:
 
 def refuse(study: Study, found: Forecast) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it."""
-    loud = [f"{x:.3g} times {what}" for what, x in found.ratios.items() if x > 1]
+    ratios = found.ratios.items()
+    loud = [f"{x:.3g} times what {of} can bear" for of, x in ratios if x > 1]
     if not loud:
         return
     if reason := accepted(study).get(NOISE):
-        print(f"accepted: noise of {' and '.join(loud)} signal; {reason}")
+        print(f"accepted: noise of {' and '.join(loud)}; {reason}")
         return
     raise BudgetExceeded(
-        f"study {study.study}: budget.epsilon: noise must not exceed the signal, is "
+        f"study {study.study}: budget.epsilon: noise must not drown the result, is "
         f"foretold to be {' and '.join(loud)}; nothing is released. {found.remedy} "
         f'help; accept: [{{rule: {NOISE}, reason: "why, in a sentence"}}] in the study '
         "file lets it run all the same"

@@ -281,7 +281,7 @@ def foretell(
             print(f"{name:20} {'   '.join(values)}")
         print(f"\n{own.caveat}")
 
-    ratios = {"what the result can bear": found["as planned"][RATIO]}
+    ratios = {"the result": found["as planned"][RATIO]}
     return Forecast(ratios, "More people, a larger epsilon or fewer features", show)
 
 

@@ -530,7 +530,7 @@ def _refuse_noise(sites: Sites, ratio: float) -> None:
     """Refuse what noise is foretold to drown, before anything is spent."""
     if sites.arm != "non-private" and ratio > 1 and not sites.accept:
         raise BudgetExceeded(
-            f"noise is foretold to be {ratio:.3g} times the signal: more people, fewer "
-            "features or components, or a larger budget help; federate(..., accept="
+            f"noise is foretold to be {ratio:.3g} times what the result can bear: more "
+            "people, fewer features or components, or a larger budget help; federate(..., accept="
             '"why") takes it all the same'
         )

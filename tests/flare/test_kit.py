@@ -367,7 +367,7 @@ REFUSED = {
     "a study that noise would drown": (
         lambda: (edit(STUDY, "accept", []), run_aggregator())[1],
         3,
-        "noise must not exceed the signal",
+        "noise must not drown the result",
     ),
     "kits swapped": (
         lambda: command(

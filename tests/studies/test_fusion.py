@@ -443,7 +443,7 @@ def test_plan_refuses_few_people_and_says_the_numbers(study, capsys):
     assert command(*asked, "12") == 3
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
-    ratio = float(re.search(r"to be ([\d.]+) times a view's", line)[1])
+    ratio = float(re.search(r"to be ([\d.]+) times what a view", line)[1])
     shown = re.search(r"as planned +([\d.]+) +([\d.]+)", said.out)
     assert ratio > 1 and float(shown[2]) == pytest.approx(ratio, abs=0.06)
     assert "More people" in line and "accept: [" in line
@@ -575,7 +575,7 @@ def test_plan_refuses_38_people_and_the_noise_is_all_there_is(
     edit(study, arm="cape", budget__epsilon=epsilon, fusion__debias=True)
     assert command("plan", str(study), "--people", "38") == 3
     said = capsys.readouterr().err
-    assert float(re.search(r"to be ([\d.]+) times a view's", said)[1]) > 1.5
+    assert float(re.search(r"to be ([\d.]+) times what a view", said)[1]) > 1.5
     edit(study, accept=people.ACCEPT)
     assert command("cca", str(study)) == 0
     assert "0 of 3 correlations are above noise" in capsys.readouterr().out

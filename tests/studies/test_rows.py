@@ -454,7 +454,7 @@ def test_a_plan_asks_for_people_and_refuses_what_noise_drowns(
     assert "as planned" in capsys.readouterr().out
     drowned = {**STUDIES[name], "epsilon": 0.01}
     low = load.load_study(write_study(images, f"{name}-q", **drowned, accept=[]))
-    with pytest.raises(BudgetExceeded, match="noise must not exceed the signal"):
+    with pytest.raises(BudgetExceeded, match="noise must not drown the result"):
         planned(low, people=100)
     low = load.load_study(write_study(images, f"{name}-q", **drowned))
     planned(low, people=100)

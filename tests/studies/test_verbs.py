@@ -40,7 +40,9 @@ def test_five_lines_from_arrays_to_components(rng, arm):
 def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
     three = {name: persons(rng, 1) for name in "abc"}
     sites = cn.federate(three, cn.Budget(2, 1e-5, unit="subject"), arm="cape")
-    with pytest.raises(BudgetExceeded, match=r"times the signal: .*accept") as e:
+    with pytest.raises(
+        BudgetExceeded, match=r"times what the result can bear: .*accept"
+    ) as e:
         cn.principal_subspace(sites, R, norm_bound=4, share=0.5)
     assert "\n" not in str(e.value)
     assert sites.privacy()["spent"] == 0 and sites.left == 1
@@ -64,7 +66,7 @@ def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
 def test_every_verb_refuses_what_noise_would_drown(rng, verb):
     three = {name: [rng.integers(0, 2, (D, 1)).astype(float)] for name in "abc"}
     sites = cn.federate(three, cn.Budget(2, 1e-5, unit="subject"))
-    with pytest.raises(BudgetExceeded, match=r"noise is foretold to be .* the signal"):
+    with pytest.raises(BudgetExceeded, match=r"noise is foretold to be .* the result"):
         verb(sites)
     assert sites.left == 1 and not sites.mechanisms
 

@@ -40,7 +40,7 @@ def study(tmp_path_factory) -> Path:
     done = run(folder, "snakemake", "--cores", "2")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert re.match("error: study demo: budget.epsilon: noise must not exceed", last)
+    assert re.match("error: study demo: budget.epsilon: noise must not drown", last)
     assert not (folder / "private/demo-1/demo/projected.npz").exists()
     assert not list(folder.glob("private/*/ledger/releases/*"))
     edit(folder / "config/config.yaml", accept=ACCEPT)
@@ -132,9 +132,9 @@ def test_a_refused_rerun_keeps_what_was_paid(study, changed):
     # What would be refused later is refused first, and a dry run says so.
     edit(changed, budget__epsilon=2.5, accept=[])
     said = run(study, "snakemake", "--cores", "1", "-n").stdout.splitlines()[-1]
-    assert said.startswith("error: study demo: budget.epsilon: noise must not exceed")
+    assert said.startswith("error: study demo: budget.epsilon: noise must not drown")
     done = run(study, "snakemake", "--cores", "1")
-    assert done.returncode == 1 and "noise must not exceed" in done.stderr
+    assert done.returncode == 1 and "noise must not drown" in done.stderr
     assert not re.search(r"^rule pca:", done.stderr, re.MULTILINE)
     assert paid.read_bytes() == before
     # Results keep the reason that they were released with.
