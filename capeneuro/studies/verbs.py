@@ -531,6 +531,6 @@ def _refuse_noise(sites: Sites, ratio: float) -> None:
     if sites.arm != "non-private" and ratio > 1 and not sites.accept:
         raise BudgetExceeded(
             f"noise is foretold to be {ratio:.3g} times what the result can bear: more "
-            "people, fewer features or components, or a larger budget help; federate(..., accept="
-            '"why") takes it all the same'
+            "people, fewer features or components, or a larger budget help; "
+            'federate(..., accept="why") takes it all the same'
         )
