@@ -47,7 +47,7 @@ def draw_settings(rng, unit, design):
         prediction.fair_pca_clip(unit, R),
     ]
     J, share = int(rng.integers(5, 41)), rng.uniform(0.15, 0.85)
-    colluding = accounting.default_n_colluding(S)
+    colluding = accounting.coalition(S, independent=True)
     promise = accounting.Budget(float(epsilon), 1e-5, unit, "replace-one", colluding)
     own = {"n_rounds": J, "clip": float(clip), "pca_clip": float(pca_clip)}
     return replace(design, n_sites=S, pca_share=share, **own), promise

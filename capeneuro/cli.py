@@ -19,7 +19,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.federation import audit as canaries
 from capeneuro.flare import kit, parties
-from capeneuro.privacy import accounting
+from capeneuro.privacy import accounting, cape
 from capeneuro.studies import flow, kinds
 from capeneuro.studies.sites import load_sites, open_ledger
 
@@ -199,6 +199,7 @@ def audit(options: argparse.Namespace) -> int:
         "n_pairs": options.pairs,
         "n_sites": options.sites,
         "n_colluding": options.colluding,
+        "party": options.party,
         "progress": lambda pairs: tqdm(pairs, "transcripts", leave=False, disable=None),
     }
     if unknown := set(settings["arms"]) - set(canaries.ARMS):
@@ -286,6 +287,12 @@ def parser() -> argparse.ArgumentParser:
     known = ",".join(canaries.ARMS)
     command.add_argument("--arms", default="cape", help=f"some of {known}")
     command.add_argument("--unit", choices=["sample", "subject"], default="subject")
+    command.add_argument(
+        "--party",
+        choices=cape.VIEWS,
+        default="aggregator_and_colluders",
+        help="whose view is attacked",
+    )
     command.add_argument("--sites", type=int, default=3, help="number of sites")
     command.add_argument("--colluding", type=int, default=1, help="colluding sites")
     command.add_argument(

@@ -153,7 +153,7 @@ class PrivateRegression:
             people[name] = {ROWS: z}
         S_C = self.n_colluding
         if S_C is None:
-            S_C = accounting.default_n_colluding(len(data))
+            S_C = accounting.coalition(len(data))
         budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
         ledgers = {n: (self.ledgers or {}).get(n) or Ledger(None, budget) for n in data}
         ratio = cape.NOISE_RATIO_PER_SITE * len(data)

@@ -79,7 +79,8 @@ class BudgetOptions(Section):
     """Neighboring data sets: `replace-one`; `zero-out` only reproduces published
     figures (simulated or public data only). No default."""
     n_colluding: Annotated[int, Field(ge=0)] | None = None
-    """Sites that may pool what they know with the aggregator; null: ceil(S/3) - 1."""
+    """Sites that may pool what they know with the aggregator, its own site not counted;
+    null: ceil(S/3) - 1."""
     survivor_threshold: Annotated[int, Field(ge=1)] | None = None
     """Fewest sites that a release may rest on; null: all. With fewer the study goes on
     when sites drop out, and every release has the noise for that. At the start all of

@@ -52,7 +52,8 @@ class SiteConfig(Section):
     min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     """Refuse any single release with less noise."""
     min_colluding: Annotated[int, Field(ge=0)] | None = None
-    """Refuse studies that guard against fewer colluding sites; null: ceil(S/3) - 1."""
+    """Refuse studies that guard against fewer colluding sites, the aggregator's own not
+    counted; null: ceil(S/3) - 1."""
     peers: dict[Label, Key] | None = None
     """Public keys of the other sites it agreed to work with, by name (each site prints
     its own with `capeneuro ledger key`); null: the study's sites with any key."""

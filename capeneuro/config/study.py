@@ -27,8 +27,10 @@ from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
 CENTER_SHARE = 0.05
+# Of a person, where nobody told how many: to show what a promise to one of them means.
+VOLUMES = 100
 # Keys of every study that no release depends on.
-IDLE = ("score", "sites", "federation", "data", "expected", "accept")
+IDLE = ("score", "sites", "federation", "data", "expected", "accept", "aggregator")
 
 
 class Study(Section):
@@ -46,6 +48,9 @@ class Study(Section):
     """Where the sites work: all in one process on this machine, or each at its own
     institution over NVIDIA FLARE. With `nvflare` each party has its own site file
     alone, named after the site; see docs/federation.md."""
+    aggregator: Literal["independent"] | Label | None = None
+    """Where the aggregator sits: `independent`, at no site; or the name of the site
+    that also runs it, which then is one colluding site more; null: as if at a site."""
     arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
     """How queries are answered: `cape`, or one of the baselines."""
     noise: Literal["rounded", "exact"] = "rounded"
@@ -62,16 +67,15 @@ class Study(Section):
     def _colluders_leave_an_honest_site(self) -> "Study":
         if len(self.sites) < 2:
             fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
-        if self.n_colluding >= len(self.sites):
-            fail(
-                f"budget.n_colluding: must be below the number of sites "
-                f"{len(self.sites)}, got {self.n_colluding}"
-            )
-        S, t = len(self.sites), self.survivor_threshold
+        S, t, given = len(self.sites), self.survivor_threshold, self.budget.n_colluding
+        if given is not None and given >= S:
+            rule = f"must be below the number of sites {S}"
+            fail(f"budget.n_colluding: {rule}, got {given}")
         if not accounting.threshold_holds(S, self.n_colluding, t):
+            seat = "" if self.is_independent else ", with the aggregator's own site"
             fail(
                 f"budget.survivor_threshold: must be at most the number of sites {S} "
-                f"and above (sites + n_colluding) / 2 = "
+                f"and above (sites + colluding sites{seat}) / 2 = "
                 f"{(S + self.n_colluding) / 2:g}, got {t}"
             )
         return self
@@ -104,17 +108,47 @@ class Study(Section):
         return ""
 
     @property
+    def volumes(self) -> int | None:
+        """Volumes of one person, where the study's files tell."""
+        if self.together > 1:  # a row each
+            return 1
+        return self.expected.volumes or getattr(self.data, "n_volumes", None)
+
+    @property
+    def for_a_person(self) -> tuple[int, float]:
+        """Units of one person, and epsilon for all of them at worst.
+
+        Where nobody told how many volumes a person has, :data:`VOLUMES` stand in.
+        """
+        n = 1 if self.budget.unit == "subject" else self.volumes or VOLUMES
+        mu = max(self.promise_of(site).mu for site in ("", *self.budget.site_epsilon))
+        return n, accounting.person_epsilon(mu, n, self.budget.delta)
+
+    @property
     def computes_mask(self) -> bool:
         """Whether the mask comes from the data."""
         return self.space is not None and self.space.mask == "computed"
 
     @property
+    def is_independent(self) -> bool:
+        """Whether the aggregator was declared to sit at no site."""
+        return self.aggregator == "independent"
+
+    @property
     def n_colluding(self) -> int:
-        """Colluding sites, with the default filled in."""
+        """Sites of the coalition, the aggregator's own among them; at least 1."""
         given = self.budget.n_colluding
-        return (
-            accounting.default_n_colluding(len(self.sites)) if given is None else given
-        )
+        return accounting.coalition(len(self.sites), given, self.is_independent)
+
+    @property
+    def against(self) -> str:
+        """Whom the promise is against, in words."""
+        n = self.n_colluding
+        if self.is_independent:
+            return f"the aggregator and any {n} {'sites' if n > 1 else 'site'}"
+        seat = f"at {self.aggregator}" if self.aggregator else "which may sit at a site"
+        others = f" and any {n - 1} other {'sites' if n > 2 else 'site'}"
+        return f"the aggregator, {seat},{others if n > 1 else ''}".removesuffix(",")
 
     @property
     def survivor_threshold(self) -> int:

@@ -203,6 +203,7 @@ class Sites:
         -------
         dict
             ``promise`` (epsilon), ``delta``, ``unit``, ``n_colluding``, ``arm``;
+            ``person``, epsilon at worst for all of the person with most units;
             ``spent``, the exact epsilon of all releases so far against the aggregator
             and the colluding sites (of ``pooled`` against readers of the result;
             infinite without privacy), and ``left``, the share of mu^2 that nothing was
@@ -211,7 +212,7 @@ class Sites:
         """
         done = [one for m in self.mechanisms for one in m.releases]
         # A trusted curator sees all and adds the noise: its promise is for the result.
-        view = "output" if self.arm == "pooled" else "aggregator_and_colluders"
+        view = "reader" if self.arm == "pooled" else "aggregator_and_colluders"
         mus = [
             max(site["mu"][view] or np.inf for site in one["sites"].values())
             for one in done
@@ -219,11 +220,15 @@ class Sites:
         counts: dict[str, int] = {}
         for one in done:
             counts[one["query"]] = counts.get(one["query"], 0) + 1
+        everyone = [X for own in self.people.values() for X in own.values()]
+        n = max(X.shape[1] for X in everyone) if self.budget.unit == "sample" else 1
+        worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
         exact = np.inf in mus
         mu = 0.0 if exact else accounting.compose(mus)
         spent = np.inf if exact else accounting.epsilon_from_mu(mu, self.budget.delta)
         return {
             "promise": self.budget.epsilon,
+            "person": worst,
             "delta": self.budget.delta,
             "unit": self.budget.unit,
             "n_colluding": self.budget.n_colluding,
@@ -310,7 +315,7 @@ def federate(
     if len(sizes) != 1:
         raise ValueError(f"all arrays must have the same features, got {sorted(sizes)}")
     if budget.n_colluding is None:
-        default = accounting.default_n_colluding(len(people))
+        default = accounting.coalition(len(people))
         budget = replace(budget, n_colluding=default)
     if not 0 <= budget.n_colluding < len(people):
         raise ValueError(

@@ -65,13 +65,20 @@ PARAMETERS = {
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},
 }
+# Sites of the adversary by class of parties, n_colluding where it is not here; and the
+# classes that have the messages, not the answers alone.
+PARTNERS = {"reader": 0, "partner": 1, "aggregator": 0, "site_as_aggregator": 1}
+HEARS = ("aggregator", "aggregator_and_colluders", "site_as_aggregator")
 OTHERS = np.full((2, 2), 0.5, dtype=np.float32)  # everyone else; the adversary knows
 CEILING = accounting.Budget(1e8, DELTA, "sample", "replace-one", 0)  # never met
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is attacked; ``mu`` is for all rounds of a transcript together."""
+    """What is attacked; ``mu`` is for all rounds of a transcript together.
+
+    ``party`` is a class of :func:`.cape.views`: whose view the adversary has.
+    """
 
     arm: str
     query: str
@@ -82,6 +89,7 @@ class Case:
     n_colluding: int
     n_rounds: int
     noise_ratio: float
+    party: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ def audit(
     n_colluding: int = 1,
     n_rounds: int = 2,
     noise_ratio: float | None = None,
+    party: str = "aggregator_and_colluders",
     alpha: float = 1e-6,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Iterator[Finding]:
@@ -124,6 +133,8 @@ def audit(
         Transcripts of each world; 10,000 show about 0.8 of mu.
     n_sites, n_colluding, n_rounds, noise_ratio
         The study; the noise ratio is by default that of CAPE.
+    party
+        Whose view the adversary has: a class of :func:`.cape.views`.
     alpha
         Probability of a false ``LEAKS``, and of a false ``WRONG ANSWER``, per row.
     progress
@@ -132,7 +143,7 @@ def audit(
     ratio = cape.NOISE_RATIO_PER_SITE * n_sites if noise_ratio is None else noise_ratio
     for row in product(arms, queries, units, canaries, mus):
         sizes = (1, 0) if row[0] == "local" else (n_sites, n_colluding)
-        case = Case(*row, *sizes, n_rounds, ratio)
+        case = Case(*row, *sizes, n_rounds, ratio, party)
         exact = [transcript(replace(case, arm="non-private"), w)[1] for w in (0, 1)]
         views, errors, claims = ([], []), [], []
         for i in progress(range(2 * n_pairs)):
@@ -201,6 +212,10 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     budget = accounting.Budget(1.0, DELTA, case.unit, "replace-one", case.n_colluding)
     mechanism = Clipping(study, case.arm, multiplier, budget, case.noise_ratio)
     federation = InProcess({site.name: site for site in sites})
+    # A trusted curator sees all; the promise is for readers of the answers.
+    party = "reader" if case.arm == "pooled" else case.party
+    hears = party in HEARS
+    n_partners = PARTNERS.get(party, case.n_colluding)
     asked, view, answers, shares = PARAMETERS[case.query], [], [], []
     for j in range(case.n_rounds):
         side = (world + j) % 2 if case.canary == "alternating" else world
@@ -214,12 +229,17 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
             reduction = mechanism.project(federation, np.eye(2), 1.0)
         one = mechanism.answer(federation, case.query, asked, j, reduction)
         answers.append(one.value)
-        seen, shares = overhear(sites, case.n_sites - case.n_colluding, shares)
-        view += seen
+        seen, shares = overhear(sites, case.n_sites - n_partners, shares)
+        if hears:
+            view += seen
+        else:
+            view.append(one.value)
+            view += [
+                x for site in sites[case.n_sites - n_partners :] for x in site.drawn
+            ]
     mus = [e["mu"] for e in ledgers[0].entries() if e["kind"] == "release"]
-    if case.arm == "pooled":  # its curator is trusted; the promise is for the answers
-        losses = (r["sites"]["s0"]["mu"] for r in mechanism.releases)
-        view, mus = answers, [mu["output"] for mu in losses]
+    if case.arm != "non-private" and party != "aggregator_and_colluders":
+        mus = [r["sites"]["s0"]["mu"][party] for r in mechanism.releases]
     recorded = [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
     return *map(np.concatenate, (view, answers, recorded)), accounting.compose(mus)
 

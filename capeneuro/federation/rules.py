@@ -44,7 +44,8 @@ class Limits:
     min_noise_multiplier
         Smallest noise multiplier of a single release.
     min_colluding
-        Smallest number of colluding sites that a study must guard against.
+        Smallest coalition that a study must guard against, the aggregator's own site
+        among it; at least 1 over private data, where there are other sites.
     roster
         Sites that it agreed to work with, each with its public key, or None where any
         key will do; None: any sites. Made-up sites would take their share of the noise
@@ -187,7 +188,7 @@ def admit(
             )
         ),
         "number of colluding sites": (
-            not cooperative or limits.min_colluding <= S_C < S
+            not cooperative or _least_coalition(limits, S) <= S_C < S
         ),
         "survivor threshold": not cooperative or accounting.threshold_holds(S, S_C, t),
         "sites that were not agreed on": (
@@ -203,6 +204,12 @@ def admit(
         if not holds:
             raise Refused(rule)
     return mu
+
+
+def _least_coalition(limits: Limits, n_sites: int) -> int:
+    # Privacy: a partner takes its own noise off the result, without the aggregator.
+    partner = limits.kind == "private" and n_sites > 1
+    return max(limits.min_colluding, int(partner))
 
 
 def _loss(message: Message, name: str) -> float:

@@ -73,11 +73,12 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
         f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
         f"{asked(study)}\n"
         f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, against the aggregator and {promise.n_colluding} colluding "
-        f"sites\n"
+        f"{promise.unit}, against {study.against}\n"
         f"  ceiling {sites[name].epsilon:g}, spent before {spent.get(name, 0.0):.4f}",
         flush=True,
     )
+    if promise.unit == "sample":
+        print(f"  for a person with {plan.in_words(study)}", flush=True)
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare

@@ -41,8 +41,9 @@ class Budget:
     relation
         ``"replace-one"``; ``"zero-out"`` only reproduces published figures.
     n_colluding
-        Sites that may pool all they know with the aggregator. None: the default for
-        the number of sites (:func:`default_n_colluding`), which :func:`.federate` and
+        Sites of the coalition that the promise is against: those that may pool all they
+        know with the aggregator, its own site among them if it sits at one. None: the
+        default for the number of sites (:func:`coalition`), which :func:`.federate` and
         study files fill in.
     survivor_threshold
         Fewest sites t that a release may rest on; None: all of them. Every loss is
@@ -116,20 +117,35 @@ class Budget:
         return mu <= self.mu * (1 + SAFETY)
 
 
-def default_n_colluding(n_sites: int) -> int:
-    """Colluding sites assumed when a study does not say: ``ceil(S / 3) - 1``.
+def coalition(
+    n_sites: int, n_others: int | None = None, independent: bool = False
+) -> int:
+    """Sites of the coalition that a promise is against.
 
     Parameters
     ----------
     n_sites
         Sites of the study, at least 1.
+    n_others
+        Sites that may pool what they know with the aggregator, its own not counted.
+        None: ``ceil(S / 3) - 1``, less than a third of the sites.
+    independent
+        Whether the aggregator sits at no site. One that sits at a site knows what that
+        site knows, so it counts as one more; so does one that did not say.
 
     Returns
     -------
     int
-        Less than a third of the sites.
+        At least 1 where there are other sites, and at most all of them.
+
+    Guarantee
+    ---------
+    One partner always counts: a site alone takes its own noise off the result, and
+    with it knows more than a reader does.
     """
-    return math.ceil(n_sites / 3) - 1
+    if n_others is None:
+        n_others = math.ceil(n_sites / 3) - 1
+    return min(max(1, n_others + (not independent)), n_sites - 1)
 
 
 def threshold_holds(n_sites: int, n_colluding: int, threshold: int) -> bool:
@@ -230,6 +246,32 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
         rtol=1e-14,
     )
     return root * (1 + SAFETY)
+
+
+def person_epsilon(mu: float, n_units: int, delta: float) -> float:
+    """Epsilon for everything of a person, where the promise is for one of their units.
+
+    Parameters
+    ----------
+    mu
+        Composed loss for one unit, such as a volume.
+    n_units
+        Units of the person.
+    delta
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Epsilon at worst: all units change at once, and each as far as one may.
+
+    Guarantee
+    ---------
+    A person with n units moves each statistic at most n times as far as one unit does,
+    so all releases together are (n mu)-GDP for the person [Dong, Roth, Su 2022,
+    Thm 2.14].
+    """
+    return epsilon_from_mu(n_units * mu, delta)
 
 
 @functools.cache

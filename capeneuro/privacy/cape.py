@@ -41,6 +41,15 @@ from capeneuro.privacy.accounting import SAFETY
 # aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
 NOISE_RATIO_PER_SITE = 100.0
 Views = dict[str, np.ndarray | None]
+# Classes of parties, by what they see; see :func:`views`.
+VIEWS = (
+    "reader",
+    "partner",
+    "partners",
+    "aggregator",
+    "aggregator_and_colluders",
+    "site_as_aggregator",
+)
 
 
 def mu_of_view(moved: ArrayLike, sigma2: ArrayLike, gamma: ArrayLike) -> float:
@@ -304,9 +313,15 @@ def views(
 ) -> Views:
     """Privacy loss of every site for what different parties see; None if exact.
 
-    ``output`` is the released average alone, ``aggregator`` adds every message it got,
-    ``aggregator_and_colluders`` adds all that the colluding sites know. The last is
-    what a site charges.
+    ========================  ========================================================
+    ``reader``                the released average alone
+    ``partner``               one other site: it takes its own noise off the average
+    ``partners``              ``n_colluding`` other sites, without the aggregator
+    ``aggregator``            at no site: the average and every message it got
+    ``aggregator_and_         the aggregator and all that ``n_colluding`` sites know;
+    colluders``               **the worst class, which a site charges**
+    ``site_as_aggregator``    one site that also is the aggregator
+    ========================  ========================================================
 
     Parameters
     ----------
@@ -317,7 +332,7 @@ def views(
     ratio
         ``sigma2 / gamma`` of CAPE; other arms have their own.
     n_colluding
-        Sites that pool what they know with the aggregator.
+        Sites of the coalition, the aggregator's own among them.
     n_dropout
         Sites that may be missing; each loss is that of the worst case. 0 by default:
         all are there.
@@ -325,7 +340,8 @@ def views(
     Returns
     -------
     dict
-        By view the mu of each site, (n_sites,), or None where the view is exact.
+        By view, in the order of :data:`VIEWS`, the mu of each site, (n_sites,), or None
+        where the view is exact.
 
     Guarantee
     ---------
@@ -333,14 +349,26 @@ def views(
     collude and ``n_dropout`` sites are missing.
     """
     gamma = np.asarray(gamma, float)
+    exact: Views = dict.fromkeys(VIEWS)
     if arm == "non-private":
-        return dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
-    if arm == "pooled":  # the curator is trusted with exact means
-        output = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
-        return {"output": output, "aggregator": None, "aggregator_and_colluders": None}
+        return exact
+    if arm == "pooled":  # the curator is trusted with exact means, and draws the noise
+        everyone = np.full(len(gamma), 1 / math.sqrt(gamma.sum()))
+        return exact | dict.fromkeys(("reader", "partner", "partners"), everyone)
     sigma2 = arm_ratio(arm, ratio) * gamma
+
+    def result(k: int) -> np.ndarray:
+        """To whom the average leaves the noise of all but k sites and the missing."""
+        return 1 / np.sqrt(_least_sums(gamma, k + n_dropout))
+
+    def messages(k: int) -> np.ndarray:
+        return losses(1.0, sigma2, gamma, k + n_dropout)
+
     return {
-        "output": 1 / np.sqrt(_least_sums(gamma, n_dropout)),
-        "aggregator": losses(1.0, sigma2, gamma, n_dropout),
-        "aggregator_and_colluders": losses(1.0, sigma2, gamma, n_colluding + n_dropout),
+        "reader": result(0),
+        "partner": result(1),
+        "partners": result(n_colluding),
+        "aggregator": messages(0),
+        "aggregator_and_colluders": messages(n_colluding),
+        "site_as_aggregator": messages(1),
     }

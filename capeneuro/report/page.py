@@ -16,6 +16,8 @@ from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
+from capeneuro.privacy.cape import VIEWS
+from capeneuro.report import words
 from capeneuro.report.record import shareable, versions
 
 
@@ -32,6 +34,8 @@ def render(
     forecast = config.results / "forecast.json"
     is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
+        parties=words.parties(record["n_colluding"]),
+        largest=_largest(record),
         verdicts=verdicts,
         forecast=json.loads(forecast.read_text()) if is_foretold else {},
         config=config,
@@ -44,6 +48,17 @@ def render(
         versions=versions(),
         today=date.today().isoformat(),
     )
+
+
+def _largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Epsilon of the site with the largest, by class of parties and accountant."""
+    sites = record["sites"].values()
+    about = {view: [s[view] for s in sites if s[view] is not None] for view in VIEWS}
+    return {
+        view: max(spent, key=lambda e: e["gdp"])
+        for view, spent in about.items()
+        if spent
+    }
 
 
 def quality(person: str, X: np.ndarray, config: ComponentsConfig) -> dict[str, Any]:

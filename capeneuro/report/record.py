@@ -11,13 +11,12 @@ import yaml
 
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.privacy import accounting
+from capeneuro.privacy import accounting, cape
 
 # Results that carry their releases.
 NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
 NAMES += "network_weights"
 RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
-VIEWS = ("output", "aggregator", "aggregator_and_colluders")
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
@@ -93,11 +92,11 @@ def privacy_record(
     assumed to hold different people: releases about one site do not add to another's.
     ``kinds`` tells the kind of data of each site.
     """
-    p = config.promise
+    p, (n, at_worst) = config.promise, config.for_a_person
     spent = {}
     for site in kinds:
         mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
-        mus = {view: [mu[view] for mu in mine] for view in VIEWS}
+        mus = {view: [mu[view] for mu in mine] for view in cape.VIEWS}
         about = [r for r in releases if site in r["sites"]]
         n_present = sum(site in r["survivors"] for r in about)
         spent[site] = {
@@ -106,7 +105,7 @@ def privacy_record(
             "present": n_present,
         } | {
             view: None if None in mus[view] else accounting.epsilons(mus[view], p.delta)
-            for view in VIEWS
+            for view in cape.VIEWS
         }
     return {
         "study": config.study,
@@ -114,6 +113,8 @@ def privacy_record(
         "unit": p.unit,
         "relation": p.relation,
         "n_colluding": p.n_colluding,
+        "aggregator": config.aggregator or "not declared, counted as a site",
+        "against": config.against,
         "survivor_threshold": config.survivor_threshold,
         "n_sites": len(config.sites),
         "delta": p.delta,
@@ -127,6 +128,7 @@ def privacy_record(
             ),
             "kept": all(_kept(config, site, releases) for site in kinds),
         },
+        "person": {"units": n, "epsilon_at_worst": at_worst},
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
             "The promise is for these releases; a second run on changed data or with "
@@ -138,8 +140,8 @@ def privacy_record(
             f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
             "dropped out.",
             "Numbers of units per site, masks, bases, bounds and clips are public.",
-            "All parties follow the protocol; the aggregator and up to n_colluding "
-            "sites pool all that they see.",
+            "All parties follow the protocol; those of the coalition, "
+            f"{config.against}, pool all that they see. One site alone is among them.",
         ],
         "sites": spent,
         "releases": releases,

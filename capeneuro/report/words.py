@@ -17,6 +17,20 @@ SLIGHTLY = 0.97
 HALF = 0.5
 
 
+def parties(n_colluding: int) -> dict[str, str]:
+    """Classes of parties in words, by the names that :func:`.cape.views` gives them."""
+    c = f"{n_colluding} {'sites' if n_colluding > 1 else 'site'}"
+    return {
+        "reader": "a reader of the results",
+        "partner": "another site, which takes its own noise off the results",
+        "partners": f"{c} together, without the aggregator",
+        "aggregator": "the aggregator, if it is at no site",
+        "aggregator_and_colluders": f"the aggregator with {c}: what is promised and "
+        "charged",
+        "site_as_aggregator": "one site that is the aggregator, too",
+    }
+
+
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     """What a released spectrum says of the order, as one line."""
     counted, shortest, _, white = _order(subspace)

@@ -7,6 +7,7 @@ the study file accepts that and says why.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
 from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
 
@@ -247,9 +249,11 @@ def spending(study: Study) -> None:
     promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, {promise.relation}, {promise.n_colluding} of {S} "
-        f"sites colluding; mu {promise.mu:.4f}"
+        f"{promise.unit}, {promise.relation}, mu {promise.mu:.4f}; against "
+        f"{study.against}, of {S} sites"
     )
+    if promise.unit == "sample":
+        print(f"for a person with {in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
     if n_dropout := promise.n_dropout(S):
@@ -257,8 +261,8 @@ def spending(study: Study) -> None:
             (S - promise.n_colluding) / (S - promise.n_colluding - n_dropout)
         ) ** 0.5
         print(f"{n_dropout} of {S} sites may drop out, for {more:.2f} times the noise")
-    if promise.n_colluding == 0:
-        print("note: no site may pool what it knows with the aggregator")
+    if study.arm in COOPERATIVE_ARMS:
+        _price_of_the_coalition(study)
     for stage, multiplier in study.multipliers.items():
         n = study.n_releases[stage]
         mu = n**0.5 / multiplier
@@ -266,6 +270,27 @@ def spending(study: Study) -> None:
             f"{stage}: {n} round{'s' * (n > 1)} at noise multiplier {multiplier:.3f}, "
             f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
+
+
+def in_words(study: Study) -> str:
+    """What a promise to one volume is to somebody with several, in words."""
+    n, epsilon = study.for_a_person
+    return f"{n} volumes: epsilon {epsilon:,.4g} at worst"
+
+
+def _price_of_the_coalition(study: Study) -> None:
+    """Say what it costs that a partner, and the aggregator's own site, count."""
+    S, t, c = len(study.sites), study.survivor_threshold, study.n_colluding
+    given = study.budget.n_colluding
+    others = math.ceil(S / 3) - 1 if given is None else given
+    if others < c:
+        more = ((t - others) / (t - c)) ** 0.5
+        why = "a partner takes its own noise off the result, so one always counts"
+        if not study.is_independent:
+            why = "an aggregator at a site counts; `aggregator: independent` if at none"
+        print(f"{more:.2f} times the noise that {others} colluding sites need: {why}")
+    if t - c == 1:
+        print("of one site alone the noise counts, as in the arm `conventional`")
 
 
 def preview(study: Study, sites: Sites) -> None:

@@ -84,6 +84,11 @@ def load_sites(study: Study) -> Sites:
             f"study {study.study}: sites: private data must not rely on the noise of "
             f"open data, got {' and '.join(sorted(kinds))}; separate them"
         )
+    if study.aggregator not in (None, "independent", *everyone):
+        raise ConfigError(
+            f"study {study.study}: aggregator: must be independent or a site of the "
+            f"study ({', '.join(everyone)}), got {study.aggregator!r}"
+        )
     for name in sorted(set(study.budget.site_epsilon) - set(everyone)):
         raise ConfigError(
             f"study {study.study}: budget.site_epsilon: must name sites of the study "
@@ -134,13 +139,11 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: data: a mask computed from private data is not allowed; give "
             "a public mask in space.mask"
         )
-    least = site.min_colluding
-    if least is None:
-        least = accounting.default_n_colluding(len(study.sites))
+    least = _least_colluding(study, site)
     if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
         raise ConfigError(
             f"{path}: min_colluding: the study must guard against {least} sites or "
-            f"more, got budget.n_colluding {study.n_colluding}; raise it"
+            f"more, got {study.n_colluding}; raise budget.n_colluding"
         )
     if site.data == "private" and study.budget.relation == "zero-out":
         raise ConfigError(
@@ -154,6 +157,12 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         )
     if misfit := study.misfit(site):
         raise ConfigError(f"{path}: {misfit}")
+
+
+def _least_colluding(study: Study, site: SiteConfig) -> int:
+    """Fewest sites that a site wants a coalition to have, as it is counted here."""
+    S, independent = len(study.sites), study.is_independent
+    return accounting.coalition(S, site.min_colluding, independent)
 
 
 # --- what was spent, and what may be -------------------------------------------------
@@ -281,12 +290,11 @@ def check_sampler(study: Study) -> None:
 def open_site(study: Study, sites: Sites, name: str) -> Site:
     """Open one site on its prepared features, with its own rules."""
     site, everyone = sites[name], names(study, sites)
-    default = accounting.default_n_colluding(len(everyone))
-    colluding = default if site.min_colluding is None else site.min_colluding
     pins = dict.fromkeys(everyone, None)
     if site.peers is not None:
         pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
     agreed = (pins, _agreed(study), study.promise_of(name))
+    colluding = _least_colluding(study, site)
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     about = people.n_samples, open_ledger(site), limits, people.digest, site.seed

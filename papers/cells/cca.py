@@ -330,9 +330,9 @@ def cca_scores(
         method named ``after`` is, in the logarithm of ``ch`` or in ``err_corr``,
         whichever there is; ``rise``: how much better it is than at the value before.
     """
-    S_C = (
-        accounting.default_n_colluding(n_sites) if n_colluding is None else n_colluding
-    )
+    S_C = n_colluding
+    if S_C is None:
+        S_C = accounting.coalition(n_sites, independent=True)
     rows: list[dict[str, Any]] = []
     last: dict[Any, float] = {}
     for n in n_samples or [0]:

@@ -410,13 +410,14 @@ def _find(
 ) -> Subspace:
     """Run one method in one setting; the norm bound, not the clip, is scaled."""
     S = len(people)
-    S_C = accounting.default_n_colluding(S) if n_colluding is None else n_colluding
+    if n_colluding is None:
+        n_colluding = accounting.coalition(S, independent=True)
     return find_subspace(
         people,
-        accounting.Budget(epsilon, delta, unit, "replace-one", S_C),
+        accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding),
         norm_bound=bound * norm_bound,
         mean_clip=mean_clip / bound,
-        stretch=np.sqrt(S / (S - S_C)) if stretch == "cape" else stretch,
+        stretch=np.sqrt(S / (S - n_colluding)) if stretch == "cape" else stretch,
         memo=memo,
         **asked,
     )

@@ -223,7 +223,7 @@ class Study:
         self.table, self.sites = table, sites or part(table, n_sites)
         self.weights = [y.size / table.y.size for _, y in self.sites]
         if n_colluding is None:
-            n_colluding = accounting.default_n_colluding(n_sites)
+            n_colluding = accounting.coalition(n_sites, independent=True)
         self.n_colluding = n_colluding
         self.rng = np.random.default_rng([seed, n_sites, table.y.size])
         self.objectives = [baselines.objective(X, y, table.task) for X, y in self.sites]

@@ -352,9 +352,9 @@ def otd_scores(
         before of what is swept over; ``to_random`` and ``to_exact``: the error over
         that of random vectors and over that without privacy.
     """
-    S_C = (
-        accounting.default_n_colluding(n_sites) if n_colluding is None else n_colluding
-    )
+    S_C = n_colluding
+    if S_C is None:
+        S_C = accounting.coalition(n_sites, independent=True)
     rows: list[dict[str, Any]] = []
     last: dict[Any, float] = {}
     for n in n_samples:

@@ -267,10 +267,15 @@ def test_a_missing_site_file_is_named(tmp_path):
         site_files.load_sites(loaded)
 
 
-@pytest.mark.parametrize(("n_sites", "expected"), [(2, 0), (3, 0), (4, 1), (10, 3)])
+@pytest.mark.parametrize(("n_sites", "expected"), [(2, 1), (3, 1), (4, 1), (10, 3)])
 def test_default_of_colluding_sites(tmp_path, n_sites, expected):
-    loaded = study(tmp_path, sites=[f"{i}.yaml" for i in range(n_sites)])
+    sites = [f"{i}.yaml" for i in range(n_sites)]
+    loaded = study(tmp_path, sites=sites, aggregator="independent")
     assert loaded.n_colluding == loaded.promise.n_colluding == expected
+    # An aggregator that does not say where it sits counts as one more.
+    assert study(tmp_path, sites=sites).n_colluding == min(
+        max(1, -(-n_sites // 3)), n_sites - 1
+    )
 
 
 # Identity: what makes a release another one

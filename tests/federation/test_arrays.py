@@ -70,7 +70,7 @@ def test_one_ledger_counts_every_view_of_a_person(sites):
 
 def test_colluders_are_those_of_the_number_of_sites(rng):
     named = {name: people(rng) for name in "abcd"}
-    assert federate(named, PROMISE).budget.n_colluding == 1
+    assert federate(named, PROMISE).budget.n_colluding == 2
     none = Budget(2.0, 1e-5, "subject", n_colluding=0)
     assert federate(named, none).budget.n_colluding == 0
 

@@ -105,7 +105,8 @@ def test_the_answer_is_judged_by_bias_and_deviation(rng):
 def _case(**changes: Any) -> Case:
     fields = {"arm": "cape", "query": "second_moment", "unit": "subject"}
     fields |= {"canary": "constant", "mu": 2.0, "n_sites": 3, "n_colluding": 1}
-    return Case(**{**fields, "n_rounds": 2, "noise_ratio": 300.0, **changes})
+    fields |= {"n_rounds": 2, "noise_ratio": 300.0}
+    return Case(**{**fields, "party": "aggregator_and_colluders", **changes})
 
 
 @pytest.mark.parametrize("unit", ["subject", "sample"])

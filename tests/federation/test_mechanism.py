@@ -49,7 +49,7 @@ def test_output_view_is_the_noise_of_the_average(federation, arm):
     t = np.sqrt(2) / n_units
     expected = t / release["noise_deviation"]
     for site in release["sites"].values():
-        assert site["mu"]["output"] == pytest.approx(expected)
+        assert site["mu"]["reader"] == pytest.approx(expected)
 
 
 def test_what_is_recorded_is_what_was_asked(federation):

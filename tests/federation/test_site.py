@@ -483,7 +483,7 @@ def test_made_up_sites_do_not_thin_the_noise(tmp_path, rng):
 def test_no_variance_shows_the_lattice_of_doubles(tmp_path, rng, arm, changes):
     # The grid follows the smallest noise; values far above it would leave unrounded.
     sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private", ceiling=budget(1.0))
-    reply = _ask(sites, arm=arm, n_colluding=0, **changes)
+    reply = _ask(sites, arm=arm, n_colluding=1, **changes)
     assert reply == {"error": REFUSED, "rule": RANGE}
     assert _spent(sites["site0"]) == 0
 

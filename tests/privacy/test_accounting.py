@@ -268,10 +268,26 @@ def test_no_releases_no_epsilon():
 
 
 @pytest.mark.parametrize(
-    ("n_sites", "expected"), [(1, 0), (2, 0), (3, 0), (4, 1), (7, 2), (10, 3), (20, 6)]
+    ("n_sites", "expected", "at_a_site"),
+    [(1, 0, 0), (2, 1, 1), (3, 1, 1), (4, 1, 2), (7, 2, 3), (10, 3, 4), (20, 6, 7)],
 )
-def test_default_number_of_colluding_sites(n_sites, expected):
-    assert accounting.default_n_colluding(n_sites) == expected
+def test_default_size_of_the_coalition(n_sites, expected, at_a_site):
+    assert accounting.coalition(n_sites, independent=True) == expected
+    assert accounting.coalition(n_sites) == at_a_site
+
+
+def test_one_partner_always_counts_and_no_more_sites_than_there_are():
+    assert accounting.coalition(5, 0, independent=True) == 1
+    assert accounting.coalition(5, 2, independent=True) == 2
+    assert accounting.coalition(5, 2) == 3
+    assert accounting.coalition(5, 4) == 4
+
+
+def test_a_person_with_many_units_has_many_times_the_loss():
+    promise = accounting.Budget(2.0, 1e-5, "sample")
+    worst = accounting.person_epsilon(promise.mu, 250, 1e-5)
+    assert worst == pytest.approx(8395, abs=0.5)
+    assert accounting.person_epsilon(promise.mu, 1, 1e-5) == pytest.approx(2.0)
 
 
 def test_budget_mu_keeps_the_promise():

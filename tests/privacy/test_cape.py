@@ -50,7 +50,8 @@ WEIGHTED = [
     ([0, 3], [0.30129743086188376, 0.3228859228101098]),
     ([1, 2, 3], [0.3102552745586361, 0.2953357118244435, 0.3025372250425206]),
 ]
-VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+VIEWS = ("reader", "partner", "partners", "aggregator", "aggregator_and_colluders")
+VIEWS += ("site_as_aggregator",)
 
 
 def _view(S: int, S_C: int) -> np.ndarray:
@@ -375,11 +376,14 @@ def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
     if arm in EXACT_ARMS:  # who sees exact means is not guarded against
         assert views["aggregator"] is views["aggregator_and_colluders"] is None
         if arm == "pooled":
-            assert views["output"] == pytest.approx(0.3)
+            assert views["reader"] == pytest.approx(0.3)
         return
-    assert (views["output"] <= views["aggregator"] * (1 + 1e-12)).all()
+    assert (views["reader"] <= views["aggregator"] * (1 + 1e-12)).all()
     assert (views["aggregator"] <= views["aggregator_and_colluders"]).all()
-    assert (views["aggregator_and_colluders"] <= mu).all()
+    charged = views["aggregator_and_colluders"] * (1 + 1e-12)
+    assert (charged <= mu * (1 + 1e-9)).all()
+    if S_C:  # then no class of parties learns more than what is charged
+        assert all((views[view] <= charged).all() for view in VIEWS)
     assert views["aggregator_and_colluders"][0] == pytest.approx(0.3)
 
 
@@ -387,4 +391,4 @@ def test_views_of_a_secure_sum_are_those_of_sums():
     gamma = cape.arm_variances("secure_sum", np.full(10, 0.3), 7.0, 3)
     views = cape.views("secure_sum", gamma, 7.0, 3)
     assert views["aggregator"] == pytest.approx(0.3 * 0.7**0.5)
-    np.testing.assert_array_equal(views["aggregator"], views["output"])
+    np.testing.assert_array_equal(views["aggregator"], views["reader"])

@@ -29,6 +29,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.data.tables import open_table
+from capeneuro.privacy import cape
 from capeneuro.report import page as pages
 from capeneuro.report import scores, words
 from capeneuro.report.record import privacy_record, stamp
@@ -45,7 +46,7 @@ PRIVATE = {
 }
 EMPTY = {"quality": [], "maps": [], "rest": []}
 TOLD = Verdicts(("component 1",), np.ones(1), np.zeros(1), (ABOVE,), "share")
-VIEWS = ("output", "aggregator", "aggregator_and_colluders")
+VIEWS = cape.VIEWS
 
 
 @pytest.fixture(scope="module", params=["subject", "sample"])
@@ -156,7 +157,7 @@ def test_mu_of_each_release_follows_from_its_noise(record, finished):
             assert site["sensitivity"] == pytest.approx(n_sites * t, rel=1e-12)
             mu = site["mu"]
             assert mu["aggregator_and_colluders"] == pytest.approx(square**0.5)
-            assert mu["output"] == pytest.approx(t / r["noise_deviation"])
+            assert mu["reader"] == pytest.approx(t / r["noise_deviation"])
 
 
 def test_the_promise_is_kept_and_used_up(record, finished):
@@ -171,7 +172,7 @@ def test_the_promise_is_kept_and_used_up(record, finished):
         total = spent["aggregator_and_colluders"]["gdp"]
         assert total <= 5.0 * (1 + 1e-9)
         assert total == pytest.approx(5.0, rel=1e-6)
-        assert spent["output"]["gdp"] < spent["aggregator"]["gdp"] < total
+        assert spent["reader"]["gdp"] < spent["aggregator"]["gdp"] < total
 
 
 class _Links(HTMLParser):
@@ -216,7 +217,7 @@ def test_the_page_states_the_promise(results, finished):
     }[finished.unit]
     assert "(5, 1e-05)-differentially private" in words
     assert unit in words
-    assert "any 1 colluding site of 3" in words
+    assert "the aggregator and any 1 site, of 3 sites" in words
     assert ("weaker than it sounds" in words) == (finished.unit == "sample")
     # Everybody counts, or each volume: of so few people nothing can be told.
     table = open_table(results / "verdicts.tsv")
@@ -319,12 +320,12 @@ def test_stamp(kinds, expected):
 def test_exact_releases_break_the_promise_of_every_view(results):
     study = load.load_study(STUDY)
     sites = {"a": "private"}
-    mu = dict.fromkeys(("output", "aggregator", "aggregator_and_colluders"))
+    mu = dict.fromkeys(cape.VIEWS)
     site = {"sensitivity": None, "mu": mu}
     exact = {"query": "second_moment", "sites": {"a": site}, "survivors": ["a"]}
     record = privacy_record(study, sites, [exact])
     assert record["promise"]["holds"] is False
-    assert record["sites"]["a"]["output"] is None
+    assert record["sites"]["a"]["reader"] is None
 
 
 def test_releases_of_two_plans_together_are_not_called_within_the_promise(record):

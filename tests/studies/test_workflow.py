@@ -85,7 +85,7 @@ def test_privacy_record_against_an_independent_accountant(study):
         assert spent == pytest.approx(epsilon, rel=5e-3)
         assert spent == pytest.approx(record["promise"]["epsilon"], rel=1e-6)
         assert spent <= record["promise"]["epsilon"] * (1 + 1e-9)
-        assert views["output"]["gdp"] <= views["aggregator"]["gdp"] <= spent
+        assert views["reader"]["gdp"] <= views["aggregator"]["gdp"] <= spent
 
 
 def test_each_sites_ledger_holds_exactly_what_the_record_says(study):

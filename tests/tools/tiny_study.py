@@ -67,6 +67,7 @@ def study_content(n_sites: int) -> dict:
         "space": {"mask": "data/mask.nii.gz", "basis": "grid"},
         "cleaning": {"standardize": "psc"},
         "n_components": N_COMPONENTS,
+        "aggregator": "independent",
         "arm": "cape",
         "accept": ACCEPT,
         "budget": {
