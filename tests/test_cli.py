@@ -26,7 +26,7 @@ from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.privacy import accounting, noise
-from capeneuro.studies import components_plan
+from capeneuro.studies import components_plan, plan
 from capeneuro.studies import sites as site_files
 
 SITE = "site-1.yaml"
@@ -380,7 +380,7 @@ def test_an_earlier_study_counts_against_the_ceiling(tiny, capsys):
     assert_refused(capsys, ("validate", STUDY), expected, 3)
 
 
-def test_a_run_on_changed_data_is_a_second_spend(tiny, capsys):
+def test_a_promise_does_not_start_anew_with_changed_data(tiny, capsys):
     for i in range(3):
         edit(f"site-{i}.yaml", "epsilon", 6.0)
     run_steps("validate", "prepare", "pca", "ica")
@@ -388,16 +388,13 @@ def test_a_run_on_changed_data_is_a_second_spend(tiny, capsys):
     damage(RUN, lambda data: data + np.indices(data.shape)[3] % 3)
     assert command(*PREPARE) == 0
     capsys.readouterr()
-    assert_refused(capsys, ("pca", STUDY), ["site-1", "ceiling"], 3)
-
-
-def test_other_sites_promise_is_not_made_twice_for_it(tiny, capsys):
-    run_steps("validate", "prepare", "pca", "ica")
-    damage(RUN, lambda data: data + np.indices(data.shape)[3] % 3)
-    assert command(*PREPARE) == 0
-    capsys.readouterr()
-    assert command("pca", STUDY) == 2
-    assert "site-0: refused: beyond the study's promise" in capsys.readouterr().err
+    said = ["site-1", "as they were before", "give the study another name"]
+    assert_refused(capsys, ("pca", STUDY), said, 3)
+    # The site's ledger says the same to whoever asks past the files.
+    entry = {"study": study_identity(), "version": "another", "mu": 0.1}
+    ledger, promise = book("site-1"), load.load_study(STUDY).promise
+    with pytest.raises(PromiseExceeded):
+        ledger.check(["sub-0", "sub-1"], {**entry, "unit": "subject"}, promise)
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
@@ -474,7 +471,7 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
     assert command("plan", STUDY) == 0
     text = capsys.readouterr().out
     assert "epsilon 5, delta 1e-05, unit subject" in text
-    assert "1 of 3 sites colluding" in text
+    assert "against the aggregator and any 1 site, of 3 sites" in text
     assert "ica: 3 rounds" in text
     said = r"site-\d: 0 of 4 releases are paid .* spent 0, with this one 5 of .* 50"
     assert len(re.findall(said, text)) == 3
@@ -485,7 +482,7 @@ def test_plan_shows_the_promise_and_each_ceiling(tiny, capsys):
 
 def test_a_site_that_would_refuse_says_so_before_anyone_spends(tiny, capsys):
     edit(SITE, "min_colluding", 2)
-    words = [SITE, "min_colluding", "2", "budget.n_colluding 1"]
+    words = [SITE, "min_colluding", "2 sites", "got 1", "raise budget.n_colluding"]
     assert_refused(capsys, ("check", STUDY), words)
     edit(SITE, "min_colluding", 0)
     edit(SITE, "peers", {"site-0": "0" * 64})
@@ -651,11 +648,40 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
 
 
 def test_plan_tells_what_dropout_costs(tiny, capsys):
-    edit(STUDY, "budget.n_colluding", 0)
-    edit(STUDY, "budget.survivor_threshold", 2)
-    assert command("plan", STUDY, *EXPECTED) == 0
+    edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(5)])
+    edit(STUDY, "budget.survivor_threshold", 4)
+    plan.spending(load.load_study(STUDY))
     text = capsys.readouterr().out
-    assert "1 of 3 sites may drop out, for 1.22 times the noise" in text
+    assert "1 of 5 sites may drop out, for 1.15 times the noise" in text
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "words"),
+    [
+        (2, "1.41 times the noise that 0 colluding sites need"),
+        (3, "1.22 times the noise that 0 colluding sites need"),
+        (5, "1.15 times the noise that 1 colluding sites need"),
+    ],
+)
+def test_plan_tells_what_a_partner_and_the_aggregators_seat_cost(
+    tiny, capsys, n_sites, words
+):
+    edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(n_sites)])
+    edit(STUDY, "budget.n_colluding", None)
+    edit(STUDY, "aggregator", None)
+    plan.spending(load.load_study(STUDY))
+    text = capsys.readouterr().out
+    assert words in text
+    assert ("as in the arm `conventional`" in text) == (n_sites == 2)
+
+
+def test_plan_says_what_a_promise_to_a_volume_is_for_a_person(tiny, capsys):
+    edit(STUDY, "budget.unit", "sample")
+    edit(STUDY, "budget.epsilon", 2.0)
+    edit(STUDY, "expected", {"volumes": 250})
+    plan.spending(load.load_study(STUDY))
+    said = "for a person with 250 volumes: epsilon 8,395 at worst"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("threshold", [1, 4])

@@ -12,6 +12,8 @@ synced
     Files that survive a killed process and a power cut.
 messages
     Messages as bytes: no pickle, declared types, a largest size.
+gate
+    The only door of a site: signed requests in, sealed answers out.
 in_process
     The sites seen from the aggregator; sites in this process.
 arrays

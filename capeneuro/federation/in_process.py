@@ -1,8 +1,8 @@
 """The sites seen from the aggregator, and sites that work in this process.
 
-The aggregator drives: it asks, a site answers, nothing else. :class:`InProcess` packs
-every message, too, so ordinary tests see what a network would carry; sites at other
-institutions answer through :mod:`.flare.controller`.
+The aggregator drives: it asks, a site answers, nothing else. In :class:`InProcess`
+every message is signed, checked and sealed as on a network (:mod:`.gate`); sites at
+other institutions answer through :mod:`.flare.controller`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.gate import Authority, Gate
+from capeneuro.federation.messages import Message, digest
+
+# Bytes of an answer of something that is no site and does not say: as in tests.
+FREELY = 2**16
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,17 @@ class InProcess:
         self._sites = dict(sites)
         self.names = tuple(self._sites)
         self._n_workers = n_workers
+        # Keys and manifest are made by themselves: all parties are this process.
+        agreed = digest({"sites": list(self.names)})
+        self._authority = Authority(bytes.fromhex(agreed))
+        self._gates = {name: self._gate(name) for name in self.names}
+
+    def _gate(self, name: str) -> Gate:
+        """A site's gate; its answers are looked up at each call."""
+        about = name, self._authority.manifest, self._authority.public
+        site = self._sites[name]
+        room = getattr(site, "room", lambda *_: FREELY)
+        return Gate(*about, lambda *asked: self._sites[name].answer(*asked), room)
 
     def ask(
         self,
@@ -85,19 +100,21 @@ class InProcess:
         """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
         replies = Replies()
 
-        def one(name: str) -> bytes:
-            request = unpack(pack(messages[name]))
-            try:
-                return pack(self._sites[name].answer(what, request))
-            except Exception:  # Privacy: the text may carry data; it stays at the site.
-                return pack({"error": "failed", "rule": "no answer"})
+        def one(name: str) -> Message:
+            for asked, message in (("ping", {}), (what, messages[name])):
+                if asked == "ping" and self._authority.knows(name):
+                    continue
+                request = self._authority.request(name, asked, message)
+                sealed = self._gates[name].answer(request)
+                reply = self._authority.read(name, request, sealed)
+            return reply
 
         with ExitStack() as stack:
             run = map  # one at a time needs no threads, which cost more than an answer
             if self._n_workers > 1:
                 run = stack.enter_context(ThreadPoolExecutor(self._n_workers)).map
-            for name, raw in zip(messages, run(one, messages), strict=True):
-                sort_reply(replies, name, unpack(raw), fold)
+            for name, reply in zip(messages, run(one, messages), strict=True):
+                sort_reply(replies, name, reply, fold)
         return replies
 
 

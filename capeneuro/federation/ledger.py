@@ -254,8 +254,8 @@ class Ledger:
         asked
             The message that is answered; empty where nothing is compared with it.
         promise
-            What the entry's ``study`` promised these data (its ``version``); None: the
-            ceiling alone bounds.
+            What the entry's ``lineage``, or its ``study``, promised these people,
+            whatever version of their data; None: the ceiling alone bounds.
 
         Returns
         -------
@@ -350,6 +350,27 @@ class Ledger:
                 again._release(request)
             return len(again._known)
 
+    def of_lineage(self, lineage: str, study: str) -> list[dict[str, Any]]:
+        """Releases that count against one promise.
+
+        Parameters
+        ----------
+        lineage
+            Of the parties' manifest; empty in one process.
+        study
+            Identity of the study: releases from before it had a manifest count, too.
+
+        Returns
+        -------
+        list of dict
+            Their lines.
+        """
+        return [
+            e
+            for e in self._known.values()
+            if (lineage and e.get("lineage") == lineage) or e.get("study") == study
+        ]
+
     def _by_subject(self, squares: dict[str, float]) -> dict[str, float]:
         totals: defaultdict[str, float] = defaultdict(float)
         for cohort, square in squares.items():
@@ -362,11 +383,13 @@ class Ledger:
     ) -> None:
         """Refuse a charge beyond its study's promise or its people's ceiling."""
         if promise is not None:
-            # Privacy: by the site's own data; the roster is the aggregator's word.
-            one = (entry["study"], entry["version"])
-            known = self._known.values()
-            same = [e for e in known if (e.get("study"), e.get("version")) == one]
-            if not promise.admits(accounting.compose(e["mu"] for e in [*same, entry])):
+            # Privacy: over versions of the data, too: they are of the same people.
+            squares: defaultdict[str, float] = defaultdict(float)
+            for e in self.of_lineage(entry.get("lineage", ""), entry["study"]):
+                squares[e["cohort"]] += e["mu"] ** 2
+            spent = self._by_subject(squares)
+            largest = max(spent.get(subject, 0.0) for subject in ids)
+            if not promise.admits(accounting.compose([largest, entry["mu"]])):
                 raise PromiseExceeded("beyond the study's promise")
         units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
         if self.ceiling.unit == "subject" and "sample" in units:

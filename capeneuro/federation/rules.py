@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from capeneuro.federation.messages import Message
+from capeneuro.federation.messages import Message, pack
+from capeneuro.federation.secagg import signing
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Relation, Unit
 
@@ -55,6 +56,12 @@ class Limits:
         file; None: any study.
     promise
         That study's promise to this site's people; None: its ceiling alone.
+    agreed
+        What the parties agreed on, in a word that all of them sign: the digest of their
+        manifest, or in one process the study.
+    lineage
+        What the promise is counted by, over versions of the data and of the manifest;
+        empty: by the study that a request names.
     """
 
     kind: Kind = "private"
@@ -63,6 +70,8 @@ class Limits:
     roster: Mapping[str, bytes | None] | None = None
     study: Mapping[str, Any] | None = None
     promise: accounting.Budget | None = None
+    agreed: str = ""
+    lineage: str = ""
 
 
 class _Form(BaseModel):
@@ -76,6 +85,7 @@ class _Described(_Form):
     key: bytes
     kind: Kind
     version: str
+    signature: bytes
 
 
 class _Request(_Form):
@@ -194,6 +204,9 @@ def admit(
         "sites that were not agreed on": (
             not cooperative or limits.roster is None or _agreed(limits.roster, roster)
         ),
+        # Privacy: sizes and kinds are the sites' own word, not the aggregator's.
+        "statements of the roster": not cooperative
+        or all(_stated(limits.agreed, other, said) for other, said in roster.items()),
         "private data among open data": (
             not (cooperative and private)
             or all(site["kind"] == "private" for site in roster.values())
@@ -204,6 +217,13 @@ def admit(
         if not holds:
             raise Refused(rule)
     return mu
+
+
+def _stated(agreed: str, name: str, described: Mapping[str, Any]) -> bool:
+    """Whether a site signed what the roster says of it."""
+    said = {key: value for key, value in described.items() if key != "signature"}
+    statement = signing.of_description(agreed, name, pack(said))
+    return signing.is_signed(said["key"], described["signature"], statement)
 
 
 def _least_coalition(limits: Limits, n_sites: int) -> int:

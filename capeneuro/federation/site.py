@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from capeneuro.federation.gate import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     BudgetExceeded,
     Ledger,
@@ -65,7 +66,7 @@ class Request:
 PROTOCOL: dict[str, Request] = {
     "describe": Request(
         takes=("unit",),
-        leaves=("n_units", "key", "kind", "version"),
+        leaves=("n_units", "key", "kind", "version", "signature"),
         guarantee="Public facts: the number of persons, or of samples where the unit "
         "is the sample, and a keyed digest that tells only whether the data changed.",
     ),
@@ -105,6 +106,10 @@ PROTOCOL: dict[str, Request] = {
     ),
 }
 REQUESTS = tuple(PROTOCOL)
+# Vectors of an answer where they are not one.
+PARTS = {"cape": 2}
+# Sites that an answer may name.
+MOST_SITES = 256
 
 
 class Site:
@@ -191,6 +196,36 @@ class Site:
             log.exception("%s", error)
             return {"error": "failed", "rule": "internal"}
 
+    def room(self, what: str, message: Message) -> int:
+        """Bytes that the largest answer to a request takes, for the gate.
+
+        Parameters
+        ----------
+        what
+            Name of a request.
+        message
+            Its fields, anything.
+
+        Returns
+        -------
+        int
+            The same for an answer and for a refusal.
+
+        Guarantee
+        ---------
+        It depends on the request and on public numbers alone.
+        """
+        if what in ("share", "unmask"):
+            return ROOM + ROOM_A_SITE * MOST_SITES
+        if what != "release":
+            return ROOM
+        try:
+            query, request, n_rows = self._asked(message["request"])
+        except (Refused, KeyError, TypeError):  # then nothing but a refusal leaves
+            return ROOM
+        size = query.size(n_rows, request["parameters"])
+        return ROOM + 8 * PARTS.get(request["arm"], 1) * size
+
     def _methods(self) -> dict[str, Callable[[Message], Message]]:
         """What answers each request; a name from the wire is only looked up here."""
         return {
@@ -217,7 +252,8 @@ class Site:
         Returns
         -------
         Message
-            ``n_units``, ``key`` (Ed25519, 32 bytes), ``kind`` and ``version``.
+            ``n_units``, ``key`` (Ed25519, 32 bytes), ``kind`` and ``version``, and a
+            ``signature`` of these for the other sites, which check it.
 
         Raises
         ------
@@ -232,12 +268,15 @@ class Site:
         # Privacy: numbers of samples are public only where the unit is the sample.
         if self._guards_subjects() and message["unit"] != "subject":
             raise Refused("unit weaker than the ceiling's")
-        return {
+        said = {
             "n_units": self._n_units(message["unit"]),
             "key": self._ledger.public_key,
             "kind": self._limits.kind,
             "version": self._ledger.pseudonym(self._digest),
         }
+        agreed = self._limits.agreed
+        statement = signing.of_description(agreed, self.name, pack(said))
+        return {**said, "signature": self._ledger.key.sign(statement)}
 
     def project(self, message: Message) -> Message:
         """Keep ``V' (x / norm_bound - center)`` of samples for the queries to come.
@@ -494,12 +533,23 @@ class Site:
     def _admit(self, request: Message) -> tuple[Query, float, float | None]:
         """Check a request against all rules; returns its query, sensitivity, mu."""
         check_form(request)
-        query = QUERIES.get(request["query"])
-        if query is None:
-            raise Refused("unknown query")
         described = self.describe(request)
         ceiling = self._ledger.ceiling
         mu = admit(request, self.name, described, self._limits, ceiling)
+        query, _, _ = self._asked(request)
+        sensitivity = query.sensitivity(
+            self._n_units(request["unit"]), request["relation"], request["parameters"]
+        )
+        if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
+            raise Refused("unbounded sensitivity")
+        return query, sensitivity, mu
+
+    def _asked(self, request: Message) -> tuple[Query, Message, int]:
+        """What a request asks for: its query, itself, and the rows that are read."""
+        check_form(request)
+        query = QUERIES.get(request["query"])
+        if query is None:
+            raise Refused("unknown query")
         n_rows = self._n_features()
         if query.stage == "components":
             if self._reduced is None or request["reduction"] != self._reduction:
@@ -507,12 +557,7 @@ class Site:
             n_rows = len(self._reduced)
         if not query.admits(request["parameters"], n_rows):
             raise Refused("parameters of the query")
-        sensitivity = query.sensitivity(
-            self._n_units(request["unit"]), request["relation"], request["parameters"]
-        )
-        if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
-            raise Refused("unbounded sensitivity")
-        return query, sensitivity, mu
+        return query, request, n_rows
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
@@ -578,6 +623,7 @@ class Site:
             **{key: message[key] for key in kept},
             "roster": digest(message["roster"]),
             "version": message["roster"][self.name]["version"],
+            **({"lineage": self._limits.lineage} if self._limits.lineage else {}),
             "sensitivity": float(sensitivity),
             "noise": message["noise"],
             "noise_multiplier": 1 / mu,

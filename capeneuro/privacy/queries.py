@@ -404,6 +404,26 @@ class Query:
             return bound / n_units
         return (np.sqrt(2.0) if self.positive else 2.0) * bound / n_units
 
+    def size(self, n_rows: int, parameters: dict[str, Any]) -> int:
+        """Numbers in the answer: public, whatever the data are.
+
+        Parameters
+        ----------
+        n_rows
+            Rows of the site's data at this stage.
+        parameters
+            Admitted ones.
+
+        Returns
+        -------
+        int
+            Length of the vector that :attr:`total` gives.
+        """
+        nobody = np.zeros((n_rows, 1), np.float32)  # a sample of zeros tells the length
+        with np.errstate(all="ignore"):
+            found = self.total(nobody, np.zeros(1, int), "sample", **parameters)
+        return found.size
+
 
 def largest_contribution(parameters: dict[str, Any]) -> float:
     """Norm that no unit's contribution to a sum exceeds.

@@ -240,7 +240,14 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    own = [entry["request"] for entry in _of_study(study, name, book)]
+    own = [entry["request"] for entry in book.of_lineage("", study.identity)]
+    paid = {entry["request"] for entry in _of_study(study, name, book)}
+    if set(own) - paid:
+        raise BudgetExceeded(
+            f"site {name}: images: this study has charged its people for the data as "
+            "they were before, and its promise counts that; restore them, or give "
+            "the study another name: what was spent stays spent"
+        )
     spent = max(book.totals(without=own).values(), default=0.0)
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
@@ -293,7 +300,7 @@ def open_site(study: Study, sites: Sites, name: str) -> Site:
     pins = dict.fromkeys(everyone, None)
     if site.peers is not None:
         pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-    agreed = (pins, _agreed(study), study.promise_of(name))
+    agreed = (pins, _agreed(study), study.promise_of(name), study.identity)
     colluding = _least_colluding(study, site)
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")

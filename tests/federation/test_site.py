@@ -86,7 +86,7 @@ def _spent(site: Site) -> float:
 
 def test_public_methods_are_the_protocol():
     public = [n for n, _ in inspect.getmembers(Site) if not n.startswith("_")]
-    assert public == sorted(["answer", *REQUESTS])
+    assert public == sorted(["answer", "room", *REQUESTS])
     assert set(REQUESTS) == {"describe", "project", "advertise", "share", "release"} | {
         "confirm",
         "unmask",
@@ -141,9 +141,9 @@ def test_other_names_are_refused(site, what):
     assert _rule(site.answer(what, {})) == "unknown request"
 
 
-def test_describe_returns_four_public_facts(site):
+def test_describe_returns_four_public_facts_and_signs_them(site):
     facts = site.answer("describe", {"unit": "subject"})
-    assert set(facts) == {"n_units", "key", "kind", "version"}
+    assert set(facts) == {"n_units", "key", "kind", "version", "signature"}
     assert facts["n_units"] == 2
     assert facts["kind"] == "private"
     assert len(facts["key"]) == 32
@@ -476,7 +476,7 @@ def test_made_up_sites_do_not_thin_the_noise(tmp_path, rng):
     [
         ("conventional", {"variances": {"site0": 400.0, "site1": 1e-19}}),
         ("cape", {"variances": {"site0": 400.0, "site1": 1e-18}, "noise_ratio": 0.0}),
-        ("cape", {"variances": {"site0": 1e-10, "site1": 1e6}, "noise_ratio": 1.5e22}),
+        ("cape", {"variances": {"site0": 1e6, "site1": 1e-10}, "noise_ratio": 1.5e22}),
     ],
     ids=["another's tiny noise", "the same in cape", "a ratio beyond doubles"],
 )
@@ -679,7 +679,8 @@ def test_another_roster_does_not_start_the_promise_anew(rng, tmp_path):
     sites = make_sites([2, 3, 4], 5, 6, rng, tmp_path, **options)
     asked = request(sites, n_colluding=1, noise_multiplier=1.01 / promise.mu)
     assert "noisy" in _answer(sites, asked)
-    asked["roster"]["site2"]["version"] = "another"
+    sites["site2"]._digest = "another"
+    asked["roster"]["site2"] = sites["site2"].describe({"unit": "subject"})
     one = {"request": asked}
     assert sites["site0"].answer("advertise", one) == {
         "error": REFUSED,

@@ -20,7 +20,7 @@ from capeneuro.privacy import accounting
 S, D, K, ROUNDS = 4, 6, 3, 2
 ENTRIES = {"second_moment": D * (D + 1) // 2, "infomax_skew": K * (K - 1) // 2}
 FIELDS = {
-    "describe": {"n_units", "key", "kind", "version"},
+    "describe": {"n_units", "key", "kind", "version", "signature"},
     "project": set(),
     "advertise": {"keys"},
     "share": {"sealed"},
@@ -60,7 +60,7 @@ def payload(sent: Sent, arm: str) -> int:
         query = unpack(sent.request)["request"]["query"]
         return 8 * len(PARTS[arm]) * ENTRIES[query] + 64
     return {
-        "describe": 32,
+        "describe": 96,
         "project": 0,
         "advertise": 160,
         "share": 82 * (S - 1),

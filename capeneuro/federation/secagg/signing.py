@@ -51,6 +51,27 @@ def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
     return b"capeneuro survivors\0" + context + names.encode()
 
 
+def of_description(agreed: str, name: str, described: bytes) -> bytes:
+    """A site says of itself what the roster of a study holds.
+
+    Parameters
+    ----------
+    agreed
+        What all parties agreed on; see :class:`.rules.Limits`.
+    name
+        The site's.
+    described
+        The packed description without its signature.
+
+    Returns
+    -------
+    bytes
+        The statement to sign.
+    """
+    digest = hashlib.sha256(agreed.encode()).digest()
+    return b"capeneuro roster\0" + digest + name.encode() + b"\0" + described
+
+
 def of_answer(context: bytes, name: str, answer: bytes) -> bytes:
     """A site answers a request with these bytes.
 

@@ -1,0 +1,287 @@
+"""The only door of a site: requests with authority in, answers that authority can read.
+
+A request is a header of fixed width, a signature of it, and a body:
+
+==========  =====  ===================================================================
+protocol     8     version of this format
+manifest    32     digest of what all parties agreed on (:mod:`.manifest`)
+recipient   32     digest of the name of the site that is asked, and of no other
+exchange    16     name of the request, padded with zeros
+session     32     what the site's process answered to the first ping; zeros before
+body        32     SHA-256 of the body
+==========  =====  ===================================================================
+
+The aggregator signs the header (Ed25519). A site checks all of it on raw bytes, with
+the exchange's own size limit, before anything is decoded. Requests are alike for all
+sites, so without the recipient a participant could pass on the one it got and read
+another's answer; without the session an earlier job's could be sent again. The session
+lives in the memory of the site's process, so no counter is needed anywhere.
+
+Every answer, a refusal too, is sealed to the aggregator's key (an ephemeral X25519 key,
+HKDF over the request's header, AES-256-GCM) and padded to a size that the request
+fixes. So whatever carries the messages, and whoever repeats or redirects them, reads
+nothing. Runs in one process pass the same gate.
+"""
+
+import hashlib
+import logging
+import secrets
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import (
+    X25519PrivateKey,
+    X25519PublicKey,
+)
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.secagg import masking, signing
+
+PROTOCOL = b"capen2\0\0"
+HEADER = struct.Struct(">8s32s32s16s32s32s")
+SIGNATURE = 64
+DOMAIN = b"capeneuro request\0"
+# Bytes of a body, by exchange; others are small. Parameters of queries may be arrays.
+SMALL, LARGE = 2**22, 2**30
+LIMITS = dict.fromkeys(("project", "advertise", "share", "release"), LARGE)
+# Bytes of an answer that has no array in it; per other site where it names them.
+ROOM, ROOM_A_SITE = 2**10, 2**8
+NO_SESSION = bytes(32)
+SEALED = 32 + 16  # an ephemeral key, and the tag
+
+
+class Aggregator(NamedTuple):
+    """Public keys of who may ask: one signs, to the other answers are sealed."""
+
+    sign: bytes
+    seal: bytes
+
+
+class Authority:
+    """The aggregator's side of the gate: signs requests and reads answers.
+
+    Parameters
+    ----------
+    manifest
+        Digest of what the parties agreed on, 32 bytes.
+    sign, seal
+        Its keys; None: made for this object, where all sites are in this process.
+    """
+
+    def __init__(
+        self,
+        manifest: bytes,
+        sign: Ed25519PrivateKey | None = None,
+        seal: X25519PrivateKey | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self._sign = sign or Ed25519PrivateKey.generate()
+        self._seal = seal or X25519PrivateKey.generate()
+        self._sessions: dict[str, bytes] = {}
+
+    @property
+    def public(self) -> Aggregator:
+        """Its public keys."""
+        keys = self._sign.public_key(), self._seal.public_key()
+        return Aggregator(*(key.public_bytes_raw() for key in keys))
+
+    def knows(self, name: str) -> bool:
+        """Whether a site has told its session."""
+        return name in self._sessions
+
+    def forget(self, name: str) -> None:
+        """Forget a site's session: its process may be another one by now."""
+        self._sessions.pop(name, None)
+
+    def request(self, name: str, what: str, message: Message) -> bytes:
+        """Write and sign a request to one site.
+
+        Parameters
+        ----------
+        name
+            The site.
+        what
+            ``ping``, or a request of :data:`.site.PROTOCOL`.
+        message
+            Its fields.
+
+        Returns
+        -------
+        bytes
+            Header, signature, body.
+        """
+        body = pack(message)
+        header = HEADER.pack(
+            PROTOCOL,
+            self.manifest,
+            _of_name(name),
+            what.encode(),
+            NO_SESSION if what == "ping" else self._sessions.get(name, NO_SESSION),
+            hashlib.sha256(body).digest(),
+        )
+        return b"".join([header, self._sign.sign(DOMAIN + header), body])
+
+    def read(self, name: str, request: bytes, sealed: bytes) -> Message:
+        """Open the answer to a request; of a ping keep the session.
+
+        Parameters
+        ----------
+        name
+            The site that was asked.
+        request
+            What :meth:`request` wrote.
+        sealed
+            What came back.
+
+        Returns
+        -------
+        Message
+            The answer.
+
+        Raises
+        ------
+        ValueError
+            If it is not sealed for this aggregator and this request.
+        """
+        try:
+            public = X25519PublicKey.from_public_bytes(sealed[:32])
+            box = _box(self._seal.exchange(public), request)
+            raw = box.decrypt(bytes(12), sealed[32:], None)
+        except (InvalidTag, ValueError) as error:
+            raise ValueError("not an answer to this request") from error
+        (length,) = struct.unpack_from("<Q", raw)
+        answer = unpack(raw[8 : 8 + length])
+        if isinstance(answer, dict) and isinstance(answer.get("session"), bytes):
+            self._sessions[name] = answer.pop("session")
+        return answer
+
+
+class Gate:
+    """A site's side: what passes is signed for this site, and what leaves is sealed.
+
+    Parameters
+    ----------
+    name
+        The site's.
+    manifest
+        Digest of the manifest that it approved, 32 bytes.
+    aggregator
+        Keys of that manifest.
+    answer
+        ``(what, message) -> answer`` of the site.
+    room
+        ``(what, message) -> bytes`` of the largest answer, from public numbers alone.
+    ping
+        ``message -> answer`` of a first call, which tells the session beside.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        manifest: bytes,
+        aggregator: Aggregator,
+        answer: Callable[[str, Message], Message],
+        room: Callable[[str, Message], int] = lambda *_: ROOM,
+        ping: Callable[[Message], Message] = lambda _: {},
+    ) -> None:
+        self._name, self._manifest, self._aggregator = name, manifest, aggregator
+        self._answer, self._room, self._ping = answer, room, ping
+        self._session = secrets.token_bytes(32)
+
+    def answer(self, raw: bytes, origin: str = "this process") -> bytes:
+        """Answer a request, whatever it is.
+
+        Parameters
+        ----------
+        raw
+            As it arrived.
+        origin
+            Who says to have sent it, for the site's log alone: nobody proves that.
+
+        Returns
+        -------
+        bytes
+            Sealed for the aggregator of the manifest.
+
+        Guarantee
+        ---------
+        What the aggregator did not sign for this site and this session is not decoded
+        and reaches nothing. Nobody else can read the answer, and its size depends on
+        public numbers alone.
+        """
+        log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
+        try:
+            what, body = self._checked(raw)
+            message = unpack(body)
+        except ValueError as error:
+            log.warning("refused a message that says it is from %s: %s", origin, error)
+            return self._sealed(raw, {"error": "refused", "rule": str(error)}, room)
+        try:
+            if what == "ping":
+                reply = self._ping(message)
+                if "error" not in reply:
+                    reply = {**reply, "session": self._session}
+            else:
+                room = self._room(what, message)
+                reply = self._answer(what, message)
+        except Exception:  # Privacy: the text may carry data; it stays at the site.
+            log.exception("no answer")
+            reply = {"error": "failed", "rule": "no answer"}
+        return self._sealed(raw, reply, room)
+
+    def _checked(self, raw: bytes) -> tuple[str, bytes]:
+        """Check header and signature; the exchange's name, and the body's bytes."""
+        start = HEADER.size + SIGNATURE
+        if len(raw) < start:
+            raise ValueError("form of the message")
+        header, signature = raw[: HEADER.size], raw[HEADER.size : start]
+        protocol, manifest, recipient, exchange, session, digest = HEADER.unpack(header)
+        what = exchange.rstrip(b"\0").decode("ascii", "replace")
+        if protocol != PROTOCOL:
+            raise ValueError("version of the protocol")
+        # Privacy: only the aggregator of the manifest that this site approved may ask.
+        if not signing.is_signed(self._aggregator.sign, signature, DOMAIN + header):
+            raise ValueError("signature of the aggregator")
+        if manifest != self._manifest:
+            raise ValueError("another manifest")
+        # Privacy: the same request to another site must not be answered here.
+        if recipient != _of_name(self._name):
+            raise ValueError("request to another site")
+        # Privacy: nothing of an earlier job is answered again.
+        if what != "ping" and session != self._session:
+            raise ValueError("request of another session")
+        body = raw[start:]
+        if len(body) > LIMITS.get(what, SMALL):
+            raise ValueError("size of the message")
+        if hashlib.sha256(body).digest() != digest:
+            raise ValueError("body of the message")
+        return what, body
+
+    def _sealed(self, request: bytes, reply: Message, room: int) -> bytes:
+        """Seal an answer to the aggregator's key, padded to its public size."""
+        # Privacy: longer answers than were foreseen would tell something by their size.
+        packed = pack(reply)
+        if len(packed) > room:
+            packed = pack({"error": "failed", "rule": "size of the answer"})
+        framed = bytearray(8 + room)
+        struct.pack_into("<Q", framed, 0, len(packed))
+        framed[8 : 8 + len(packed)] = packed
+        own = X25519PrivateKey.generate()
+        shared = own.exchange(X25519PublicKey.from_public_bytes(self._aggregator.seal))
+        # One key for one message, so its nonce may be constant.
+        sealed = _box(shared, request).encrypt(bytes(12), framed, None)
+        return own.public_key().public_bytes_raw() + sealed
+
+
+def _box(shared: bytes, request: bytes) -> AESGCM:
+    """Cipher of one answer: bound to the request's header and signature."""
+    about = hashlib.sha256(request[: HEADER.size + SIGNATURE]).digest()
+    return AESGCM(masking.derive(shared, b"capeneuro answer" + about))
+
+
+def _of_name(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
