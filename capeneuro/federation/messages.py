@@ -1,13 +1,14 @@
 """Messages between aggregator and sites: a JSON header and raw buffers.
 
 A message is a dict of numbers, strings, bytes and arrays. There is no pickle; array
-types are of an allow-list, and a message has a largest size.
+types are of an allow-list, and a message has a largest size. The header refers to each
+buffer once, in order.
 """
 
 import hashlib
 import json
 import struct
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import numpy as np
 Message = dict[str, Any]
 DTYPES = ("<f4", "<f8", "<i8", "<u8")
 LARGEST_MESSAGE = 2**32
+# JSON can take 44 times its bytes in memory ("[[[0]]]"), so a header is at most this
+# share of the limit of a message, or of 4 MiB: 64 KiB, twice what 64 sites need.
+HEADER_SHARE, SMALLEST_LIMIT = 64, 2**22
 
 
 def pack(message: Message) -> bytes:
@@ -39,7 +43,9 @@ def pack(message: Message) -> bytes:
             buffers.append(value)
             return {"~bytes": len(buffers) - 1}
         if isinstance(value, dict):
-            return {str(k): encode(v) for k, v in sorted(value.items())}
+            # In the order of the header's text: buffers are read in that order.
+            named = {str(k): v for k, v in value.items()}
+            return {k: encode(named[k]) for k in sorted(named)}
         if isinstance(value, (list, tuple)):
             return [encode(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -52,46 +58,85 @@ def pack(message: Message) -> bytes:
     return b"".join([struct.pack("<Q", len(text)), text, *buffers])
 
 
-def unpack(raw: bytes) -> Message:
+def unpack(raw: bytes, limit: int = LARGEST_MESSAGE) -> Message:
     """Read what :func:`pack` wrote; arrays are read-only views.
+
+    Whoever wrote it, that takes less memory than twice ``limit``, or 8 MiB if that is
+    more: no buffer is read twice, and the header is short.
+
+    Parameters
+    ----------
+    raw
+        The bytes.
+    limit
+        Largest number of them.
 
     Raises
     ------
     ValueError
-        If the bytes are not a message within the size cap.
+        If the bytes are not a message within the limit.
     """
     try:
-        return _unpack(raw)
-    except (KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
+        return _unpack(raw, limit)
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError("not a message") from error
 
 
-def _unpack(raw: bytes) -> Message:
-    if not 8 <= len(raw) <= LARGEST_MESSAGE:
+def _unpack(raw: bytes, limit: int) -> Message:
+    if not 8 <= len(raw) <= limit:
         raise ValueError("message size out of range")
     (length,) = struct.unpack_from("<Q", raw)
-    header = json.loads(raw[8 : 8 + length])
-    ends = 8 + length + np.cumsum([0, *header["sizes"]], dtype=np.int64)
-    if ends[-1] != len(raw) or min(header["sizes"], default=0) < 0:
-        raise ValueError("message is cut short or too long")
+    if length > min(len(raw) - 8, max(limit, SMALLEST_LIMIT) // HEADER_SHARE):
+        raise ValueError("message header out of range")
     view = memoryview(raw)
-    buffers = [view[a:b] for a, b in pairwise(ends)]
+    header = json.loads(str(view[8 : 8 + length], "ascii"))
+    message, sizes = header["message"], header["sizes"]
+    if not _whole(sizes) or sum(sizes) != len(raw) - 8 - length:
+        raise ValueError("message is cut short or too long")
+    left = enumerate(_cut(view[8 + length :], sizes))
+
+    def take(number: Any) -> memoryview:
+        # In order and once each: what is decoded is never longer than what came.
+        following, buffer = next(left, (None, view))
+        if not _whole([number]) or number != following:
+            raise ValueError("buffers out of order")
+        return buffer
 
     def decode(value: Any) -> Any:
+        # In place: a copy would take as much again.
         if isinstance(value, list):
-            return [decode(v) for v in value]
+            value[:] = map(decode, value)
         if not isinstance(value, dict):
             return value
         if "~array" in value:
             if value["dtype"] not in DTYPES:
                 raise ValueError("array type not allowed")
-            array = np.frombuffer(buffers[value["~array"]], dtype=value["dtype"])
+            if not _whole(value["shape"]):
+                raise ValueError("array shape not allowed")
+            array = np.frombuffer(take(value["~array"]), dtype=value["dtype"])
             return array.reshape(value["shape"])
         if "~bytes" in value:
-            return bytes(buffers[value["~bytes"]])
-        return {k: decode(v) for k, v in value.items()}
+            return bytes(take(value["~bytes"]))
+        for key in value:
+            value[key] = decode(value[key])
+        return value
 
-    return decode(header["message"])
+    message = decode(message)
+    if not isinstance(message, dict) or next(left, None) is not None:
+        raise ValueError("not a message")
+    return message
+
+
+def _whole(numbers: Any) -> bool:
+    """Whether it is a list of whole numbers of zero or more; True is none."""
+    return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
+
+
+def _cut(view: memoryview, sizes: list[int]) -> Iterator[memoryview]:
+    start = 0
+    for size in sizes:
+        yield view[start : start + size]
+        start += size
 
 
 def digest(message: Message) -> str:

@@ -1,17 +1,23 @@
 """Messages survive packing; nothing else gets through; a lost site does not raise."""
 
+import copy
 import json
 import pickle
+import random
 import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers import agree, make_sites, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capeneuro.federation import in_process, messages
+from capeneuro.federation import in_process
 from capeneuro.federation.in_process import InProcess, sort_reply
-from capeneuro.federation.messages import pack, unpack
+from capeneuro.federation.messages import SMALLEST_LIMIT, digest, pack, unpack
 
 ARRAYS = [
     np.arange(6, dtype="<f4").reshape(2, 3),
@@ -38,7 +44,7 @@ UNFIT = [
 
 
 def _raw(header: object, buffers: bytes = b"") -> bytes:
-    text = json.dumps(header).encode()
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + buffers
 
 
@@ -128,24 +134,242 @@ def test_foreign_types_in_the_header_are_refused(dtype):
         unpack(_raw(_array_header(dtype=dtype), bytes(16)))
 
 
-@pytest.mark.parametrize("shape", [[3], [2**40], [2, 2], [-1, 3], [1], [0], []])
+@pytest.mark.parametrize("shape", [[3], [2**40], [2, 2], [1], [0], [], [2] + [1] * 99])
 def test_shapes_that_do_not_fit_their_buffer_are_refused(shape):
-    with pytest.raises(ValueError, match="reshape"):
+    with pytest.raises(ValueError, match=r"reshape|dimension"):
         unpack(_raw(_array_header(shape=shape), bytes(16)))
 
 
-@pytest.mark.parametrize("sizes", [[17], [2**50], [32, -16], [-1, 17], []])
+SHAPES = [[-1], [-1, 3], [True, 2], [2.0], ["2"], [None], [[2]], 2, "2", {}, None]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_shapes_that_are_no_list_of_whole_numbers_are_refused(shape):
+    with pytest.raises(ValueError, match="shape not allowed"):
+        unpack(_raw(_array_header(shape=shape), bytes(16)))
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [2**63, 0], [2**70, 0], [0] * 99])
+def test_huge_shapes_of_no_bytes_are_refused(shape):
+    with pytest.raises(ValueError):  # noqa: PT011  in numpy's words
+        unpack(_raw({**_array_header(shape=shape), "sizes": [0]}))
+
+
+SIZES = [[17], [2**50], [32, -16], [-1, 17], [], [16.0], ["16"], [None, 16], 16]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=repr)
 def test_sizes_that_do_not_fit_are_refused(sizes):
     header = {**_array_header(), "sizes": sizes}
     with pytest.raises(ValueError, match="cut short or too long"):
         unpack(_raw(header, bytes(16)))
 
 
-def test_a_message_above_the_cap_is_refused(monkeypatch):
+def test_a_message_above_the_limit_is_refused():
     raw = pack({"x": np.zeros(100)})
-    monkeypatch.setattr(messages, "LARGEST_MESSAGE", len(raw) - 1)
+    assert unpack(raw, len(raw))
     with pytest.raises(ValueError, match="out of range"):
-        unpack(raw)
+        unpack(raw, len(raw) - 1)
+
+
+# --- each buffer once, in order ------------------------------------------------------
+
+
+def _references(*numbers: Any) -> dict[str, Any]:
+    return {"message": {"x": [{"~bytes": n} for n in numbers]}, "sizes": [1, 1]}
+
+
+ORDERS = [(0,), (0, 0), (1, 0), (0, 1, 1), (0, 2), (0, 1, 2), (-1, 0), (False, True)]
+
+
+@pytest.mark.parametrize("numbers", [*ORDERS, (0.0, 1.0), ("0", "1"), ()], ids=str)
+def test_a_buffer_is_read_once_and_in_order(numbers):
+    assert unpack(_raw(_references(0, 1), b"ab"))["x"] == [b"a", b"b"]
+    with pytest.raises(ValueError, match=r"out of order|not a message"):
+        unpack(_raw(_references(*numbers), b"ab"))
+
+
+def test_a_repeated_reference_copies_nothing():
+    buffer = bytes(2**21)
+    header = {"message": {"x": [{"~bytes": 0}] * 500}, "sizes": [len(buffer)]}
+    raw = _raw(header, buffer)
+    assert peak_of(raw, SMALLEST_LIMIT) < 2 * SMALLEST_LIMIT
+
+
+def test_buffers_keep_the_order_of_keys_that_were_numbers():
+    received = unpack(pack({"x": {2: b"two", 10: b"ten"}}))
+    assert received == {"x": {"2": b"two", "10": b"ten"}}
+
+
+@pytest.mark.parametrize("content", [[], 1, "x", None, {"~bytes": 0}], ids=repr)
+def test_what_is_no_dict_is_no_message(content):
+    with pytest.raises(ValueError, match="not a message"):
+        unpack(_raw({"message": content, "sizes": [0] * isinstance(content, dict)}))
+
+
+# --- what it takes in memory ---------------------------------------------------------
+
+
+def peak_of(raw: bytes, limit: int) -> int:
+    """Bytes that decoding takes at most; only a ValueError may come of it."""
+    tracemalloc.start()
+    try:
+        unpack(raw, limit)
+    except ValueError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+ARRAY = '{"~array":%d,"dtype":"<f8","shape":[0]}'
+BOMBS = ["[" * 500 + "]" * 500, "[" * 100 + "]" * 100, "[]", "[0]", '{"":0}', "1e9"]
+BOMBS += ['{"":[' * 99 + "]}" * 99, '"ab"', '{"~bytes":%d}', ARRAY]
+
+
+@pytest.mark.parametrize("piece", BOMBS, ids=lambda piece: f"{len(piece)}{piece[:9]}")
+@pytest.mark.parametrize("length", [2**16, 2**20])
+def test_any_message_takes_less_than_twice_the_limit(piece, length):
+    """A header full of what takes most, beside one buffer that fills the limit."""
+    n = (length - 99) // (len(piece) + (8 if "%" in piece else 1))
+    pieces = ",".join(piece % i if "%" in piece else piece for i in range(n))
+    sizes = "0," * n * ("%" in piece)
+    about = '{"message":{"x":[%s],"y":{"~bytes":%d}},"sizes":[%s%d]}'
+    number = n if "%" in piece else 0
+    rest = SMALLEST_LIMIT - length
+    header = about % (pieces, number, sizes, rest)
+    raw = _raw(header.ljust(length - 8).encode(), bytes(rest))
+    assert len(raw) == SMALLEST_LIMIT
+    assert peak_of(raw, SMALLEST_LIMIT) < 2 * SMALLEST_LIMIT
+    if length == 2**16:  # it is a message, and is read
+        assert len(unpack(raw, SMALLEST_LIMIT)["x"]) == n
+
+
+def test_a_header_may_grow_with_the_limit():
+    raw = pack({"x": ["abcd"] * 2**18})
+    with pytest.raises(ValueError, match="header out of range"):
+        unpack(raw, SMALLEST_LIMIT)
+    assert len(unpack(raw)["x"]) == 2**18
+
+
+@pytest.mark.parametrize("prefix", ["", "a-long-name-of-an-institution-" * 2])
+def test_headers_of_64_sites_are_within_the_smallest_limit(prefix):
+    sites = {prefix + name: site for name, site in make_sites([1] * 64, 2, 2).items()}
+    for name, site in sites.items():
+        site.name = name
+    asked = request(sites, survivor_threshold=63, consistency=True)
+    told, (name, *_) = agree(sites, asked), sites
+    message = {"request": digest(asked), "survivors": list(sites)}
+    for n, site in sites.items():
+        assert "masked" in site.answer("release", told[n])
+    signed = {n: s.answer("confirm", message)["signature"] for n, s in sites.items()}
+    message = {**message, "signatures": signed}
+    shares = sites[name].answer("unmask", message)
+    assert len(shares["shares"]) == 64
+    for sent in (told[name], message, shares):
+        assert unpack(pack(sent), SMALLEST_LIMIT).keys() == sent.keys()
+
+
+# --- whatever may come ---------------------------------------------------------------
+
+ODD: list[Any] = [None, True, -1, 0, 7, 2**63, 10**400, 1.5, float("nan"), "", "x"]
+ODD += [[], {}, [True], [2**62, 0, 2**62], [-1], {"~array": 0}, {"~bytes": [0]}]
+ODD += [{"~array": 0, "dtype": "<f8", "shape": shape} for shape in ([-1], [0, 2**63])]
+ODD += [[{"~bytes": 0}] * 50, {"~bytes": True}, {"~array": "x", "~bytes": 0}]
+
+
+def real_messages() -> list[bytes]:
+    """What sites are asked and answer in a study of three."""
+    sites = make_sites([2] * 3, 2, 2)
+    asked = request(sites, consistency=True, survivor_threshold=2)
+    told = agree(sites, asked)["site0"]
+    matrix = {"matrix": np.ones((2, 2), "<f4"), "norm_bound": 1.0, "center": None}
+    answers = sites["site0"].describe(asked), sites["site0"].release(told)
+    messages = [{"request": asked}, told, matrix, *answers, {"x": ARRAYS, "y": PLAIN}]
+    return [pack(message) for message in messages]
+
+
+def flipped(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    changed = bytearray(raw)
+    for _ in range(draw.choice([1, 2, 9])):
+        at = draw.randrange(draw.choice([8, 200, len(raw)]))
+        changed[at % len(raw)] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def cut(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    return raw[: draw.randrange(len(raw))]
+
+
+def spliced(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    at, begin = draw.randrange(len(raw)), draw.randrange(len(other))
+    return raw[:at] + other[begin : begin + draw.choice([1, 20, len(other)])] + raw[at:]
+
+
+def noisy(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    return draw.randbytes(draw.randrange(99))
+
+
+def measured(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    length = draw.choice([0, 7, len(raw) - 8, len(raw), 2**31, 2**63, 2**64 - 1])
+    return struct.pack("<Q", length) + raw[8:]
+
+
+def deep(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    """Lists or blocks in each other, in the place of some text of the header."""
+    text, buffers = parts(raw)
+    at, depth = draw.randrange(len(text)), draw.choice([10, 400, 3000])
+    left, right = draw.choice([(b"[", b"]"), (b'{"":', b"}")])
+    inside = left * depth + b"0" + right * depth
+    return _raw(text[:at] + inside + text[at + draw.randrange(9) :], buffers)
+
+
+def odd(draw: random.Random, raw: bytes, other: bytes) -> bytes:
+    """A node of the header that is another thing, or another node of it."""
+    text, buffers = parts(raw)
+    header = json.loads(text)
+    inner = header
+    while True:
+        keys = list(inner) if isinstance(inner, dict) else list(range(len(inner)))
+        if not keys:
+            break
+        key = draw.choice(keys)
+        if not isinstance(inner[key], (dict, list)) or draw.random() < 0.3:
+            part = copy.deepcopy(header[draw.choice(["message", "sizes"])])
+            inner[key] = draw.choice([*ODD, part])
+            break
+        inner = inner[key]
+    return _raw(header, buffers)
+
+
+def parts(raw: bytes) -> tuple[bytes, bytes]:
+    (length,) = struct.unpack_from("<Q", raw)
+    return raw[8 : 8 + length], raw[8 + length :]
+
+
+CHANGES: list[Callable] = [flipped, cut, spliced, noisy, measured, deep, odd, odd, odd]
+
+
+@pytest.mark.parametrize(
+    ("seed", "n"), [(0, 10_000), pytest.param(1, 100_000, marks=pytest.mark.slow)]
+)
+def test_whatever_comes_is_a_message_or_a_value_error(seed, n):
+    draw, real = random.Random(seed), real_messages()
+    refused, most = 0, 0
+    tracemalloc.start()
+    for _ in range(n):
+        raw = draw.choice(CHANGES)(draw, draw.choice(real), draw.choice(real))
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        try:
+            assert isinstance(unpack(raw, SMALLEST_LIMIT), dict)
+        except ValueError:
+            refused += 1
+        most = max(most, tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert 0.5 * n < refused < n  # some changes are none
+    assert most < 2 * SMALLEST_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -157,9 +381,21 @@ def test_a_message_above_the_cap_is_refused(monkeypatch):
         _raw({**_array_header(), "sizes": [2**70]}, bytes(16)),
         _raw(_array_header(**{"~array": 7}), bytes(16)),
         _raw({"message": {"x": {"~array": 0}}, "sizes": [0]}),
+        _raw('{"message": {"x": "ü"}, "sizes": []}'.encode()),
+        _raw('{"message": {}, "sizes": []}'.encode("utf-16")),
         b'\xff\xff\xff\xff\xff\xff\xff\x7f{"message": {}, "sizes": []}',
     ],
-    ids=["list", "no message", "no sizes", "huge", "index", "no dtype", "length"],
+    ids=[
+        "list",
+        "no message",
+        "no sizes",
+        "huge",
+        "index",
+        "no dtype",
+        "latin",
+        "wide",
+        "length",
+    ],
 )
 def test_malformed_headers_are_value_errors(raw):
     with pytest.raises(ValueError):  # noqa: PT011
