@@ -154,6 +154,9 @@ def test_rules_hold_no_logic():
         text = path.read_text()
         assert not re.search(r"^\s+(run|script):", text, re.MULTILINE), path
         assert "retries:" not in text, path
+        # Names from a study file or of it are data, nothing that a shell may read.
+        for command in re.findall(r'shell:\s+"(.*)"', text):
+            assert "{" not in re.sub(r"\{(threads|[\w.]+:q)\}", "", command), path
 
 
 def test_privacy_lines_are_marked():

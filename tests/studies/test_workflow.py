@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event, pld
 from helpers import CONTRACT
-from tiny_study import ACCEPT
+from tiny_study import ACCEPT, STUDY, write_study
 from workflows import BIN, ROOT, edit, run
 
 from capeneuro.privacy import accounting
@@ -189,6 +189,23 @@ def test_a_misspelled_key_stops_before_the_plan(study, changed):
     done = run(study, "snakemake", "--cores", "1", "-n")
     assert done.returncode != 0
     assert "did you mean 'n_rounds'" in done.stdout + done.stderr
+
+
+def test_no_shell_reads_the_name_of_a_study_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path)
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")
+    Path(STUDY).rename(name := "$(touch read) & touch read;.yaml")
+    given = ("--cores", "1", "--configfile", name)
+    done = run(tmp_path, "snakemake", "validate", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Path("private/_logs/tiny/validate.log").exists()
+    assert not Path("read").exists()
+    done = run(tmp_path, "snakemake", "--dry-run", "--printshellcmds", *given)
+    commands = re.findall(r"capeneuro \w+ .* --log", done.stdout)
+    steps = {command.split()[1] for command in commands}
+    assert steps >= {"plan", "prepare", "pca", "maps", "reconstruct", "score", "report"}
+    assert all(f" '{name}' " in command for command in commands)
 
 
 def test_lint_is_clean(study):

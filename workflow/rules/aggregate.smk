@@ -20,4 +20,4 @@ rule aggregate:
         options=[kind.depends(study, stage) for stage, _ in kind.stages],
         version=__version__,
     shell:
-        "capeneuro aggregate {params.study} --log {log}"
+        "capeneuro aggregate {params.study:q} --log {log:q}"

@@ -15,4 +15,4 @@ rule make_data:
         options=kind.depends(study, "make_data"),
         version=__version__,
     shell:
-        "python -m sim {params.study} --log {log}"
+        "python -m sim {params.study:q} --log {log:q}"

@@ -27,4 +27,4 @@ for k, (stage, file) in enumerate(kind.stages):
             kinds=KINDS,
             version=__version__,
         shell:
-            "capeneuro {params.stage} {params.study} --threads {threads} --log {log}"
+            "capeneuro {params.stage:q} {params.study:q} --threads {threads} --log {log:q}"

@@ -28,7 +28,7 @@ rule validate:
         sites={n: section(own, *kind.site_keys["validate"]) for n, own in sites.items()},
         version=__version__,
     shell:
-        "capeneuro validate {params.study} --log {log}"
+        "capeneuro validate {params.study:q} --log {log:q}"
 
 
 rule plan:
@@ -50,7 +50,7 @@ rule plan:
         accepts=section(study, "accept", "expected"),
         version=__version__,
     shell:
-        "capeneuro plan {params.study} --log {log}"
+        "capeneuro plan {params.study:q} --log {log:q}"
 
 
 rule prepare:
@@ -73,7 +73,7 @@ rule prepare:
         site=lambda w: section(sites[w.site], *kind.site_keys["prepare"]),
         version=__version__,
     shell:
-        "capeneuro prepare {params.study} --site {wildcards.site} --threads {threads} --log {log}"
+        "capeneuro prepare {params.study:q} --site {wildcards.site:q} --threads {threads} --log {log:q}"
 
 
 # What a site does before it joins a federation: snakemake --cores N prepared
@@ -101,7 +101,7 @@ rule maps:
         kinds=KINDS,
         version=__version__,
     shell:
-        "capeneuro maps {params.study} --log {log}"
+        "capeneuro maps {params.study:q} --log {log:q}"
 
 
 rule reconstruct:
@@ -123,7 +123,7 @@ rule reconstruct:
         site=lambda w: section(sites[w.site], *kind.site_keys["reconstruct"]),
         version=__version__,
     shell:
-        "capeneuro reconstruct {params.study} --site {wildcards.site} --log {log}"
+        "capeneuro reconstruct {params.study:q} --site {wildcards.site:q} --log {log:q}"
 
 
 rule score:
@@ -145,7 +145,7 @@ rule score:
         kinds=KINDS,
         version=__version__,
     shell:
-        "capeneuro score {params.study} --log {log}"
+        "capeneuro score {params.study:q} --log {log:q}"
 
 
 rule report:
@@ -168,7 +168,7 @@ rule report:
         kinds=KINDS,
         version=__version__,
     shell:
-        "capeneuro report {params.study} --log {log}"
+        "capeneuro report {params.study:q} --log {log:q}"
 
 
 if study.score.reference:
@@ -196,4 +196,4 @@ if study.score.reference:
                 options=kind.depends(study, f"reference_{stage}"),
                 version=__version__,
             shell:
-                "capeneuro {params.stage} {params.study} --reference --threads {threads} --log {log}"
+                "capeneuro {params.stage:q} {params.study:q} --reference --threads {threads} --log {log:q}"
