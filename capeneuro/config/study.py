@@ -8,9 +8,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, model_validator
 
 from capeneuro.config.sections import (
     LABEL,
@@ -33,6 +33,17 @@ VOLUMES = 100
 IDLE = ("score", "sites", "federation", "data", "expected", "accept", "aggregator")
 
 
+def _inside(path: Path) -> Path:
+    # A study file may come from another party: it names no file elsewhere.
+    odd = path.is_absolute() or ".." in path.parts or not str(path).isprintable()
+    if odd or path.suffix not in (".yaml", ".yml"):
+        fail(
+            "must be a .yaml file inside this folder, without / before it or .. in it; "
+            "move it here and write a path like config/sites/north.yaml"
+        )
+    return path
+
+
 class Study(Section):
     """What every kind of study says.
 
@@ -42,8 +53,8 @@ class Study(Section):
 
     study: Label
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
-    sites: list[Path]
-    """The site files, at least two."""
+    sites: list[Annotated[Path, AfterValidator(_inside)]]
+    """The site files, at least two, all inside this folder."""
     federation: Literal["in-process", "nvflare"] = "in-process"
     """Where the sites work: all in one process on this machine, or each at its own
     institution over NVIDIA FLARE. With `nvflare` each party has its own site file

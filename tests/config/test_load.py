@@ -1,5 +1,6 @@
 """Study and site files: what is accepted, and what each mistake is told."""
 
+import contextlib
 import copy
 import re
 from pathlib import Path
@@ -227,6 +228,16 @@ def test_small_numbers_as_people_write_them(tmp_path, text):
     assert load.load_study(path).budget.delta == 1e-5
 
 
+ELSEWHERE = ["/etc/passwd", "/etc/a.yaml", "../a.yaml", "b/../../a.yaml", "b/..", ".."]
+
+
+@pytest.mark.parametrize("path", [*ELSEWHERE, "a.txt", "a", ".yaml", "", "a\0.yaml"])
+def test_a_study_names_no_site_file_elsewhere(tmp_path, path):
+    (found,) = errors(study, tmp_path, {"sites": ["a.yaml", path, "b.yml", "c.yaml"]})
+    said = "sites.1: must be a .yaml file inside this folder, without / before it or .."
+    assert found.startswith(said) and found.endswith(f"got {path!r}")
+
+
 # Between study and sites
 
 
@@ -234,8 +245,9 @@ def sites_of(folder: Path, study_changes: dict, *site_changes: dict) -> dict:
     paths = []
     for i, changes in enumerate(site_changes):
         content = changed(SITE, {"name": f"s{i}", "images": f"data/s{i}", **changes})
-        paths.append(str(write(folder, content, f"s{i}.yaml")))
-    return site_files.load_sites(study(folder, sites=paths, **study_changes))
+        paths.append(write(folder, content, f"s{i}.yaml").name)
+    with contextlib.chdir(folder):
+        return site_files.load_sites(study(folder, sites=paths, **study_changes))
 
 
 def test_sites_are_loaded_by_name_in_order(tmp_path):
@@ -428,9 +440,10 @@ def test_a_mistake_is_told_in_the_file_that_has_it(tmp_path):
     assert any(re.search(r"a.yaml: tusk: unknown key; .*'task'", s) for s in lines)
 
 
-def test_over_a_network_a_sites_own_file_says_all(tmp_path):
+def test_over_a_network_a_sites_own_file_says_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     path = site_files_of(tmp_path, SHARED, {**ITS_OWN, **SHARED})
-    loaded = study(tmp_path, sites=[str(path), "b.yaml"], federation="nvflare")
+    loaded = study(tmp_path, sites=[path.name, "b.yaml"], federation="nvflare")
     with pytest.raises(ConfigError, match="own file says all its rules"):
         site_files.load_sites(loaded)
 

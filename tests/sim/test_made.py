@@ -117,7 +117,7 @@ def test_a_further_site_leaves_the_others_as_they_were(here, name, tmp_path):
         for i in (1, 2):
             site = site_of(name, i)
             site["images"] = str(tmp_path / key / f"{i}.tsv")
-            path = tmp_path / f"{key}-{i}.yaml"
+            path = Path(f"{name}-{key}-{i}.yaml")
             path.write_text(yaml.safe_dump(site))
             study["sites"].append(str(path))
         study["budget"]["n_colluding"] = 1
@@ -271,7 +271,7 @@ def test_what_cannot_be_made_is_said_in_one_line(here, capsys, tmp_path):
     assert "rows.covariates: made rows have none" in capsys.readouterr().err
     study["rows"].pop("covariates")
     site = site_of("mixture", 1)
-    odd = tmp_path / "odd.yaml"
+    odd = Path("odd.yaml")
     odd.write_text(yaml.safe_dump({**site, "images": "data/odd"}))
     study["sites"][0] = str(odd)
     path.write_text(yaml.safe_dump(study))
