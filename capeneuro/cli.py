@@ -117,7 +117,8 @@ def ledger(options: argparse.Namespace) -> None:
     if options.action == "export":
         print(*EXPORTED, sep="\t")
         for entry in entries:
-            print(*(entry.get(column, "") for column in EXPORTED), sep="\t")
+            row = (files.cell(entry.get(column, "")) for column in EXPORTED)
+            print(*row, sep="\t")
         return
     kinds: dict[tuple[str, ...], list[float]] = {}
     for e in entries:

@@ -780,6 +780,11 @@ def test_ledger_exports_a_table_without_people(tiny, capsys):
     people = ledger.totals()
     assert people
     assert not any(person in text for person in people)
+    # What a study is called is the aggregator's word.
+    entry = {"study": "=1+1", "mu": 0.01, "unit": "sample"}
+    ledger.charge("0" * 64, ["ann"], entry, b"")
+    assert command("ledger", "export", SITE) == 0
+    assert "\n'=1+1\t" in capsys.readouterr().out
 
 
 def test_pinned_peers_are_admitted_and_others_refused(tiny, capsys):

@@ -23,6 +23,8 @@ from capeneuro.config.errors import ConfigError
 # Local header of a part of a zip file; the last two numbers are the lengths of the name
 # and of what else lies between it and the data [PKWARE APPNOTE 4.3.7].
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+# Beginnings of a formula, which a spreadsheet also finds behind a quote or a blank.
+FORMULA = re.compile(r"[\t\r]|[\s\"]*[=+\-@]")
 # Of an array of a few dimensions.
 LARGEST_HEADER = 2**12
 
@@ -185,9 +187,22 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_table(path: Path, header: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a tab-separated table."""
-    lines = ["\t".join(map(str, row)) for row in [header, *rows]]
+    """Write a tab-separated table, of cells as :func:`cell` writes them."""
+    lines = ["\t".join(map(cell, row)) for row in [header, *rows]]
     write_text(path, "\n".join(lines) + "\n")
+
+
+def cell(value: Any) -> str:
+    """A cell of a table: text that a spreadsheet would run has an apostrophe before it.
+
+    Names are another party's word, and whoever opens the table has the files of this
+    one. Blanks of any kind are spaces; numbers stay as they are.
+    """
+    text = str(value)
+    with suppress(ValueError):
+        float(text)
+        return text
+    return "'" * bool(FORMULA.match(text)) + re.sub(r"\s", " ", text)
 
 
 def read_table(path: Path) -> list[list[str]]:

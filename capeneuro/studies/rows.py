@@ -604,13 +604,15 @@ def comparisons(own: RowKind, study: RowStudy, shape: Shape) -> dict[str, Other]
 
 def _truth(own: RowKind, shape: Shape, folder: Path) -> Other:
     first, *more = (_read(folder / name) for name in own.truths)
-    values = {row[0]: row[1:] for row in first[1]}
-    if missing := [name for name in shape.names if name not in values]:
+    # As in a table that was released, whose names may have an apostrophe more.
+    names = list(map(files.cell, shape.names))
+    values = {files.cell(row[0]): row[1:] for row in first[1]}
+    if missing := [name for name in names if name not in values]:
         raise ConfigError(
             f"{folder}: score.truth: must know all features, lacks {missing[0]!r}"
         )
     try:
-        A = np.array([values[name] for name in shape.names], float)
+        A = np.array([values[name] for name in names], float)
         header, rows = more[0] if more else (["weight"], [])
         at = header.index("weight") if "weight" in header else -1
         w = np.array([float(row[at]) for row in rows])

@@ -594,8 +594,8 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, kind, existed):
 def test_json_and_table_are_plain_text(tmp_path):
     files.write_json(tmp_path / "new/a.json", {"b": 1})
     assert (tmp_path / "new/a.json").read_text() == '{\n  "b": 1\n}\n'
-    files.write_table(tmp_path / "t.tsv", ["a", "b"], [[1, "x"]])
-    assert (tmp_path / "t.tsv").read_text() == "a\tb\n1\tx\n"
+    files.write_table(tmp_path / "t.tsv", ["a", "=b"], [[1, "x"], ["-1", "@x\ny"]])
+    assert (tmp_path / "t.tsv").read_text() == "a\t'=b\n1\tx\n-1\t'@x y\n"
 
 
 # Found by review
