@@ -1,7 +1,9 @@
 """One round at the aggregator: what the sites' answers add up to, whoever is lost.
 
 A round of a cooperative arm is a secure sum (:mod:`.secagg`): advertise,
-share, release, and unmask, with the survivors fixed once in between. Sites that are
+share, release, and unmask, with the survivors fixed once in between. The other private
+arms have advertise and release: in all of them who refuses does so before any site is
+charged. Sites that are
 lost on the way are left out as long as the survivor threshold remains. What another run
 needs to go on with the same round is written before the sites act on it, so a killed
 aggregator neither asks a finished round again nor fixes other survivors. A round that
@@ -128,7 +130,9 @@ def gather(
     site is told of them.
     """
     if request["arm"] in EXACT_ARMS:
-        sums, survivors = _release(federation, request, {})
+        one = {"request": request}
+        messages = dict.fromkeys(request["roster"], one)
+        sums, survivors = _release(federation, request, messages)
         return sums["noisy"], survivors
     context = digest(request)
     state = checkpoint.read(context)
@@ -159,14 +163,16 @@ def _secure_sum(
     # With all sites in every exchange, asking again gives the same; nothing to keep.
     keep = request["survivor_threshold"] < len(request["roster"])
     if arm not in COOPERATIVE_ARMS:
-        sums, survivors = _release(federation, request, {})
+        sums, survivors = _release(federation, request, _admitted(federation, request))
         return {"total": sums["noisy"], "survivors": survivors}
     if "survivors" not in state:
         if "sealed" not in state:
             state = _agree(federation, request)
         if keep:  # before any site answers to these keys
             state = _tried(checkpoint, context, state)
-        sums, survivors = _release(federation, request, state)
+        one = {"request": request, "advertised": state["advertised"]}
+        messages = {n: {**one, "sealed": box} for n, box in state["sealed"].items()}
+        sums, survivors = _release(federation, request, messages)
         state = {**state, **sums, "survivors": survivors, "tries": 0}
     if keep:  # before any site is told who survived
         state = _tried(checkpoint, context, state)
@@ -182,6 +188,16 @@ def _tried(checkpoint: Checkpoint, context: str, state: Message) -> Message:
     state = {**state, "tries": state.get("tries", 0) + 1}
     checkpoint.write(context, state)
     return state
+
+
+def _admitted(federation: Federation, request: Message) -> dict[str, Message]:
+    """What to ask the sites that will not refuse, before any of them is charged."""
+    t, one = request["survivor_threshold"], {"request": request}
+    messages = dict.fromkeys(request["roster"], one)
+    there = ask_enough(
+        federation, t, "advertise", messages, lambda _, reply: _right(reply == {})
+    )
+    return dict.fromkeys(there, one)
 
 
 def _agree(federation: Federation, request: Message) -> Message:
@@ -209,7 +225,7 @@ def _agree(federation: Federation, request: Message) -> Message:
 
 
 def _release(
-    federation: Federation, request: Message, agreed: Message
+    federation: Federation, request: Message, messages: Mapping[str, Message]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Sums of the parts of the sites' releases, and who is in them."""
     parts = PARTS.get(request["arm"], {"noisy"})
@@ -229,11 +245,6 @@ def _release(
         for part, x in reply.items():
             sums[part] = sums[part] + x if part in sums else x
 
-    one = {"request": request}
-    messages = dict.fromkeys(request["roster"], one)
-    if agreed:
-        one |= {"advertised": agreed["advertised"]}
-        messages = {n: {**one, "sealed": box} for n, box in agreed["sealed"].items()}
     t = request["survivor_threshold"]
     survivors = ask_enough(federation, t, "release", messages, add)
     # In the study's order: over a network answers arrive in any.

@@ -3,11 +3,13 @@
 Each request of the table is a public method of :class:`Site`; what it returns may leave
 the site, nothing else may, and tests pin the list and the fields. A release in the
 cooperative arms is a secure sum in four exchanges (:mod:`.secagg`): ``advertise``,
-``share``, ``release``, ``unmask``. An error leaves as a code and the name of a rule,
-never as text. Sites enforce, the aggregator only asks (:mod:`.rules`): a site refuses
-queries it does not know, noise below its floor, a charge beyond its ceiling, a unit
-weaker than its own, a smaller number of colluding sites than its own, sites it did not
-agree on, and arms without privacy on real data.
+``share``, ``release``, ``unmask``; in the other private arms ``advertise`` comes before
+``release`` as well, so that who refuses does so before any site is charged. An error
+leaves as a code and the name of a rule, never as text. Sites enforce, the aggregator
+only asks (:mod:`.rules`): a site refuses queries it does not know, noise below its
+floor, a charge beyond its ceiling, a unit weaker than its own, a smaller number of
+colluding sites than its own, sites it did not agree on, and arms without privacy on
+real data.
 """
 
 import hashlib
@@ -52,7 +54,8 @@ class Request:
     takes
         Fields of the message; of ``release`` and ``unmask`` some arms have fewer.
     leaves
-        Fields of the answer, likewise. An error has ``error`` and ``rule`` instead.
+        Fields of the answer, likewise, and of ``advertise``. An error has ``error`` and
+        ``rule`` instead.
     guarantee
         What the answer tells about the people of the site.
     """
@@ -78,8 +81,8 @@ PROTOCOL: dict[str, Request] = {
     "advertise": Request(
         takes=("request",),
         leaves=("keys",),
-        guarantee="Nothing leaves but public keys; every rule and the ceiling are "
-        "checked first.",
+        guarantee="Nothing leaves but public keys, and those in arms with a secure sum "
+        "alone; every rule and the ceiling are checked first.",
     ),
     "share": Request(
         takes=("request", "advertised"),
@@ -334,7 +337,8 @@ class Site:
         Returns
         -------
         Message
-            ``keys``: 160 bytes of public keys for this sum, signed.
+            ``keys``: 160 bytes of public keys for this sum, signed; empty in the arms
+            without a secure sum.
 
         Raises
         ------
@@ -352,6 +356,8 @@ class Site:
         if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
             entry = self._entry(request, sensitivity, mu)
             self._ledger.check(self._subjects, entry, self._limits.promise)
+        if request["arm"] not in COOPERATIVE_ARMS:
+            return {}
         return {"keys": secagg.advertise(self._party(request))}
 
     def share(self, message: Message) -> Message:

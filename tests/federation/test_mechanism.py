@@ -37,7 +37,7 @@ def test_local_asks_one_site_only(federation):
         ask(what, messages, **k),
     )[1]
     make_mechanism("local").answer(federation, "second_moment", PARAMETERS)
-    assert asked == [["site0"]] * 2
+    assert asked == [["site0"]] * 3
 
 
 @pytest.mark.parametrize("arm", sorted(set(ARMS) - {"non-private"}))

@@ -198,6 +198,61 @@ def test_the_matrix_notices_a_site_that_is_charged_twice(drawn, monkeypatch):
         check(drawn, 3, ("cape", 2, False), {})
 
 
+# --- a site refuses -----------------------------------------------------------------
+
+PRIVATE_ARMS = (*ARMS, "conventional")
+
+
+@pytest.fixture
+def third_is_spent() -> dict[str, Site]:
+    """Three sites, of which the last has room for no further release."""
+    sites = make_sites([2] * 3, 2, 2, ceiling=budget(4.0))
+    member, spent = sites["site2"], 0.9 * budget(4.0).mu
+    entry = {"study": "earlier", "mu": spent, "unit": "subject"}
+    member._ledger.charge("0" * 64, member._subjects, entry, b"")
+    return sites
+
+
+@pytest.mark.parametrize("arm", PRIVATE_ARMS)
+def test_nobody_is_charged_for_a_round_that_one_site_refuses(third_is_spent, arm):
+    sites = third_is_spent
+    asked = request(sites, arm=arm, noise_multiplier=2 / budget(4.0).mu)
+    federation, before = Faulty(sites), charges(sites["site2"])
+    with pytest.raises(RoundFailed) as failure:
+        gather(federation, asked, Checkpoint())
+    assert failure.value.lost == {"site2": "budget: ceiling"}
+    assert [charges(member) for member in sites.values()] == [[], [], before]
+    assert {sent.what for sent in federation.log} == {"advertise"}
+
+
+@pytest.mark.parametrize("arm", PRIVATE_ARMS)
+def test_a_round_goes_on_without_a_site_that_refuses(drawn, third_is_spent, arm):
+    sites = third_is_spent
+    forms = {"arm": arm, "survivor_threshold": 2}
+    asked = request(sites, noise_multiplier=2 / budget(4.0).mu, **forms)
+    federation = Faulty(sites)
+    total, survivors = gather(federation, asked, Checkpoint())
+    assert survivors == federation.asked("release") == ["site0", "site1"]
+    np.testing.assert_array_equal(total, drawn.total(asked, survivors))
+    assert [len(charges(member)) for member in sites.values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("arm", ["conventional", "local"])
+@pytest.mark.parametrize("how", ["lose request", "lose reply", "forge"])
+def test_without_a_secure_sum_who_is_lost_early_costs_nobody(arm, how):
+    sites = make_sites([2] * 3, 2, 2)
+    asked, checkpoint = request(sites, arm=arm), Checkpoint()
+    chatty = Fault(how, "advertise", ["site1"], forger=lambda _: {"keys": b""})
+    federation = Faulty(sites, [chatty])
+    with pytest.raises(RoundFailed):
+        gather(federation, asked, checkpoint)
+    assert not any(charges(member) for member in sites.values())
+    federation.faults.clear()
+    _, survivors = gather(federation, asked, checkpoint)
+    assert survivors == list(sites)
+    assert [len(charges(member)) for member in sites.values()] == [1, 1, 1]
+
+
 # --- the aggregator dies ------------------------------------------------------------
 
 FOUR = [f"site{i}" for i in range(4)]

@@ -696,7 +696,7 @@ def test_two_requests_at_once_do_not_pass_the_promise_together(rng, tmp_path):
     messages = [{"request": request(sites, round=i, **forms)} for i in range(2)]
     site = sites["site0"]
     for message in messages:  # both are agreed to before either is charged
-        assert "keys" in site.answer("advertise", message)
+        assert site.answer("advertise", message) == {}
     replies = [site.answer("release", message) for message in messages]
     assert "noisy" in replies[0]
     assert replies[1] == {"error": REFUSED, "rule": "beyond the study's promise"}
