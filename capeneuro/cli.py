@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from capeneuro.config import load, scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.federation import audit as canaries
-from capeneuro.flare import kit, parties
+from capeneuro.flare import joining, kit, parties
 from capeneuro.privacy import accounting, cape
 from capeneuro.studies import flow, kinds
 from capeneuro.studies.sites import load_sites, open_ledger
@@ -134,10 +135,11 @@ def ledger(options: argparse.Namespace) -> None:
 
 
 def federation(options: argparse.Namespace) -> int:
-    """Make, harden or check kits, or print who a site is and whom it works with.
+    """Make, harden or check kits; put together what the sites agree on.
 
     `init STUDY FOLDER` prepares a federation, `harden KIT` closes what FLARE leaves
-    open, `check KIT` verifies it, `roster SITE_FILE...` prints keys for `peers`.
+    open, `check KIT` verifies it. `manifest STUDY ENTRY...` puts the sites' entries
+    together, `approvals STUDY APPROVAL...` keeps what they signed; see `join`.
     """
     return options.action(options) or 0
 
@@ -162,12 +164,48 @@ def _check_kit(options: argparse.Namespace) -> int:
     return 2 if any(f.wrong and not f.warning for f in found) else 0
 
 
-def _roster(options: argparse.Namespace) -> None:
-    for path in options.site_files:
-        own = load.load_site(path)
-        print(f"{own.name}: {open_ledger(own).public_key.hex()}")
-        for name, key in (own.peers or {}).items():
-            print(f"  {own.name} pinned {name}: {key}")
+def _manifest(options: argparse.Namespace) -> None:
+    study = load.load_study(options.study)
+    about = options.entries, options.before, options.why, options.ends
+    made = joining.assemble(study, *about)
+    print(joining.summary(made))
+    print(
+        f"\npublish this fingerprint where all sites see the same:\n  "
+        f"{made.fingerprint}\nsend manifest.json to every site, which types\n"
+        f"  capeneuro join {options.study} --site NAME --manifest manifest.json "
+        "--fingerprint ..."
+    )
+
+
+def _approvals(options: argparse.Namespace) -> None:
+    study = load.load_study(options.study)
+    missing = joining.collect(study, options.approvals)
+    print(f"missing: {', '.join(missing)}" if missing else "all sites have signed")
+
+
+def join(options: argparse.Namespace) -> None:
+    """Join a study across institutions: look at it, write an entry, later sign.
+
+    Without `--manifest` it shows what the study asks and promises, and writes the
+    site's entry. With the manifest that the coordinator made of all entries, and the
+    fingerprint that was published, it shows who takes part and signs.
+    """
+    study = load.load_study(options.study)
+    files.keep_private()
+    if options.manifest is None:
+        if not (options.institution and options.contact):
+            raise ConfigError("--institution, --contact: say who answers for the site")
+        parties.show(study, options.site)
+        about = options.institution, options.contact
+        path = joining.enter(study, options.site, *about)
+        print(f"wrote {path}; send it to the study's coordinator")
+        return
+    if not options.fingerprint:
+        raise ConfigError("--fingerprint: compare with where it was published")
+    about = options.manifest, options.fingerprint
+    path = joining.approve(study, options.site, *about)
+    print(joining.summary(joining.held(study, options.site)))
+    print(f"wrote {path}; send it to the study's coordinator")
 
 
 def site(options: argparse.Namespace) -> int:
@@ -318,9 +356,24 @@ def parser() -> argparse.ArgumentParser:
     action.set_defaults(action=_check_kit)
     action.add_argument("kit", type=Path, help="folder above startup/")
     action.add_argument("--site-file", type=Path, help="file of the kit's site")
-    action = actions.add_parser("roster", help="print keys of sites, for `peers`")
-    action.set_defaults(action=_roster)
-    action.add_argument("site_files", nargs="+", help="site files")
+    action = actions.add_parser("manifest", help="put the sites' entries together")
+    action.set_defaults(action=_manifest)
+    action.add_argument("study", type=Path, help="study file")
+    action.add_argument("entries", type=Path, nargs="+", help="what each site sent")
+    action.add_argument("--before", type=Path, help="the manifest that it supersedes")
+    action.add_argument("--why", default="", help="reason of a revision")
+    action.add_argument("--ends", type=date.fromisoformat, help="last day, in a year")
+    action = actions.add_parser("approvals", help="keep what the sites signed")
+    action.set_defaults(action=_approvals)
+    action.add_argument("study", type=Path, help="study file")
+    action.add_argument("approvals", type=Path, nargs="+", help="what each site sent")
+    command = add(join, "config/config.yaml --site north --institution I --contact C")
+    command.add_argument("study", type=Path, help="study file")
+    command.add_argument("--site", required=True, help="name of the site")
+    command.add_argument("--institution", default="", help="who answers for the site")
+    command.add_argument("--contact", default="", help="how to reach them")
+    command.add_argument("--manifest", type=Path, help="what the coordinator sent")
+    command.add_argument("--fingerprint", default="", help="as it was published")
     command = add(site, "config/config.yaml --site site-1 --kit kits/site-1")
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--site", required=True, help="name of the site")

@@ -25,6 +25,7 @@ from tiny_study import (
 from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.data import files
+from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.privacy import accounting, noise
 from capeneuro.studies import components_plan, plan
 from capeneuro.studies import sites as site_files
@@ -391,10 +392,13 @@ def test_a_promise_does_not_start_anew_with_changed_data(tiny, capsys):
     said = ["site-1", "as they were before", "give the study another name"]
     assert_refused(capsys, ("pca", STUDY), said, 3)
     # The site's ledger says the same to whoever asks past the files.
-    entry = {"study": study_identity(), "version": "another", "mu": 0.1}
-    ledger, promise = book("site-1"), load.load_study(STUDY).promise
+    study, site = load.load_study(STUDY), load.load_site("site-1.yaml")
+    book = site_files.open_ledger(site)
+    people = files.Features(study.private("site-1") / "projected.npz")
+    entry = {"study": study.identity, "version": "another", "unit": "subject"}
+    book.check(people, {**entry, "study": "another", "mu": 0.1}, study.promise)
     with pytest.raises(PromiseExceeded):
-        ledger.check(["sub-0", "sub-1"], {**entry, "unit": "subject"}, promise)
+        book.check(people, {**entry, "mu": 0.1}, study.promise)
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
@@ -484,9 +488,6 @@ def test_a_site_that_would_refuse_says_so_before_anyone_spends(tiny, capsys):
     edit(SITE, "min_colluding", 2)
     words = [SITE, "min_colluding", "2 sites", "got 1", "raise budget.n_colluding"]
     assert_refused(capsys, ("check", STUDY), words)
-    edit(SITE, "min_colluding", 0)
-    edit(SITE, "peers", {"site-0": "0" * 64})
-    assert_refused(capsys, ("check", STUDY), ["site-1", "peers", "site-0, site-2"])
 
 
 def test_private_data_are_not_mixed_with_open_data(tiny, capsys):
@@ -785,22 +786,6 @@ def test_ledger_exports_a_table_without_people(tiny, capsys):
     ledger.charge("0" * 64, ["ann"], entry, b"")
     assert command("ledger", "export", SITE) == 0
     assert "\n'=1+1\t" in capsys.readouterr().out
-
-
-def test_pinned_peers_are_admitted_and_others_refused(tiny, capsys):
-    names, keys = [f"site-{i}" for i in range(3)], {}
-    for name in names:
-        assert command("ledger", "key", f"{name}.yaml") == 0
-        keys[name] = capsys.readouterr().out.strip()
-    for name in names:
-        edit(f"{name}.yaml", "peers", {n: k for n, k in keys.items() if n != name})
-    run_steps("validate", "prepare", "pca")
-    edit(SITE, "peers", {"site-0": keys["site-2"], "site-2": keys["site-2"]})
-    edit(STUDY, "budget.epsilon", 4.0)
-    capsys.readouterr()
-    assert command("pca", STUDY) == 2
-    error = capsys.readouterr().err
-    assert "site-1: refused: sites that were not agreed on" in error
 
 
 def test_sites_may_promise_different_epsilons(tiny, capsys):

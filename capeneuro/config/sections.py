@@ -23,7 +23,6 @@ Positive = Annotated[float, Field(gt=0)]
 Bound = Annotated[float, Field(ge=1e-12, le=1e12)]
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Label = Annotated[str, Field(pattern=LABEL)]
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Range = Annotated[
     tuple[float, float],
     AfterValidator(lambda r: r if r[0] <= r[1] else fail("must be [low, high]")),

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 
 from capeneuro.config.sections import (
     Fraction,
-    Key,
     Label,
     Positive,
     Section,
@@ -54,9 +53,6 @@ class SiteConfig(Section):
     min_colluding: Annotated[int, Field(ge=0)] | None = None
     """Refuse studies that guard against fewer colluding sites, the aggregator's own not
     counted; null: ceil(S/3) - 1."""
-    peers: dict[Label, Key] | None = None
-    """Public keys of the other sites it agreed to work with, by name (each site prints
-    its own with `capeneuro ledger key`); null: the study's sites with any key."""
     seed: int | None = None
     """Fixes the noise; simulated or public data only."""
 

@@ -230,6 +230,12 @@ class Study(Section):
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of all that the study file says: what parties agree on."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
     def results(self) -> Path:
         """Released files."""
         return Path("results") / self.study

@@ -14,6 +14,8 @@ messages
     Messages as bytes: no pickle, declared types, a largest size.
 gate
     The only door of a site: signed requests in, sealed answers out.
+manifest
+    What all parties of a study agreed on and signed.
 in_process
     The sites seen from the aggregator; sites in this process.
 arrays

@@ -154,7 +154,7 @@ class Authority:
         except (InvalidTag, ValueError) as error:
             raise ValueError("not an answer to this request") from error
         (length,) = struct.unpack_from("<Q", raw)
-        answer = unpack(raw[8 : 8 + length])
+        answer = unpack(raw[8 : 8 + length], LARGE)
         if isinstance(answer, dict) and isinstance(answer.get("session"), bytes):
             self._sessions[name] = answer.pop("session")
         return answer
@@ -216,10 +216,11 @@ class Gate:
         log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
         try:
             what, body = self._checked(raw)
-            message = unpack(body)
+            message = unpack(body, LIMITS.get(what, SMALL))
         except ValueError as error:
             log.warning("refused a message that says it is from %s: %s", origin, error)
-            return self._sealed(raw, {"error": "refused", "rule": str(error)}, room)
+            refusal = pack({"error": "refused", "rule": str(error)})
+            return self._sealed(raw, refusal, room)
         try:
             if what == "ping":
                 reply = self._ping(message)
@@ -228,10 +229,11 @@ class Gate:
             else:
                 room = self._room(what, message)
                 reply = self._answer(what, message)
+            packed = pack(reply)
         except Exception:  # Privacy: the text may carry data; it stays at the site.
             log.exception("no answer")
-            reply = {"error": "failed", "rule": "no answer"}
-        return self._sealed(raw, reply, room)
+            packed = pack({"error": "failed", "rule": "no answer"})
+        return self._sealed(raw, packed, room)
 
     def _checked(self, raw: bytes) -> tuple[str, bytes]:
         """Check header and signature; the exchange's name, and the body's bytes."""
@@ -261,10 +263,9 @@ class Gate:
             raise ValueError("body of the message")
         return what, body
 
-    def _sealed(self, request: bytes, reply: Message, room: int) -> bytes:
+    def _sealed(self, request: bytes, packed: bytes, room: int) -> bytes:
         """Seal an answer to the aggregator's key, padded to its public size."""
         # Privacy: longer answers than were foreseen would tell something by their size.
-        packed = pack(reply)
         if len(packed) > room:
             packed = pack({"error": "failed", "rule": "size of the answer"})
         framed = bytearray(8 + room)

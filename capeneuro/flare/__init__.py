@@ -2,6 +2,8 @@
 
 parties
     A site that waits, an aggregator that drives.
+joining
+    What all parties agree on before anything is asked: manifest and approvals.
 kit
     Kits of the parties: made, made safe, checked.
 daemon

@@ -33,10 +33,14 @@ from threadpoolctl import threadpool_limits
 from capeneuro import __version__
 from capeneuro.config import components, errors, load
 from capeneuro.data import files
+from capeneuro.federation.gate import ROOM as SMALL_ROOM
+from capeneuro.federation.gate import Authority, Gate
 from capeneuro.federation.in_process import Replies, sort_reply
-from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.manifest import Manifest
+from capeneuro.federation.messages import Message
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
 from capeneuro.federation.rules import EXACT_ARMS
+from capeneuro.flare import joining
 from capeneuro.studies import flow, kinds
 from capeneuro.studies import sites as site_files
 
@@ -65,19 +69,22 @@ class FlareFederation:
         Seconds to wait for a site where the caller gives none.
     before
         Called before each request with what is asked and the messages.
+    authority
+        Who asks: signs requests, reads answers.
     """
 
     def __init__(
         self,
         engine: Any,
         names: tuple[str, ...],
+        authority: Authority,
         timeout: float = ROUND,
         before: Callable[[str, Mapping[str, Message]], None] = lambda *_: None,
     ) -> None:
         self.names = names
         self.left_out: set[str] = set()
         self.away: dict[str, str] = {}  # since when they last answered, and why
-        self._engine = engine
+        self._engine, self._authority = engine, authority
         self._timeout = timeout
         self._before = before
 
@@ -114,7 +121,7 @@ class FlareFederation:
     def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
         """Ask one site; whatever happens becomes an answer or an error code."""
         request, start = Shareable(), time.perf_counter()
-        request["what"], request["message"] = what, pack(message)
+        signed = request["message"] = self._authority.request(name, what, message)
         try:
             # FLARE 2.9's own call for many sites raises TypeError; and a context each.
             with self._engine.new_context() as context:
@@ -136,9 +143,9 @@ class FlareFederation:
             return {"error": "lost", "rule": why}
         try:
             seconds = time.perf_counter() - start
-            sizes = len(request["message"]), len(reply["answer"])
+            sizes = len(signed), len(reply["answer"])
             logger.info("%s %s: %d bytes, %d back, %.4f s", what, name, *sizes, seconds)
-            return _checked(unpack(reply["answer"]))
+            return _checked(self._authority.read(name, signed, reply["answer"]))
         except Exception:
             logger.exception("the answer of %s is malformed", name)
             return {"error": "failed", "rule": "malformed answer"}
@@ -241,8 +248,9 @@ class StudyController(Controller):
         names = site_files.names(study, sites)
         if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
             self._segment = sys.maxsize
+        authority, self._approvals = joining.authority(study)
         federation = FlareFederation(
-            self._engine, names, self._timeout, self._before_asking
+            self._engine, names, authority, self._timeout, self._before_asking
         )
         self._away = federation.away
         self._tell("waiting")
@@ -264,7 +272,7 @@ class StudyController(Controller):
             if len(ready) >= needed and waited > GRACE:
                 break
             federation.left_out.clear()
-            ping = {"version": __version__, "study": study.identity}
+            ping = {"version": __version__, "approvals": self._approvals}
             ping["clock"] = time.time()
             missing = [name for name in federation.names if name not in ready]
             replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
@@ -309,15 +317,17 @@ class StudyController(Controller):
 class SiteExecutor(Executor):
     """One site behind FLARE: its own files, one call at a time.
 
-    What it answers to ``ping`` is nothing: the aggregator tells its version, its clock
-    and its study, and the site refuses what differs from its own.
+    Whatever arrives goes through the site's gate. What it answers to ``ping`` is its
+    session: the aggregator tells its version, its clock and all sites' approvals of the
+    manifest, and the site refuses what differs from its own.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
         self._site: Any = None
-        self._study: components.ComponentsConfig | None = None
+        self._manifest: Manifest | None = None
+        self._gate: Gate | None = None
         self._agreed = False
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -326,10 +336,11 @@ class SiteExecutor(Executor):
             return
         try:
             threadpool_limits(1)  # for this process; runs are bit-equal
-            study = _own_study()
+            study, name = _own_study(), os.environ[SITE]
+            self._open(name, joining.held(study, name))
             sites = site_files.load_sites(study)
-            self._site = site_files.open_site(study, sites, os.environ[SITE])
-            self._study = study
+            about = study, sites, name, self._manifest
+            self._site = site_files.open_site(*about)
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
         fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._handle)
@@ -340,37 +351,55 @@ class SiteExecutor(Executor):
         """FLARE asks for this method; no tasks are used."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
+    def _open(self, name: str, manifest: Manifest) -> None:
+        """Answer for the manifest that this site approved, and for no other."""
+        about = name, manifest.digest, manifest.asker
+        self._manifest = manifest
+        self._gate = Gate(*about, self._answer, self._room, self._ping)
+
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        reply, what = make_reply(ReturnCode.OK), request["what"]
-        try:
-            with self._lock:
-                start = time.perf_counter()
-                answer = self._answer(what, unpack(request["message"]))
-            reply["answer"] = pack(answer)
-            logger.info("%s: answered in %.4f s", what, time.perf_counter() - start)
-        except Exception:  # Privacy: the text may carry data; it stays at the site.
-            logger.exception("no answer")
-            reply["answer"] = pack({"error": "failed", "rule": "no answer"})
+        reply = make_reply(ReturnCode.OK)
+        with self._lock:
+            start = time.perf_counter()
+            # Without a manifest there is nobody to answer to, or to seal for.
+            raw, gate = request.get("message"), self._gate
+            known = gate is not None and isinstance(raw, bytes)
+            reply["answer"] = gate.answer(raw, _origin(fl_ctx)) if known else b""
+        logger.info("answered in %.4f s", time.perf_counter() - start)
         return reply
 
+    def _room(self, what: str, message: Message) -> int:
+        return SMALL_ROOM if self._site is None else self._site.room(what, message)
+
     def _answer(self, what: str, message: Message) -> Message:
-        if self._site is None or self._study is None:
+        if self._site is None:
             return {"error": "failed", "rule": "files of the site"}
-        if what == "ping":
-            rule = self._differs(message)
-            self._agreed = rule is None
-            return {} if rule is None else {"error": "refused", "rule": rule}
         if not self._agreed:
             return {"error": "refused", "rule": "ping first"}
         return self._site.answer(what, message)
 
+    def _ping(self, message: Message) -> Message:
+        rule = self._differs(message)
+        self._agreed = rule is None
+        return {} if rule is None else {"error": "refused", "rule": rule}
+
     def _differs(self, message: Message) -> str | None:
         """Name of the first thing in which the aggregator differs from this site."""
+        if self._site is None:
+            return "files of the site"
         if message["version"] != __version__:
             return "version of capeneuro"
         if not abs(message["clock"] - time.time()) <= LARGEST_SKEW:
             return "clock"
-        return None if message["study"] == self._study.identity else "study file"
+        # Privacy: whoever lacks may not exist; made-up sites would bring no noise.
+        missing = self._manifest.missing(message["approvals"])
+        return "approvals of all sites" if missing else None
+
+
+def _origin(fl_ctx: FLContext) -> str:
+    """Who says to have sent a message; the engine does not prove it."""
+    peer = fl_ctx.get_peer_context() if fl_ctx is not None else None
+    return str(peer.get_identity_name()) if peer is not None else "nobody"
 
 
 # --- jobs, submitted with the lead's kit ---------------------------------------------

@@ -23,8 +23,8 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.flare import kit
-from capeneuro.studies import kinds, plan
+from capeneuro.flare import joining, kit
+from capeneuro.studies import flow, kinds, plan
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
@@ -32,6 +32,36 @@ from capeneuro.studies import sites as site_files
 LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
 # Words of FLARE for a job that has ended.
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
+
+
+def show(study: Study, name: str) -> None:
+    """Print what a study asks of a site, and what it promises to whom.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site, whose file is here.
+
+    Raises
+    ------
+    ConfigError, BudgetExceeded
+        If the site's file is not here, or the study does not fit under its ceiling.
+    """
+    sites = site_files.load_sites(study)
+    own = {name: flow.one_site(sites, name)}
+    spent = site_files.check_ceilings(study, own).get(name, 0.0)
+    promise = study.promise_of(name)
+    print(
+        f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
+        f"{asked(study)}\n"
+        f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
+        f"{promise.unit}, against {study.against}"
+    )
+    if promise.unit == "sample":
+        print(f"  for a person with {plan.in_words(study)}")
+    for who, epsilon in plan.by_party(study, name).items():
+        print(f"    {who}: epsilon {epsilon:.3g}")
+    print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 
 def site(path: Path, name: str, kit_folder: Path) -> int:
@@ -65,20 +95,10 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
     features = study.private(name) / "projected.npz"
     if not features.exists():
         raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
-    own = {name: sites[name]}
-    spent = site_files.check_ceilings(study, own)
+    manifest = joining.held(study, name)
     site_files.check_sampler(study)
-    promise = study.promise_of(name)
-    print(
-        f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
-        f"{asked(study)}\n"
-        f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, against {study.against}\n"
-        f"  ceiling {sites[name].epsilon:g}, spent before {spent.get(name, 0.0):.4f}",
-        flush=True,
-    )
-    if promise.unit == "sample":
-        print(f"  for a person with {plan.in_words(study)}", flush=True)
+    show(study, name)
+    print(joining.summary(manifest), flush=True)
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
@@ -136,6 +156,7 @@ def aggregate(
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
     plan.gate(kinds.of(study).foretell, study, {})
+    joining.authority(study)
     from capeneuro.flare import (
         controller,  # nvflare is an extra
         daemon,

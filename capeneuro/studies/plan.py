@@ -19,6 +19,7 @@ from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
+from capeneuro.report import words
 from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
 
 # Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
@@ -254,6 +255,8 @@ def spending(study: Study) -> None:
     )
     if promise.unit == "sample":
         print(f"for a person with {in_words(study)}")
+    for who, epsilon in by_party(study).items():
+        print(f"  {who}: epsilon {epsilon:.3g}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
     if n_dropout := promise.n_dropout(S):
@@ -270,6 +273,38 @@ def spending(study: Study) -> None:
             f"{stage}: {n} round{'s' * (n > 1)} at noise multiplier {multiplier:.3f}, "
             f"epsilon {accounting.epsilon_from_mu(mu, promise.delta):.3f} alone"
         )
+
+
+def by_party(study: Study, site: str = "") -> dict[str, float]:
+    """Epsilon of a whole study for each class of parties, in words.
+
+    Parameters
+    ----------
+    study
+        The study; of an arm without noise there is nothing to say.
+    site
+        Whose people; those of a site without a promise of its own by default.
+
+    Returns
+    -------
+    dict
+        By class; at most what is promised.
+    """
+    S, local = len(study.sites), study.arm == "local"
+    everyone = [*study.budget.site_epsilon, *[""] * S][: 1 if local else S]
+    if site not in everyone:
+        site = ""
+    mu = [study.promise_of(name).mu for name in everyone]
+    n_dropout = 0 if local else S - study.survivor_threshold
+    about = study.noise_ratio, 0 if local else study.n_colluding, n_dropout
+    gamma = cape.arm_variances(study.arm, mu, *about)
+    found = cape.views(study.arm, gamma, *about)
+    k = everyone.index(site) if site in everyone else 0
+    return {
+        who: accounting.epsilon_from_mu(float(found[view][k]), study.budget.delta)
+        for view, who in words.parties(study.n_colluding).items()
+        if found[view] is not None
+    }
 
 
 def in_words(study: Study) -> str:

@@ -21,6 +21,7 @@ from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
+from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, cape, ring
@@ -71,13 +72,6 @@ def load_sites(study: Study) -> Sites:
             )
         sites[site.name] = site
     everyone = names(study, sites)
-    for name, site in sites.items():
-        if site.peers is not None and set(site.peers) != set(everyone) - {name}:
-            raise ConfigError(
-                f"site {name}: peers: must be the study's other sites "
-                f"({', '.join(sorted(set(everyone) - {name}))}), got "
-                f"{', '.join(sorted(site.peers)) or 'none'}"
-            )
     kinds = {site.data for site in sites.values()}
     if study.arm in COOPERATIVE_ARMS and "private" in kinds and len(kinds) > 1:
         raise ConfigError(
@@ -294,13 +288,26 @@ def check_sampler(study: Study) -> None:
         )
 
 
-def open_site(study: Study, sites: Sites, name: str) -> Site:
-    """Open one site on its prepared features, with its own rules."""
-    site, everyone = sites[name], names(study, sites)
-    pins = dict.fromkeys(everyone, None)
-    if site.peers is not None:
-        pins = {name: None} | {n: bytes.fromhex(k) for n, k in site.peers.items()}
-    agreed = (pins, _agreed(study), study.promise_of(name), study.identity)
+def open_site(
+    study: Study, sites: Sites, name: str, manifest: Manifest | None = None
+) -> Site:
+    """Open one site on its prepared features, with its own rules.
+
+    Without a manifest all sites are in this process, and it is made by itself: of the
+    keys of the ledgers that are here.
+    """
+    site = sites[name]
+    if manifest is None:
+        pins = {n: open_ledger(own).public_key for n, own in sites.items()}
+        parties, lineage = study.identity, ""
+    else:
+        pins, parties, lineage = manifest.keys, manifest.fingerprint, manifest.root
+        if pins[name] != open_ledger(site).public_key:
+            raise ConfigError(
+                f"site {name}: ledger: its key is not the one that the manifest has; "
+                "restore the key, or join anew"
+            )
+    agreed = (pins, _agreed(study), study.promise_of(name), parties, lineage)
     colluding = _least_colluding(study, site)
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")

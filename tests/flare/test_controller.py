@@ -21,6 +21,7 @@ from tiny_study import command, edit
 
 from capeneuro import __version__
 from capeneuro.config import load
+from capeneuro.federation.gate import HEADER, ROOM, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.flare import controller, daemon, kit
 from capeneuro.flare.parties import ENDED, write_job
@@ -44,13 +45,18 @@ class Engine:
 
     def send_aux_request(self, targets, topic, request, timeout, fl_ctx):
         (name,) = targets
-        assert isinstance(request["message"], bytes)
-        self.asked.append((name, request["what"], timeout))
+        raw = request["message"]
+        assert isinstance(raw, bytes)
+        what = HEADER.unpack(raw[: HEADER.size])[3].rstrip(b"\0").decode()
+        self.asked.append((name, what, timeout))
         answer = self.answers[name]
         if callable(answer):
-            answer = answer(unpack(request["message"]))
+            answer = answer(unpack(raw[HEADER.size + SIGNATURE :]))
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, tuple):  # what the site says, behind its gate
+            gate = Gate(name, AUTHORITY.manifest, AUTHORITY.public, None)
+            answer = reply(gate._sealed(raw, pack(answer[0]), ROOM))
         return answer if answer is None else {name: answer}
 
 
@@ -60,12 +66,15 @@ def reply(content: object) -> Shareable:
     return made
 
 
-def packed(**message) -> Shareable:
-    return reply(pack(message))
+def packed(**message) -> tuple[dict]:
+    return (message,)
+
+
+AUTHORITY = Authority(bytes(32))
 
 
 def federation(answers: dict[str, object], **options) -> controller.FlareFederation:
-    return controller.FlareFederation(Engine(answers), NAMES, **options)
+    return controller.FlareFederation(Engine(answers), NAMES, AUTHORITY, **options)
 
 
 def ask(asked: controller.FlareFederation, **options):
@@ -112,9 +121,10 @@ LOST = {
 MALFORMED = {
     "no bytes": reply("text"),
     "no answer": make_reply(ReturnCode.OK),
-    "cut short": reply(pack({"x": np.ones(3)})[:-1]),
     "empty": reply(b""),
-    "a list": reply(pack({"x": 1}).replace(b'{"x": 1}', b"[1,2,345]")),
+    "not sealed": reply(pack({"x": 1})),
+    "sealed for nobody": reply(bytes(200)),
+    "a list": ([1, 2, 345],),
     "error without rule": packed(error="failed"),
     "error of another kind": packed(error=7, rule="x"),
     "long text": packed(error="failed", rule="x" * 500),
@@ -155,25 +165,47 @@ def test_every_request_has_a_timeout():
 @pytest.fixture
 def executor() -> controller.SiteExecutor:
     made = controller.SiteExecutor()
-    made._study = SimpleNamespace(identity="s:1")
-    made._site = SimpleNamespace(answer=lambda what, message: {"what": what})
+    made._open("a", Approved())
+    made._site = SimpleNamespace(
+        answer=lambda what, message: {"what": what}, room=lambda *_: ROOM
+    )
     return made
 
 
-def handle(executor: controller.SiteExecutor, what: str, **message) -> dict:
+class Approved:
+    """A manifest that sites a and b approved, with the test's own aggregator."""
+
+    digest, asker = AUTHORITY.manifest, AUTHORITY.public
+
+    def missing(self, approvals):
+        return sorted({"a", "b"} - set(approvals))
+
+
+def handle(
+    executor: controller.SiteExecutor, what: str, authority=AUTHORITY, **message
+) -> dict:
+    raw = authority.request("a", what, message)
+    return authority.read("a", raw, told(executor, raw))
+
+
+def told(executor: controller.SiteExecutor, raw: object) -> bytes:
     request = Shareable()
-    request["what"], request["message"] = what, pack(message)
+    request["message"] = raw
     answer = executor._handle("", request, None)
     assert answer.get_return_code() == ReturnCode.OK
-    return unpack(answer["answer"])
+    return answer["answer"]
 
 
 def ping(**changes) -> dict:
-    return {"version": __version__, "clock": time.time(), "study": "s:1"} | changes
+    signed = {"a": b"", "b": b""}
+    said = {"version": __version__, "clock": time.time(), "approvals": signed}
+    return said | changes
 
 
 def test_a_ping_tells_nothing_and_opens_the_site(executor):
-    assert handle(executor, "describe") == {"error": "refused", "rule": "ping first"}
+    AUTHORITY.forget("a")
+    refused = {"error": "refused", "rule": "request of another session"}
+    assert handle(executor, "describe") == refused
     assert handle(executor, "ping", **ping()) == {}
     assert handle(executor, "describe") == {"what": "describe"}
 
@@ -184,7 +216,7 @@ def test_a_ping_tells_nothing_and_opens_the_site(executor):
         ({"version": "0.0.0"}, "version of capeneuro"),
         ({"clock": time.time() - 3600}, "clock"),
         ({"clock": float("nan")}, "clock"),
-        ({"study": "s:2"}, "study file"),
+        ({"approvals": {"a": b""}}, "approvals of all sites"),
     ],
 )
 def test_a_site_refuses_an_aggregator_that_differs(executor, changes, rule):
@@ -203,9 +235,10 @@ def test_no_text_of_an_exception_leaves(executor):
     assert handle(executor, "release") == lost
     executor._site.answer = lambda what, message: {"x": object()}
     assert handle(executor, "release") == lost
-    request = Shareable()
-    request["what"], request["message"] = "release", b"not a message"
-    assert unpack(executor._handle("", request, None)["answer"]) == lost
+    for odd in (b"not a message", b"", bytes(1000)):
+        sealed = told(executor, odd)  # to whom it may concern: the aggregator alone
+        assert AUTHORITY.read("a", odd, sealed)["error"] == "refused"
+    assert told(executor, "text") == told(executor, None) == b""
 
 
 def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
@@ -217,7 +250,10 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     made = controller.SiteExecutor()
     made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
     assert list(topics) == [controller.TOPIC]
+    assert told(made, AUTHORITY.request("a", "ping", ping())) == b""
+    made._open("a", Approved())
     assert handle(made, "ping", **ping())["rule"] == "files of the site"
+    assert handle(made, "describe")["rule"] == "request of another session"
 
 
 # --- whole runs over mutual TLS on this machine --------------------------------------

@@ -19,7 +19,6 @@ import parties
 from parties import BIN, SITES, STUDY
 from tiny_study import command, edit, write_study
 
-from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.flare import kit
 
@@ -271,19 +270,6 @@ def test_what_is_no_kit_is_one_line(here, capsys, action):
     assert error == [
         "error: data: not a kit of nvflare; give the folder above startup/"
     ]
-
-
-def test_the_roster_prints_keys_for_peers(here, capsys):
-    assert command("federation", "roster", "site-0.yaml", "site-1.yaml") == 0
-    lines = capsys.readouterr().out.splitlines()
-    keys = dict(line.split(": ") for line in lines)
-    assert list(keys) == ["site-0", "site-1"]
-    edit("site-2.yaml", "peers", keys)
-    assert load.load_site("site-2.yaml").peers == keys
-    assert command("check", STUDY) == 0
-    assert command("federation", "roster", "site-2.yaml") == 0
-    text = capsys.readouterr().out
-    assert f"site-2 pinned site-0: {keys['site-0']}" in text
 
 
 def test_the_printed_lines_make_a_kit(here, capsys):

@@ -88,10 +88,6 @@ WRONG = {
         lambda: edit(STUDY, "score.reference", True),
         "score.reference: the run without privacy needs all site files here, got 1",
     ),
-    "peers": (
-        lambda: edit("site-1.yaml", "peers", {"site-0": "0" * 64}),
-        r"peers: must be the study's other sites \(site-0, site-2\)",
-    ),
 }
 
 

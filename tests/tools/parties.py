@@ -16,7 +16,7 @@ import yaml
 from tiny_study import STUDY, command, edit, write_study
 
 from capeneuro.config import load
-from capeneuro.flare import kit
+from capeneuro.flare import joining, kit
 from capeneuro.studies import components
 
 BIN = Path(sys.executable).parent
@@ -59,8 +59,29 @@ def write_parties(root: Path, n_rounds: int) -> None:
         (root / "aggregator/data").mkdir(parents=True)
         shutil.copy(STUDY, root / "aggregator")
         shutil.copy("data/mask.nii.gz", root / "aggregator/data")
+        join_all(root)
         assert command("pca", STUDY) == 0
         assert command("ica", STUDY) == 0
+
+
+def join_all(root: Path, sites=SITES, coordinator: str = "aggregator") -> None:
+    """The joining ceremony: entries, the manifest, everybody's approval."""
+    study, own = Path(STUDY), {name: root / name for name in sites}
+    hub = root / coordinator
+    entries, approvals = [], []
+    for name in sites:
+        with contextlib.chdir(own[name]):
+            about = name, f"Institute {name}", f"dpo@{name}.example"
+            entries.append(own[name] / joining.enter(load.load_study(study), *about))
+    with contextlib.chdir(hub):
+        manifest = joining.assemble(load.load_study(study), entries)
+    for name in sites:
+        with contextlib.chdir(own[name]):
+            about = hub / "manifest.json", manifest.fingerprint
+            signed = joining.approve(load.load_study(study), name, *about)
+            approvals.append(own[name] / signed)
+    with contextlib.chdir(hub):
+        assert joining.collect(load.load_study(study), approvals) == []
 
 
 def make_kits(folder: Path, port: int) -> None:

@@ -1,0 +1,377 @@
+"""The joining ceremony: four steps, two files a site, one comparison each.
+
+1. The coordinator drafts the study and sends it to every site.
+2. Each site looks at it and writes its signed entry (:func:`enter`).
+3. The coordinator puts them together with the aggregator's keys (:func:`assemble`) and
+   publishes the fingerprint where all sites see the same: a protocol, an ethics annex.
+4. Each site compares the fingerprint and signs (:func:`approve`); the coordinator
+   collects the approvals (:func:`collect`), which every site checks at the first ping.
+
+A changed study, another party, a renewed key or an exclusion goes through steps 2 to 4
+again, as a revision of the manifest.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from capeneuro import __version__
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.federation import manifest as agreed
+from capeneuro.federation import synced
+from capeneuro.federation.gate import Authority
+from capeneuro.federation.manifest import Entry, Manifest
+from capeneuro.federation.secagg import masking
+from capeneuro.studies import sites as site_files
+
+LASTS = timedelta(days=365)
+AGGREGATOR = Path("private") / "_aggregator"
+
+
+# --- at a site -----------------------------------------------------------------------
+
+
+def enter(study: Study, name: str, institution: str, contact: str) -> Path:
+    """Write a site's entry, signed with its key; made where there was none.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site, whose file is here.
+    institution, contact
+        Who answers for it, for the people at the other sites.
+
+    Returns
+    -------
+    Path
+        File for the coordinator, ``<site>.entry.json``.
+    """
+    site = _own(study, name)
+    book = site_files.open_ledger(site)
+    entry = agreed.entry(
+        book.key,
+        name=name,
+        institution=institution,
+        contact=contact,
+        kind=site.data,
+        unit=site.unit,
+        n_lines=len(book.entries()),
+        study=study.digest,
+    )
+    path = Path(f"{name}.entry.json")
+    for copy in (_of_site(study, name) / "entry.json", path):
+        files.write_json(copy, entry.model_dump(mode="json"))
+    return path
+
+
+def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
+    """Check a manifest and sign it for a site.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site, whose file is here.
+    path
+        The manifest that the coordinator sent.
+    fingerprint
+        What was published, 64 hexadecimal digits; blanks and colons do not count.
+
+    Returns
+    -------
+    Path
+        File for the coordinator, ``<site>.approval.json``.
+
+    Raises
+    ------
+    ConfigError
+        If the fingerprint is another's, the own entry is not what was sent, the study
+        file is another one, or the manifest does not follow the one that was approved.
+    """
+    site, manifest = _own(study, name), read(path)
+    if re.sub(r"[\s:]", "", fingerprint).lower() != manifest.fingerprint:
+        raise ConfigError(
+            f"--fingerprint: is not this manifest's, {manifest.fingerprint}; something "
+            "was changed on the way, or it is of another: ask where it was published"
+        )
+    fits(study, manifest, path)
+    sent = _of_site(study, name) / "entry.json"
+    own = manifest.sites[name].model_dump(mode="json")
+    if not sent.exists() or json.loads(sent.read_text()) != own:
+        raise ConfigError(f"{path}: sites.{name}: is not the entry that this site sent")
+    before = _of_site(study, name) / "manifest.json"
+    if before.exists():
+        _follows(read(before), manifest, path)
+    elif manifest.revision and not manifest.why:
+        raise ConfigError(f"{path}: why: a revision must say why")
+    signature = agreed.approval(manifest, site_files.open_ledger(site).key)
+    files.write_json(before, manifest.model_dump(mode="json"))
+    out = Path(f"{name}.approval.json")
+    content = {"name": name, "manifest": manifest.fingerprint}
+    files.write_json(out, content | {"signature": signature.hex()})
+    return out
+
+
+def held(study: Study, name: str) -> Manifest:
+    """The manifest that a site approved, which holds today.
+
+    Raises
+    ------
+    ConfigError
+        If it has approved none, it has ended, or the study file changed since.
+    """
+    path = _of_site(study, name) / "manifest.json"
+    if not path.exists():
+        raise ConfigError(
+            f"{path}: not found; a site answers for a manifest that it approved: "
+            f"capeneuro join STUDY --site {name}"
+        )
+    manifest = read(path)
+    fits(study, manifest, path)
+    return manifest
+
+
+# --- at the coordinator --------------------------------------------------------------
+
+
+def assemble(
+    study: Study,
+    entries: Iterable[Path],
+    before: Path | None = None,
+    why: str = "",
+    ends: date | None = None,
+) -> Manifest:
+    """Put the sites' entries together with the aggregator's keys.
+
+    Parameters
+    ----------
+    study
+        Whose sites they are.
+    entries
+        One file of :func:`enter` for each site.
+    before, why
+        The manifest that this one supersedes, and the reason; None: a new lineage.
+    ends
+        Last day; by default a year from today.
+
+    Returns
+    -------
+    Manifest
+        Also written to ``manifest.json``, and kept at the aggregator.
+
+    Raises
+    ------
+    ConfigError
+        If a site's entry lacks, is of another study, or is not signed by its key.
+    """
+    found = [_read(Entry, path) for path in entries]
+    names = [entry.name for entry in found]
+    if sorted(names) != sorted(study.site_names):
+        raise ConfigError(
+            f"entries: must be one of each of {', '.join(study.site_names)}, got "
+            f"{', '.join(names) or 'none'}"
+        )
+    sign, seal = _keys()
+    old = None if before is None else read(before)
+    if old is not None and not why:
+        raise ConfigError("--why: a revision must say why")
+    manifest = Manifest(
+        lineage="" if old is None else old.root,
+        revision=0 if old is None else old.revision + 1,
+        supersedes="" if old is None else old.fingerprint,
+        why=why,
+        study=study.study,
+        study_digest=study.digest,
+        version=__version__,
+        promise=_promise(study),
+        aggregator={
+            "at": study.aggregator or "",
+            "sign": sign.public_key().public_bytes_raw().hex(),
+            "seal": seal.public_key().public_bytes_raw().hex(),
+        },
+        sites={entry.name: entry for entry in found},
+        ends=ends or date.today() + LASTS,
+    )
+    path = Path("manifest.json")
+    fits(study, manifest, path)
+    for copy in (path, _of_study(study) / "manifest.json"):
+        files.write_json(copy, manifest.model_dump(mode="json"))
+    return manifest
+
+
+def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
+    """Keep the sites' approvals; the sites whose approval lacks.
+
+    Raises
+    ------
+    ConfigError
+        If one is of another manifest or its site did not sign it.
+    """
+    manifest = read(_of_study(study) / "manifest.json")
+    kept = {} if _approved(study) is None else dict(_approved(study))
+    for path in approvals:
+        content = json.loads(path.read_text())
+        name, of = content.get("name"), content.get("manifest")
+        if of != manifest.fingerprint:
+            raise ConfigError(f"{path}: manifest: of {of}, not {manifest.fingerprint}")
+        kept[name] = bytes.fromhex(content["signature"])
+        if name in manifest.missing(kept):
+            raise ConfigError(f"{path}: signature: is not that of {name}'s key")
+    plain = {name: signature.hex() for name, signature in kept.items()}
+    files.write_json(_of_study(study) / "approvals.json", plain)
+    return manifest.missing(kept)
+
+
+def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
+    """Who may ask the sites of a study: its keys, and the sites' approvals.
+
+    Raises
+    ------
+    ConfigError
+        If there is no manifest, a site has not approved it, it is of another study
+        file, or the key here is not the one that the sites agreed on.
+    """
+    path = _of_study(study) / "manifest.json"
+    if not path.exists():
+        raise ConfigError(
+            f"{path}: not found; the sites agree on a manifest first: "
+            "capeneuro federation manifest STUDY ENTRY..."
+        )
+    manifest = read(path)
+    fits(study, manifest, path)
+    approvals = _approved(study) or {}
+    if missing := manifest.missing(approvals):
+        raise ConfigError(
+            f"{path}: not approved by {', '.join(missing)}; collect: capeneuro "
+            "federation approvals STUDY APPROVAL..."
+        )
+    made = Authority(manifest.digest, *_keys())
+    if made.public != manifest.asker:
+        raise ConfigError(
+            f"{AGGREGATOR / 'key'}: is not the aggregator's key of the manifest; "
+            "restore it, or revise the manifest"
+        )
+    return made, approvals
+
+
+# --- both ----------------------------------------------------------------------------
+
+
+def read(path: Path) -> Manifest:
+    """Read a manifest and check it in itself; raises ConfigError."""
+    manifest = _read(Manifest, path)
+    if wrong := manifest.wrong():
+        raise ConfigError(f"{path}: {wrong}")
+    return manifest
+
+
+def fits(study: Study, manifest: Manifest, path: Path) -> None:
+    """Raise ConfigError unless a manifest is of this study file, package and day."""
+    own = {
+        "study_digest": (manifest.study_digest, study.digest),
+        "version": (manifest.version, __version__),
+        "sites": (sorted(manifest.sites), sorted(study.site_names)),
+        "promise": (manifest.promise.model_dump(), _promise(study)),
+        "aggregator.at": (manifest.aggregator.at, study.aggregator or ""),
+    }
+    for key, (there, here) in own.items():
+        if there != here:
+            raise ConfigError(
+                f"{path}: {key}: is not that of the study file here; all parties need "
+                "the same file and version, or a revision of the manifest"
+            )
+    if manifest.ends < date.today():
+        raise ConfigError(f"{path}: ended on {manifest.ends}; revise it to go on")
+
+
+def summary(manifest: Manifest) -> str:
+    """Who takes part, in lines for a person who is to sign."""
+    at = manifest.aggregator.at
+    seat = {"": "not declared, counted as a site", "independent": "at no site"}
+    lines = [
+        f"manifest {manifest.fingerprint}",
+        f"study {manifest.study!r}, revision {manifest.revision}"
+        + (f" ({manifest.why})" if manifest.why else ""),
+        f"holds until {manifest.ends}; the aggregator: {seat.get(at, f'at {at}')}",
+    ]
+    lines += [
+        f"  {name}: {entry.institution} ({entry.contact}), {entry.kind} data"
+        for name, entry in manifest.sites.items()
+    ]
+    return "\n".join(lines)
+
+
+def _follows(old: Manifest, new: Manifest, path: Path) -> None:
+    """Raise unless a manifest is the approved one again, or its next revision."""
+    if new.fingerprint == old.fingerprint:
+        return
+    if (new.root, new.supersedes) != (old.root, old.fingerprint):
+        # Privacy: a new lineage would start the promise to the same people anew.
+        raise ConfigError(
+            f"{path}: supersedes: must be the manifest that this site approved, "
+            f"{old.fingerprint}, got {new.supersedes or 'none'}"
+        )
+
+
+def _promise(study: Study) -> dict[str, Any]:
+    p = study.promise
+    return {
+        "epsilon": p.epsilon,
+        "site_epsilon": dict(study.budget.site_epsilon),
+        "delta": p.delta,
+        "unit": p.unit,
+        "relation": p.relation,
+        "n_colluding": study.n_colluding,
+        "survivor_threshold": study.survivor_threshold,
+    }
+
+
+def _own(study: Study, name: str) -> Any:
+    sites = site_files.load_sites(study)
+    if name not in sites:
+        everyone = ", ".join(site_files.names(study, sites))
+        raise ConfigError(
+            f"--site: must be one of {everyone} and its file must be here, got {name!r}"
+        )
+    site_files.check_ceilings(study, {name: sites[name]})
+    return sites[name]
+
+
+def _of_site(study: Study, name: str) -> Path:
+    return study.private(name)
+
+
+def _of_study(study: Study) -> Path:
+    return AGGREGATOR / study.study
+
+
+def _approved(study: Study) -> dict[str, bytes] | None:
+    path = _of_study(study) / "approvals.json"
+    if not path.exists():
+        return None
+    return {n: bytes.fromhex(s) for n, s in json.loads(path.read_text()).items()}
+
+
+def _keys() -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
+    """The aggregator's keys: a file of its own, in no kit."""
+    files.keep_private()
+    AGGREGATOR.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret = synced.secret(AGGREGATOR / "key")
+    sign = masking.derive(secret, b"aggregator sign")
+    seal = masking.derive(secret, b"aggregator seal")
+    keys = Ed25519PrivateKey, X25519PrivateKey
+    return keys[0].from_private_bytes(sign), keys[1].from_private_bytes(seal)
+
+
+def _read(form: Any, path: Path) -> Any:
+    try:
+        return agreed.parse(form, path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
