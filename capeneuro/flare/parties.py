@@ -95,10 +95,9 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
     features = study.private(name) / "projected.npz"
     if not features.exists():
         raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
-    manifest = joining.held(study, name)
     site_files.check_sampler(study)
     show(study, name)
-    print(joining.summary(manifest), flush=True)
+    print(joining.summary(joining.held(study, name)), flush=True)
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare

@@ -274,26 +274,57 @@ def root(tmp_path, request) -> Path:
 
 
 @contextlib.contextmanager
-def sites(root: Path, kits: Path):
+def sites(root: Path, kits: Path, **evil: str):
     with contextlib.ExitStack() as stack:
-        yield {n: stack.enter_context(parties.site(root, kits, n)) for n in SITES}
+        yield {
+            name: stack.enter_context(
+                parties.site(root, kits, name, **(evil if name == "site-2" else {}))
+            )
+            for name in SITES
+        }
 
 
+EVIL = str(Path(parties.__file__).parent / "evil")
+
+
+@pytest.mark.parametrize("root", [12], indirect=True)
 def test_a_study_across_processes_is_the_study_in_one(root, kits):
-    with sites(root, kits) as own, parties.aggregate(root, kits, patience=90) as drive:
+    """One of the sites runs a changed copy, which asks the others by itself."""
+    with (
+        sites(root, kits, PYTHONPATH=EVIL) as own,
+        parties.aggregate(root, kits, patience=90) as drive,
+    ):
         assert drive.wait(120) == 0, said(root / "aggregator")
+        parties.wait_for(lambda: len(loot_of(root)) >= 10, 30, "the attack")
         for process in own.values():
             process.terminate()
         assert [process.wait(20) for process in own.values()] == [0, 0, 0]
         parties.assert_nothing_runs(kits)
     parties.assert_same_results(root)
-    assert [parties.n_charged(root, name) for name in SITES] == [4, 4, 4]
+    # It got nothing that it can read, and nobody was charged for it.
+    found = loot_of(root)
+    answered = [one for one in found if one["answer"]]
+    assert {one["victim"] for one in answered} == {"site-0", "site-1"}
+    assert {one["opens"] for one in answered} == {""}
+    assert [parties.n_charged(root, name) for name in SITES] == [13, 13, 13]
+    for name in ("site-0", "site-1"):
+        logs = [*(root / name).rglob("site.log"), *(kits / name).rglob("log*.txt")]
+        text = "".join(log.read_text(errors="replace") for log in logs)
+        assert re.search("says it is from .*: signature of the aggregator", text)
+        assert re.search("says it is from .*: request to another site", text)
     assert "3 of 3 sites registered" in said(root / "aggregator")
     # The aggregator never had a site's file; it knows what the sites said.
     private = [p.name for p in (root / "aggregator/private").iterdir()]
     assert private == ["_aggregator"]
     text = (root / "aggregator/results/tiny/privacy.json").read_text()
     assert "NOT PRIVATE: simulated data" in text
+
+
+def loot_of(root: Path) -> list[dict]:
+    path = root / "site-2/loot.json"
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text())
+    return []
 
 
 # --- when things break: longer than the test budget ----------------------------------

@@ -98,13 +98,13 @@ def make_kits(folder: Path, port: int) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[psutil.Popen]:
+def running(folder: Path, *arguments: str, **variables: str) -> Iterator[psutil.Popen]:
     """A command in a party's folder; it and all below it are dead afterwards."""
     with open(folder / "out.txt", "ab") as out:
         process = psutil.Popen(
             [str(BIN / "capeneuro"), *arguments],
             cwd=folder,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **variables},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -125,9 +125,12 @@ def kill(process: psutil.Process) -> None:
         psutil.wait_procs(everyone, 10)
 
 
-def site(root: Path, kits: Path, name: str) -> contextlib.AbstractContextManager:
+def site(
+    root: Path, kits: Path, name: str, **variables: str
+) -> contextlib.AbstractContextManager:
     own = str(kits / name / "kit")
-    return running(root / name, "site", STUDY, "--site", name, "--kit", own)
+    arguments = ("site", STUDY, "--site", name, "--kit", own)
+    return running(root / name, *arguments, **variables)
 
 
 def aggregate(root: Path, kits: Path, **options: float):

@@ -1,0 +1,300 @@
+"""Joining a study: what each party signs, and what stops when anything differs."""
+
+import contextlib
+import json
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from parties import SITES, join_all
+from tiny_study import STUDY, command, edit, site_content, study_content
+
+from capeneuro.config import load
+from capeneuro.config.errors import ConfigError
+from capeneuro.federation.manifest import Manifest
+from capeneuro.flare import joining
+from capeneuro.studies import sites as site_files
+
+HUB = "aggregator"
+
+
+def write_party(root: Path, name: str, n_sites: int = 3) -> None:
+    """The study file at a party, and its own site file."""
+    (root / name).mkdir(parents=True)
+    content = study_content(n_sites) | {"federation": "nvflare"}
+    content["score"] = {"reference": False}
+    (root / name / STUDY).write_text(yaml.safe_dump(content))
+    if name != HUB:
+        own = {**site_content(int(name[-1])), "ledger": "ledger"}
+        (root / name / f"{name}.yaml").write_text(yaml.safe_dump(own))
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    for name in (HUB, *SITES):
+        write_party(tmp_path, name)
+    return tmp_path
+
+
+@pytest.fixture
+def joined(root) -> Path:
+    join_all(root)
+    return root
+
+
+@contextlib.contextmanager
+def at(root: Path, name: str):
+    with contextlib.chdir(root / name):
+        yield load.load_study(STUDY)
+
+
+def manifest_of(root: Path) -> Manifest:
+    return joining.read(root / HUB / "manifest.json")
+
+
+def rewritten(root: Path, change) -> Path:
+    """The manifest as a coordinator might change it."""
+    content = json.loads((root / HUB / "manifest.json").read_text())
+    change(content)
+    path = root / "changed.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_after_the_ceremony_every_party_holds_the_same(joined):
+    own = manifest_of(joined)
+    for name in SITES:
+        with at(joined, name) as study:
+            assert joining.held(study, name).digest == own.digest
+    with at(joined, HUB) as study:
+        authority, approvals = joining.authority(study)
+    assert authority.public == own.asker
+    assert own.missing(approvals) == []
+    assert own.root == own.fingerprint
+    assert len(own.fingerprint) == 64
+
+
+def test_the_commands_of_the_ceremony(root, capsys, monkeypatch):
+    who = ("--institution", "Institute", "--contact", "dpo@example.org")
+    for name in SITES:
+        monkeypatch.chdir(root / name)
+        assert command("join", STUDY, "--site", name) == 2
+        assert command("join", STUDY, "--site", name, *who) == 0
+    said = capsys.readouterr().out
+    assert "together epsilon 5" in said
+    assert "another site, which takes its own noise off the results: epsilon" in said
+    monkeypatch.chdir(root / HUB)
+    sent = [str(root / name / f"{name}.entry.json") for name in SITES]
+    assert command("federation", "manifest", STUDY, *sent) == 0
+    own = manifest_of(root)
+    assert own.fingerprint in capsys.readouterr().out
+    signed = []
+    for name in SITES:
+        monkeypatch.chdir(root / name)
+        about = ("--manifest", str(root / HUB / "manifest.json"))
+        given = ("--fingerprint", own.fingerprint.upper())
+        assert command("join", STUDY, "--site", name, *about) == 2
+        assert command("join", STUDY, "--site", name, *about, *given) == 0
+        signed.append(str(root / name / f"{name}.approval.json"))
+    assert "site-1: Institute (dpo@example.org), simulated data" in (
+        capsys.readouterr().out
+    )
+    monkeypatch.chdir(root / HUB)
+    assert command("federation", "approvals", STUDY, *signed[:2]) == 0
+    assert "missing: site-2" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="not approved by site-2"):
+        joining.authority(load.load_study(STUDY))
+    assert command("federation", "approvals", STUDY, signed[2]) == 0
+    assert "all sites have signed" in capsys.readouterr().out
+
+
+def test_the_aggregators_key_is_its_owners_and_in_no_kit(joined):
+    path = joined / HUB / "private/_aggregator/key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o077 == 0
+    path.write_bytes(bytes(32))
+    with (
+        at(joined, HUB) as study,
+        pytest.raises(ConfigError, match="not the aggregator's key"),
+    ):
+        joining.authority(study)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m["promise"].update(epsilon=9.0), "fingerprint"),
+        (lambda m: m["aggregator"].update(sign="0" * 64), "fingerprint"),
+        (lambda m: m.update(ends="2099-01-01"), "fingerprint"),
+        (
+            lambda m: m["sites"]["site-1"].update(contact="me"),
+            "not signed with its key",
+        ),
+        (
+            lambda m: m["sites"]["site-1"].update(key="0" * 64),
+            "not signed with its key",
+        ),
+        (lambda m: m["sites"].pop("site-1"), "fingerprint"),
+        (lambda m: m.update(extra=1), "extra"),
+        (lambda m: m.update(revision=1), "names its lineage"),
+    ],
+    ids=["promise", "asker", "ends", "contact", "key", "site", "extra", "revision"],
+)
+def test_a_manifest_that_differs_in_one_key_is_another(joined, change, said):
+    own, path = manifest_of(joined), rewritten(joined, change)
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match=said):
+        joining.approve(study, "site-0", path, own.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m["promise"].update(epsilon=9.0), "promise"),
+        (lambda m: m["promise"].update(n_colluding=2), "promise"),
+        (lambda m: m["aggregator"].update(at="site-1"), "aggregator.at"),
+        (lambda m: m.update(study_digest="0" * 64), "another site or study"),
+        (lambda m: m.update(version="0.0"), "version"),
+        (lambda m: m.update(ends="2020-01-01"), "ended on 2020-01-01"),
+        (lambda m: m["sites"].pop("site-1"), "sites: is not that of the study file"),
+        (lambda m: m["aggregator"].update(sign="0" * 64), "supersedes"),
+    ],
+    ids=["promise", "coalition", "seat", "study", "version", "ends", "site", "asker"],
+)
+def test_its_own_fingerprint_does_not_help_it(joined, change, said):
+    """A coordinator who publishes the changed one's fingerprint is stopped as well."""
+    path = rewritten(joined, change)
+    with contextlib.suppress(ConfigError):
+        fingerprint = joining.read(path).fingerprint
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match=said):
+        joining.approve(study, "site-0", path, locals().get("fingerprint", ""))
+
+
+def test_an_entry_that_is_not_what_the_site_sent_is_not_signed(joined):
+    with at(joined, "site-0") as study:
+        joining.enter(study, "site-0", "Another name", "dpo@site-0.example")
+        path = joined / HUB / "manifest.json"
+        with pytest.raises(ConfigError, match="is not the entry that this site sent"):
+            joining.approve(study, "site-0", path, manifest_of(joined).fingerprint)
+
+
+def test_a_made_up_site_has_no_entry_and_no_approval(root):
+    with at(root, "site-0") as study:
+        sent = root / "site-0" / joining.enter(study, "site-0", "I", "c")
+    with at(root, HUB) as study:
+        with pytest.raises(ConfigError, match="one of each of site-0, site-1, site-2"):
+            joining.assemble(study, [sent])
+        with pytest.raises(ConfigError, match="one of each of"):
+            joining.assemble(study, [sent, sent, sent])
+
+
+def test_approvals_of_another_manifest_do_not_count(joined):
+    with at(joined, HUB) as study:
+        path = joined / "site-0/site-0.approval.json"
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"manifest": "0" * 64}))
+        with pytest.raises(ConfigError, match="manifest: of 0000"):
+            joining.collect(study, [path])
+        path.write_text(json.dumps(content | {"name": "site-1"}))
+        with pytest.raises(ConfigError, match="is not that of site-1's key"):
+            joining.collect(study, [path])
+
+
+def test_a_study_file_that_changed_needs_a_revision(joined):
+    for name in (HUB, *SITES):
+        edit(str(joined / name / STUDY), "accept", [])
+    with (
+        at(joined, "site-0") as study,
+        pytest.raises(ConfigError, match="study_digest"),
+    ):
+        joining.held(study, "site-0")
+    with at(joined, HUB) as study, pytest.raises(ConfigError, match="study_digest"):
+        joining.authority(study)
+
+
+def revise(root: Path, why: str = "one reason is enough", **options) -> Manifest:
+    """Everybody's new entry, and the next revision."""
+    entries, before = [], root / "before.json"
+    shutil.copy(root / HUB / "manifest.json", before)
+    with at(root, HUB) as study:
+        names = study.site_names
+    for name in names:
+        with at(root, name) as study:
+            entries.append(root / name / joining.enter(study, name, "I", "c"))
+    with at(root, HUB) as study:
+        return joining.assemble(study, entries, before, why, **options)
+
+
+def test_a_revision_keeps_the_lineage_and_needs_everybody_again(joined):
+    first = manifest_of(joined)
+    for name in (HUB, *SITES):  # one site leaves
+        edit(str(joined / name / STUDY), "sites", ["site-0.yaml", "site-1.yaml"])
+    second = revise(joined, "site-2 withdrew")
+    assert (second.revision, second.root) == (1, first.fingerprint)
+    assert second.digest != first.digest
+    with at(joined, HUB) as study, pytest.raises(ConfigError, match="not approved by"):
+        joining.authority(study)
+    signed = []
+    for name in ("site-0", "site-1"):
+        with at(joined, name) as study:
+            path = joined / HUB / "manifest.json"
+            approved = joining.approve(study, name, path, second.fingerprint)
+            signed.append(joined / name / approved)
+    with at(joined, HUB) as study:
+        assert joining.collect(study, signed) == []
+        assert joining.authority(study)[0].manifest == second.digest
+
+
+def test_a_revision_says_why(joined):
+    with pytest.raises(ConfigError, match="must say why"):
+        revise(joined, "")
+
+
+def test_a_site_does_not_begin_another_lineage_of_a_study(joined):
+    """It would start the promise to the same people anew."""
+    with at(joined, HUB) as study:
+        entries = [joined / name / f"{name}.entry.json" for name in SITES]
+        ends = date.today() + timedelta(days=30)
+        other = joining.assemble(study, entries, ends=ends)
+    assert (
+        other.root
+        != joining.read(joined / "site-0/private/site-0/tiny/manifest.json").root
+    )
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match="supersedes"):
+        path = joined / HUB / "manifest.json"
+        joining.approve(study, "site-0", path, other.fingerprint)
+
+
+def test_the_promise_is_counted_over_revisions(joined):
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        promise, own = study.promise, manifest_of(joined)
+        entry = {"study": study.identity, "unit": "subject", "lineage": own.root}
+        book.charge("1" * 64, ["ann"], {**entry, "mu": promise.mu}, b"")
+        # Another study file, in a later revision of the same lineage.
+        later = {**entry, "study": "tiny:another", "mu": 0.01}
+        with pytest.raises(Exception, match="promise"):
+            book.check(["ann"], later, promise)
+        book.check(["bob"], later, promise)  # who was not there has spent nothing
+        book.check(["ann"], {**later, "lineage": "another"}, promise)
+
+
+def test_a_ledger_from_before_manifests_goes_on(joined):
+    """Its releases of the same study count against the same promise."""
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        old = {"study": study.identity, "unit": "subject", "mu": study.promise.mu}
+        book.charge("1" * 64, ["ann"], old, b"")
+        now = {**old, "lineage": manifest_of(joined).root, "mu": 0.01}
+        with pytest.raises(Exception, match="promise"):
+            book.check(["ann"], now, study.promise)
+
+
+def test_a_site_with_another_key_does_not_answer_for_the_manifest(joined):
+    with at(joined, "site-0") as study:
+        manifest = joining.held(study, "site-0")
+        sites = site_files.load_sites(study)
+        Path("ledger/key").write_bytes(bytes(32))
+        with pytest.raises(ConfigError, match="key is not the one"):
+            site_files.open_site(study, sites, "site-0", manifest)
