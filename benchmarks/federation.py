@@ -27,7 +27,7 @@ import yaml
 
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.flare import controller, daemon, kit, parties
+from capeneuro.flare import controller, daemon, joining, kit, parties
 from capeneuro.studies import components
 from capeneuro.studies import sites as site_files
 
@@ -102,6 +102,7 @@ def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
     """Make kits, allow the echo in them, and start all processes."""
     with contextlib.chdir(root / "together"):
         kit.init(load.load_study(STUDY), root / "kits", "localhost", port, here=True)
+    joining.rehearse(STUDY, root / "aggregator", {n: root / n for n in SITES})
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     running = {}

@@ -27,6 +27,7 @@ import hashlib
 import logging
 import secrets
 import struct
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -227,8 +228,9 @@ class Gate:
                 if "error" not in reply:
                     reply = {**reply, "session": self._session}
             else:
-                room = self._room(what, message)
+                start, room = time.perf_counter(), self._room(what, message)
                 reply = self._answer(what, message)
+                log.info("%s: answered in %.4f s", what, time.perf_counter() - start)
             packed = pack(reply)
         except Exception:  # Privacy: the text may carry data; it stays at the site.
             log.exception("no answer")

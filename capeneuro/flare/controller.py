@@ -360,12 +360,10 @@ class SiteExecutor(Executor):
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         reply = make_reply(ReturnCode.OK)
         with self._lock:
-            start = time.perf_counter()
             # Without a manifest there is nobody to answer to, or to seal for.
             raw, gate = request.get("message"), self._gate
             known = gate is not None and isinstance(raw, bytes)
             reply["answer"] = gate.answer(raw, _origin(fl_ctx)) if known else b""
-        logger.info("answered in %.4f s", time.perf_counter() - start)
         return reply
 
     def _room(self, what: str, message: Message) -> int:

@@ -21,7 +21,7 @@ echo "== the kits: a key for each party, hardened"
 "$bin/capeneuro" federation init "$work/simulation/study.yaml" "$work/kits" \
     --server localhost --port "${1:-8002}" --here
 
-echo "== the sites: prepare, then wait for the aggregator"
+echo "== the parties: each in a folder of its own"
 for party in aggregator north south west; do
     mkdir -p "$work/$party/config" "$work/$party/images"
     cp "$here/study.yaml" "$work/$party/config/config.yaml"
@@ -31,11 +31,31 @@ done
 for site in north south west; do
     cp "$here/$site.yaml" "$work/$site"
     mv "$work/simulation/images/$site" "$work/$site/images"
+done
+
+echo "== joining: each site's entry, the manifest, everybody's approval"
+study=config/config.yaml
+hub=$work/aggregator
+for site in north south west; do
+    (cd "$work/$site" && "$bin/capeneuro" join $study --site "$site" \
+        --institution "Hospital $site" --contact "dpo@$site.example")
+done
+(cd "$hub" && "$bin/capeneuro" federation manifest $study "$work"/*/*.entry.json) |
+    tee "$work/manifest.log"
+# On real hosts: as it was published, not as the manifest came.
+fingerprint=$(sed -n 's/^manifest //p' "$work/manifest.log")
+for site in north south west; do
+    (cd "$work/$site" && "$bin/capeneuro" join $study --site "$site" \
+        --manifest "$hub/manifest.json" --fingerprint "$fingerprint")
+done
+(cd "$hub" && "$bin/capeneuro" federation approvals $study "$work"/*/*.approval.json)
+
+echo "== the sites: prepare, then wait for the aggregator"
+for site in north south west; do
     (
         cd "$work/$site"
         "$bin/snakemake" --quiet --cores 1 prepared
-        exec "$bin/capeneuro" site config/config.yaml --site "$site" \
-            --kit "$work/kits/$site/kit"
+        exec "$bin/capeneuro" site $study --site "$site" --kit "$work/kits/$site/kit"
     ) >"$work/$site.log" 2>&1 &
     echo $! >>"$work/pids"
 done

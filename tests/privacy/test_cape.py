@@ -392,3 +392,39 @@ def test_views_of_a_secure_sum_are_those_of_sums():
     views = cape.views("secure_sum", gamma, 7.0, 3)
     assert views["aggregator"] == pytest.approx(0.3 * 0.7**0.5)
     np.testing.assert_array_equal(views["aggregator"], views["reader"])
+
+
+@pytest.mark.parametrize("n_sites", range(2, 13))
+def test_no_party_of_any_class_is_above_the_promise(n_sites):
+    """Every coalition, threshold and ratio that a site admits, unequal promises, too."""
+    rng, S, n_tried = np.random.default_rng(n_sites), n_sites, 0
+    for c in range(1, S):
+        for t in range(1, S + 1):
+            # The arm conventional needs no threshold; where all are there it holds.
+            if t < S and not accounting.threshold_holds(S, c, t):
+                continue
+            for arm, ratio in (
+                ("conventional", 0.0),
+                *(("cape", rho) for rho in (0.3, float(S), 100.0 * S)),
+                ("secure_sum", 1.0),
+            ):
+                mu = rng.uniform(0.2, 2.0, S) if t % 2 else np.full(S, 0.5)
+                gamma = cape.arm_variances(arm, mu, ratio, c, S - t)
+                views = cape.views(arm, gamma, ratio, c, S - t)
+                for view in VIEWS:
+                    assert (views[view] <= mu * (1 + 1e-9)).all(), (arm, c, t, view)
+                n_tried += 1
+    assert n_tried >= 5 * (S - 1)
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "n_partners", "found"), [(2, 1, 2.95), (3, 1, 2.50), (3, 2, 3.71)]
+)
+def test_a_promise_against_no_partner_is_broken_by_one(n_sites, n_partners, found):
+    """What a partner learned when the default at two and three sites was none."""
+    promise = accounting.Budget(2.0, 1e-5, "subject")
+    mu, ratio = np.full(n_sites, promise.mu), 100.0 * n_sites
+    gamma = cape.arm_variances("cape", mu, ratio, 0)
+    partners = cape.views("cape", gamma, ratio, n_partners)["partners"][0]
+    epsilon = accounting.epsilon_from_mu(partners, 1e-5)
+    assert epsilon == pytest.approx(found, abs=0.006)

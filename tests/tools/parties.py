@@ -64,24 +64,9 @@ def write_parties(root: Path, n_rounds: int) -> None:
         assert command("ica", STUDY) == 0
 
 
-def join_all(root: Path, sites=SITES, coordinator: str = "aggregator") -> None:
-    """The joining ceremony: entries, the manifest, everybody's approval."""
-    study, own = Path(STUDY), {name: root / name for name in sites}
-    hub = root / coordinator
-    entries, approvals = [], []
-    for name in sites:
-        with contextlib.chdir(own[name]):
-            about = name, f"Institute {name}", f"dpo@{name}.example"
-            entries.append(own[name] / joining.enter(load.load_study(study), *about))
-    with contextlib.chdir(hub):
-        manifest = joining.assemble(load.load_study(study), entries)
-    for name in sites:
-        with contextlib.chdir(own[name]):
-            about = hub / "manifest.json", manifest.fingerprint
-            signed = joining.approve(load.load_study(study), name, *about)
-            approvals.append(own[name] / signed)
-    with contextlib.chdir(hub):
-        assert joining.collect(load.load_study(study), approvals) == []
+def join_all(root: Path, sites=SITES) -> None:
+    """The joining ceremony."""
+    joining.rehearse(STUDY, root / "aggregator", {n: root / n for n in sites})
 
 
 def make_kits(folder: Path, port: int) -> None:
