@@ -2,9 +2,9 @@
 
     python -m benchmarks.classes [--pairs 1000]
 
-A promise of epsilon 8 at delta 1e-5 (large, so that an attack shows much of it), 2 to 30
-sites, all of them there and the fewest that a threshold allows, the aggregator at none
-of the sites or at one. ``claimed`` is what :func:`.cape.views` says and the ledger
+A promise of epsilon 8 at delta 1e-5 (large, so that an attack shows much of it), 2 to
+30 sites, all of them there and the fewest that a threshold allows, the aggregator at
+none of the sites or at one. ``claimed`` is what :func:`.cape.views` says and the ledger
 charges; ``formula`` that of the threat model for equal sites; ``covariance`` the exact
 loss from the joint covariance of all that the class sees, built here from the noises;
 ``canary`` the lower bound that an attack on the real code shows with all sites there

@@ -217,7 +217,10 @@ class Gate:
         log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
         try:
             what, body = self._checked(raw)
-            message = unpack(body, LIMITS.get(what, SMALL))
+            try:
+                message = unpack(body, LIMITS.get(what, SMALL))
+            except ValueError:
+                raise ValueError("form of the message") from None
         except ValueError as error:
             log.warning("refused a message that says it is from %s: %s", origin, error)
             refusal = pack({"error": "refused", "rule": str(error)})

@@ -110,6 +110,80 @@ class _Request(_Form):
     roster: dict[str, _Described]
 
 
+class _Describe(_Form):
+    unit: Unit
+
+
+class _Project(_Form):
+    matrix: Any  # these are checked against the features, see `queries.projects`
+    norm_bound: Any
+    center: Any
+
+
+class _Advertise(_Form):
+    request: dict[str, Any]
+
+
+class _Share(_Advertise):
+    advertised: dict[str, bytes]
+
+
+class _Release(_Advertise):
+    advertised: dict[str, bytes] = {}
+    sealed: dict[str, bytes] = {}
+
+
+class _Confirm(_Form):
+    request: str
+    survivors: list[str]
+
+
+class _Unmask(_Confirm):
+    signatures: dict[str, bytes] = {}
+
+
+# What an exchange takes; of a request for a release see `_Request`.
+FORMS = {
+    "describe": _Describe,
+    "project": _Project,
+    "advertise": _Advertise,
+    "share": _Share,
+    "release": _Release,
+    "confirm": _Confirm,
+    "unmask": _Unmask,
+}
+
+
+def check_fields(what: str, message: Message) -> None:
+    """Refuse a message that has not the fields of its exchange.
+
+    Parameters
+    ----------
+    what
+        Name of an exchange.
+    message
+        As it came over the wire: anything.
+
+    Raises
+    ------
+    Refused
+        If there is no such exchange; with the name of the first field that is wrong.
+
+    Guarantee
+    ---------
+    It reads no data.
+    """
+    form = FORMS.get(what)
+    if form is None:
+        raise Refused("unknown request")
+    try:
+        form.model_validate(message)
+    except ValidationError as error:
+        where = error.errors(include_input=False)[0]["loc"]
+        field = where[0] if where and where[0] in form.model_fields else "fields"
+        raise Refused(f"form of the message, {field}") from None
+
+
 def check_form(message: Message) -> None:
     """Refuse what is not a request for a release.
 

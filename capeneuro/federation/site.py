@@ -35,6 +35,7 @@ from capeneuro.federation.rules import (
     Limits,
     Refused,
     admit,
+    check_fields,
     check_form,
 )
 from capeneuro.federation.secagg import protocol as secagg
@@ -183,8 +184,7 @@ class Site:
         """
         log = logging.getLogger(f"capeneuro.{self.name}")
         try:
-            if what not in REQUESTS:
-                raise Refused("unknown request")
+            check_fields(what, message)
             return self._methods()[what](message)
         except (Refused, PromiseExceeded, secagg.Mismatch) as error:
             log.info("refused: %s", error)

@@ -2,15 +2,20 @@
 
 import hashlib
 import logging
+import random
+import re
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
+from changed import CHANGES, real_messages
 from helpers import make_mechanism, make_site, make_sites, request
 
 from capeneuro.federation import gate
 from capeneuro.federation.gate import HEADER, SIGNATURE, Authority, Gate
 from capeneuro.federation.messages import digest, pack, unpack
+from capeneuro.federation.site import REQUESTS
 from capeneuro.privacy.queries import QUERIES
 
 AGREED = hashlib.sha256(b"manifest").digest()
@@ -208,3 +213,46 @@ def test_a_statement_for_another_study_does_not_count():
     reply = here.answer("advertise", {"request": unpack(pack(asked))})
     assert reply["rule"] == "statements of the roster"
     assert digest(asked)
+
+
+# What a site says to what the aggregator signed and is no request of the protocol.
+RULES = "form of the |unknown |query before |matrix does "
+RULES += "|own |fewer |survivors |range of |parameters |statements |signature |another "
+RULES += "|sealed |number of |survivor |unit |relation|sites that |private |size of "
+
+
+@pytest.mark.parametrize(
+    ("seed", "n"), [(0, 2_000), pytest.param(1, 100_000, marks=pytest.mark.slow)]
+)
+def test_whatever_an_aggregator_signs_is_answered_or_refused(seed, n):
+    """Its own key does not help it: changed messages of a round, to any exchange."""
+    draw, real = random.Random(seed), real_messages()
+    site = make_sites([2] * 3, 2, 2)["site0"]
+    authority = Authority(AGREED)
+    behind = Gate("site0", AGREED, authority.public, site.answer, site.room)
+    whats, found, most = [*REQUESTS, "ping", "odd"], Counter(), 0
+    ping = authority.request("site0", "ping", {})
+    authority.read("site0", ping, behind.answer(ping))
+    tracemalloc.start()
+    for _ in range(n):
+        body = draw.choice(CHANGES)(draw, draw.choice(real), draw.choice(real))
+        raw = signed(authority, draw.choice(whats), body)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        sealed = behind.answer(raw)
+        most = max(most, tracemalloc.get_traced_memory()[1] - before)
+        reply = authority.read("site0", raw, sealed)
+        found[reply.get("rule", "")] += 1
+    tracemalloc.stop()
+    assert found.total() == n
+    assert not [rule for rule in found if rule and not re.match(RULES, rule)], found
+    assert most < 2 * gate.SMALL
+
+
+def signed(authority: Authority, what: str, body: bytes) -> bytes:
+    """A body that is no packed message, signed all the same."""
+    raw = authority.request("site0", what, {})
+    fields = list(HEADER.unpack(raw[: HEADER.size]))
+    fields[-1] = hashlib.sha256(body).digest()
+    header = HEADER.pack(*fields)
+    return header + authority._sign.sign(gate.DOMAIN + header) + body

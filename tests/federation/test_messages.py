@@ -1,16 +1,13 @@
 """Messages survive packing; nothing else gets through; a lost site does not raise."""
 
-import copy
-import json
 import pickle
 import random
-import struct
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from changed import ARRAYS, CHANGES, PLAIN, raw_message, real_messages
 from helpers import agree, make_sites, request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,16 +16,6 @@ from capeneuro.federation import in_process
 from capeneuro.federation.in_process import InProcess, sort_reply
 from capeneuro.federation.messages import SMALLEST_LIMIT, digest, pack, unpack
 
-ARRAYS = [
-    np.arange(6, dtype="<f4").reshape(2, 3),
-    np.array([np.nan, np.inf, -0.0, 5e-324]),
-    np.array([-(2**63), 2**63 - 1]),
-    np.array([2**64 - 1], dtype=np.uint64),
-    np.array(1.5),
-    np.zeros((0, 3)),
-    np.arange(12.0).reshape(3, 4).T[::2],
-]
-PLAIN = [0, -(2**70), 1.5, 1e-300, True, None, "", "ünï\0", [1, [2.0, "x"]], {"a": {}}]
 UNFIT = [
     np.array([object()]),
     np.array([1j]),
@@ -41,11 +28,6 @@ UNFIT = [
     object(),
     len,
 ]
-
-
-def _raw(header: object, buffers: bytes = b"") -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + buffers
 
 
 def _array_header(**changes: object) -> dict[str, object]:
@@ -131,13 +113,13 @@ def test_pickles_are_refused():
 )
 def test_foreign_types_in_the_header_are_refused(dtype):
     with pytest.raises(ValueError, match="array type not allowed"):
-        unpack(_raw(_array_header(dtype=dtype), bytes(16)))
+        unpack(raw_message(_array_header(dtype=dtype), bytes(16)))
 
 
 @pytest.mark.parametrize("shape", [[3], [2**40], [2, 2], [1], [0], [], [2] + [1] * 99])
 def test_shapes_that_do_not_fit_their_buffer_are_refused(shape):
     with pytest.raises(ValueError, match=r"reshape|dimension"):
-        unpack(_raw(_array_header(shape=shape), bytes(16)))
+        unpack(raw_message(_array_header(shape=shape), bytes(16)))
 
 
 SHAPES = [[-1], [-1, 3], [True, 2], [2.0], ["2"], [None], [[2]], 2, "2", {}, None]
@@ -146,13 +128,13 @@ SHAPES = [[-1], [-1, 3], [True, 2], [2.0], ["2"], [None], [[2]], 2, "2", {}, Non
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)
 def test_shapes_that_are_no_list_of_whole_numbers_are_refused(shape):
     with pytest.raises(ValueError, match="shape not allowed"):
-        unpack(_raw(_array_header(shape=shape), bytes(16)))
+        unpack(raw_message(_array_header(shape=shape), bytes(16)))
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [2**63, 0], [2**70, 0], [0] * 99])
 def test_huge_shapes_of_no_bytes_are_refused(shape):
     with pytest.raises(ValueError):  # noqa: PT011  in numpy's words
-        unpack(_raw({**_array_header(shape=shape), "sizes": [0]}))
+        unpack(raw_message({**_array_header(shape=shape), "sizes": [0]}))
 
 
 SIZES = [[17], [2**50], [32, -16], [-1, 17], [], [16.0], ["16"], [None, 16], 16]
@@ -162,7 +144,7 @@ SIZES = [[17], [2**50], [32, -16], [-1, 17], [], [16.0], ["16"], [None, 16], 16]
 def test_sizes_that_do_not_fit_are_refused(sizes):
     header = {**_array_header(), "sizes": sizes}
     with pytest.raises(ValueError, match="cut short or too long"):
-        unpack(_raw(header, bytes(16)))
+        unpack(raw_message(header, bytes(16)))
 
 
 def test_a_message_above_the_limit_is_refused():
@@ -184,15 +166,15 @@ ORDERS = [(0,), (0, 0), (1, 0), (0, 1, 1), (0, 2), (0, 1, 2), (-1, 0), (False, T
 
 @pytest.mark.parametrize("numbers", [*ORDERS, (0.0, 1.0), ("0", "1"), ()], ids=str)
 def test_a_buffer_is_read_once_and_in_order(numbers):
-    assert unpack(_raw(_references(0, 1), b"ab"))["x"] == [b"a", b"b"]
+    assert unpack(raw_message(_references(0, 1), b"ab"))["x"] == [b"a", b"b"]
     with pytest.raises(ValueError, match=r"out of order|not a message"):
-        unpack(_raw(_references(*numbers), b"ab"))
+        unpack(raw_message(_references(*numbers), b"ab"))
 
 
 def test_a_repeated_reference_copies_nothing():
     buffer = bytes(2**21)
     header = {"message": {"x": [{"~bytes": 0}] * 500}, "sizes": [len(buffer)]}
-    raw = _raw(header, buffer)
+    raw = raw_message(header, buffer)
     assert peak_of(raw, SMALLEST_LIMIT) < 2 * SMALLEST_LIMIT
 
 
@@ -204,7 +186,9 @@ def test_buffers_keep_the_order_of_keys_that_were_numbers():
 @pytest.mark.parametrize("content", [[], 1, "x", None, {"~bytes": 0}], ids=repr)
 def test_what_is_no_dict_is_no_message(content):
     with pytest.raises(ValueError, match="not a message"):
-        unpack(_raw({"message": content, "sizes": [0] * isinstance(content, dict)}))
+        unpack(
+            raw_message({"message": content, "sizes": [0] * isinstance(content, dict)})
+        )
 
 
 # --- what it takes in memory ---------------------------------------------------------
@@ -239,7 +223,7 @@ def test_any_message_takes_less_than_twice_the_limit(piece, length):
     number = n if "%" in piece else 0
     rest = SMALLEST_LIMIT - length
     header = about % (pieces, number, sizes, rest)
-    raw = _raw(header.ljust(length - 8).encode(), bytes(rest))
+    raw = raw_message(header.ljust(length - 8).encode(), bytes(rest))
     assert len(raw) == SMALLEST_LIMIT
     assert peak_of(raw, SMALLEST_LIMIT) < 2 * SMALLEST_LIMIT
     if length == 2**16:  # it is a message, and is read
@@ -273,83 +257,6 @@ def test_headers_of_64_sites_are_within_the_smallest_limit(prefix):
 
 # --- whatever may come ---------------------------------------------------------------
 
-ODD: list[Any] = [None, True, -1, 0, 7, 2**63, 10**400, 1.5, float("nan"), "", "x"]
-ODD += [[], {}, [True], [2**62, 0, 2**62], [-1], {"~array": 0}, {"~bytes": [0]}]
-ODD += [{"~array": 0, "dtype": "<f8", "shape": shape} for shape in ([-1], [0, 2**63])]
-ODD += [[{"~bytes": 0}] * 50, {"~bytes": True}, {"~array": "x", "~bytes": 0}]
-
-
-def real_messages() -> list[bytes]:
-    """What sites are asked and answer in a study of three."""
-    sites = make_sites([2] * 3, 2, 2)
-    asked = request(sites, consistency=True, survivor_threshold=2)
-    told = agree(sites, asked)["site0"]
-    matrix = {"matrix": np.ones((2, 2), "<f4"), "norm_bound": 1.0, "center": None}
-    answers = sites["site0"].describe(asked), sites["site0"].release(told)
-    messages = [{"request": asked}, told, matrix, *answers, {"x": ARRAYS, "y": PLAIN}]
-    return [pack(message) for message in messages]
-
-
-def flipped(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    changed = bytearray(raw)
-    for _ in range(draw.choice([1, 2, 9])):
-        at = draw.randrange(draw.choice([8, 200, len(raw)]))
-        changed[at % len(raw)] ^= 1 << draw.randrange(8)
-    return bytes(changed)
-
-
-def cut(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    return raw[: draw.randrange(len(raw))]
-
-
-def spliced(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    at, begin = draw.randrange(len(raw)), draw.randrange(len(other))
-    return raw[:at] + other[begin : begin + draw.choice([1, 20, len(other)])] + raw[at:]
-
-
-def noisy(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    return draw.randbytes(draw.randrange(99))
-
-
-def measured(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    length = draw.choice([0, 7, len(raw) - 8, len(raw), 2**31, 2**63, 2**64 - 1])
-    return struct.pack("<Q", length) + raw[8:]
-
-
-def deep(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    """Lists or blocks in each other, in the place of some text of the header."""
-    text, buffers = parts(raw)
-    at, depth = draw.randrange(len(text)), draw.choice([10, 400, 3000])
-    left, right = draw.choice([(b"[", b"]"), (b'{"":', b"}")])
-    inside = left * depth + b"0" + right * depth
-    return _raw(text[:at] + inside + text[at + draw.randrange(9) :], buffers)
-
-
-def odd(draw: random.Random, raw: bytes, other: bytes) -> bytes:
-    """A node of the header that is another thing, or another node of it."""
-    text, buffers = parts(raw)
-    header = json.loads(text)
-    inner = header
-    while True:
-        keys = list(inner) if isinstance(inner, dict) else list(range(len(inner)))
-        if not keys:
-            break
-        key = draw.choice(keys)
-        if not isinstance(inner[key], (dict, list)) or draw.random() < 0.3:
-            part = copy.deepcopy(header[draw.choice(["message", "sizes"])])
-            inner[key] = draw.choice([*ODD, part])
-            break
-        inner = inner[key]
-    return _raw(header, buffers)
-
-
-def parts(raw: bytes) -> tuple[bytes, bytes]:
-    (length,) = struct.unpack_from("<Q", raw)
-    return raw[8 : 8 + length], raw[8 + length :]
-
-
-CHANGES: list[Callable] = [flipped, cut, spliced, noisy, measured, deep, odd, odd, odd]
-
 
 @pytest.mark.parametrize(
     ("seed", "n"), [(0, 10_000), pytest.param(1, 100_000, marks=pytest.mark.slow)]
@@ -375,14 +282,14 @@ def test_whatever_comes_is_a_message_or_a_value_error(seed, n):
 @pytest.mark.parametrize(
     "raw",
     [
-        _raw([]),
-        _raw({"sizes": []}),
-        _raw({"message": {}}),
-        _raw({**_array_header(), "sizes": [2**70]}, bytes(16)),
-        _raw(_array_header(**{"~array": 7}), bytes(16)),
-        _raw({"message": {"x": {"~array": 0}}, "sizes": [0]}),
-        _raw('{"message": {"x": "ü"}, "sizes": []}'.encode()),
-        _raw('{"message": {}, "sizes": []}'.encode("utf-16")),
+        raw_message([]),
+        raw_message({"sizes": []}),
+        raw_message({"message": {}}),
+        raw_message({**_array_header(), "sizes": [2**70]}, bytes(16)),
+        raw_message(_array_header(**{"~array": 7}), bytes(16)),
+        raw_message({"message": {"x": {"~array": 0}}, "sizes": [0]}),
+        raw_message('{"message": {"x": "ü"}, "sizes": []}'.encode()),
+        raw_message('{"message": {}, "sizes": []}'.encode("utf-16")),
         b'\xff\xff\xff\xff\xff\xff\xff\x7f{"message": {}, "sizes": []}',
     ],
     ids=[

@@ -396,7 +396,7 @@ def test_views_of_a_secure_sum_are_those_of_sums():
 
 @pytest.mark.parametrize("n_sites", range(2, 13))
 def test_no_party_of_any_class_is_above_the_promise(n_sites):
-    """Every coalition, threshold and ratio that a site admits, unequal promises, too."""
+    """Every coalition, threshold and ratio that a site admits, and unequal promises."""
     rng, S, n_tried = np.random.default_rng(n_sites), n_sites, 0
     for c in range(1, S):
         for t in range(1, S + 1):
