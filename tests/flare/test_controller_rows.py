@@ -64,6 +64,7 @@ def write_parties(root, rng) -> None:
             shutil.copy(STUDY, root / party)
             shutil.copy("features.tsv", root / party)
         assert command("tensors", STUDY) == 0
+    parties.join_all(root, SITES)
 
 
 def test_tensors_across_processes_are_those_of_one(tmp_path, rng):

@@ -197,6 +197,7 @@ def write_tables(kind: str = "simulated") -> None:
         "space": None,
         "n_components": 2,
         "arm": "cape",
+        "aggregator": "independent",
         "budget": {
             "epsilon": 4.0,
             "delta": 1e-5,
@@ -297,13 +298,13 @@ def test_only_keys_that_no_release_depends_on_are_free(private):
 
 
 def test_changed_data_are_another_spend(private, capsys):
-    """Sites whose data did not change have nothing left in the same study."""
+    """A promise is kept for people, whatever version of their data was charged."""
     assert command("cca", STUDY) == 0
     before, table = charges(), Path("y-2.tsv")
     table.write_text(_first_cell(table.read_text(), "0.5", 1))
     prepare()
-    assert command("cca", STUDY) == 2
-    assert "beyond the study's promise" in capsys.readouterr().err
+    assert command("cca", STUDY) == 3
+    assert "has charged its people for the data as they were" in capsys.readouterr().err
     assert charges() == before
     edit(STUDY, "study", "again")
     prepare()
@@ -536,6 +537,7 @@ def test_a_fusion_across_processes_is_the_fusion_in_one(tmp_path):
             shutil.copytree(f"private/{name}", to, ignore=of_site)
         assert command("cca", STUDY) == 0
         parties.make_kits(together, parties.free_port())
+    parties.join_all(tmp_path)
     kits = together / "kits"
     with contextlib.ExitStack() as stack:
         for name in parties.SITES:

@@ -303,6 +303,7 @@ def write_study(kind: str, data: str = "private", sizes=SIZES, **budget) -> None
         "sites": [f"site-{s}.yaml" for s in range(len(sizes))],
         "space": None,
         "arm": "cape",
+        "aggregator": "independent",
         "budget": {
             "epsilon": 4.0,
             "delta": 1e-5,

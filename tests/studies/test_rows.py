@@ -73,6 +73,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
         "study": name,
         "sites": sites,
         "arm": "cape",
+        "aggregator": "independent",
         "budget": {
             "epsilon": epsilon,
             "delta": 1e-5,
