@@ -180,7 +180,8 @@ def _manifest(options: argparse.Namespace) -> None:
 def _approvals(options: argparse.Namespace) -> None:
     study = load.load_study(options.study)
     missing = joining.collect(study, options.approvals)
-    print(f"missing: {', '.join(missing)}" if missing else "all sites have signed")
+    still = f"still missing: {', '.join(missing)}"
+    print(still if missing else "all sites have signed")
 
 
 def join(options: argparse.Namespace) -> None:
@@ -191,21 +192,32 @@ def join(options: argparse.Namespace) -> None:
     fingerprint that was published, it shows who takes part and signs.
     """
     study = load.load_study(options.study)
+    joining.over_network(study)
     files.keep_private()
     if options.manifest is None:
+        if options.fingerprint:
+            raise ConfigError("--manifest: needed with --fingerprint")
         if not (options.institution and options.contact):
             raise ConfigError("--institution, --contact: say who answers for the site")
         parties.show(study, options.site)
         about = options.institution, options.contact
         path = joining.enter(study, options.site, *about)
-        print(f"wrote {path}; send it to the study's coordinator")
+        print(
+            f"wrote {path} with institution, contact, kind of data, key and number of "
+            "releases before; send it to the study's coordinator; nothing is signed yet"
+        )
         return
+    if options.institution or options.contact:
+        raise ConfigError("--institution, --contact: stand in the entry, before")
+    before = joining.approved(study, options.site)
+    manifest = joining.looked_at(study, options.site, options.manifest)
+    print(joining.summary(manifest, before))
     if not options.fingerprint:
-        raise ConfigError("--fingerprint: compare with where it was published")
-    about = options.manifest, options.fingerprint
+        print("not signed; to sign, add --fingerprint as it was published")
+        return
+    about = options.manifest, " ".join(options.fingerprint)
     path = joining.approve(study, options.site, *about)
-    print(joining.summary(joining.held(study, options.site)))
-    print(f"wrote {path}; send it to the study's coordinator")
+    print(f"signed; wrote {path}; send it to the study's coordinator")
 
 
 def site(options: argparse.Namespace) -> int:
@@ -263,6 +275,11 @@ def audit(options: argparse.Namespace) -> int:
     return 0 if right else 1
 
 
+def told(function: Callable[..., Any]) -> str | None:
+    """What a step says of itself, also where some of its arguments are given."""
+    return getattr(function, "func", function).__doc__
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
     top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
@@ -274,8 +291,8 @@ def parser() -> argparse.ArgumentParser:
     ) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name or function.__name__,
-            help=(function.__doc__ or "").splitlines()[0],
-            description=function.__doc__,
+            help=(told(function) or "").splitlines()[0],
+            description=told(function),
             epilog=f"example: capeneuro {name or function.__name__} {usage}",
         )
         command.set_defaults(run=step if name else function, step=name)
@@ -373,7 +390,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--institution", default="", help="who answers for the site")
     command.add_argument("--contact", default="", help="how to reach them")
     command.add_argument("--manifest", type=Path, help="what the coordinator sent")
-    command.add_argument("--fingerprint", default="", help="as it was published")
+    command.add_argument(
+        "--fingerprint", nargs="+", default=[], help="as it was published"
+    )
     command = add(site, "config/config.yaml --site site-1 --kit kits/site-1")
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--site", required=True, help="name of the site")

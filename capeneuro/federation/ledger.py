@@ -383,13 +383,11 @@ class Ledger:
     ) -> None:
         """Refuse a charge beyond its study's promise or its people's ceiling."""
         if promise is not None:
-            # Privacy: over versions of the data, too: they are of the same people.
-            squares: defaultdict[str, float] = defaultdict(float)
-            for e in self.of_lineage(entry.get("lineage", ""), entry["study"]):
-                squares[e["cohort"]] += e["mu"] ** 2
-            spent = self._by_subject(squares)
-            largest = max(spent.get(subject, 0.0) for subject in ids)
-            if not promise.admits(accounting.compose([largest, entry["mu"]])):
+            # Privacy: over versions of the data, too, which are of the same people; as
+            # if everybody had been in each, or a refusal would tell who was.
+            before = self.of_lineage(entry.get("lineage", ""), entry["study"])
+            mus = [e["mu"] for e in (*before, entry)]
+            if not promise.admits(accounting.compose(mus)):
                 raise PromiseExceeded("beyond the study's promise")
         units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
         if self.ceiling.unit == "subject" and "sample" in units:

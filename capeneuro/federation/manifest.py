@@ -15,7 +15,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from capeneuro.federation.gate import Aggregator
 from capeneuro.federation.rules import Kind
@@ -24,7 +24,20 @@ from capeneuro.privacy.accounting import Relation, Unit
 
 Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Text = Annotated[str, Field(min_length=1, max_length=200)]
+LONGEST = 200
+# Other parties read it before they sign: no line and no escape may be put into it.
+Line = Annotated[
+    str,
+    Field(max_length=LONGEST),
+    AfterValidator(lambda x: x if x.isprintable() else _fail("must be one plain line")),
+]
+Text = Annotated[
+    Line, AfterValidator(lambda x: x if x.strip() else _fail("must not be blank"))
+]
+
+
+def _fail(rule: str) -> Any:
+    raise ValueError(rule)
 
 
 class _Form(BaseModel):
@@ -59,6 +72,7 @@ class Entry(_Form):
 class Promise(_Form):
     """What the study promises to whom."""
 
+    arm: Text
     epsilon: float
     site_epsilon: dict[str, float]
     delta: float
@@ -66,6 +80,14 @@ class Promise(_Form):
     relation: Relation
     n_colluding: int
     survivor_threshold: int
+
+
+class Approval(_Form):
+    """A site's signature of a manifest, in a file."""
+
+    name: Text
+    manifest: Digest
+    signature: Hex
 
 
 class Seat(_Form):
@@ -97,7 +119,7 @@ class Manifest(_Form):
     lineage: Hex = ""
     revision: Annotated[int, Field(ge=0)] = 0
     supersedes: Hex = ""
-    why: str = ""
+    why: Line = ""
     study: Text
     study_digest: Digest
     version: Text
@@ -170,19 +192,19 @@ class Manifest(_Form):
         ]
 
 
-def parse(form: type[Entry] | type[Manifest], text: str) -> Any:
-    """Read an entry or a manifest.
+def parse(form: type[Entry] | type[Approval] | type[Manifest], text: bytes) -> Any:
+    """Read an entry, an approval or a manifest.
 
     Parameters
     ----------
     form
-        Which of the two.
+        Which of them.
     text
         Its JSON.
 
     Returns
     -------
-    Entry or Manifest
+    Entry, Approval or Manifest
         Well formed; what it says is not checked.
 
     Raises
@@ -194,8 +216,10 @@ def parse(form: type[Entry] | type[Manifest], text: str) -> Any:
         return form.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "content"
-        raise ValueError(f"{where}: {first['msg']}") from None
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else "not JSON"
+        kind = f"is no {form.__name__.lower()} of a study ({why.lower()})"
+        raise ValueError(f"{kind}; ask for the file again") from None
 
 
 def approval(manifest: Manifest, key: Ed25519PrivateKey) -> bytes:
@@ -230,8 +254,17 @@ def entry(key: Ed25519PrivateKey, **about: Any) -> Entry:
     -------
     Entry
         Signed.
+
+    Raises
+    ------
+    ValueError
+        With the first field that is wrong.
     """
-    plain = Entry(key=key.public_key().public_bytes_raw().hex(), **about)
+    try:
+        plain = Entry(key=key.public_key().public_bytes_raw().hex(), **about)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise ValueError(f"{first['loc'][0]}: {first['msg']}") from None
     return plain.model_copy(update={"signature": key.sign(plain.statement).hex()})
 
 

@@ -173,7 +173,7 @@ def check_fields(what: str, message: Message) -> None:
     ---------
     It reads no data.
     """
-    form = FORMS.get(what)
+    form = FORMS.get(what) if isinstance(what, str) else None
     if form is None:
         raise Refused("unknown request")
     try:

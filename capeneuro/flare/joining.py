@@ -30,7 +30,7 @@ from capeneuro.data import files
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation import synced
 from capeneuro.federation.gate import Authority
-from capeneuro.federation.manifest import Entry, Manifest
+from capeneuro.federation.manifest import Approval, Entry, Manifest
 from capeneuro.federation.secagg import masking
 from capeneuro.studies import sites as site_files
 
@@ -58,20 +58,77 @@ def enter(study: Study, name: str, institution: str, contact: str) -> Path:
     """
     site = _own(study, name)
     book = site_files.open_ledger(site)
-    entry = agreed.entry(
-        book.key,
-        name=name,
-        institution=institution,
-        contact=contact,
-        kind=site.data,
-        unit=site.unit,
-        n_lines=len(book.entries()),
-        study=study.digest,
-    )
+    try:
+        entry = agreed.entry(
+            book.key,
+            name=name,
+            institution=institution,
+            contact=contact,
+            kind=site.data,
+            unit=site.unit,
+            n_lines=len(book.entries()),
+            study=study.digest,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from None
     path = Path(f"{name}.entry.json")
     for copy in (_of_site(study, name) / "entry.json", path):
         files.write_json(copy, entry.model_dump(mode="json"))
     return path
+
+
+def looked_at(study: Study, name: str, path: Path) -> Manifest:
+    """A manifest that a site may sign, with all checks but the fingerprint.
+
+    Parameters
+    ----------
+    study, name
+        The study, and the site, whose file is here.
+    path
+        The manifest that the coordinator sent.
+
+    Returns
+    -------
+    Manifest
+        What is to be shown before it is signed.
+
+    Raises
+    ------
+    ConfigError
+        If the study file is another one, the own entry is not what was sent or not of
+        this site as it is, or the manifest does not follow the one that was approved.
+    """
+    site, manifest = _own(study, name), read(path)
+    fits(study, manifest, path)
+    entry, sent = manifest.sites[name], _of_site(study, name) / "entry.json"
+    if not sent.exists() or _read(Entry, sent) != entry:
+        raise ConfigError(
+            f"{path}: sites.{name}: is not the entry that this site wrote last; send "
+            f"{name}.entry.json again, or repeat `capeneuro join` as it was"
+        )
+    key = site_files.open_ledger(site).public_key.hex()
+    for what, signed, here in (
+        ("data", entry.kind, site.data),
+        ("unit", entry.unit, site.unit),
+        ("ledger", entry.key, key),
+    ):
+        if signed != here:
+            shown = "" if what == "ledger" else f", got {here!r}, signed as {signed!r}"
+            raise ConfigError(
+                f"site {name}: {what}: must be that of its entry{shown}; restore it, "
+                "or join again"
+            )
+    if (old := approved(study, name)) is not None:
+        _follows(old, manifest, path)
+    elif manifest.revision and not manifest.why:
+        raise ConfigError(f"{path}: why: a revision must say why")
+    return manifest
+
+
+def approved(study: Study, name: str) -> Manifest | None:
+    """The manifest that a site approved last, if there is one."""
+    path = _of_site(study, name) / "manifest.json"
+    return read(path) if path.exists() else None
 
 
 def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
@@ -97,24 +154,23 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
         If the fingerprint is another's, the own entry is not what was sent, the study
         file is another one, or the manifest does not follow the one that was approved.
     """
-    site, manifest = _own(study, name), read(path)
-    if re.sub(r"[\s:]", "", fingerprint).lower() != manifest.fingerprint:
+    manifest = looked_at(study, name, path)
+    given = re.sub(r"[\s:-]", "", fingerprint.removeprefix("SHA256:")).lower()
+    if not re.fullmatch("[0-9a-f]{64}", given):
         raise ConfigError(
-            f"--fingerprint: is not this manifest's, {manifest.fingerprint}; something "
-            "was changed on the way, or it is of another: ask where it was published"
+            "--fingerprint: must be the 64 hexadecimal digits that were published, "
+            f"got {fingerprint!r}"
         )
-    fits(study, manifest, path)
-    sent = _of_site(study, name) / "entry.json"
-    own = manifest.sites[name].model_dump(mode="json")
-    if not sent.exists() or json.loads(sent.read_text()) != own:
-        raise ConfigError(f"{path}: sites.{name}: is not the entry that this site sent")
-    before = _of_site(study, name) / "manifest.json"
-    if before.exists():
-        _follows(read(before), manifest, path)
-    elif manifest.revision and not manifest.why:
-        raise ConfigError(f"{path}: why: a revision must say why")
-    signature = agreed.approval(manifest, site_files.open_ledger(site).key)
-    files.write_json(before, manifest.model_dump(mode="json"))
+    # Privacy: the right one is not told here, or it would be typed from here.
+    if given != manifest.fingerprint:
+        raise ConfigError(
+            f"--fingerprint: {path} has another; do not sign: something was changed on "
+            "the way, or it is of another revision; ask the coordinator by telephone"
+        )
+    book = site_files.open_ledger(_own(study, name))
+    signature = agreed.approval(manifest, book.key)
+    kept = _of_site(study, name) / "manifest.json"
+    files.write_json(kept, manifest.model_dump(mode="json"))
     out = Path(f"{name}.approval.json")
     content = {"name": name, "manifest": manifest.fingerprint}
     files.write_json(out, content | {"signature": signature.hex()})
@@ -173,6 +229,7 @@ def assemble(
     ConfigError
         If a site's entry lacks, is of another study, or is not signed by its key.
     """
+    entries = list(entries)
     found = [_read(Entry, path) for path in entries]
     names = [entry.name for entry in found]
     if sorted(names) != sorted(study.site_names):
@@ -180,10 +237,28 @@ def assemble(
             f"entries: must be one of each of {', '.join(study.site_names)}, got "
             f"{', '.join(names) or 'none'}"
         )
-    sign, seal = _keys()
+    for path, entry in zip(entries, found, strict=True):
+        if entry.study != study.digest:
+            raise ConfigError(
+                f"{path}: study: made for another study file; send {entry.name} this "
+                "one, and ask for its entry again"
+            )
     old = None if before is None else read(before)
-    if old is not None and not why:
-        raise ConfigError("--why: a revision must say why")
+    if (old is not None) != bool(why):
+        raise ConfigError("--before, --why: a revision has both, a first manifest none")
+    kept = _of_study(study) / "manifest.json"
+    if kept.exists() and _approved(study):
+        now = read(kept)
+        signed = sorted(set(now.sites) - set(now.missing(_approved(study))))
+        if signed and (old is None or old.fingerprint != now.fingerprint):
+            # Privacy: who has signed would answer for what the lead no longer has.
+            raise ConfigError(
+                f"{kept}: signed by {', '.join(signed)}; to change it add --before "
+                f"{_of_study(study) / f'manifest-{now.revision}.json'} --why ..."
+            )
+    if not (AGGREGATOR / "key").exists():
+        print(f"made the aggregator's key: {AGGREGATOR / 'key'}; back it up")
+    sign, seal = _keys()
     manifest = Manifest(
         lineage="" if old is None else old.root,
         revision=0 if old is None else old.revision + 1,
@@ -203,7 +278,9 @@ def assemble(
     )
     path = Path("manifest.json")
     fits(study, manifest, path)
-    for copy in (path, _of_study(study) / "manifest.json"):
+    if wrong := manifest.wrong():
+        raise ConfigError(f"{wrong}; ask the site for its file again")
+    for copy in (path, kept.with_name(f"manifest-{manifest.revision}.json"), kept):
         files.write_json(copy, manifest.model_dump(mode="json"))
     return manifest
 
@@ -216,16 +293,28 @@ def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
     ConfigError
         If one is of another manifest or its site did not sign it.
     """
-    manifest = read(_of_study(study) / "manifest.json")
-    kept = {} if _approved(study) is None else dict(_approved(study))
+    manifest, path = _at_hub(study)
+    # Those of an earlier revision count no more.
+    kept = {
+        name: signature
+        for name, signature in _approved(study).items()
+        if name in manifest.sites and name not in manifest.missing({name: signature})
+    }
     for path in approvals:
-        content = json.loads(path.read_text())
-        name, of = content.get("name"), content.get("manifest")
-        if of != manifest.fingerprint:
-            raise ConfigError(f"{path}: manifest: of {of}, not {manifest.fingerprint}")
-        kept[name] = bytes.fromhex(content["signature"])
-        if name in manifest.missing(kept):
-            raise ConfigError(f"{path}: signature: is not that of {name}'s key")
+        one = _read(Approval, path)
+        if one.manifest != manifest.fingerprint:
+            raise ConfigError(
+                f"{path}: manifest: is not the one that is here, revision "
+                f"{manifest.revision}; {one.name} signs manifest.json again"
+            )
+        if one.name not in manifest.sites:
+            raise ConfigError(
+                f"{path}: name: must be one of {', '.join(manifest.sites)}, got "
+                f"{one.name!r}"
+            )
+        kept[one.name] = bytes.fromhex(one.signature)
+        if one.name in manifest.missing(kept):
+            raise ConfigError(f"{path}: signature: is not that of {one.name}'s key")
     plain = {name: signature.hex() for name, signature in kept.items()}
     files.write_json(_of_study(study) / "approvals.json", plain)
     return manifest.missing(kept)
@@ -240,19 +329,17 @@ def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
         If there is no manifest, a site has not approved it, it is of another study
         file, or the key here is not the one that the sites agreed on.
     """
-    path = _of_study(study) / "manifest.json"
-    if not path.exists():
-        raise ConfigError(
-            f"{path}: not found; the sites agree on a manifest first: "
-            "capeneuro federation manifest STUDY ENTRY..."
-        )
-    manifest = read(path)
-    fits(study, manifest, path)
-    approvals = _approved(study) or {}
+    manifest, path = _at_hub(study)
+    approvals = _approved(study)
     if missing := manifest.missing(approvals):
         raise ConfigError(
             f"{path}: not approved by {', '.join(missing)}; collect: capeneuro "
             "federation approvals STUDY APPROVAL..."
+        )
+    if not (AGGREGATOR / "key").exists():
+        raise ConfigError(
+            f"{AGGREGATOR / 'key'}: not found; restore the aggregator's key, or revise "
+            "the manifest"
         )
     made = Authority(manifest.digest, *_keys())
     if made.public != manifest.asker:
@@ -310,6 +397,7 @@ def read(path: Path) -> Manifest:
 
 def fits(study: Study, manifest: Manifest, path: Path) -> None:
     """Raise ConfigError unless a manifest is of this study file, package and day."""
+    over_network(study)
     own = {
         "study_digest": (manifest.study_digest, study.digest),
         "version": (manifest.version, __version__),
@@ -327,21 +415,57 @@ def fits(study: Study, manifest: Manifest, path: Path) -> None:
         raise ConfigError(f"{path}: ended on {manifest.ends}; revise it to go on")
 
 
-def summary(manifest: Manifest) -> str:
-    """Who takes part, in lines for a person who is to sign."""
-    at = manifest.aggregator.at
+def summary(manifest: Manifest, before: Manifest | None = None) -> str:
+    """What a manifest says, in lines for a person who is to sign.
+
+    Parameters
+    ----------
+    manifest
+        What is to be signed.
+    before
+        What was signed; None: nothing.
+    """
+    at, p = manifest.aggregator.at, manifest.promise
     seat = {"": "not declared, counted as a site", "independent": "at no site"}
+    of = {"sample": "one volume of a person", "subject": "everything of a person"}
+    promise = f"epsilon {p.epsilon:g}, delta {p.delta:g}, for {of[p.unit]}"
+    promise += f"; the aggregator and {p.n_colluding} of the sites may collude"
+    if p.arm == "non-private":
+        promise = (
+            "no privacy: exact numbers of simulated or public data leave the sites"
+        )
     lines = [
-        f"manifest {manifest.fingerprint}",
         f"study {manifest.study!r}, revision {manifest.revision}"
         + (f" ({manifest.why})" if manifest.why else ""),
+        f"promise: {promise}",
+        *(f"  {name}: epsilon {e:g}" for name, e in p.site_epsilon.items()),
         f"holds until {manifest.ends}; the aggregator: {seat.get(at, f'at {at}')}",
     ]
     lines += [
         f"  {name}: {entry.institution} ({entry.contact}), {entry.kind} data"
         for name, entry in manifest.sites.items()
     ]
+    if before is not None and before.fingerprint != manifest.fingerprint:
+        lines += [f"changed: {line}" for line in _changes(before, manifest)]
     return "\n".join(lines)
+
+
+def _changes(old: Manifest, new: Manifest) -> list[str]:
+    """What differs between two revisions, one line each."""
+    a, b = (m.promise.model_dump() for m in (old, new))
+    found = [f"promise.{k} {a[k]} -> {b[k]}" for k in a if a[k] != b[k]]
+    for what in ("study_digest", "version", "ends", "aggregator"):
+        if getattr(old, what) != getattr(new, what):
+            found.append({"study_digest": "the study file"}.get(what, what))
+    for name in sorted({*old.sites, *new.sites}):
+        was, now = old.sites.get(name), new.sites.get(name)
+        if was is None or now is None:
+            found.append(f"{name} {'joins' if was is None else 'leaves'}")
+        elif was.key != now.key:
+            found.append(f"{name} has another key")
+        elif (was.institution, was.contact) != (now.institution, now.contact):
+            found.append(f"{name} has another institution or contact")
+    return found
 
 
 def _follows(old: Manifest, new: Manifest, path: Path) -> None:
@@ -359,6 +483,7 @@ def _follows(old: Manifest, new: Manifest, path: Path) -> None:
 def _promise(study: Study) -> dict[str, Any]:
     p = study.promise
     return {
+        "arm": study.arm,
         "epsilon": p.epsilon,
         "site_epsilon": dict(study.budget.site_epsilon),
         "delta": p.delta,
@@ -369,7 +494,17 @@ def _promise(study: Study) -> dict[str, Any]:
     }
 
 
+def over_network(study: Study) -> None:
+    """Raise ConfigError unless a study's sites work at their own institutions."""
+    if study.federation != "nvflare":
+        raise ConfigError(
+            f"study {study.study}: federation: must be nvflare for sites at other "
+            f"institutions, got {study.federation!r}"
+        )
+
+
 def _own(study: Study, name: str) -> Any:
+    over_network(study)
     sites = site_files.load_sites(study)
     if name not in sites:
         everyone = ", ".join(site_files.names(study, sites))
@@ -388,11 +523,27 @@ def _of_study(study: Study) -> Path:
     return AGGREGATOR / study.study
 
 
-def _approved(study: Study) -> dict[str, bytes] | None:
+def _at_hub(study: Study) -> tuple[Manifest, Path]:
+    """The manifest at the aggregator, and where it is."""
+    path = _of_study(study) / "manifest.json"
+    if not path.exists():
+        raise ConfigError(
+            f"{path}: not found; in the aggregator's folder: capeneuro federation "
+            "manifest STUDY ENTRY..."
+        )
+    manifest = read(path)
+    fits(study, manifest, path)
+    return manifest, path
+
+
+def _approved(study: Study) -> dict[str, bytes]:
     path = _of_study(study) / "approvals.json"
     if not path.exists():
-        return None
-    return {n: bytes.fromhex(s) for n, s in json.loads(path.read_text()).items()}
+        return {}
+    try:
+        return {n: bytes.fromhex(s) for n, s in json.loads(path.read_text()).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigError(f"{path}: damaged; remove it and collect again") from None
 
 
 def _keys() -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
@@ -408,6 +559,8 @@ def _keys() -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
 
 def _read(form: Any, path: Path) -> Any:
     try:
-        return agreed.parse(form, path.read_text())
+        return agreed.parse(form, path.read_bytes())
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; check the path") from None

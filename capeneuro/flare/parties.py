@@ -52,15 +52,21 @@ def show(study: Study, name: str) -> None:
     spent = site_files.check_ceilings(study, own).get(name, 0.0)
     promise = study.promise_of(name)
     print(
-        f"study {study.study!r} asks {name}, of {len(study.sites)} sites, for:\n"
-        f"{asked(study)}\n"
-        f"  together epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
-        f"{promise.unit}, against {study.against}"
+        f"study {study.study!r} asks {name}, one of {len(study.sites)} sites with "
+        f"{sites[name].data} data, for:\n{asked(study)}"
     )
-    if promise.unit == "sample":
-        print(f"  for a person with {plan.in_words(study)}")
+    if study.arm == "non-private":
+        print("  without privacy: exact numbers leave the site", flush=True)
+        return
+    of = "one volume" if promise.unit == "sample" else "everything of a person"
+    print(
+        f"  promised for {of}: epsilon {promise.epsilon:g}, delta {promise.delta:g}, "
+        f"together and against {study.against}"
+    )
     for who, epsilon in plan.by_party(study, name).items():
         print(f"    {who}: epsilon {epsilon:.3g}")
+    if promise.unit == "sample":
+        print(f"  for a person with {plan.in_words(study)}")
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 
@@ -356,11 +362,7 @@ def asked(study: Study) -> str:
 
 def _over_network(path: Path) -> Study:
     study = load.load_study(path)
-    if study.federation != "nvflare":
-        raise ConfigError(
-            f"study {study.study}: federation: must be nvflare for sites at other "
-            f"institutions, got {study.federation!r}"
-        )
+    joining.over_network(study)
     return study
 
 

@@ -20,15 +20,17 @@ HALF = 0.5
 def parties(n_colluding: int) -> dict[str, str]:
     """Classes of parties in words, by the names that :func:`.cape.views` gives them."""
     c = f"{n_colluding} {'sites' if n_colluding > 1 else 'site'}"
-    return {
+    found = {
         "reader": "a reader of the results",
         "partner": "another site, which takes its own noise off the results",
         "partners": f"{c} together, without the aggregator",
         "aggregator": "the aggregator, if it is at no site",
-        "aggregator_and_colluders": f"the aggregator with {c}: what is promised and "
-        "charged",
+        "aggregator_and_colluders": f"the aggregator with {c}, which is charged",
         "site_as_aggregator": "one site that is the aggregator, too",
     }
+    if n_colluding == 1:
+        del found["partners"]  # one partner
+    return found
 
 
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:

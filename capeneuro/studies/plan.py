@@ -253,10 +253,10 @@ def spending(study: Study) -> None:
         f"{promise.unit}, {promise.relation}, mu {promise.mu:.4f}; against "
         f"{study.against}, of {S} sites"
     )
-    if promise.unit == "sample":
-        print(f"for a person with {in_words(study)}")
     for who, epsilon in by_party(study).items():
         print(f"  {who}: epsilon {epsilon:.3g}")
+    if promise.unit == "sample":
+        print(f"for a person with {in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
     if n_dropout := promise.n_dropout(S):
@@ -304,13 +304,15 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
         who: accounting.epsilon_from_mu(float(found[view][k]), study.budget.delta)
         for view, who in words.parties(study.n_colluding).items()
         if found[view] is not None
+        and not (view == "site_as_aggregator" and study.is_independent)
     }
 
 
 def in_words(study: Study) -> str:
     """What a promise to one volume is to somebody with several, in words."""
     n, epsilon = study.for_a_person
-    return f"{n} volumes: epsilon {epsilon:,.4g} at worst"
+    assumed = "" if study.volumes else " (assumed; expected.volumes tells)"
+    return f"{n} volumes{assumed}: epsilon {epsilon:,.4g} at worst"
 
 
 def _price_of_the_coalition(study: Study) -> None:

@@ -43,7 +43,7 @@ done
 (cd "$hub" && "$bin/capeneuro" federation manifest $study "$work"/*/*.entry.json) |
     tee "$work/manifest.log"
 # On real hosts: as it was published, not as the manifest came.
-fingerprint=$(sed -n 's/^manifest //p' "$work/manifest.log")
+fingerprint=$(sed -n 's/^  \([0-9a-f]\{64\}\)$/\1/p' "$work/manifest.log")
 for site in north south west; do
     (cd "$work/$site" && "$bin/capeneuro" join $study --site "$site" \
         --manifest "$hub/manifest.json" --fingerprint "$fingerprint")

@@ -399,7 +399,9 @@ def test_a_malformed_message_is_an_error_reply(site, what, message):
     reply = site.answer(what, message)
     assert reply["error"] in ("failed", REFUSED)
     forms = ("internal", "matrix does not fit the features")
-    assert reply["rule"] in forms or reply["rule"].startswith(FORM)
+    assert reply["rule"] in forms or reply["rule"].startswith(
+        (FORM, "form of the message")
+    )
 
 
 @pytest.mark.parametrize(
@@ -667,9 +669,9 @@ def test_no_projection_tells_how_many_volumes_people_have(tmp_path, odd):
         data = {"a": np.zeros((5, n_volumes))}
         site = make_site("site0", data, tmp_path / str(n_volumes), kind="private")
         replies.append(site.answer("project", message))
-    assert (
-        replies == [{"error": REFUSED, "rule": "matrix does not fit the features"}] * 2
-    )
+    rules = ("matrix does not fit the features", "form of the message, fields")
+    assert replies[0] == replies[1]
+    assert replies[0] == {"error": REFUSED, "rule": rules["more" in odd]}
 
 
 def test_another_roster_does_not_start_the_promise_anew(rng, tmp_path):

@@ -83,7 +83,7 @@ def test_the_commands_of_the_ceremony(root, capsys, monkeypatch):
         assert command("join", STUDY, "--site", name) == 2
         assert command("join", STUDY, "--site", name, *who) == 0
     said = capsys.readouterr().out
-    assert "together epsilon 5" in said
+    assert "promised for everything of a person: epsilon 5" in said
     assert "another site, which takes its own noise off the results: epsilon" in said
     monkeypatch.chdir(root / HUB)
     sent = [str(root / name / f"{name}.entry.json") for name in SITES]
@@ -95,7 +95,11 @@ def test_the_commands_of_the_ceremony(root, capsys, monkeypatch):
         monkeypatch.chdir(root / name)
         about = ("--manifest", str(root / HUB / "manifest.json"))
         given = ("--fingerprint", own.fingerprint.upper())
-        assert command("join", STUDY, "--site", name, *about) == 2
+        assert command("join", STUDY, "--site", name, *about) == 0
+        assert not Path(f"{name}.approval.json").exists()
+        wrong = ("--fingerprint", "0" * 64)
+        assert command("join", STUDY, "--site", name, *about, *wrong) == 2
+        assert own.fingerprint not in "".join(capsys.readouterr())
         assert command("join", STUDY, "--site", name, *about, *given) == 0
         signed.append(str(root / name / f"{name}.approval.json"))
     assert "site-1: Institute (dpo@example.org), simulated data" in (
@@ -125,9 +129,9 @@ def test_the_aggregators_key_is_its_owners_and_in_no_kit(joined):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m["promise"].update(epsilon=9.0), "fingerprint"),
-        (lambda m: m["aggregator"].update(sign="0" * 64), "fingerprint"),
-        (lambda m: m.update(ends="2099-01-01"), "fingerprint"),
+        (lambda m: m["promise"].update(epsilon=9.0), "promise: is not that"),
+        (lambda m: m["aggregator"].update(sign="0" * 64), "has another; do not sign"),
+        (lambda m: m.update(ends="2099-01-01"), "has another; do not sign"),
         (
             lambda m: m["sites"]["site-1"].update(contact="me"),
             "not signed with its key",
@@ -136,7 +140,7 @@ def test_the_aggregators_key_is_its_owners_and_in_no_kit(joined):
             lambda m: m["sites"]["site-1"].update(key="0" * 64),
             "not signed with its key",
         ),
-        (lambda m: m["sites"].pop("site-1"), "fingerprint"),
+        (lambda m: m["sites"].pop("site-1"), "sites: is not that"),
         (lambda m: m.update(extra=1), "extra"),
         (lambda m: m.update(revision=1), "names its lineage"),
     ],
@@ -144,6 +148,7 @@ def test_the_aggregators_key_is_its_owners_and_in_no_kit(joined):
 )
 def test_a_manifest_that_differs_in_one_key_is_another(joined, change, said):
     own, path = manifest_of(joined), rewritten(joined, change)
+    (joined / "site-0/private/site-0/tiny/manifest.json").unlink()  # not signed yet
     with at(joined, "site-0") as study, pytest.raises(ConfigError, match=said):
         joining.approve(study, "site-0", path, own.fingerprint)
 
@@ -175,7 +180,7 @@ def test_an_entry_that_is_not_what_the_site_sent_is_not_signed(joined):
     with at(joined, "site-0") as study:
         joining.enter(study, "site-0", "Another name", "dpo@site-0.example")
         path = joined / HUB / "manifest.json"
-        with pytest.raises(ConfigError, match="is not the entry that this site sent"):
+        with pytest.raises(ConfigError, match="is not the entry that this site wrote"):
             joining.approve(study, "site-0", path, manifest_of(joined).fingerprint)
 
 
@@ -194,7 +199,7 @@ def test_approvals_of_another_manifest_do_not_count(joined):
         path = joined / "site-0/site-0.approval.json"
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"manifest": "0" * 64}))
-        with pytest.raises(ConfigError, match="manifest: of 0000"):
+        with pytest.raises(ConfigError, match="is not the one that is here"):
             joining.collect(study, [path])
         path.write_text(json.dumps(content | {"name": "site-1"}))
         with pytest.raises(ConfigError, match="is not that of site-1's key"):
@@ -247,8 +252,77 @@ def test_a_revision_keeps_the_lineage_and_needs_everybody_again(joined):
 
 
 def test_a_revision_says_why(joined):
-    with pytest.raises(ConfigError, match="must say why"):
+    with pytest.raises(ConfigError, match="a revision has both"):
         revise(joined, "")
+
+
+def test_what_sites_signed_is_not_overwritten(joined):
+    entries = [joined / name / f"{name}.entry.json" for name in SITES]
+    with at(joined, HUB) as study:
+        with pytest.raises(ConfigError, match=r"signed by .*manifest-0\.json --why"):
+            joining.assemble(study, entries)
+        assert joining.authority(study)
+
+
+def test_a_site_sees_what_changed_before_it_signs(joined):
+    old = manifest_of(joined)
+    for name in (HUB, *SITES):
+        edit(str(joined / name / STUDY), "budget.epsilon", 9.0)
+    new = revise(joined, "more budget")
+    said = joining.summary(new, old)
+    assert "promise: epsilon 9, delta 1e-05, for everything of a person" in said
+    assert "changed: promise.epsilon 5.0 -> 9.0" in said
+    assert "changed: the study file" in said
+
+
+@pytest.mark.parametrize("odd", ["x\ny", "\x1b[2K", " ", "x" * 300], ids=repr)
+def test_nobody_writes_lines_into_what_others_sign(root, odd):
+    with at(root, "site-0") as study:
+        with pytest.raises(ConfigError, match="--contact: "):
+            joining.enter(study, "site-0", "I", odd)
+        assert not list(Path().glob("*.json"))
+
+
+def test_forged_and_foreign_entries_are_refused_by_the_lead(joined):
+    sent = [joined / name / f"{name}.entry.json" for name in SITES]
+    content = json.loads(sent[1].read_text())
+    forged = joined / "forged.json"
+    shutil.rmtree(joined / HUB / "private/_aggregator/tiny")  # nothing is signed yet
+    for change, said in (
+        ({"institution": "Another"}, "not signed with its key"),
+        ({"study": "0" * 64}, "made for another study file"),
+    ):
+        forged.write_text(json.dumps(content | change))
+        with at(joined, HUB) as study, pytest.raises(ConfigError, match=said):
+            joining.assemble(study, [sent[0], forged, sent[2]])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "\x00", '{"name": "zorro"}'])
+def test_what_is_no_file_of_the_ceremony_is_told_in_a_line(joined, text, capsys):
+    odd = joined / "odd.json"
+    odd.write_text(text)
+    with contextlib.chdir(joined / HUB):
+        for action in ("approvals", "manifest"):
+            assert command("federation", action, STUDY, str(odd)) == 2
+    with contextlib.chdir(joined / "site-0"):
+        about = ("--site", "site-0", "--manifest", str(odd))
+        assert command("join", STUDY, *about) == 2
+    for line in capsys.readouterr().err.splitlines():
+        assert "odd.json: is no " in line
+
+
+def test_a_site_signs_as_what_it_is(joined):
+    edit(str(joined / "site-0/site-0.yaml"), "data", "public")
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match="data: must"):
+        joining.looked_at(study, "site-0", joined / HUB / "manifest.json")
+
+
+def test_a_study_in_one_process_needs_no_joining(joined, capsys):
+    edit(str(joined / "site-0" / STUDY), "federation", "in-process")
+    with contextlib.chdir(joined / "site-0"):
+        about = ("--site", "site-0", "--institution", "I", "--contact", "c")
+        assert command("join", STUDY, *about) == 2
+    assert "federation: must be nvflare" in capsys.readouterr().err
 
 
 def test_a_site_does_not_begin_another_lineage_of_a_study(joined):
@@ -256,6 +330,7 @@ def test_a_site_does_not_begin_another_lineage_of_a_study(joined):
     with at(joined, HUB) as study:
         entries = [joined / name / f"{name}.entry.json" for name in SITES]
         ends = date.today() + timedelta(days=30)
+        shutil.rmtree("private/_aggregator/tiny")  # a lead who means it
         other = joining.assemble(study, entries, ends=ends)
     path = joined / HUB / "manifest.json"
     with at(joined, "site-0") as study, pytest.raises(ConfigError, match="supersedes"):
@@ -272,7 +347,10 @@ def test_the_promise_is_counted_over_revisions(joined):
         later = {**entry, "study": "tiny:another", "mu": 0.01}
         with pytest.raises(Exception, match="promise"):
             book.check(["ann"], later, promise)
-        book.check(["bob"], later, promise)  # who was not there has spent nothing
+        with pytest.raises(Exception, match="promise"):
+            book.check(
+                ["bob"], later, promise
+            )  # the refusal does not tell who was there
         book.check(["ann"], {**later, "lineage": "another"}, promise)
 
 
