@@ -3,8 +3,8 @@
     python -m benchmarks.gate_cost
 
 Four sites in one process, arm CAPE: a round of ICA (20 components), and the second
-moment of 400 and 2000 features. Everything but the gate is the same code; the two take
-turns, and the smallest of seven times counts.
+moment of 200 and 1000 features. Everything but the gate is the same code; the two take
+turns, and the smallest of five times counts.
 """
 
 import time
@@ -19,7 +19,7 @@ from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 
-SITES, PEOPLE, VOLUMES, TURNS = 4, 20, 100, 7
+SITES, PEOPLE, VOLUMES, TURNS = 4, 5, 100, 5
 BUDGET = accounting.Budget(1e6, 1e-5, "subject", "replace-one", 1)
 
 
@@ -69,16 +69,16 @@ def main() -> None:
     print(f"{'query':14} {'features':>8} {'without':>9} {'with':>9} {'ratio':>6}")
     for query, n in (
         ("infomax_skew", 20),
-        ("second_moment", 400),
-        ("second_moment", 2000),
+        ("second_moment", 200),
+        ("second_moment", 1000),
     ):
         own = sites(n)
-        both = Open(own), InProcess(own)
+        pair = list(enumerate((Open(own), InProcess(own))))
         times = [
-            [seconds(federation, query, n, 2 * turn + k) for turn in range(TURNS)]
-            for k, federation in enumerate(both)
+            [seconds(federation, query, n, 2 * turn + k) for k, federation in pair]
+            for turn in range(TURNS)
         ]
-        before, after = (min(one) for one in times)
+        before, after = (min(one) for one in zip(*times, strict=True))
         numbers = f"{1e3 * before:7.1f}ms {1e3 * after:7.1f}ms {after / before:6.2f}"
         print(f"{query:14} {n:8} {numbers}")
 
