@@ -128,8 +128,9 @@ def ledger(options: argparse.Namespace) -> None:
         print(*key, f"rounds {len(mus)}", f"mu {accounting.compose(mus):.5f}", sep="\t")
     mu = max(book.totals().values(), default=0.0)
     spent = accounting.epsilon_from_mu(mu, site.delta)
+    whose = "a person" if site.unit == "subject" else "one volume of a person"
     print(
-        f"largest total of a person: epsilon {spent:.4f} of {site.epsilon:g} at delta "
+        f"largest total of {whose}: epsilon {spent:.4f} of {site.epsilon:g} at delta "
         f"{site.delta:g}, unit {site.unit}"
     )
 

@@ -25,7 +25,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -350,7 +350,9 @@ class Ledger:
                 again._release(request)
             return len(again._known)
 
-    def of_lineage(self, lineage: str, study: str) -> list[dict[str, Any]]:
+    def of_lineage(
+        self, lineage: str, study: str, site: str = ""
+    ) -> list[dict[str, Any]]:
         """Releases that count against one promise.
 
         Parameters
@@ -359,6 +361,8 @@ class Ledger:
             Of the parties' manifest; empty in one process.
         study
             Identity of the study: releases from before it had a manifest count, too.
+        site
+            Whose, where sites share a ledger; empty: all sites'.
 
         Returns
         -------
@@ -369,6 +373,7 @@ class Ledger:
             e
             for e in self._known.values()
             if (lineage and e.get("lineage") == lineage) or e.get("study") == study
+            if not site or e.get("site", site) == site
         ]
 
     def _by_subject(self, squares: dict[str, float]) -> dict[str, float]:
@@ -385,8 +390,13 @@ class Ledger:
         if promise is not None:
             # Privacy: over versions of the data, too, which are of the same people; as
             # if everybody had been in each, or a refusal would tell who was.
-            before = self.of_lineage(entry.get("lineage", ""), entry["study"])
+            about = entry.get("lineage", ""), entry["study"], entry.get("site", "")
+            before = self.of_lineage(*about)
             mus = [e["mu"] for e in (*before, entry)]
+            # Privacy: a loss that was charged for a smaller unit or coalition says
+            # nothing of the promise that is asked for now.
+            if any(map(partial(_is_weaker, entry), before)):
+                raise PromiseExceeded("earlier releases promised less")
             if not promise.admits(accounting.compose(mus)):
                 raise PromiseExceeded("beyond the study's promise")
         units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
@@ -527,6 +537,17 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     raise LedgerDamaged(
         f"{where} does not match its checksum; restore the file from a backup, nothing "
         "is released until then"
+    )
+
+
+def _is_weaker(entry: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier release was charged against less than this one will be."""
+    if entry.get("unit") == "subject" and before.get("unit") == "sample":
+        return True
+    c, t = (before.get(k) for k in ("n_colluding", "survivor_threshold"))
+    relies = before.get("arm") in ("cape", "secure_sum") and c is not None
+    return relies and (
+        c < entry.get("n_colluding", c) or t > entry.get("survivor_threshold", t)
     )
 
 

@@ -268,6 +268,9 @@ class Site:
         Under the subject unit only the number of subjects leaves. The version is a
         keyed digest: it tells that data changed, nothing about them.
         """
+        agreed = (self._limits.study or {}).get("unit", message["unit"])
+        if agreed != message["unit"]:
+            raise Refused("study that was not agreed on")
         # Privacy: numbers of samples are public only where the unit is the sample.
         if self._guards_subjects() and message["unit"] != "subject":
             raise Refused("unit weaker than the ceiling's")
@@ -515,7 +518,11 @@ class Site:
         asked = unpack(stored[0])
         if asked["request"]["arm"] not in COOPERATIVE_ARMS:
             raise Refused("survivors of a request without a secure sum")
-        party = self._party(asked["request"])
+        # Privacy: another study's aggregator has no say in this one's sums.
+        request = asked["request"]
+        about = self.name, self.describe(request), self._limits, self._ledger.ceiling
+        admit(request, *about)
+        party = self._party(request)
         survivors = message["survivors"]
         # What is refused here is not kept as the only answer.
         shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
@@ -627,6 +634,7 @@ class Site:
         kept += ("n_colluding", "survivor_threshold")
         return {
             **{key: message[key] for key in kept},
+            "site": self.name,
             "roster": digest(message["roster"]),
             "version": message["roster"][self.name]["version"],
             **({"lineage": self._limits.lineage} if self._limits.lineage else {}),

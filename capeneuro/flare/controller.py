@@ -378,7 +378,8 @@ class SiteExecutor(Executor):
 
     def _ping(self, message: Message) -> Message:
         rule = self._differs(message)
-        self._agreed = rule is None
+        # A replayed ping, which fails by its clock, must not end a session.
+        self._agreed = self._agreed or rule is None
         return {} if rule is None else {"error": "refused", "rule": rule}
 
     def _differs(self, message: Message) -> str | None:

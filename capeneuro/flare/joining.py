@@ -427,7 +427,8 @@ def summary(manifest: Manifest, before: Manifest | None = None) -> str:
     """
     at, p = manifest.aggregator.at, manifest.promise
     seat = {"": "not declared, counted as a site", "independent": "at no site"}
-    of = {"sample": "one volume of a person", "subject": "everything of a person"}
+    of = {"sample": "one volume (of a person with n volumes the loss mu is n times)"}
+    of["subject"] = "everything of a person"
     promise = f"epsilon {p.epsilon:g}, delta {p.delta:g}, for {of[p.unit]}"
     promise += f"; the aggregator and {p.n_colluding} of the sites may collude"
     if p.arm == "non-private":

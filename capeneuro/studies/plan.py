@@ -291,9 +291,9 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
         By class; at most what is promised.
     """
     S, local = len(study.sites), study.arm == "local"
-    everyone = [*study.budget.site_epsilon, *[""] * S][: 1 if local else S]
-    if site not in everyone:
+    if site not in study.budget.site_epsilon:
         site = ""
+    everyone = [site] if local else [*study.budget.site_epsilon, *[""] * S][:S]
     mu = [study.promise_of(name).mu for name in everyone]
     n_dropout = 0 if local else S - study.survivor_threshold
     about = study.noise_ratio, 0 if local else study.n_colluding, n_dropout

@@ -301,7 +301,9 @@ def open_site(
         pins = {n: open_ledger(own).public_key for n, own in sites.items()}
         parties, lineage = study.identity, ""
     else:
-        pins, parties, lineage = manifest.keys, manifest.fingerprint, manifest.root
+        # What sites say of themselves holds over revisions, so that a round which a
+        # revision did not touch is the same request, stored and paid.
+        pins, parties, lineage = manifest.keys, manifest.root, manifest.root
         if pins[name] != open_ledger(site).public_key:
             raise ConfigError(
                 f"site {name}: ledger: its key is not the one that the manifest has; "

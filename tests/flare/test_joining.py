@@ -372,3 +372,39 @@ def test_a_site_with_another_key_does_not_answer_for_the_manifest(joined):
         Path("ledger/key").write_bytes(bytes(32))
         with pytest.raises(ConfigError, match="key is not the one"):
             site_files.open_site(study, sites, "site-0", manifest)
+
+
+PAID = {"arm": "cape", "n_colluding": 1, "survivor_threshold": 3, "unit": "sample"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unit": "subject"}, {"n_colluding": 2}, {"survivor_threshold": 2}]
+)
+def test_losses_of_a_weaker_promise_are_not_added_to_a_stronger_one(joined, changes):
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        book.charge("1" * 64, ["ann"], {**PAID, "study": "s", "mu": 0.1}, b"")
+        book.check(["ann"], {**PAID, "study": "s", "mu": 0.1}, study.promise)
+        with pytest.raises(Exception, match="promised less"):
+            book.check(
+                ["ann"], {**PAID, **changes, "study": "s", "mu": 0.1}, study.promise
+            )
+
+
+def test_sites_that_share_a_ledger_have_a_promise_each(joined):
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        mu = study.promise.mu
+        for k, site in enumerate(("a", "b")):
+            about = {**PAID, "study": "s", "site": site, "mu": mu}
+            book.charge(f"{k:064x}", [site], about, b"", b"", study.promise)
+        with pytest.raises(Exception, match="promise"):
+            book.check(["a"], {**about, "site": "a"}, study.promise)
+
+
+def test_a_revision_that_touches_no_release_asks_the_same_requests(joined):
+    """What a site says of itself is signed for the lineage: paid rounds are replayed."""
+    before = manifest_of(joined)
+    after = revise(joined, "another contact")
+    assert after.root == before.root
+    assert after.fingerprint != before.fingerprint
