@@ -403,7 +403,7 @@ def test_sites_that_share_a_ledger_have_a_promise_each(joined):
 
 
 def test_a_revision_that_touches_no_release_asks_the_same_requests(joined):
-    """What a site says of itself is signed for the lineage: paid rounds are replayed."""
+    """What sites say of themselves is signed for the lineage: rounds are replayed."""
     before = manifest_of(joined)
     after = revise(joined, "another contact")
     assert after.root == before.root
