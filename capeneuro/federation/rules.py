@@ -135,10 +135,7 @@ class _Release(_Advertise):
 
 class _Confirm(_Form):
     request: str
-    survivors: list[str]
-
-
-class _Unmask(_Confirm):
+    survivors: list[str] | tuple[str, ...]
     signatures: dict[str, bytes] = {}
 
 
@@ -150,7 +147,7 @@ FORMS = {
     "share": _Share,
     "release": _Release,
     "confirm": _Confirm,
-    "unmask": _Unmask,
+    "unmask": _Confirm,
 }
 
 

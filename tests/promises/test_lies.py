@@ -295,7 +295,8 @@ def test_a_release_with_other_keys_or_boxes_is_refused(answered):
     ]
     for change in changes:
         reply = sites["site0"].answer("release", {**message, **change})
-        assert _refused(reply, "another form of an answered request")
+        rules = ("another form of an answered request", "form of the message, fields")
+        assert any(_refused(reply, rule) for rule in rules)
     assert len(charges(sites["site0"])) == 1
     assert len(pack(sites["site0"].answer("release", message))) > 50
 
