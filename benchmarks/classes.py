@@ -21,28 +21,24 @@ from capeneuro.privacy import accounting, cape
 
 EPSILON, DELTA = 8.0, 1e-5
 SITES = (2, 3, 5, 10, 30)
+COLUMNS = ("claimed", "formula", "covariance", "canary")
 SHOWN = ("partner", "partners", "aggregator", "aggregator_and_colluders")
-RESULTS = ("reader", "partner", "partners")  # who has no message of a site
 
 
 def formula(view: str, rho: float, t: int, c: int) -> float:
     """Square of mu times gamma, for equal sites [docs/threat-model.md]."""
-    k = {"partner": 1, "site_as_aggregator": 1, "reader": 0, "aggregator": 0}.get(
-        view, c
-    )
-    if view in ("reader", "partner", "partners"):
+    k = audit.PARTNERS.get(view, c)
+    if view not in audit.HEARS:
         return 1 / (t - k)
     return (1 + rho / (t - k)) / (1 + rho)
 
 
 def covariance(view: str, gamma: float, rho: float, t: int, c: int) -> float:
     """Loss from the joint covariance of what a class sees about one of t survivors."""
-    k = {"partner": 1, "site_as_aggregator": 1, "reader": 0, "aggregator": 0}.get(
-        view, c
-    )
+    k = audit.PARTNERS.get(view, c)
     H = t - k  # noises of the coalition are known and drop out of all it sees
     G, E = np.eye(2 * H)[:H] * gamma**0.5, np.eye(2 * H)[H:] * (rho * gamma) ** 0.5
-    if view in RESULTS:
+    if view not in audit.HEARS:
         seen, moved = G.sum(axis=0)[None], np.ones(1)
     else:  # every honest site's message, and the total of their zero-sum noise
         seen = np.vstack([G + E, E.sum(axis=0)])
@@ -53,19 +49,8 @@ def covariance(view: str, gamma: float, rho: float, t: int, c: int) -> float:
 
 def canary(view: str, S: int, c: int, mu: float, n_pairs: int) -> float:
     """Lower bound on mu from an attack with this class's view on the real code."""
-    about = (
-        "cape",
-        "infomax_skew",
-        "subject",
-        "constant",
-        mu,
-        S,
-        c,
-        1,
-        100.0 * S,
-        view,
-    )
-    case = audit.Case(*about)
+    asked = ("cape", "infomax_skew", "subject", "constant", mu)
+    case = audit.Case(*asked, S, c, 1, 100.0 * S, view)
     views = [
         np.array([audit.transcript(case, w, f"{w}-{i}")[0] for i in range(n_pairs)])
         for w in (0, 1)
@@ -81,10 +66,9 @@ def main() -> None:
     options = parser.parse_args()
     n_pairs = options.pairs
     promise = accounting.Budget(EPSILON, DELTA, "subject")
-    print(
-        "| S | t | aggregator | c | class | claimed | formula | covariance | canary |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    names = ("S", "t", "aggregator", "c", "class", *COLUMNS)
+    print("|", " | ".join(names), "|")
+    print("|---" * len(names), "|", sep="")
     for S in options.sites:
         for seat in ("at none", "at a site"):
             c = accounting.coalition(S, independent=seat == "at none")

@@ -57,8 +57,8 @@ class PrivateRegression:
         By site, :class:`.ledger.Ledger` on disk: they outlive this object, and
         a promise holds over all that was ever spent. None: in memory.
     n_colluding
-        Sites that may pool what they know with the aggregator; None:
-        ``ceil(S / 3) - 1``.
+        Sites that may pool what they know with the aggregator, its own among them;
+        None: :func:`.accounting.coalition`.
     scale, clip, ridge
         See :func:`.linear_model`; features are scaled to norms of at most 1.
 

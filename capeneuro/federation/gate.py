@@ -52,7 +52,6 @@ LIMITS = dict.fromkeys(("project", "advertise", "share", "release"), LARGE)
 # Bytes of an answer that has no array in it; per other site where it names them.
 ROOM, ROOM_A_SITE = 2**10, 2**8
 NO_SESSION = bytes(32)
-SEALED = 32 + 16  # an ephemeral key, and the tag
 
 
 class Aggregator(NamedTuple):
@@ -93,10 +92,6 @@ class Authority:
     def knows(self, name: str) -> bool:
         """Whether a site has told its session."""
         return name in self._sessions
-
-    def forget(self, name: str) -> None:
-        """Forget a site's session: its process may be another one by now."""
-        self._sessions.pop(name, None)
 
     def request(self, name: str, what: str, message: Message) -> bytes:
         """Write and sign a request to one site.

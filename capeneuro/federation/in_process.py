@@ -14,7 +14,7 @@ from typing import Protocol
 from capeneuro.federation.gate import Authority, Gate
 from capeneuro.federation.messages import Message, digest
 
-# Bytes of an answer of something that is no site and does not say: as in tests.
+# Bytes of an answer of something that answers like a site and does not say how many.
 FREELY = 2**16
 
 

@@ -25,7 +25,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capeneuro.federation import synced
 from capeneuro.federation.messages import pack, unpack
+from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting
 
 
@@ -41,7 +42,7 @@ class BudgetExceeded(Exception):
 
 
 class PromiseExceeded(BudgetExceeded):
-    """A release would go beyond what its study promised."""
+    """A release would go beyond what its study promised, or cannot be added to it."""
 
 
 class LedgerDamaged(Exception):
@@ -395,7 +396,7 @@ class Ledger:
             mus = [e["mu"] for e in (*before, entry)]
             # Privacy: a loss that was charged for a smaller unit or coalition says
             # nothing of the promise that is asked for now.
-            if any(map(partial(_is_weaker, entry), before)):
+            if any(_is_weaker(earlier, entry) for earlier in before):
                 raise PromiseExceeded("earlier releases promised less")
             if not promise.admits(accounting.compose(mus)):
                 raise PromiseExceeded("beyond the study's promise")
@@ -540,15 +541,14 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     )
 
 
-def _is_weaker(entry: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether an earlier release was charged against less than this one will be."""
-    if entry.get("unit") == "subject" and before.get("unit") == "sample":
+def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """Whether a release was charged against less than another one will be."""
+    if (earlier.get("unit"), entry.get("unit")) == ("sample", "subject"):
         return True
-    c, t = (before.get(k) for k in ("n_colluding", "survivor_threshold"))
-    relies = before.get("arm") in ("cape", "secure_sum") and c is not None
-    return relies and (
-        c < entry.get("n_colluding", c) or t > entry.get("survivor_threshold", t)
-    )
+    if earlier.get("arm") not in COOPERATIVE_ARMS:  # relies on nobody's noise
+        return False
+    c, t = earlier["n_colluding"], earlier["survivor_threshold"]
+    return c < entry["n_colluding"] or t > entry["survivor_threshold"]
 
 
 def _checksum(text: str) -> str:

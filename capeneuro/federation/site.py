@@ -223,8 +223,11 @@ class Site:
         if what != "release":
             return ROOM
         try:
-            query, request, n_rows = self._asked(message["request"])
-        except (Refused, KeyError, TypeError):  # then nothing but a refusal leaves
+            check_fields(what, message)
+            request = message["request"]
+            check_form(request)
+            query, n_rows = self._asked(request)
+        except Refused:  # then nothing but a refusal leaves
             return ROOM
         size = query.size(n_rows, request["parameters"])
         return ROOM + 8 * PARTS.get(request["arm"], 1) * size
@@ -268,8 +271,8 @@ class Site:
         Under the subject unit only the number of subjects leaves. The version is a
         keyed digest: it tells that data changed, nothing about them.
         """
-        agreed = (self._limits.study or {}).get("unit", message["unit"])
-        if agreed != message["unit"]:
+        unit = (self._limits.study or {}).get("unit")
+        if unit not in (None, message["unit"]):
             raise Refused("study that was not agreed on")
         # Privacy: numbers of samples are public only where the unit is the sample.
         if self._guards_subjects() and message["unit"] != "subject":
@@ -280,8 +283,8 @@ class Site:
             "kind": self._limits.kind,
             "version": self._ledger.pseudonym(self._digest),
         }
-        agreed = self._limits.agreed
-        statement = signing.of_description(agreed, self.name, pack(said))
+        about = self._limits.agreed, self.name, pack(said)
+        statement = signing.of_description(*about)
         return {**said, "signature": self._ledger.key.sign(statement)}
 
     def project(self, message: Message) -> Message:
@@ -549,7 +552,7 @@ class Site:
         described = self.describe(request)
         ceiling = self._ledger.ceiling
         mu = admit(request, self.name, described, self._limits, ceiling)
-        query, _, _ = self._asked(request)
+        query, _ = self._asked(request)
         sensitivity = query.sensitivity(
             self._n_units(request["unit"]), request["relation"], request["parameters"]
         )
@@ -557,9 +560,8 @@ class Site:
             raise Refused("unbounded sensitivity")
         return query, sensitivity, mu
 
-    def _asked(self, request: Message) -> tuple[Query, Message, int]:
-        """What a request asks for: its query, itself, and the rows that are read."""
-        check_form(request)
+    def _asked(self, request: Message) -> tuple[Query, int]:
+        """Query of a well-formed request, and the rows of the data that it reads."""
         query = QUERIES.get(request["query"])
         if query is None:
             raise Refused("unknown query")
@@ -570,7 +572,7 @@ class Site:
             n_rows = len(self._reduced)
         if not query.admits(request["parameters"], n_rows):
             raise Refused("parameters of the query")
-        return query, request, n_rows
+        return query, n_rows
 
     def _mean(self, query: Query, message: Message) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""

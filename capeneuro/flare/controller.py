@@ -398,7 +398,8 @@ class SiteExecutor(Executor):
 def _origin(fl_ctx: FLContext) -> str:
     """Who says to have sent a message; the engine does not prove it."""
     peer = fl_ctx.get_peer_context() if fl_ctx is not None else None
-    return str(peer.get_identity_name()) if peer is not None else "nobody"
+    # It is the sender's word, so it must not write lines into the log.
+    return ascii(peer.get_identity_name())[:80] if peer is not None else "nobody"
 
 
 # --- jobs, submitted with the lead's kit ---------------------------------------------

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation import manifest as agreed
@@ -32,10 +33,13 @@ from capeneuro.federation import synced
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
 from capeneuro.federation.secagg import masking
+from capeneuro.studies import flow
 from capeneuro.studies import sites as site_files
 
 LASTS = timedelta(days=365)
-AGGREGATOR = Path("private") / "_aggregator"
+# Folder of the aggregator, and its key in it, which serves all its studies.
+HUB = "_aggregator"
+KEY = Path("private") / HUB / "key"
 
 
 # --- at a site -----------------------------------------------------------------------
@@ -72,7 +76,7 @@ def enter(study: Study, name: str, institution: str, contact: str) -> Path:
     except ValueError as error:
         raise ConfigError(f"--{error}") from None
     path = Path(f"{name}.entry.json")
-    for copy in (_of_site(study, name) / "entry.json", path):
+    for copy in (study.private(name) / "entry.json", path):
         files.write_json(copy, entry.model_dump(mode="json"))
     return path
 
@@ -100,7 +104,7 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
     """
     site, manifest = _own(study, name), read(path)
     fits(study, manifest, path)
-    entry, sent = manifest.sites[name], _of_site(study, name) / "entry.json"
+    entry, sent = manifest.sites[name], study.private(name) / "entry.json"
     if not sent.exists() or _read(Entry, sent) != entry:
         raise ConfigError(
             f"{path}: sites.{name}: is not the entry that this site wrote last; send "
@@ -127,7 +131,7 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
 
 def approved(study: Study, name: str) -> Manifest | None:
     """The manifest that a site approved last, if there is one."""
-    path = _of_site(study, name) / "manifest.json"
+    path = study.private(name) / "manifest.json"
     return read(path) if path.exists() else None
 
 
@@ -169,7 +173,7 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
         )
     book = site_files.open_ledger(_own(study, name))
     signature = agreed.approval(manifest, book.key)
-    kept = _of_site(study, name) / "manifest.json"
+    kept = study.private(name) / "manifest.json"
     files.write_json(kept, manifest.model_dump(mode="json"))
     out = Path(f"{name}.approval.json")
     content = {"name": name, "manifest": manifest.fingerprint}
@@ -185,7 +189,7 @@ def held(study: Study, name: str) -> Manifest:
     ConfigError
         If it has approved none, it has ended, or the study file changed since.
     """
-    path = _of_site(study, name) / "manifest.json"
+    path = study.private(name) / "manifest.json"
     if not path.exists():
         raise ConfigError(
             f"{path}: not found; a site answers for a manifest that it approved: "
@@ -246,7 +250,7 @@ def assemble(
     old = None if before is None else read(before)
     if (old is not None) != bool(why):
         raise ConfigError("--before, --why: a revision has both, a first manifest none")
-    kept = _of_study(study) / "manifest.json"
+    kept = study.private(HUB) / "manifest.json"
     if kept.exists() and _approved(study):
         now = read(kept)
         signed = sorted(set(now.sites) - set(now.missing(_approved(study))))
@@ -254,10 +258,10 @@ def assemble(
             # Privacy: who has signed would answer for what the lead no longer has.
             raise ConfigError(
                 f"{kept}: signed by {', '.join(signed)}; to change it add --before "
-                f"{_of_study(study) / f'manifest-{now.revision}.json'} --why ..."
+                f"{study.private(HUB) / f'manifest-{now.revision}.json'} --why ..."
             )
-    if not (AGGREGATOR / "key").exists():
-        print(f"made the aggregator's key: {AGGREGATOR / 'key'}; back it up")
+    if not KEY.exists():
+        print(f"made the aggregator's key: {KEY}; back it up")
     sign, seal = _keys()
     manifest = Manifest(
         lineage="" if old is None else old.root,
@@ -316,7 +320,7 @@ def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
         if one.name in manifest.missing(kept):
             raise ConfigError(f"{path}: signature: is not that of {one.name}'s key")
     plain = {name: signature.hex() for name, signature in kept.items()}
-    files.write_json(_of_study(study) / "approvals.json", plain)
+    files.write_json(study.private(HUB) / "approvals.json", plain)
     return manifest.missing(kept)
 
 
@@ -336,15 +340,14 @@ def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
             f"{path}: not approved by {', '.join(missing)}; collect: capeneuro "
             "federation approvals STUDY APPROVAL..."
         )
-    if not (AGGREGATOR / "key").exists():
+    if not KEY.exists():
         raise ConfigError(
-            f"{AGGREGATOR / 'key'}: not found; restore the aggregator's key, or revise "
-            "the manifest"
+            f"{KEY}: not found; restore the aggregator's key, or revise the manifest"
         )
     made = Authority(manifest.digest, *_keys())
     if made.public != manifest.asker:
         raise ConfigError(
-            f"{AGGREGATOR / 'key'}: is not the aggregator's key of the manifest; "
+            f"{KEY}: is not the aggregator's key of the manifest; "
             "restore it, or revise the manifest"
         )
     return made, approvals
@@ -504,29 +507,16 @@ def over_network(study: Study) -> None:
         )
 
 
-def _own(study: Study, name: str) -> Any:
+def _own(study: Study, name: str) -> SiteConfig:
     over_network(study)
-    sites = site_files.load_sites(study)
-    if name not in sites:
-        everyone = ", ".join(site_files.names(study, sites))
-        raise ConfigError(
-            f"--site: must be one of {everyone} and its file must be here, got {name!r}"
-        )
-    site_files.check_ceilings(study, {name: sites[name]})
-    return sites[name]
-
-
-def _of_site(study: Study, name: str) -> Path:
-    return study.private(name)
-
-
-def _of_study(study: Study) -> Path:
-    return AGGREGATOR / study.study
+    site = flow.one_site(site_files.load_sites(study), name)
+    site_files.check_ceilings(study, {name: site})
+    return site
 
 
 def _at_hub(study: Study) -> tuple[Manifest, Path]:
     """The manifest at the aggregator, and where it is."""
-    path = _of_study(study) / "manifest.json"
+    path = study.private(HUB) / "manifest.json"
     if not path.exists():
         raise ConfigError(
             f"{path}: not found; in the aggregator's folder: capeneuro federation "
@@ -538,7 +528,7 @@ def _at_hub(study: Study) -> tuple[Manifest, Path]:
 
 
 def _approved(study: Study) -> dict[str, bytes]:
-    path = _of_study(study) / "approvals.json"
+    path = study.private(HUB) / "approvals.json"
     if not path.exists():
         return {}
     try:
@@ -550,12 +540,14 @@ def _approved(study: Study) -> dict[str, bytes]:
 def _keys() -> tuple[Ed25519PrivateKey, X25519PrivateKey]:
     """The aggregator's keys: a file of its own, in no kit."""
     files.keep_private()
-    AGGREGATOR.mkdir(parents=True, exist_ok=True, mode=0o700)
-    secret = synced.secret(AGGREGATOR / "key")
+    KEY.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    secret = synced.secret(KEY)
     sign = masking.derive(secret, b"aggregator sign")
     seal = masking.derive(secret, b"aggregator seal")
-    keys = Ed25519PrivateKey, X25519PrivateKey
-    return keys[0].from_private_bytes(sign), keys[1].from_private_bytes(seal)
+    return (
+        Ed25519PrivateKey.from_private_bytes(sign),
+        X25519PrivateKey.from_private_bytes(seal),
+    )
 
 
 def _read(form: Any, path: Path) -> Any:

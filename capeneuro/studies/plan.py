@@ -325,7 +325,10 @@ def _price_of_the_coalition(study: Study) -> None:
         why = "a partner takes its own noise off the result, so one always counts"
         if not study.is_independent:
             why = "an aggregator at a site counts; `aggregator: independent` if at none"
-        print(f"{more:.2f} times the noise that {others} colluding sites need: {why}")
+        print(
+            f"{more:.2f} times the noise of a promise against {others} colluding "
+            f"{'site' if others == 1 else 'sites'}: {why}"
+        )
     if t - c == 1:
         print("of one site alone the noise counts, as in the arm `conventional`")
 

@@ -234,7 +234,7 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    own = [entry["request"] for entry in book.of_lineage("", study.identity)]
+    own = [e["request"] for e in book.of_lineage("", study.identity, name)]
     paid = {entry["request"] for entry in _of_study(study, name, book)}
     if set(own) - paid:
         raise BudgetExceeded(

@@ -13,8 +13,10 @@ from changed import CHANGES, real_messages
 from helpers import make_mechanism, make_site, make_sites, request
 
 from capeneuro.federation import gate
+from capeneuro.federation.audit import PARAMETERS
 from capeneuro.federation.gate import HEADER, SIGNATURE, Authority, Gate
-from capeneuro.federation.messages import digest, pack, unpack
+from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.site import REQUESTS
 from capeneuro.privacy.queries import QUERIES
 
@@ -173,22 +175,14 @@ def test_a_release_and_its_refusal_have_the_size_of_the_query(arm):
     parts = 2 if arm == "cape" else 1
     assert room == gate.ROOM + parts * 8 * 15
     assert site.room("release", {"request": {}}) == gate.ROOM
-    mechanism, federation = make_mechanism(arm), in_process(sites)
+    mechanism, federation = make_mechanism(arm), InProcess(sites)
     found = mechanism.answer(
         federation, "second_moment", {"norm_bound": 1.0, "clip": 1.0}
     )
     assert found.value.shape == (15,)
 
 
-def in_process(sites):
-    from capeneuro.federation.in_process import InProcess
-
-    return InProcess(sites)
-
-
 def test_every_query_tells_the_size_of_its_answer():
-    from capeneuro.federation.audit import PARAMETERS
-
     X, starts = np.ones((2, 4), np.float32), np.array([0, 2])
     for name, parameters in PARAMETERS.items():
         found = QUERIES[name].total(X, starts, "subject", **parameters)
@@ -212,7 +206,6 @@ def test_a_statement_for_another_study_does_not_count():
     asked = request({"site0": here, "site1": there})
     reply = here.answer("advertise", {"request": unpack(pack(asked))})
     assert reply["rule"] == "statements of the roster"
-    assert digest(asked)
 
 
 # What a site says to what the aggregator signed and is no request of the protocol.

@@ -203,7 +203,7 @@ def ping(**changes) -> dict:
 
 
 def test_a_ping_tells_nothing_and_opens_the_site(executor):
-    AUTHORITY.forget("a")
+    AUTHORITY._sessions.clear()
     refused = {"error": "refused", "rule": "request of another session"}
     assert handle(executor, "describe") == refused
     assert handle(executor, "ping", **ping()) == {}

@@ -6,6 +6,7 @@ import shutil
 from datetime import date, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from parties import SITES, join_all
@@ -13,6 +14,7 @@ from tiny_study import STUDY, command, edit, site_content, study_content
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
 from capeneuro.federation.manifest import Manifest
 from capeneuro.flare import joining
 from capeneuro.studies import sites as site_files
@@ -170,10 +172,9 @@ def test_a_manifest_that_differs_in_one_key_is_another(joined, change, said):
 def test_its_own_fingerprint_does_not_help_it(joined, change, said):
     """A coordinator who publishes the changed one's fingerprint is stopped as well."""
     path = rewritten(joined, change)
-    with contextlib.suppress(ConfigError):
-        fingerprint = joining.read(path).fingerprint
+    own = Manifest.model_validate_json(path.read_text()).fingerprint
     with at(joined, "site-0") as study, pytest.raises(ConfigError, match=said):
-        joining.approve(study, "site-0", path, locals().get("fingerprint", ""))
+        joining.approve(study, "site-0", path, own)
 
 
 def test_an_entry_that_is_not_what_the_site_sent_is_not_signed(joined):
@@ -402,9 +403,30 @@ def test_sites_that_share_a_ledger_have_a_promise_each(joined):
             book.check(["a"], {**about, "site": "a"}, study.promise)
 
 
-def test_a_revision_that_touches_no_release_asks_the_same_requests(joined):
-    """What sites say of themselves is signed for the lineage: rounds are replayed."""
-    before = manifest_of(joined)
+def test_a_site_says_the_same_of_itself_after_a_revision(joined):
+    """Its statement is in each request, which else would be another, paid again."""
+    said, before = [], manifest_of(joined)
+    with at(joined, "site-0") as study:
+        path = study.private("site-0") / "projected.npz"
+        files.write_features(path, [("ann", np.ones((5, 6), "f4"))])
     after = revise(joined, "another contact")
-    assert after.root == before.root
     assert after.fingerprint != before.fingerprint
+    for manifest in (before, after):
+        with at(joined, "site-0") as study:
+            sites = site_files.load_sites(study)
+            site = site_files.open_site(study, sites, "site-0", manifest)
+            said.append(site.describe({"unit": "subject"}))
+    assert said[0] == said[1]
+
+
+def test_sites_that_share_a_ledger_resume(joined):
+    """What another site charged is not data that changed."""
+    with at(joined, "site-0") as study:
+        own = load.load_site("site-0.yaml")
+        book = site_files.open_ledger(own)
+        about = {**PAID, "unit": "subject", "study": study.identity, "site": "site-1"}
+        book.charge("1" * 64, ["bob"], {**about, "version": "x", "mu": 0.1}, b"")
+        site_files.check_ceilings(study, {"site-0": own})
+        book.charge("2" * 64, ["ann"], {**about, "site": "site-0", "mu": 0.1}, b"")
+        with pytest.raises(Exception, match="as they were before"):
+            site_files.check_ceilings(study, {"site-0": own})

@@ -1,4 +1,6 @@
-"""What sites sign with their long-term keys (Ed25519): keys, survivors, answers.
+"""What sites sign with their long-term keys (Ed25519).
+
+Keys of a sum, who survived it, answers, and what a site says of itself in a roster.
 
 Each statement names its kind, its secure sum and its site, so no signature serves
 another purpose.
