@@ -20,6 +20,7 @@ import fcntl
 import hashlib
 import hmac
 import json
+import math
 import os
 import secrets
 from collections import defaultdict
@@ -547,8 +548,10 @@ def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
         return True
     if earlier.get("arm") not in COOPERATIVE_ARMS:  # relies on nobody's noise
         return False
-    c, t = earlier["n_colluding"], earlier["survivor_threshold"]
-    return c < entry["n_colluding"] or t > entry["survivor_threshold"]
+    # What an old line does not say counts as nothing that was guarded against.
+    c = [one.get("n_colluding", 0) for one in (earlier, entry)]
+    t = [one.get("survivor_threshold", math.inf) for one in (earlier, entry)]
+    return c[0] < c[1] or t[0] > t[1]
 
 
 def _checksum(text: str) -> str:

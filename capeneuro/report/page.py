@@ -34,7 +34,7 @@ def render(
     forecast = config.results / "forecast.json"
     is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
-        parties=words.parties(record["n_colluding"]),
+        parties=words.parties(config),
         largest=_largest(record),
         verdicts=verdicts,
         forecast=json.loads(forecast.read_text()) if is_foretold else {},

@@ -131,8 +131,9 @@ def privacy_record(
         "person": {"units": n, "epsilon_at_worst": at_worst},
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
-            "The promise is for these releases; a second run on changed data or with "
-            "changed options is a second spend, which the sites' ledgers add up.",
+            "The promise is for all releases of this study, also of data that changed; "
+            "another study of the same people is a second spend, which the sites' "
+            "ledgers add up.",
             "No person takes part at two sites; someone who does has "
             + _at_two_sites(spent, config, releases)
             + ".",
@@ -140,8 +141,8 @@ def privacy_record(
             f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
             "dropped out.",
             "Numbers of units per site, masks, bases, bounds and clips are public.",
-            "All parties follow the protocol; those of the coalition, "
-            f"{config.against}, pool all that they see. One site alone is among them.",
+            "All parties follow the protocol, and those whom it is promised against "
+            f"pool all that they see: {config.against}. Any other site knows less.",
         ],
         "sites": spent,
         "releases": releases,

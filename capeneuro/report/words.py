@@ -10,6 +10,7 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.study import Study
 
 # Mean weight of people from which on clipping is worth a word.
 SLIGHTLY = 0.97
@@ -17,19 +18,22 @@ SLIGHTLY = 0.97
 HALF = 0.5
 
 
-def parties(n_colluding: int) -> dict[str, str]:
-    """Classes of parties in words, by the names that :func:`.cape.views` gives them."""
+def parties(study: Study) -> dict[str, str]:
+    """Classes of parties of a study in words, by their names in :func:`.cape.views`."""
+    n_colluding = study.n_colluding
     c = f"{n_colluding} {'sites' if n_colluding > 1 else 'site'}"
     found = {
         "reader": "a reader of the results",
         "partner": "another site, which takes its own noise off the results",
         "partners": f"{c} together, without the aggregator",
         "aggregator": "the aggregator, if it is at no site",
-        "aggregator_and_colluders": f"the aggregator with {c}, which is charged",
+        "aggregator_and_colluders": f"the aggregator with {c}: what ledgers charge",
         "site_as_aggregator": "one site that is the aggregator, too",
     }
     if n_colluding == 1:
         del found["partners"]  # one partner
+    if study.is_independent:
+        del found["site_as_aggregator"]
     return found
 
 

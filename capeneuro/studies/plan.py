@@ -302,9 +302,8 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
     k = everyone.index(site) if site in everyone else 0
     return {
         who: accounting.epsilon_from_mu(float(found[view][k]), study.budget.delta)
-        for view, who in words.parties(study.n_colluding).items()
+        for view, who in words.parties(study).items()
         if found[view] is not None
-        and not (view == "site_as_aggregator" and study.is_independent)
     }
 
 
