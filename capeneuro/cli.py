@@ -17,8 +17,11 @@ from tqdm import tqdm
 from capeneuro import __version__
 from capeneuro.config import load, scaffold
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import files
 from capeneuro.federation import audit as canaries
+from capeneuro.federation import custody
+from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining, kit, parties
 from capeneuro.privacy import accounting, cape
 from capeneuro.studies import flow, kinds
@@ -94,12 +97,19 @@ def step(options: argparse.Namespace) -> None:
 
 
 def ledger(options: argparse.Namespace) -> None:
-    """Show, verify or export a site's ledger, or print its public key.
+    """Make, show, verify, export, back up or restore a site's ledger.
 
-    `export` writes one row per release as a table, without ids of people.
+    `init` makes it, once, where data are private. `show` adds up what was spent,
+    `export` writes one row per release as a table, without ids of people, `key` prints
+    its public key. `backup` copies its lines to a file, neither key nor salt among
+    them. `restore` goes on with what is left of a ledger that was lost or set back:
+    under a new key, and with all its studies' promises spent in full.
     """
     site = load.load_site(options.site_file)
     book = open_ledger(site)
+    if options.action in ("init", "backup", "restore"):
+        _keep_ledger(options, site, book)
+        return
     if options.action == "key":
         print(book.public_key.hex())
         return
@@ -126,13 +136,48 @@ def ledger(options: argparse.Namespace) -> None:
         kinds.setdefault((e["study"], e["query"], e["arm"]), []).append(e["mu"])
     for key, mus in kinds.items():
         print(*key, f"rounds {len(mus)}", f"mu {accounting.compose(mus):.5f}", sep="\t")
-    mu = max(book.totals().values(), default=0.0)
+    mu = book.total()
     spent = accounting.epsilon_from_mu(mu, site.delta)
     whose = "a person" if site.unit == "subject" else "one volume of a person"
     print(
         f"largest total of {whose}: epsilon {spent:.4f} of {site.epsilon:g} at delta "
         f"{site.delta:g}, unit {site.unit}"
     )
+
+
+def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Ledger) -> None:
+    if options.action == "backup":
+        if options.file is None:
+            raise ConfigError("--file: say where the backup goes")
+        n = custody.backup(book, options.file)
+        print(
+            f"{options.file}: {n} lines of {site.ledger}; no key is ever in a backup, "
+            f"and {site.ledger / 'salt'} is to be kept apart, as secret as the data"
+        )
+        return
+    if site.second_place is None:
+        raise ConfigError(
+            f"{options.site_file}: second_place: a ledger of {site.data} data is made "
+            "when it is needed, and none is restored; name a folder to have it so"
+        )
+    if options.action == "init":
+        custody.begin(book)
+        print(
+            f"{site.ledger}: ready; {site.second_place} remembers how far it is. Back "
+            "up the first and never the second; capeneuro ledger backup"
+        )
+        return
+    if not options.new_key:
+        print(
+            f"nothing was changed. With --new-key {site.ledger} goes on from what is "
+            "left of it: all promises of its studies count as spent in full, and the "
+            "other sites sign a revision of each manifest with the new key"
+        )
+        return
+    charged = custody.restore(book, options.file)
+    for entry in charged:
+        print(f"charged in full: {entry['study']}, mu {entry['mu']:.5f} was left")
+    print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")
 
 
 def federation(options: argparse.Namespace) -> int:
@@ -338,8 +383,13 @@ def parser() -> argparse.ArgumentParser:
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
     command = add(ledger, "show config/demo/sites/demo-1.yaml")
-    command.add_argument("action", choices=["show", "verify", "export", "key"])
+    actions = ["show", "verify", "export", "key", "init", "backup", "restore"]
+    command.add_argument("action", choices=actions)
     command.add_argument("site_file", help="file of the site")
+    command.add_argument("--file", type=Path, help="the backup")
+    command.add_argument(
+        "--new-key", action="store_true", help="restore for good, under a new key"
+    )
     command = add(audit, "--arms cape --pairs 10000")
     known = ",".join(canaries.ARMS)
     command.add_argument("--arms", default="cape", help=f"some of {known}")

@@ -1,5 +1,7 @@
 """Strictness and fixtures that every test shares."""
 
+import os
+import tempfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,10 +17,19 @@ pytest_plugins = ["tiny_study", "decomposed"]
 
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("steady")
+HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error")
+    # Ledgers of private data, and their second places, lie in the user's folders.
+    config.stash[HOME] = tempfile.TemporaryDirectory()
+    for kind in ("DATA", "STATE"):
+        os.environ[f"XDG_{kind}_HOME"] = f"{config.stash[HOME].name}/{kind.lower()}"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[HOME].cleanup()
 
 
 @pytest.fixture

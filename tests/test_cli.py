@@ -16,6 +16,7 @@ from tiny_study import (
     STUDY,
     command,
     edit,
+    make_private,
     run_path,
     run_steps,
     tree,
@@ -394,11 +395,10 @@ def test_a_promise_does_not_start_anew_with_changed_data(tiny, capsys):
     # The site's ledger says the same to whoever asks past the files.
     study, site = load.load_study(STUDY), load.load_site("site-1.yaml")
     book = site_files.open_ledger(site)
-    people = files.Features(study.private("site-1") / "projected.npz")
     entry = {"study": study.identity, "version": "another", "unit": "subject"}
-    book.check(people, {**entry, "study": "another", "mu": 0.1}, study.promise)
+    book.check({**entry, "study": "another", "mu": 0.1}, study.promise)
     with pytest.raises(PromiseExceeded):
-        book.check(people, {**entry, "mu": 0.1}, study.promise)
+        book.check({**entry, "mu": 0.1}, study.promise)
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
@@ -688,13 +688,13 @@ def test_plan_says_what_a_promise_to_a_volume_is_for_a_person(tiny, capsys):
 @pytest.mark.parametrize("threshold", [1, 4])
 def test_a_threshold_that_two_stories_could_reach_is_bad_input(tiny, capsys, threshold):
     edit(STUDY, "budget.survivor_threshold", threshold)
-    words = ["budget.survivor_threshold", "at most the number of sites 3"]
+    words = ["budget.survivor_threshold", "must be the number of sites 3"]
     assert_refused(capsys, ("check", STUDY), words)
 
 
 def test_volumes_of_private_people_are_asked_for_before_images_are_read(tiny, capsys):
     for i in range(3):
-        edit(f"site-{i}.yaml", "data", "private")
+        make_private(f"site-{i}.yaml")
     edit(STUDY, "score", {"truth": None, "reference": False})
     run_path(0, 0).write_bytes(b"not an image")
     parts = ["expected.volumes: must be given", "the study's protocol"]
@@ -778,7 +778,7 @@ def test_ledger_exports_a_table_without_people(tiny, capsys):
     total = sum(float(row["mu"]) ** 2 for row in rows) ** 0.5
     assert accounting.epsilon_from_mu(total, 1e-5) == pytest.approx(5.0, rel=1e-9)
     ledger = site_files.open_ledger(load.load_site(SITE))
-    people = ledger.totals()
+    people = [who for e in ledger.entries() for who in e.get("subjects", ())]
     assert people
     assert not any(person in text for person in people)
     # What a study is called is the aggregator's word.

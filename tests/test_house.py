@@ -32,7 +32,7 @@ LIBRARIES = {
     "persons": {"scipy"},
     "algorithms": {"scipy"},
     "data": {"mne", "nibabel", "nilearn", "pandas", "scipy"},
-    "config": {"pydantic", "pydantic_core", "yaml"},
+    "config": {"platformdirs", "pydantic", "pydantic_core", "yaml"},
     "federation": {"cryptography", "pydantic", "scipy"},
     "privacy": {"cryptography", "opendp", "scipy"},
     "linalg": {"scipy"},

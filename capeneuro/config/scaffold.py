@@ -17,6 +17,7 @@ from capeneuro.config.site import SiteConfig
 
 FILL_IN = {
     "study": "my-study",
+    "source": "the defaults of capeneuro init",
     "mask": "data/mask.nii.gz",
     "basis": "grid",
     "standardize": "zscore",
@@ -59,9 +60,7 @@ def site_file(name: str, kind: str = "components") -> str:
     """Text of a site file with every key explained beside it."""
     given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
     given["eeg"] = f"data/{name}" if kind == "fusion" else None
-    return _describe(
-        SiteConfig, {**given, "data": "private", "ledger": f"private/{name}/ledger"}
-    )
+    return _describe(SiteConfig, {**given, "data": "private"})
 
 
 def snakefile() -> str:

@@ -116,11 +116,15 @@ class Expected(Section):
     volumes: Annotated[int, Field(ge=1)] | None = None
     """Volumes of one person as the protocol asks for; null: counted where all data are
     simulated or public. Under the unit subject nobody else may know."""
+    longest: Annotated[int, Field(ge=1)] | None = None
+    """Most volumes that anybody may have; `prepare` refuses more. Over a network with
+    private data of the unit subject it is needed: a site then answers as late as if
+    everybody had so many, so that the time tells nobody's number."""
 
 
 class Accept(Section):
     """A rule that a study sets aside."""
 
-    rule: Literal["noise"]
+    rule: Literal["noise", "epsilon", "unit", "bounds"]
     reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
     """Why, in a sentence of ten characters or more, for the readers of the report."""

@@ -1,9 +1,10 @@
 """A site's own file: its data, its ceiling, and whom it works with."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from platformdirs import user_data_path, user_state_path
+from pydantic import AfterValidator, Field, model_validator
 
 from capeneuro.config.sections import (
     Fraction,
@@ -13,6 +14,8 @@ from capeneuro.config.sections import (
     fail,
 )
 from capeneuro.privacy import accounting
+
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
 class SiteConfig(Section):
@@ -40,8 +43,18 @@ class SiteConfig(Section):
     """Delta of the ceiling."""
     unit: accounting.Unit
     """Unit of the ceiling; a `subject` ceiling refuses `sample` studies."""
-    ledger: Path
-    """Folder of its ledger and keys; keep it, and back it up."""
+    ledger: Folder | None = None
+    """Folder of its ledger and keys; keep it, and back it up with `capeneuro ledger
+    backup`. Null: for private data a folder of the user, where no study's files are
+    (`~/.local/share/capeneuro/<name>`); else private/<name>/ledger."""
+    second_place: Folder | None = None
+    """Folder outside the ledger's, and in no backup of it, that remembers how far the
+    ledger is, so that an older copy is not used. Null: for private data
+    `~/.local/state/capeneuro`; for other data none."""
+    cohort: Label | None = None
+    """Public name of these people, if the ledger also serves others with whom they have
+    nobody in common: releases of a cohort are counted apart. Null: the ceiling counts
+    every release of the ledger as if everybody had been in it."""
     task: Label | None = None
     """BIDS task to use; null: all."""
     mask: Path | None = None
@@ -55,6 +68,31 @@ class SiteConfig(Section):
     counted; null: ceil(S/3) - 1."""
     seed: int | None = None
     """Fixes the noise; simulated or public data only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _where_ledgers_lie(cls, given: Any) -> Any:
+        """Fill in where the ledger and its second place are."""
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            return given
+        given, private = dict(given), given.get("data") == "private"
+        if given.get("ledger") is None:
+            folder = user_data_path("capeneuro") if private else Path("private")
+            last = () if private else ("ledger",)
+            given["ledger"] = folder.joinpath(given["name"], *last)
+        if given.get("second_place") is None and private:
+            given["second_place"] = user_state_path("capeneuro")
+        return given
+
+    @model_validator(mode="after")
+    def _second_place_is_elsewhere(self) -> "SiteConfig":
+        place = self.second_place
+        if place is not None and place.resolve().is_relative_to(self.ledger.resolve()):
+            fail(
+                f"second_place: must lie outside the ledger's folder {self.ledger}, or "
+                f"a copy of that brings its own, got {place}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _seed_needs_open_data(self) -> "SiteConfig":

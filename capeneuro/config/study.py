@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, StringConstraints, model_validator
 
 from capeneuro.config.sections import (
     LABEL,
@@ -30,7 +30,8 @@ CENTER_SHARE = 0.05
 # Of a person, where nobody told how many: to show what a promise to one of them means.
 VOLUMES = 100
 # Keys of every study that no release depends on.
-IDLE = ("score", "sites", "federation", "data", "expected", "accept", "aggregator")
+IDLE = ("score", "sites", "federation", "data", "expected", "accept", "source")
+IDLE += ("aggregator",)
 
 
 def _inside(path: Path) -> Path:
@@ -42,6 +43,9 @@ def _inside(path: Path) -> Path:
             "move it here and write a path like config/sites/north.yaml"
         )
     return path
+
+
+Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Study(Section):
@@ -72,7 +76,13 @@ class Study(Section):
     expected: Expected = Expected()
     accept: tuple[Accept, ...] = ()
     """Rules that this study sets aside, each with the reason; they stand at the top of
-    the report and in privacy.json. `noise`: noise is foretold to drown the result."""
+    the report and in privacy.json. `noise`: noise is foretold to drown the result. For
+    private data also `epsilon`: it is above 10; `unit`: it is the sample, one volume of
+    a person; `bounds`: they have no public `source`."""
+    source: Source | None = None
+    """Where norm bounds, clips, ranges and public tables come from: a protocol, a
+    paper, a public data set, so that nothing in this file was looked up in private
+    data. For private data one is needed."""
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":
@@ -85,9 +95,9 @@ class Study(Section):
         if not accounting.threshold_holds(S, self.n_colluding, t):
             seat = "" if self.is_independent else ", with the aggregator's own site"
             fail(
-                f"budget.survivor_threshold: must be at most the number of sites {S} "
-                f"and above (sites + colluding sites{seat}) / 2 = "
-                f"{(S + self.n_colluding) / 2:g}, got {t}"
+                f"budget.survivor_threshold: must be the number of sites {S}, or below "
+                f"it and above (sites + colluding sites{seat} + 1) / 2 = "
+                f"{(S + self.n_colluding + 1) / 2:g}, got {t}"
             )
         return self
 

@@ -8,6 +8,10 @@ noise_addition
     The noise that a site adds to its statistic.
 ledger
     What a site has spent, on its own disk.
+lines
+    The lines of a ledger: chained, and remembered in a second place.
+custody
+    How a ledger of private data is begun, backed up and restored.
 synced
     Files that survive a killed process and a power cut.
 messages

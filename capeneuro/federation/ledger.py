@@ -2,8 +2,9 @@
 
 A folder with
 
-- ``ledger.jsonl``: one line per cohort (salted subject ids) and one per release, each
-  with a checksum. Checksums detect accidents; they do not bind the site's owner.
+- ``ledger.jsonl``: one line per cohort (salted subject ids), promise and release,
+  chained and remembered in a second place (:mod:`.lines`). This detects accidents and
+  copies that were set back; it does not bind the site's owner.
 - ``releases/<request>.bin``: the outgoing bytes of each release, together with what was
   asked and the entry that charges it and holds their digest. Written and synced before
   the ledger line, and the line before anything leaves. A crash in between leaves a file
@@ -13,17 +14,17 @@ A folder with
 The identical request gets the identical bytes and costs nothing, so a killed study
 resumes by asking again; any other request is a new release with fresh noise. A line
 also keeps the survivors of each secure sum: a site answers for one set only.
+
+The ceiling counts every release as if everybody of the ledger had been in it: what a
+site refuses must not tell who was. People who have nobody in common with the others may
+be a *cohort* of their own, counted apart, with a public name.
 """
 
-import errno
-import fcntl
 import hashlib
 import hmac
 import json
 import math
-import os
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -33,25 +34,26 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capeneuro.federation import synced
+from capeneuro.federation.lines import (
+    LedgerDamaged,
+    LedgerSetBack,
+    LedgerUnwritable,
+    Lines,
+    checksum,
+)
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting
 
+__all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable"]  # of the lines
+
 
 class BudgetExceeded(Exception):
-    """A release would take some subject beyond the site's ceiling."""
+    """A release would take the people of the ledger beyond the site's ceiling."""
 
 
 class PromiseExceeded(BudgetExceeded):
     """A release would go beyond what its study promised, or cannot be added to it."""
-
-
-class LedgerDamaged(Exception):
-    """A line or a stored answer of the ledger does not match its checksum."""
-
-
-class LedgerUnwritable(OSError):
-    """The disk refused a charge, so nothing was released."""
 
 
 class Ledger:
@@ -62,24 +64,32 @@ class Ledger:
     folder
         Where it lies, or None to keep it in memory (simulated or public data only).
     ceiling
-        The site's own limit on the largest total of any subject over all studies.
-
-    Notes
-    -----
-    The total of a subject is composed over every release of every cohort that holds
-    the subject, so an added participant neither resets nor blocks a cohort.
+        The site's own limit on the total of all releases over its people.
+    second_place
+        Folder outside that one which remembers how far the ledger is, so that an older
+        copy of it is noticed. With one, a ledger is made by :mod:`.custody` alone.
+        None: nobody would notice.
+    cohort
+        Public name of the people whose releases this object counts and charges; empty:
+        all people of the ledger.
     """
 
-    def __init__(self, folder: Path | None, ceiling: accounting.Budget) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        ceiling: accounting.Budget,
+        second_place: Path | None = None,
+        cohort: str = "",
+    ) -> None:
         self.folder = folder
         self.ceiling = ceiling
-        self._entries: list[dict[str, Any]] = []
+        self.cohort = cohort
+        self.lines = Lines(folder, second_place, self._book)
         self._known: dict[str, dict[str, Any]] = {}  # releases by request
-        self._cohorts: dict[str, list[str]] = {}  # salted ids by cohort
-        self._squares: dict[str, float] = {}  # sum of mu^2 by cohort
-        self._survivors: dict[str, list[str]] = {}  # of secure sums, by request
+        self._gone: set[str] = set()  # of them, those whose answers were not restored
+        self._cohorts: dict[str, list[str]] = {}  # salted ids by their checksum
+        self._survivors: dict[str, dict[str, Any]] = {}  # of secure sums, by request
         self._files: dict[str, bytes] = {}  # release files, in memory only
-        self._offset = 0  # bytes of the file that were read
         self._created = False
 
     @cached_property
@@ -99,18 +109,24 @@ class Ledger:
         return secrets.token_bytes(32) if self.folder is None else self._secret("salt")
 
     def _secret(self, name: str) -> bytes:
-        self._create()
+        self._ready()
         path = self.folder / name
-        with self._explained():
+        with self.lines.explained():
             secret = synced.secret(path)
         if len(secret) != 32:
             raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
         return secret
 
-    def _create(self) -> None:
+    def _ready(self) -> None:
+        """Make the folders unless a second place says that they should be there."""
+        with self.locked():
+            self.create()
+
+    def create(self) -> None:
+        """Make the folders, once; what is in them is made when it is needed."""
         if self.folder is None or self._created:
             return
-        with self._explained():
+        with self.lines.explained():
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.folder / "releases").mkdir(exist_ok=True, mode=0o700)
             with suppress(PermissionError):  # another user's folder that exists
@@ -148,8 +164,8 @@ class Ledger:
         list of dict
             Cohorts, releases and survivors, as they are written; no id of a person.
         """
-        with self._locked():
-            return list(self._entries)
+        with self.locked():
+            return list(self.lines.entries)
 
     def stored(self, request: str) -> tuple[bytes, bytes] | None:
         """What was asked and what left, if there was such a release.
@@ -173,21 +189,18 @@ class Ledger:
         ---------
         The same bytes again are no new release and cost nothing.
         """
-        with self._locked():
+        with self.locked():
             # Reading charges a file that a crash left without its line.
             return self._release(request) if request in self._known else None
 
     def check(
-        self,
-        subjects: Iterable[str],
-        entry: dict[str, Any],
-        promise: accounting.Budget | None = None,
+        self, entry: dict[str, Any], promise: accounting.Budget | None = None
     ) -> None:
         """Raise what :meth:`charge` would.
 
         Parameters
         ----------
-        subjects, entry, promise
+        entry, promise
             As for :meth:`charge`.
 
         Raises
@@ -199,10 +212,12 @@ class Ledger:
         ---------
         A site that will refuse does so before any other has spent anything.
         """
-        with self._locked():
-            self._check(self._pseudonyms(subjects), entry, promise)
+        with self.locked():
+            self._check(entry, promise)
 
-    def fix_survivors(self, request: str, survivors: Iterable[str]) -> bool:
+    def fix_survivors(
+        self, request: str, survivors: Iterable[str], **about: str
+    ) -> bool:
         """Keep the survivors of a secure sum; whether they are the ones kept before.
 
         They are on disk before anyone is told that they are.
@@ -213,6 +228,8 @@ class Ledger:
             Digest that identifies the request and the data that it was answered from.
         survivors
             Names of the sites in the sum, in any order.
+        **about
+            ``asked``, the request as all sites know it, ``lineage`` and ``site``.
 
         Returns
         -------
@@ -225,11 +242,111 @@ class Ledger:
         differ by single sites' vectors.
         """
         survivors = sorted(set(survivors))
-        with self._locked():
+        with self.locked():
             if request not in self._survivors:
-                line = {"kind": "survivors", "request": request}
-                self._append({**line, "survivors": survivors})
-            return self._survivors[request] == survivors
+                line = {"kind": "survivors", "request": request, **about}
+                self.lines.append({**line, "survivors": survivors})
+            return self._survivors[request]["survivors"] == survivors
+
+    def fixed_before(self, request: str, lineage: str, site: str) -> list[dict]:
+        """Lines of the secure sums of a lineage whose survivors were fixed, in order.
+
+        Parameters
+        ----------
+        request
+            Digest of a request: those before its own survivors were fixed; all others
+            if they are not.
+        lineage, site
+            Of the lines.
+
+        Returns
+        -------
+        list of dict
+            Lines of :meth:`fix_survivors`.
+        """
+        with self.locked():
+            found = []
+            for one, line in self._survivors.items():  # in order
+                if one == request:
+                    break
+                if (line.get("lineage"), line.get("site")) == (lineage, site):
+                    found.append(line)
+            return found
+
+    def knows(self, request: str) -> bool:
+        """Whether a request was charged; without reading what left.
+
+        Parameters
+        ----------
+        request
+            Digest that identifies the request and the data that it was answered from.
+
+        Returns
+        -------
+        bool
+            True for every request of :meth:`charge` before.
+        """
+        with self.locked():
+            return request in self._known
+
+    def promises(self) -> list[dict[str, Any]]:
+        """Promises to the people of this ledger, in order.
+
+        Returns
+        -------
+        list of dict
+            One line for each change.
+        """
+        with self.locked():
+            return [e for e in self.lines.entries if e["kind"] == "promise"]
+
+    def promise(
+        self, promise: accounting.Budget, study: str, lineage: str, site: str, **of: Any
+    ) -> None:
+        """Write down what a study promises, unless the last line of it says the same.
+
+        Parameters
+        ----------
+        promise
+            To this ledger's people.
+        study, lineage, site
+            As in the lines of releases.
+        **of
+            What else to keep, such as ``manifest``.
+
+        Guarantee
+        ---------
+        A ledger that is restored charges every promise in full, so what an older copy
+        does not know of is not spent twice.
+        """
+        self._ready()
+        with self.locked():
+            self._promise(promise, study, lineage, site, of)
+
+    def register(self, subjects: Iterable[str]) -> dict[str, int]:
+        """Write down who is in this cohort; how many of them are in others, by name.
+
+        Parameters
+        ----------
+        subjects
+            Ids of its people.
+
+        Returns
+        -------
+        dict
+            Empty where they have nobody in common. For the site's eyes alone.
+        """
+        ids = self._pseudonyms(subjects)
+        with self.locked():
+            others = {
+                e["name"]: len(set(e["subjects"]) & set(ids))
+                for e in self.lines.entries
+                if e["kind"] == "cohort" and e.get("name", "") not in ("", self.cohort)
+            }
+            if shared := {name: n for name, n in others.items() if n}:
+                return shared
+            self._keep_cohort(ids)
+            return {}
 
     def charge(
         self,
@@ -267,8 +384,8 @@ class Ledger:
         Raises
         ------
         BudgetExceeded
-            If any subject's total would exceed the ceiling, or the study's its promise;
-            nothing is written.
+            If the total over these people would exceed the ceiling, or the study's its
+            promise; nothing is written.
         ValueError
             If the charge is negative.
         LedgerDamaged, LedgerUnwritable
@@ -278,38 +395,41 @@ class Ledger:
         Guarantee
         ---------
         When it returns, bytes and charge are on disk (without a folder: in memory), so
-        nothing leaves that is not charged, and no subject's composed mu exceeds the
-        ceiling. A crash in between counts as spent. One request has one answer, whoever
+        nothing leaves that is not charged, and nobody's composed mu exceeds the
+        ceiling. Whether it raises depends on requests alone, not on who is in the
+        data. A crash in between counts as spent. One request has one answer, whoever
         else writes to the ledger.
         """
         ids = self._pseudonyms(subjects)
-        cohort = _checksum("".join(ids))
-        head = {"kind": "release", "request": request, "cohort": cohort}
+        head = {"kind": "release", "request": request}
         digests = {"reply": _digest(reply), "asked": _digest(asked)}
         entry = {**head, **digests, **entry}
+        entry |= {"people": self.cohort} if self.cohort else {}
         json.dumps(entry)  # what is no line must not become a file
         if not entry["mu"] >= 0:
             raise ValueError(f"a charge must not be negative, got mu {entry['mu']}")
-        self._create()
-        with self._locked():
+        self._ready()
+        with self.locked():
             # Privacy: one request has one answer; two would share their masks.
             if request in self._known:
                 return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
-            self._check(ids, entry, promise)
-            if cohort not in self._cohorts:
-                self._append({"kind": "cohort", "cohort": cohort, "subjects": ids})
+            self._check(entry, promise)
+            if promise is not None:
+                about = entry["study"], entry.get("lineage", ""), entry.get("site", "")
+                self._promise(promise, *about, {})
+            entry["cohort"] = self._keep_cohort(ids)
             content = pack({"entry": entry, "reply": reply, "asked": asked})
             if self.folder is None:
                 self._files[request] = content
             else:
                 # Privacy: bytes first, then the line, both synced, then the answer.
                 synced.write_synced(self._release_path(request), content)
-            self._append(entry)
+            self.lines.append(entry)
         return asked, reply
 
-    def totals(self, without: Iterable[str] = ()) -> dict[str, float]:
-        """Composed mu of every salted subject over all releases.
+    def total(self, without: Iterable[str] = ()) -> float:
+        """Composed mu of all releases, as if everybody had been in each.
 
         Parameters
         ----------
@@ -318,20 +438,15 @@ class Ledger:
 
         Returns
         -------
-        dict
-            Composed mu by salted id.
+        float
+            0 where nothing was released.
 
         Guarantee
         ---------
-        Every release of every cohort that holds a subject counts for that subject.
+        It depends on requests alone. Nobody's own total is larger.
         """
-        with self._locked():
-            squares: defaultdict[str, float] = defaultdict(float)
-            left_out = set(without)
-            for request, entry in self._known.items():  # in order: sums never fall
-                if request not in left_out:
-                    squares[entry["cohort"]] += entry["mu"] ** 2
-            return self._by_subject(squares)
+        with self.locked():
+            return self._total(without)
 
     def verify(self) -> int:
         """Read everything anew and check every line and every stored answer.
@@ -346,9 +461,9 @@ class Ledger:
         LedgerDamaged
             At the first line or answer that is not what was written.
         """
-        again = Ledger(self.folder, self.ceiling)
-        with again._locked():
-            for request in again._known:
+        again = Ledger(self.folder, self.ceiling, self.lines.second_place)
+        with again.locked():
+            for request in again._known.keys() - again._gone:
                 again._release(request)
             return len(again._known)
 
@@ -378,16 +493,49 @@ class Ledger:
             if not site or e.get("site", site) == site
         ]
 
-    def _by_subject(self, squares: dict[str, float]) -> dict[str, float]:
-        totals: defaultdict[str, float] = defaultdict(float)
-        for cohort, square in squares.items():
-            for subject in self._cohorts[cohort]:
-                totals[subject] += square
-        return {subject: total**0.5 for subject, total in totals.items()}
+    def _total(self, without: Iterable[str] = ()) -> float:
+        left_out = set(without)
+        counted = (e for e in self._counted() if e["request"] not in left_out)
+        return accounting.compose([e["mu"] for e in counted])
 
-    def _check(
-        self, ids: list[str], entry: dict[str, Any], promise: accounting.Budget | None
+    def _counted(self) -> list[dict[str, Any]]:
+        """Releases that the ceiling counts: of all people, or of a named cohort.
+
+        What was released before there were names counts for everybody.
+        """
+        names = ("", self.cohort)
+        everyone = self._known.values()
+        return [e for e in everyone if not self.cohort or e.get("people", "") in names]
+
+    def _promise(
+        self,
+        promise: accounting.Budget,
+        study: str,
+        lineage: str,
+        site: str,
+        of: dict[str, Any],
     ) -> None:
+        about = {"study": study, "lineage": lineage, "site": site}
+        line = {"kind": "promise", **about, "mu": promise.mu, "unit": promise.unit}
+        line |= {"n_colluding": promise.n_colluding, "people": self.cohort}
+        line |= {"survivor_threshold": promise.survivor_threshold, **of}
+        same = [
+            e
+            for e in self.lines.entries
+            if e["kind"] == "promise" and all(e[k] == v for k, v in about.items())
+        ]
+        if not same or any(same[-1].get(key) != value for key, value in line.items()):
+            self.lines.append(line)
+
+    def _keep_cohort(self, ids: list[str]) -> str:
+        """Write down people who are not known yet; the checksum that names them."""
+        cohort = checksum("".join(ids) + (f" {self.cohort}" if self.cohort else ""))
+        if cohort not in self._cohorts:
+            line = {"kind": "cohort", "cohort": cohort, "subjects": ids}
+            self.lines.append(line | ({"name": self.cohort} if self.cohort else {}))
+        return cohort
+
+    def _check(self, entry: dict[str, Any], promise: accounting.Budget | None) -> None:
         """Refuse a charge beyond its study's promise or its people's ceiling."""
         if promise is not None:
             # Privacy: over versions of the data, too, which are of the same people; as
@@ -401,15 +549,13 @@ class Ledger:
                 raise PromiseExceeded("earlier releases promised less")
             if not promise.admits(accounting.compose(mus)):
                 raise PromiseExceeded("beyond the study's promise")
-        units = {entry.get("unit")} | {e.get("unit") for e in self._known.values()}
+        units = {entry.get("unit")} | {e.get("unit") for e in self._counted()}
         if self.ceiling.unit == "subject" and "sample" in units:
             raise BudgetExceeded(
                 "earlier releases per sample cannot be counted per subject; keep the "
                 "ceiling's unit"
             )
-        before = self._by_subject(self._squares)
-        largest = max(before.get(subject, 0.0) for subject in ids)
-        spent = accounting.compose([largest, entry["mu"]])
+        spent = accounting.compose([self._total(), entry["mu"]])
         if not self.ceiling.admits(spent):
             now = accounting.epsilon_from_mu(spent, self.ceiling.delta)
             raise BudgetExceeded(
@@ -438,48 +584,25 @@ class Ledger:
         return Path(self.folder or "") / "releases" / f"{request}.bin"
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say what the disk refused, and what to do."""
-        try:
-            yield
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            remedy = "make room" if full else "make it a folder you may write"
-            raise LedgerUnwritable(
-                f"{self.folder}: ledger cannot be written: {error.strerror or error}; "
-                f"nothing was released; {remedy} and run the same command again"
-            ) from error
+    def locked(self, unchecked: bool = False) -> Iterator[None]:
+        """Exclude other processes; two studies may share a site's ledger.
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Exclude other processes; two studies may share a site's ledger."""
-        if self.folder is None or not self.folder.exists():
-            yield
-            return
-        with self._explained(), open(self.folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            self._read()
-            self._restore()
+        Parameters
+        ----------
+        unchecked
+            As in :meth:`.lines.Lines.locked`.
+
+        Yields
+        ------
+        None
+            While it lasts, what other processes wrote is known and none writes.
+        """
+        with self.lines.locked(unchecked):
+            if self.folder is not None and self.folder.exists():
+                self._charge_lost()
             yield
 
-    def _read(self) -> None:
-        """Book the lines that were appended since the last reading."""
-        path = self.folder / "ledger.jsonl"
-        if not path.exists():
-            return
-        with open(path, "r+b") as f:
-            if f.seek(0, os.SEEK_END) < self._offset:
-                raise LedgerDamaged(f"{path} is shorter than it was; restore a backup")
-            f.seek(self._offset)
-            *lines, torn = f.read().split(b"\n")
-            if torn:  # by a crash: what it charged is read from its file
-                f.seek(-len(torn), os.SEEK_END)
-                f.truncate()
-        for line in lines:
-            self._book(_parse(line, f"{path}, line {len(self._entries) + 1}"))
-            self._offset += len(line) + 1
-
-    def _restore(self) -> None:
+    def _charge_lost(self) -> None:
         """Charge release files whose line a crash has lost."""
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
         lost = sorted(files - self._known.keys())
@@ -493,53 +616,22 @@ class Ledger:
                 raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
             if entry["cohort"] not in self._cohorts:
                 raise LedgerDamaged(
-                    f"{self.folder / 'ledger.jsonl'} has lost the people of {path.name}"
+                    f"{self.lines.path} has lost the people of {path.name}"
                     "; restore a backup"
                 )
-            self._append(entry)
-
-    def _append(self, entry: dict[str, Any]) -> None:
-        if self.folder is None:
-            self._book(entry)
-            return
-        text = json.dumps(entry, sort_keys=True)
-        line = json.dumps({"check": _checksum(text), "entry": text}) + "\n"
-        path = self.folder / "ledger.jsonl"
-        if self._offset == 0:  # its name is on the disk before its first line
-            path.touch()
-            synced.sync_folder(self.folder)
-        with open(path, "ab") as f:
-            f.write(line.encode())
-            f.flush()
-            os.fsync(f.fileno())
-        self._read()
+            self.lines.append(entry)
 
     def _book(self, entry: dict[str, Any]) -> None:
         """Add one line to what is known."""
-        self._entries.append(entry)
-        if entry["kind"] == "survivors":
-            self._survivors[entry["request"]] = entry["survivors"]
-            return
-        cohort = entry["cohort"]
-        if entry["kind"] == "cohort":
-            self._cohorts[cohort] = entry["subjects"]
-            self._squares.setdefault(cohort, 0.0)
-        else:
+        kind = entry["kind"]
+        if kind == "survivors":
+            self._survivors[entry["request"]] = entry
+        elif kind == "cohort":
+            self._cohorts[entry["cohort"]] = entry["subjects"]
+        elif kind == "release":
             self._known[entry["request"]] = entry
-            self._squares[cohort] += entry["mu"] ** 2
-
-
-def _parse(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-        if record["check"] == _checksum(record["entry"]):
-            return json.loads(record["entry"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise LedgerDamaged(
-        f"{where} does not match its checksum; restore the file from a backup, nothing "
-        "is released until then"
-    )
+        elif kind == "restored":  # the key is another one: no answer can be asked again
+            self._gone = set(self._known)
 
 
 def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
@@ -552,10 +644,6 @@ def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
     c = [one.get("n_colluding", 0) for one in (earlier, entry)]
     t = [one.get("survivor_threshold", math.inf) for one in (earlier, entry)]
     return c[0] < c[1] or t[0] > t[1]
-
-
-def _checksum(text: str) -> str:
-    return _digest(text.encode())[:16]
 
 
 def _digest(data: bytes) -> str:

@@ -268,6 +268,12 @@ def admit(
                 and mu * limits.min_noise_multiplier <= 1 + accounting.SAFETY
             )
         ),
+        # Privacy: with a larger one, publishing somebody's data would keep the promise.
+        "delta of the promise": (
+            limits.promise is None
+            or not private
+            or limits.promise.delta * min(x["n_units"] for x in roster.values()) < 1
+        ),
         "number of colluding sites": (
             not cooperative or _least_coalition(limits, S) <= S_C < S
         ),

@@ -25,6 +25,7 @@ from capeneuro.federation.ledger import (
     BudgetExceeded,
     Ledger,
     LedgerDamaged,
+    LedgerUnwritable,
     PromiseExceeded,
 )
 from capeneuro.federation.messages import Message, digest, pack, unpack
@@ -192,7 +193,7 @@ class Site:
         except BudgetExceeded as error:
             log.error("%s", error)
             return {"error": "budget", "rule": "ceiling"}
-        except (LedgerDamaged, OSError) as error:
+        except (LedgerDamaged, LedgerUnwritable) as error:
             log.error("%s", error)
             return {"error": "failed", "rule": "ledger"}
         except Exception as error:  # Privacy: the text may carry data; it stays here.
@@ -321,7 +322,7 @@ class Site:
             reduced = without_outliers(np.concatenate(parts, axis=1))
         lengths = [self._n_samples[s] for s in self._subjects]
         if [part.shape[1] for part in parts] != lengths:
-            raise Refused("lengths of the data")
+            raise ValueError("lengths of the data")
         self._reduced, self._reduction = reduced, reduction
         return {}
 
@@ -361,7 +362,7 @@ class Site:
         _, sensitivity, mu = self._admit(request)
         if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
             entry = self._entry(request, sensitivity, mu)
-            self._ledger.check(self._subjects, entry, self._limits.promise)
+            self._ledger.check(entry, self._limits.promise)
         if request["arm"] not in COOPERATIVE_ARMS:
             return {}
         return {"keys": secagg.advertise(self._party(request))}
@@ -393,7 +394,12 @@ class Site:
         """
         self._admit(message["request"])
         party = self._party(message["request"])
-        return {"sealed": secagg.share(party, message["advertised"])}
+        seen = {
+            name: bytes.fromhex(line["asked"])
+            for line in self._fixed_before(message["request"])
+            for name in line["survivors"]
+        }
+        return {"sealed": secagg.share(party, message["advertised"], seen)}
 
     def release(self, message: Message) -> Message:
         """Answer a query in the asked arm, charged before it leaves.
@@ -418,7 +424,8 @@ class Site:
         BudgetExceeded
             If the charge would go beyond the ceiling, or the study's promise.
         Mismatch
-            If what the other sites advertised or sealed is not theirs for this sum.
+            If what the other sites advertised or sealed is not theirs for this sum; if
+            one of them saw this site in a release that its ledger does not know.
 
         Guarantee
         ---------
@@ -530,7 +537,8 @@ class Site:
         # What is refused here is not kept as the only answer.
         shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
         # Privacy: sums over two sets of survivors differ by single sites' vectors.
-        if not self._ledger.fix_survivors(own, survivors):
+        about = {"asked": message["request"], "lineage": self._lineage(request)}
+        if not self._ledger.fix_survivors(own, survivors, site=self.name, **about):
             raise Refused("other survivors than before")
         return party, asked["request"], shares
 
@@ -544,7 +552,20 @@ class Site:
         threshold = request["survivor_threshold"]
         # Privacy: the whole request is the context, so no mask serves two vectors.
         context = bytes.fromhex(digest(request))
-        return secagg.Party(self.name, self._ledger.key, keys, threshold, context)
+        before = self._fixed_before(request)
+        # Privacy: what others sealed before the last sum was fixed opens nothing now.
+        after = bytes.fromhex(before[-1]["asked"]) if before else b""
+        about = self._ledger.key, keys, threshold, context, after
+        return secagg.Party(self.name, *about)
+
+    def _lineage(self, request: Message) -> str:
+        """What the rounds of one promise have in common."""
+        return self._limits.lineage or request["study"]
+
+    def _fixed_before(self, request: Message) -> list[dict[str, Any]]:
+        """Sums of this lineage that this site fixed before a request's, in order."""
+        own = self._own(digest(request))
+        return self._ledger.fixed_before(own, self._lineage(request), self.name)
 
     def _admit(self, request: Message) -> tuple[Query, float, float | None]:
         """Check a request against all rules; returns its query, sensitivity, mu."""
@@ -603,6 +624,7 @@ class Site:
             advertised=message["advertised"],
             sealed=message["sealed"],
             size=u.size,
+            knows=lambda word: self._ledger.knows(self._own(word.hex())),
         )
         if request["arm"] == "secure_sum":
             return {"masked": drawn.f + masks}

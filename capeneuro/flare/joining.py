@@ -122,10 +122,18 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
                 f"site {name}: {what}: must be that of its entry{shown}; restore it, "
                 "or join again"
             )
-    if (old := approved(study, name)) is not None:
-        _follows(old, manifest, path)
-    elif manifest.revision and not manifest.why:
+    if manifest.revision and not manifest.why:
         raise ConfigError(f"{path}: why: a revision must say why")
+    signed = _signed(study, site)
+    _follows(signed, manifest, path)
+    for other, party in manifest.sites.items():
+        known = max((one["lines"].get(party.key, 0) for one in signed), default=0)
+        if party.n_lines < known:
+            raise ConfigError(
+                f"{path}: sites.{other}: its ledger had {known} lines before and now "
+                f"{party.n_lines}: it was set back; {other} types capeneuro ledger "
+                "restore, and sends its entry again"
+            )
     return manifest
 
 
@@ -172,6 +180,16 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
             "the way, or it is of another revision; ask the coordinator by telephone"
         )
     book = site_files.open_ledger(_own(study, name))
+    # Privacy: the ledger remembers what was signed, whatever happens to other files.
+    book.promise(
+        study.promise_of(name),
+        study.identity,
+        manifest.root,
+        name,
+        named=study.study,
+        manifest=manifest.fingerprint,
+        lines={one.key: one.n_lines for one in manifest.sites.values()},
+    )
     signature = agreed.approval(manifest, book.key)
     kept = study.private(name) / "manifest.json"
     files.write_json(kept, manifest.model_dump(mode="json"))
@@ -472,15 +490,29 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
     return found
 
 
-def _follows(old: Manifest, new: Manifest, path: Path) -> None:
-    """Raise unless a manifest is the approved one again, or its next revision."""
-    if new.fingerprint == old.fingerprint:
+def _signed(study: Study, site: SiteConfig) -> list[dict[str, Any]]:
+    """What a site's ledger says that it signed for a study of this name, in order."""
+    return [
+        one
+        for one in site_files.open_ledger(site).promises()
+        if (one.get("named"), one["site"]) == (study.study, site.name)
+    ]
+
+
+def _follows(signed: list[dict[str, Any]], new: Manifest, path: Path) -> None:
+    """Raise unless a manifest is one that was signed, or a revision of one of them.
+
+    Not of the last alone: a revision that another site declined is put aside.
+    """
+    of = {one["manifest"]: one["lineage"] for one in signed}
+    if not of or new.fingerprint in of:
         return
-    if (new.root, new.supersedes) != (old.root, old.fingerprint):
+    if of.get(new.supersedes) != new.root:
         # Privacy: a new lineage would start the promise to the same people anew.
         raise ConfigError(
-            f"{path}: supersedes: must be the manifest that this site approved, "
-            f"{old.fingerprint}, got {new.supersedes or 'none'}"
+            f"{path}: supersedes: must be a manifest of this study that this site "
+            f"approved, {list(of)[-1]}, got {new.supersedes or 'none'}; for other "
+            "people give the study another name"
         )
 
 

@@ -152,7 +152,9 @@ def threshold_holds(n_sites: int, n_colluding: int, threshold: int) -> bool:
     """Whether fewer than all sites may be needed for a secure sum.
 
     More than half of what colluders leave: two different stories about who survived
-    would need two disjoint groups of honest sites [Bonawitz et al. 2017].
+    would need two disjoint groups of honest sites [Bonawitz et al. 2017]. And one more:
+    of the sites that share in a sum without the one that is looked at, one honest site
+    has seen the last sum that it survived.
 
     Parameters
     ----------
@@ -164,14 +166,17 @@ def threshold_holds(n_sites: int, n_colluding: int, threshold: int) -> bool:
     Returns
     -------
     bool
-        ``t <= S`` and ``2 t > S + S_C``.
+        ``t = S``, or ``t < S`` and ``2 t > S + S_C + 1``.
 
     Guarantee
     ---------
     Where it holds, no aggregator gets both secrets of one site, whatever it tells which
-    site about the survivors (:mod:`.secagg.protocol`).
+    site about the survivors (:mod:`.secagg.protocol`); and, unless all others collude,
+    a site that was set back within a study is noticed.
     """
-    return threshold <= n_sites and 2 * threshold > n_sites + n_colluding
+    if threshold == n_sites:
+        return n_colluding < n_sites
+    return threshold < n_sites and 2 * threshold > n_sites + n_colluding + 1
 
 
 def compose(mus: Iterable[float]) -> float:

@@ -35,6 +35,7 @@ def render(
     is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
         parties=words.parties(config),
+        accepted=words.ACCEPTED,
         largest=_largest(record),
         verdicts=verdicts,
         forecast=json.loads(forecast.read_text()) if is_foretold else {},

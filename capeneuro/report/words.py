@@ -16,6 +16,12 @@ from capeneuro.config.study import Study
 SLIGHTLY = 0.97
 # Of a norm bound, what people fill on average where it is worth a word.
 HALF = 0.5
+# Rules of private data that a study set aside.
+ACCEPTED = {
+    "epsilon": "This study promises an epsilon above 10",
+    "unit": "This study promises something to one volume, not to a person",
+    "bounds": "The bounds of this study have no public source",
+}
 
 
 def parties(study: Study) -> dict[str, str]:

@@ -54,7 +54,7 @@ from capeneuro.studies.flow import (
     write_verdicts,
 )
 from capeneuro.studies.plan import gate, write_sizes
-from capeneuro.studies.sites import Sites, check_ceilings, in_process
+from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
 
 # A site's people, under private/<site>/<study>/.
 PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
@@ -541,6 +541,7 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
+    keep_people(study, own)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
 

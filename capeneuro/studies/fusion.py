@@ -53,7 +53,13 @@ from capeneuro.studies.plan import (
     require,
     write_sizes,
 )
-from capeneuro.studies.sites import Sites, check_ceilings, in_process, names
+from capeneuro.studies.sites import (
+    Sites,
+    check_ceilings,
+    in_process,
+    keep_people,
+    names,
+)
 
 DIRECTIONS = "group_desc-cca_directions.npz"
 FEATURES = "group_desc-cca_features.tsv"
@@ -163,6 +169,7 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
+    keep_people(study, own)
     figure = plots.view_norms(np.array([row[1:] for row in norms]))
     text = page.render_views(site, norms, figure, study)
     files.write_text(folder / "qc.html", text)

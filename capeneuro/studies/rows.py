@@ -64,6 +64,7 @@ from capeneuro.studies.sites import (
     check_ceilings,
     in_process,
     is_complete,
+    keep_people,
     names,
 )
 
@@ -362,6 +363,7 @@ def prepare(
     folder = study.private(site)
     layout = _layout(study, shape)
     files.write_features(folder / "projected.npz", people(), layout)
+    keep_people(study, one_site(sites, site))
     odd = constant_features((high - low)[:, 0], shape.names)
     if odd and shape.bounds is not None:  # bounds in another unit make a feature so
         print(f"note: {odd}")

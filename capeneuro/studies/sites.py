@@ -29,6 +29,8 @@ from capeneuro.privacy import accounting, cape, ring
 Sites = dict[str, SiteConfig]
 # Of a multiplier: one that is met to the last digit is met.
 TOLERANCE = 1e-9
+# Epsilon of private data that needs no word more.
+MOST_EPSILON = 10.0
 
 
 def load_sites(study: Study) -> Sites:
@@ -151,6 +153,32 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         )
     if misfit := study.misfit(site):
         raise ConfigError(f"{path}: {misfit}")
+    if site.data == "private":
+        _admits_promise(study, path, site.name)
+
+
+def _admits_promise(study: Study, path: Path, name: str) -> None:
+    """Refuse a promise that protects less than it seems to, unless accepted."""
+    epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
+    n, of_person = study.for_a_person
+    weak = {
+        "epsilon": epsilon > MOST_EPSILON
+        and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "
+        f"right almost always, got {epsilon:g}; lower it",
+        "unit": study.budget.unit == "sample"
+        and f"budget.unit: a promise to one volume is epsilon {of_person:,.3g} at "
+        f"worst to a person with {n}, got 'sample'; set it to subject",
+        "bounds": study.source is None
+        and "source: must say which public source the bounds and clips are from, got "
+        "none: what was looked up in private data is not covered by any promise; name "
+        "it",
+    }
+    for rule, why in weak.items():
+        if why and rule not in taken:
+            raise ConfigError(
+                f"{path}: data: private data. Study {study.study}: {why}, or accept: "
+                f'[{{rule: {rule}, reason: "why, in a sentence"}}]'
+            )
 
 
 def _least_colluding(study: Study, site: SiteConfig) -> int:
@@ -163,9 +191,9 @@ def _least_colluding(study: Study, site: SiteConfig) -> int:
 
 
 def open_ledger(site: SiteConfig) -> Ledger:
-    """Open a site's ledger with its ceiling."""
+    """Open a site's ledger with its ceiling, and its second place if it has one."""
     ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
-    return Ledger(site.ledger, ceiling)
+    return Ledger(site.ledger, ceiling, site.second_place, site.cohort or "")
 
 
 def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
@@ -242,9 +270,19 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             "they were before, and its promise counts that; restore them, or give "
             "the study another name: what was spent stays spent"
         )
-    spent = max(book.totals(without=own).values(), default=0.0)
+    spent = book.total(without=own)
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
+    features = study.private(name) / "projected.npz"
+    n_samples = files.Features(features).n_samples if features.exists() else {}
+    per_person = study.budget.unit == "subject"
+    n_units = len(n_samples) if per_person else sum(n_samples.values())
+    if site.data == "private" and promise.delta * n_units >= 1:
+        raise ConfigError(
+            f"site {name}: budget.delta: must be below one over its {n_units} "
+            f"{'people' if per_person else 'volumes'}, got {promise.delta:g}: with it "
+            "one of them might be published as they are; lower it"
+        )
     total = accounting.compose([spent, promise.mu])
     if not book.ceiling.admits(total):
         own_promise = study.budget.site_epsilon
@@ -256,6 +294,33 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
         )
     return before
+
+
+def keep_people(study: Study, site: SiteConfig) -> None:
+    """Check who was prepared; those of a named cohort are written into the ledger.
+
+    Raises
+    ------
+    ConfigError
+        If somebody is in another cohort of the ledger, or has more volumes than the
+        study allows; what was prepared is removed then.
+    """
+    path = study.private(site.name) / "projected.npz"
+    people, wrong = files.Features(path).n_samples, ""
+    longest = study.expected.longest
+    if longest and (long := sorted(who for who, n in people.items() if n > longest)):
+        wrong = (
+            f"expected.longest: nobody may have more than {longest} volumes, got "
+            f"{people[long[0]]} of {long[0]}; shorten or exclude them"
+        )
+    elif site.cohort and (shared := open_ledger(site).register(people)):
+        wrong = (
+            "cohort: its people must be in no other cohort of the ledger, got "
+            + ", ".join(f"{n} of {name!r}" for name, n in shared.items())
+        )
+    if wrong:
+        path.unlink()
+        raise ConfigError(f"site {site.name}: {wrong}")
 
 
 # --- the sites at work ---------------------------------------------------------------

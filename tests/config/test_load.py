@@ -196,7 +196,10 @@ def test_a_wrong_value_of_a_study_is_one_line(tmp_path, changes, line):
         ({"unit": MISSING}, "unit: required key is missing"),
         ({"data": MISSING}, "data: required key is missing"),
         ({"data": "open"}, "data: .*'private', 'simulated' or 'public', got 'open'"),
-        ({"ledger": MISSING}, "ledger: required key is missing"),
+        (
+            {"second_place": "private/a/ledger/there", "ledger": "private/a/ledger"},
+            "second_place: must lie outside the ledger's folder",
+        ),
         ({"epsilon": 0}, "epsilon: .*greater than 0, got 0"),
         ({"delta": 1.5}, "delta: .*less than 1, got 1.5"),
         ({"min_colluding": -1}, "min_colluding: .*got -1"),
@@ -360,7 +363,7 @@ def _all_keys(model: type[BaseModel], content: dict, where: str) -> list[str]:
         (["noise"], "accept.0: must be a block of keys and values, got 'noise'"),
         (
             [{"rule": "delta", "reason": "because"}],
-            "accept.0.rule: input should be 'noise'",
+            "accept.0.rule: input should be 'noise', 'epsilon', 'unit' or 'bounds'",
         ),
         ([{"rule": "noise"}], "accept.0.reason: required key is missing"),
     ],

@@ -25,7 +25,7 @@ SURFACE = {
     "Site.share Site.release Site.confirm Site.unmask",
     "federation/rules": "check_form admit",
     "federation/ledger": "Ledger.pseudonym Ledger.stored Ledger.check Ledger.charge "
-    "Ledger.fix_survivors Ledger.totals",
+    "Ledger.fix_survivors Ledger.total Ledger.promise",
     "federation/mechanism": "Mechanism.clip Mechanism.variances Mechanism.answer "
     "Mechanism.project",
     "federation/rounds": "gather",

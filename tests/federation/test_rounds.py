@@ -162,10 +162,10 @@ def test_every_loss_at_one_place(drawn, S, place):
 
 
 @pytest.mark.parametrize("places", PAIRS, ids=str)
-def test_losses_at_two_places_of_three_sites(drawn, places):
-    # Every third of the 49 pairs of sets; the slow test has all.
-    for variant, losses in list(double(3, places))[::3]:
-        check(drawn, 3, variant, losses)
+def test_losses_at_two_places_of_four_sites(drawn, places):
+    # Every thirteenth of the 225 pairs of sets; the slow test has all.
+    for variant, losses in list(double(4, places))[::13]:
+        check(drawn, 4, variant, losses)
 
 
 @pytest.mark.slow
@@ -195,46 +195,47 @@ def test_the_matrix_notices_a_site_that_is_charged_twice(drawn, monkeypatch):
 
     monkeypatch.setattr(Site, "release", twice)
     with pytest.raises(AssertionError):
-        check(drawn, 3, ("cape", 2, False), {})
+        check(drawn, 4, ("cape", 3, False), {})
 
 
 # --- a site refuses -----------------------------------------------------------------
 
 PRIVATE_ARMS = (*ARMS, "conventional")
+FOUR = [f"site{i}" for i in range(4)]
 
 
 @pytest.fixture
-def third_is_spent() -> dict[str, Site]:
-    """Three sites, of which the last has room for no further release."""
-    sites = make_sites([2] * 3, 2, 2, ceiling=budget(4.0))
-    member, spent = sites["site2"], 0.9 * budget(4.0).mu
+def last_is_spent() -> dict[str, Site]:
+    """Four sites, of which the last has room for no further release."""
+    sites = make_sites([2] * 4, 2, 2, ceiling=budget(4.0))
+    member, spent = sites["site3"], 0.9 * budget(4.0).mu
     entry = {"study": "earlier", "mu": spent, "unit": "subject"}
     member._ledger.charge("0" * 64, member._subjects, entry, b"")
     return sites
 
 
 @pytest.mark.parametrize("arm", PRIVATE_ARMS)
-def test_nobody_is_charged_for_a_round_that_one_site_refuses(third_is_spent, arm):
-    sites = third_is_spent
+def test_nobody_is_charged_for_a_round_that_one_site_refuses(last_is_spent, arm):
+    sites = last_is_spent
     asked = request(sites, arm=arm, noise_multiplier=2 / budget(4.0).mu)
-    federation, before = Faulty(sites), charges(sites["site2"])
+    federation, before = Faulty(sites), charges(sites["site3"])
     with pytest.raises(RoundFailed) as failure:
         gather(federation, asked, Checkpoint())
-    assert failure.value.lost == {"site2": "budget: ceiling"}
-    assert [charges(member) for member in sites.values()] == [[], [], before]
+    assert failure.value.lost == {"site3": "budget: ceiling"}
+    assert [charges(member) for member in sites.values()] == [[], [], [], before]
     assert {sent.what for sent in federation.log} == {"advertise"}
 
 
 @pytest.mark.parametrize("arm", PRIVATE_ARMS)
-def test_a_round_goes_on_without_a_site_that_refuses(drawn, third_is_spent, arm):
-    sites = third_is_spent
-    forms = {"arm": arm, "survivor_threshold": 2}
+def test_a_round_goes_on_without_a_site_that_refuses(drawn, last_is_spent, arm):
+    sites = last_is_spent
+    forms = {"arm": arm, "survivor_threshold": 3}
     asked = request(sites, noise_multiplier=2 / budget(4.0).mu, **forms)
     federation = Faulty(sites)
     total, survivors = gather(federation, asked, Checkpoint())
-    assert survivors == federation.asked("release") == ["site0", "site1"]
+    assert survivors == federation.asked("release") == FOUR[:3]
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
-    assert [len(charges(member)) for member in sites.values()] == [1, 1, 1]
+    assert [len(charges(member)) for member in sites.values()] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("arm", ["conventional", "local"])
@@ -254,8 +255,6 @@ def test_without_a_secure_sum_who_is_lost_early_costs_nobody(arm, how):
 
 
 # --- the aggregator dies ------------------------------------------------------------
-
-FOUR = [f"site{i}" for i in range(4)]
 
 
 def instants(run: Any) -> Iterator[int]:
@@ -358,8 +357,8 @@ def test_a_void_round_is_attempted_again_only_while_paid_for(
 
 
 def test_unmasking_that_fails_too_often_makes_the_round_void(drawn):
-    sites = make_sites([2] * 3, 2, 2)
-    asked, checkpoint = request(sites, survivor_threshold=2), Checkpoint()
+    sites = make_sites([2] * 4, 2, 2)
+    asked, checkpoint = request(sites, survivor_threshold=3), Checkpoint()
     federation = Faulty(sites, [Fault("lose reply", "unmask", ["site0", "site2"])])
     for _ in range(TRIES - 1):
         with pytest.raises(RoundFailed) as failure:
@@ -371,7 +370,7 @@ def test_unmasking_that_fails_too_often_makes_the_round_void(drawn):
     for _ in range(2):
         with pytest.raises(RoundVoid):
             gather(federation, asked, checkpoint)
-    assert len(federation.asked("unmask")) == 3 * TRIES
+    assert len(federation.asked("unmask")) == 4 * TRIES
     assert all(len(charges(member)) == 1 for member in sites.values())
 
 
@@ -397,18 +396,19 @@ def test_a_round_goes_on_when_one_site_leaves_for_good_and_another_is_back(drawn
 
 @pytest.mark.parametrize("what", ["advertise", "share", "release", "confirm", "unmask"])
 def test_a_site_that_restarts_sends_the_same_bytes(drawn, tmp_path, rng, what):
-    data = {n: {f"{n}-{j}": rng.random((2, 3)) for j in range(2)} for n in FOUR}
+    five = [*FOUR, "site4"]
+    data = {n: {f"{n}-{j}": rng.random((2, 3)) for j in range(2)} for n in five}
 
     def opened(name: str) -> Site:
         return make_site(name, data[name], tmp_path / name, kind="private")
 
-    sites = {name: opened(name) for name in FOUR}
-    forms = {"survivor_threshold": 3, "consistency": True, "n_colluding": 1}
+    sites = {name: opened(name) for name in five}
+    forms = {"survivor_threshold": 4, "consistency": True, "n_colluding": 1}
     asked = request(sites, **forms)
-    faults = [Fault("restart", what, FOUR), Fault("lose reply", "share", ["site3"])]
+    faults = [Fault("restart", what, five), Fault("lose reply", "share", ["site4"])]
     federation = Faulty(sites, faults, opened)
     total, survivors = gather(federation, asked, Checkpoint())
-    assert survivors == (FOUR if what == "share" else FOUR[:3])
+    assert survivors == (five if what == "share" else FOUR)
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
     for sent in list(federation.log):
         again = opened(sent.name).answer(sent.what, unpack(sent.request))
@@ -423,22 +423,22 @@ def test_a_site_that_restarts_sends_the_same_bytes(drawn, tmp_path, rng, what):
 
 @pytest.mark.parametrize("arm", [*ARMS, "conventional"])
 def test_the_answer_is_the_weighted_mean_of_the_survivors(drawn, rng, arm):
-    sites = make_sites([1, 2, 3, 4, 5], 3, 4, rng)
-    promise = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 0, 3)
+    sites = make_sites([1, 2, 3, 4, 5, 6], 3, 4, rng)
+    promise = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 0, 4)
     mechanism = make_mechanism(arm, budget=promise, noise_multiplier=1e-4)
     away = ["site1", "site4"]
     federation = Faulty(sites, [Fault("lose reply", "release", away)])
     f = mechanism.answer(federation, "second_moment", PARAMETERS).value
     (release,) = mechanism.releases
-    assert release["survivors"] == ["site0", "site2", "site3"]
+    assert release["survivors"] == ["site0", "site2", "site3", "site5"]
     sent = next(s for s in federation.log if s.what == "release")
     asked = unpack(sent.request)["request"]
-    t = QUERIES["second_moment"].sensitivity(15, "replace-one", PARAMETERS)
+    t = QUERIES["second_moment"].sensitivity(21, "replace-one", PARAMETERS)
     gamma = [t**2 * v for v in asked["variances"].values()]
     total = drawn.total(asked, release["survivors"])
     h = ring.grid(gamma, t, total.size, "rounded")
-    np.testing.assert_array_equal(f, 15 / 8 * ring.from_ring(total, h))
-    # The noise is tiny: what is left is the pooled mean of the three sites' people,
+    np.testing.assert_array_equal(f, 21 / 14 * ring.from_ring(total, h))
+    # The noise is tiny: what is left is the pooled mean of the four sites' people,
     # clipped as here; the arm without privacy clips nothing.
     pooled = (
         make_mechanism("pooled", noise_multiplier=1e-4)
@@ -451,7 +451,7 @@ def test_the_answer_is_the_weighted_mean_of_the_survivors(drawn, rng, arm):
     )
     np.testing.assert_allclose(f, pooled, atol=1e-3)
     assert release["noise_deviation"] == pytest.approx(
-        15 / 8 * np.sqrt(3 * gamma[0]), rel=1e-9
+        21 / 14 * np.sqrt(4 * gamma[0]), rel=1e-9
     )
 
 

@@ -78,7 +78,7 @@ def _rule(reply: dict[str, Any]) -> str:
 
 
 def _spent(site: Site) -> float:
-    return max(site._ledger.totals().values(), default=0.0)
+    return site._ledger.total()
 
 
 # The wire

@@ -11,7 +11,7 @@ import yaml
 from canaries import ALPHA, no_clip
 from helpers import in_process, make_mechanism, make_site
 from kills import Killed
-from tiny_study import command, edit
+from tiny_study import begin, command, edit
 
 from capeneuro.algorithms import cca, covariance
 from capeneuro.algorithms.cca import NORM_BOUND
@@ -191,8 +191,11 @@ def write_tables(kind: str = "simulated") -> None:
             "seed": 5 if kind == "simulated" else None,
         }
         Path(f"site-{s}.yaml").write_text(yaml.safe_dump(own))
+        if kind == "private":
+            begin(f"site-{s}.yaml")
     study = {
         "study": "both",
+        "source": "made for a test",
         "sites": [f"site-{s}.yaml" for s in range(len(SIZES))],
         "space": None,
         "n_components": 2,

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from canaries import ALPHA, no_clip
 from kills import Killed
-from tiny_study import ACCEPT, command, edit
+from tiny_study import ACCEPT, begin, command, edit
 
 from capeneuro.algorithms import tensors
 from capeneuro.algorithms.estimators import PrivateRegression
@@ -296,6 +296,8 @@ def write_study(kind: str, data: str = "private", sizes=SIZES, **budget) -> None
             "ledger": f"private/site-{s}/ledger",
         }
         Path(f"site-{s}.yaml").write_text(yaml.safe_dump(own))
+        if data == "private":
+            begin(f"site-{s}.yaml")
     rows = ([name, -1.0, 1.0] for name in NAMES)
     files.write_table(Path("features.tsv"), ["feature", "low", "high"], rows)
     study = {
@@ -314,6 +316,7 @@ def write_study(kind: str, data: str = "private", sizes=SIZES, **budget) -> None
         },
         "rows": {"features": {"kind": "table", "features": "features.tsv"}},
         "accept": ACCEPT,
+        "source": "made for a test",
         **BLOCKS[kind],
     }
     Path(STUDY).write_text(yaml.safe_dump(study))
@@ -355,6 +358,7 @@ def test_tables_and_studies_share_no_ledger(here, rng, capsys):
     _front({"t": _ledger(Path("t"), 4.5)}, epsilon=4.0).fit({"t": _table(rng)})
     edit("site-0.yaml", "ledger", "t")
     edit("site-0.yaml", "unit", "sample")
+    begin("site-0.yaml")
     assert run("regression") == 3
     assert "ledger: holds releases of tables" in capsys.readouterr().err
 

@@ -409,7 +409,7 @@ def _stories(S: int, t: int, kept: int) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("consistency", [False, True])
-@pytest.mark.parametrize(("S", "t", "kept"), [(5, 3, 2), (7, 4, 2)])
+@pytest.mark.parametrize(("S", "t", "kept"), [(9, 6, 5), (10, 6, 4)])
 def test_stories_that_differ_by_site_are_stopped_by_the_consistency_round(
     S, t, kept, consistency
 ):

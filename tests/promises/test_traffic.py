@@ -17,7 +17,7 @@ from capeneuro.federation.rounds import Checkpoint, gather
 from capeneuro.federation.site import REQUESTS, Site
 from capeneuro.privacy import accounting
 
-S, D, K, ROUNDS = 4, 6, 3, 2
+S, D, K, ROUNDS = 5, 6, 3, 2
 ENTRIES = {"second_moment": D * (D + 1) // 2, "infomax_skew": K * (K - 1) // 2}
 FIELDS = {
     "describe": {"n_units", "key", "kind", "version", "signature"},
@@ -63,7 +63,7 @@ def payload(sent: Sent, arm: str) -> int:
         "describe": 96,
         "project": 0,
         "advertise": 160,
-        "share": 82 * (S - 1),
+        "share": 114 * (S - 1),
         "confirm": 64,
         "unmask": 33 * S,
     }[sent.what]
@@ -201,4 +201,4 @@ def test_what_a_site_sends_follows_the_formula(n_sites):
     federation = Faulty(sites)
     gather(federation, request(sites, consistency=True), Checkpoint())
     sent = [split(s.reply)[1] for s in federation.log if s.name == "site0"]
-    assert sum(sent) == 160 + 82 * (n_sites - 1) + 16 * 10 + 2 * 64 + 33 * n_sites
+    assert sum(sent) == 160 + 114 * (n_sites - 1) + 16 * 10 + 2 * 64 + 33 * n_sites

@@ -14,7 +14,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import two_views as people
-from tiny_study import command
+from tiny_study import command, make_private
 from workflows import ROOT, edit, run
 
 from capeneuro.algorithms.cca import NORM_BOUND, from_covariance
@@ -422,7 +422,7 @@ def test_a_study_of_tables_has_no_maps_and_ends_with_a_report(study):
 
 def test_arms_without_noise_need_open_data(study, capsys):
     for site in ("a", "b"):
-        edit(Path(f"{site}.yaml"), data="private")
+        make_private(f"{site}.yaml")
     edit(Path(people.STUDY), score__reference=False)
     prepared()
     edit(Path(people.STUDY), arm="non-private")

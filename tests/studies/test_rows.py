@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import in_process, make_mechanism, make_site
-from tiny_study import ACCEPT
+from tiny_study import ACCEPT, begin
 
 from capeneuro import linalg
 from capeneuro.algorithms import regression, tensors, verdicts
@@ -407,9 +407,15 @@ def test_maps_leave_covariates_out(ran):
 
 
 def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
-    study = run_alone(
-        folder, monkeypatch, "age", "z", score={}, site={"data": "private"}
+    monkeypatch.chdir(folder)
+    taken = [{"rule": "epsilon", "reason": "a test of the steps"}]
+    blocks = {**STUDIES["age"], "score": {}, "site": {"data": "private"}}
+    path = write_study(
+        folder, "agez", **blocks, source="made for a test", accept=ACCEPT + taken
     )
+    for site in SITES:
+        begin(f"config/agez-{site}.yaml")
+    study = run(path)[0]
     assert (
         rows.open_people(
             kinds.of(study).own, study, load_sites(study), open_rows(study)

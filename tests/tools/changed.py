@@ -38,7 +38,7 @@ ODD += [[{"~bytes": 0}] * 50, {"~bytes": True}, {"~array": "x", "~bytes": 0}]
 def real_messages() -> list[bytes]:
     """What sites are asked and answer in a study of three."""
     sites = make_sites([2] * 3, 2, 2)
-    asked = request(sites, consistency=True, survivor_threshold=2)
+    asked = request(sites, consistency=True, survivor_threshold=3)
     told = agree(sites, asked)["site0"]
     matrix = {"matrix": np.ones((2, 2), "<f4"), "norm_bound": 1.0, "center": None}
     answers = sites["site0"].describe(asked), sites["site0"].release(told)

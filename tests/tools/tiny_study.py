@@ -10,6 +10,9 @@ import pytest
 import yaml
 
 from capeneuro import cli
+from capeneuro.config import load
+from capeneuro.federation import custody
+from capeneuro.studies import sites as site_files
 
 AFFINE = np.diag([12.0, 12.0, 12.0, 1.0])
 SIDE, N_VOLUMES, N_COMPONENTS = 6, 12, 3
@@ -70,6 +73,7 @@ def study_content(n_sites: int) -> dict:
         "aggregator": "independent",
         "arm": "cape",
         "accept": ACCEPT,
+        "source": "made for a test",
         "budget": {
             "epsilon": 5.0,
             "delta": 1e-5,
@@ -100,6 +104,17 @@ def edit(path: str, key: str, value: object) -> None:
         inner = inner.setdefault(parent, {})
     inner[last] = value
     Path(path).write_text(yaml.safe_dump(content))
+
+
+def make_private(path: str | Path) -> None:
+    """Let a site's data be private: its ledger is begun, as its file says."""
+    edit(str(path), "data", "private")
+    begin(path)
+
+
+def begin(path: str | Path) -> None:
+    """Make the ledger of a site file, as `capeneuro ledger init` does."""
+    custody.begin(site_files.open_ledger(load.load_site(Path(path))))
 
 
 def command(*arguments: str) -> int:

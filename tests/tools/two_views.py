@@ -79,6 +79,7 @@ def template(tmp_path_factory) -> Path:
             "n_components": 2,
             "arm": "cape",
             "accept": ACCEPT,
+            "source": "made for a test",
             "aggregator": "independent",
             "budget": {
                 "epsilon": 8.0,

@@ -24,12 +24,18 @@ on top protects a vector that arrives after its sender was declared lost. The
 survivors are fixed once, and a site answers for them once: two sums over different
 survivors would differ by one site's vector.
 
-All secrets of a sum come from the site's own key and the *context*, a digest that names
-this one sum: a site that was killed and asked again sends the same bytes. So a context
-must serve one vector only, which the site's ledger sees to.
+All secrets of a sum come from the site's own key, the *context*, a digest that names
+this one sum, and the sum that was fixed before it: a site that was killed and asked
+again sends the same bytes. So a context must serve one vector only, which the site's
+ledger sees to, and what was sealed in advance is worthless once another sum is fixed.
+
+Each sealed message also holds the sender's *word*: the last sum in which it saw the
+recipient survive. A site whose ledger does not know that sum was set back, or is a
+second copy of itself, and must not answer. With ``2 t > S + S_C + 1`` the senders of a
+sum and the survivors of the last one have an honest site in common.
 
 Honest but curious parties: the aggregator and S_C < t sites learn the survivors' honest
-sum. With ``2 t > S + S_C`` (:mod:`.rules`) an aggregator that tells different
+sum. With ``2 t > S + S_C + 1`` (:mod:`.rules`) an aggregator that tells different
 sites of different survivors cannot get both secrets of one site, but it can mix their
 shares to the sum of fewer than t sites. With signatures (stage 3) it cannot: every site
 sees that t sites were told the same, and two such groups have an honest site in common.
@@ -38,7 +44,7 @@ AES-256 and on parties that keep their secrets [docs/threat-model.md].
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -56,6 +62,8 @@ from capeneuro.federation.secagg import masking, shamir, signing
 
 # Any private key: an exchange with a key of small order fails.
 PROBE = X25519PrivateKey.from_private_bytes(bytes(32))
+# Bytes of both shares in a sealed message, before the word; the word of a stranger.
+SHARES, NOTHING = 2 * shamir.SHARE_BYTES, bytes(32)
 
 
 class Mismatch(ValueError):
@@ -81,6 +89,8 @@ class Party:
         Fewest sites, t, that may remain.
     context
         Identity of the sum, a digest; must not be used for another vector.
+    after
+        Context of the sum that this site fixed before this one; empty: none.
     """
 
     name: str
@@ -88,6 +98,7 @@ class Party:
     roster: Mapping[str, bytes]
     threshold: int
     context: bytes
+    after: bytes = b""
 
     def secret(self, use: str) -> bytes:
         """Secret of 32 bytes for one use in this sum; always the same.
@@ -104,11 +115,11 @@ class Party:
 
         Guarantee
         ---------
-        It depends on key, context and name: no other sum and no other site has the
-        same.
+        It depends on key, context, name and what went before: no other sum and no other
+        site has the same.
         """
         # Privacy: sites may share a ledger and its key, never a mask.
-        info = use.encode() + self.context + self.name.encode()
+        info = use.encode() + self.context + self.name.encode() + b"\0" + self.after
         return masking.derive(self.key.private_bytes_raw(), info)
 
     @cached_property
@@ -203,7 +214,11 @@ def check_keys(
         raise Mismatch("order of keys")
 
 
-def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
+def share(
+    party: Party,
+    advertised: Mapping[str, bytes],
+    seen: Mapping[str, bytes] | None = None,
+) -> dict[str, bytes]:
     """Split the secrets of the two masks, sealed for each other site.
 
     Parameters
@@ -212,11 +227,14 @@ def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
         The site.
     advertised
         What the sites advertised, by name, its own among it.
+    seen
+        By site the context of the last other sum in which this one saw it survive, its
+        word, 32 bytes; it may change only with ``party.after``.
 
     Returns
     -------
     dict
-        By name of each other site that advertised, its sealed shares.
+        By name of each other site that advertised, its sealed shares and the word.
 
     Raises
     ------
@@ -229,10 +247,10 @@ def share(party: Party, advertised: Mapping[str, bytes]) -> dict[str, bytes]:
     Keys that the sites were told otherwise make boxes that do not open.
     """
     keys = _verified(party, advertised)
-    told = _told(advertised)
+    told, seen = _told(advertised), seen or {}
     return {
         name: _box(party, keys[name].seal, party.name, name, told).encrypt(
-            bytes(12), text, None
+            bytes(12), text + seen.get(name, NOTHING), None
         )
         for name, text in _split(party, told, keys.keys() - {party.name}).items()
     }
@@ -243,6 +261,7 @@ def masks(
     advertised: Mapping[str, bytes],
     sealed: Mapping[str, bytes],
     size: int,
+    knows: Callable[[bytes], bool] = lambda _: True,
 ) -> np.ndarray:
     """Self-mask and pair masks of a site, to be added to its vector.
 
@@ -256,6 +275,8 @@ def masks(
         What each other site shared with this one; they are masked against.
     size
         Length of the vector.
+    knows
+        Whether this site's ledger knows the sum of a word.
 
     Returns
     -------
@@ -265,7 +286,8 @@ def masks(
     Raises
     ------
     Mismatch
-        As :func:`share`, or if a sealed share is not from its site for this sum.
+        As :func:`share`, or if a sealed share is not from its site for this sum; if
+        another site saw this one survive a sum that it does not know.
 
     Guarantee
     ---------
@@ -274,7 +296,11 @@ def masks(
     may be masked.
     """
     keys = _verified(party, advertised)
-    _opened(party, advertised, sealed)  # what cannot be unmasked must not be sent
+    # What cannot be unmasked must not be sent.
+    words = {text[SHARES:] for text in _opened(party, advertised, sealed).values()}
+    # Privacy: what is not known was forgotten, and would be spent again.
+    if not all(knows(word) for word in words - {b"", NOTHING}):
+        raise Mismatch("a release that this ledger does not know")
     others = {name: keys[name].pair for name in sealed}
     total = masking.pairwise_masks(party.pair, party.name, others, party.context, size)
     return total + masking.self_mask(party.secret("self"), party.context, size)
@@ -324,8 +350,8 @@ def check_signatures(
 
     Guarantee
     ---------
-    With ``2 t > S + S_C`` no two sets of survivors have enough signatures: they would
-    have an honest site in common.
+    With ``2 t > S + S_C + 1`` no two sets of survivors have enough signatures: they
+    would have an honest site in common.
     """
     statement = signing.of_survivors(party.context, survivors)
     for name, signature in signatures.items():
@@ -376,7 +402,9 @@ def unmask(
         raise Mismatch("fewer survivors than the threshold")
     half = shamir.SHARE_BYTES
     # Privacy: both shares of one site would show its vector.
-    return {v: y[:half] if v in survivors else y[half:] for v, y in opened.items()}
+    return {
+        v: y[:half] if v in survivors else y[half:SHARES] for v, y in opened.items()
+    }
 
 
 # --- what the aggregator does --------------------------------------------------------

@@ -52,7 +52,7 @@ def test_one_site_lost_at_every_stage(names, rng):
 def test_sizes_are_those_declared():
     run = Sum(5, 3, release=["s4"])
     assert {len(keys) for keys in run.advertised.values()} == {160}
-    assert {len(b) for boxes in run.sealed.values() for b in boxes.values()} == {82}
+    assert {len(b) for boxes in run.sealed.values() for b in boxes.values()} == {114}
     assert {len(y) for shares in run.shares.values() for y in shares.values()} == {33}
     assert all(shares.keys() == run.sealed.keys() for shares in run.shares.values())
 

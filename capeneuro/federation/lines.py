@@ -1,0 +1,268 @@
+"""The lines of a ledger: chained, synced, and remembered in a second place.
+
+Each line's ``chain`` is a digest of the line and of the chain before it, so that no
+line can be changed, left out or cut off while a later one stays. What is cut off at the
+end, and a whole older copy, the file itself cannot tell: the number of lines and the
+last chain are therefore also kept in a *second place*, a folder that no backup of the
+ledger holds. It is written after the line and before the answer leaves, so the ledger
+may be ahead of it by what a crash cut off, never behind. A ledger that is behind, that
+was made anew or that came to a host without its second place is not used.
+
+The second place also knows the promises of all studies, so that a ledger that is lost
+can be restored with all of them spent (:mod:`.custody`).
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from capeneuro.federation import synced
+
+FILE = "ledger.jsonl"
+
+
+class LedgerDamaged(Exception):
+    """A line or a stored answer of the ledger does not match its checksum."""
+
+
+class LedgerSetBack(LedgerDamaged):
+    """The ledger is not the one that its second place knows, or lacks lines of it."""
+
+
+class LedgerUnwritable(OSError):
+    """The disk refused a charge, so nothing was released."""
+
+
+class Lines:
+    """Lines that are only ever appended, in memory where there is no folder.
+
+    Parameters
+    ----------
+    folder
+        Where the file lies; None: in memory.
+    second_place
+        Folder outside that one; None: nobody remembers how far the lines were.
+    book
+        Called with each line once, in order, when it is read.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        second_place: Path | None,
+        book: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.folder, self.second_place = folder, second_place
+        self.entries: list[dict[str, Any]] = []
+        self.chains = [""]  # after so many lines
+        self._book = book
+        self._offset = 0  # bytes of the file that were read
+        self.id = ""  # of the line that names them
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.folder or "") / FILE
+
+    @contextmanager
+    def locked(self, unchecked: bool = False) -> Iterator[None]:
+        """Exclude other processes; what they wrote is read, and the chain compared.
+
+        Parameters
+        ----------
+        unchecked
+            Whether the second place is left aside: to begin, and to restore.
+
+        Raises
+        ------
+        LedgerSetBack
+            If the second place knows of lines that are not there.
+        """
+        if self.folder is None:
+            yield
+            return
+        if not self.folder.exists():
+            if not unchecked:
+                self.check()
+            yield
+            return
+        with self.explained(), open(self.folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._read()
+            if not unchecked:
+                self.check()
+            yield
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Say what the disk refused, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            remedy = "make room" if full else "make it a folder you may write"
+            inside = str(error.filename or "").startswith(str(self.second_place))
+            where = self.second_place if self.second_place and inside else self.folder
+            raise LedgerUnwritable(
+                f"{where}: ledger cannot be written: {error.strerror or error}; "
+                f"nothing was released; {remedy} and run the same command again"
+            ) from error
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write a line; it is on disk, and its second place knows it, on return.
+
+        Parameters
+        ----------
+        entry
+            What json can hold.
+        """
+        text = json.dumps(entry, sort_keys=True)
+        if self.folder is None:
+            self._add(text)
+            return
+        line = json.dumps({"chain": _chain(self.chains[-1], text), "entry": text})
+        if self._offset == 0:  # its name is on the disk before its first line
+            self.path.touch()
+            synced.sync_folder(self.folder)
+        with open(self.path, "ab") as f:
+            f.write(line.encode() + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+        self._read()
+        # Privacy: before anything leaves, or a copy set back would not be noticed.
+        if self.id and self.second_place is not None:
+            self._remember()
+
+    def begin(self) -> None:
+        """Keep the second place from now on; the caller has checked that it may.
+
+        A line that names these lines is added where there is none.
+        """
+        with self.explained():
+            self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            synced.sync_folder(self.second_place.parent)
+        if not self.id:
+            self.append({"kind": "ledger", "id": secrets.token_hex(16)})
+        self._remember()
+
+    def remembered(self) -> list[dict[str, Any]]:
+        """What the second place says of this ledger, or of the one that was here."""
+        paths = sorted((self.second_place or Path("/nowhere")).glob("*.json"))
+        if self.id:
+            paths = [path for path in paths if path.stem == self.id]
+        found = []
+        for path in paths:
+            try:
+                one = json.loads(path.read_text())
+                found += [one] if self.id or one["folder"] == self._where else []
+            except (ValueError, KeyError, TypeError):
+                raise LedgerDamaged(
+                    f"{path} is damaged: it says how far a ledger was; capeneuro "
+                    "ledger restore SITE_FILE"
+                ) from None
+        return found
+
+    @property
+    def _where(self) -> str:
+        return str(self.folder.resolve())
+
+    def _remember(self) -> None:
+        promises = [e for e in self.entries if e["kind"] == "promise"]
+        content = {"folder": self._where, "n_lines": len(self.entries)}
+        content |= {"chain": self.chains[-1], "promises": promises}
+        path = self.second_place / f"{self.id}.json"
+        with self.explained():
+            synced.write_synced(path, json.dumps(content).encode())
+
+    def check(self) -> None:
+        """Refuse a ledger that was set back, made anew, or copied to another host."""
+        if self.second_place is None:
+            return
+        known = self.remembered()
+        remedy = "capeneuro ledger restore SITE_FILE"
+        if not self.id and not known:
+            raise LedgerSetBack(
+                f"{self.folder}: no ledger of private data yet; make it once: "
+                "capeneuro ledger init SITE_FILE"
+            )
+        if not self.id:
+            raise LedgerSetBack(
+                f"{self.folder}: the ledger is gone; {self.second_place} knows that it "
+                f"had {known[-1]['n_lines']} lines. Bring it back; if it is lost: "
+                f"{remedy}"
+            )
+        if not known:
+            raise LedgerSetBack(
+                f"{self.folder}: {self.second_place} does not know this ledger: it was "
+                f"copied without {self.id}.json from there. Bring that along, too, "
+                f"and use one copy only; if it is lost: {remedy}"
+            )
+        n, chain = known[0]["n_lines"], known[0]["chain"]
+        # It may be ahead: a crash came after a line and before the second place.
+        if len(self.entries) < n or self.chains[n] != chain:
+            raise LedgerSetBack(
+                f"{self.path} was set back: it has {len(self.entries)} lines, and had "
+                f"{n} others. What was spent since would be forgotten. Bring the last "
+                f"state back; if it is lost: {remedy}"
+            )
+
+    def _read(self) -> None:
+        """Book the lines that were appended since the last reading."""
+        if not self.path.exists():
+            return
+        with open(self.path, "r+b") as f:
+            if f.seek(0, os.SEEK_END) < self._offset:
+                raise LedgerDamaged(
+                    f"{self.path} is shorter than it was; restore a backup"
+                )
+            f.seek(self._offset)
+            *lines, torn = f.read().split(b"\n")
+            if torn:  # by a crash: what it charged is read from its file
+                f.seek(-len(torn), os.SEEK_END)
+                f.truncate()
+        for line in lines:
+            self._add(self._parsed(line))
+            self._offset += len(line) + 1
+
+    def _parsed(self, line: bytes) -> str:
+        """Text of a line whose chain follows on the one before."""
+        try:
+            record = json.loads(line)
+            text = record["entry"]
+            # Lines from before there was a chain have a checksum, at the beginning.
+            if "chain" in record:
+                right = record["chain"] == _chain(self.chains[-1], text)
+            else:
+                right = record["check"] == checksum(text) and not self.id
+            if right and isinstance(json.loads(text), dict):
+                return text
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise LedgerDamaged(
+            f"{self.path}, line {len(self.entries) + 1} does not match its checksum; "
+            "restore the file from a backup, nothing is released until then"
+        )
+
+    def _add(self, text: str) -> None:
+        entry = json.loads(text)
+        self.chains.append(_chain(self.chains[-1], text))
+        self.entries.append(entry)
+        if entry["kind"] == "ledger":
+            self.id = entry["id"]
+        self._book(entry)
+
+
+def checksum(text: str) -> str:
+    """Of a line from before there was a chain, and of the ids of a cohort."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _chain(before: str, text: str) -> str:
+    return hashlib.sha256(f"{before}\0{text}".encode()).hexdigest()

@@ -1,0 +1,406 @@
+"""A site that was set back, copied or lost: noticed before anything is spent twice."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faulty import Fault, Faulty, charges
+from helpers import UNLIMITED, make_site, request
+from tiny_study import STUDY, command, edit, site_content
+
+from capeneuro.config import load
+from capeneuro.federation import custody
+from capeneuro.federation.ledger import (
+    Ledger,
+    LedgerDamaged,
+    LedgerSetBack,
+    PromiseExceeded,
+)
+from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
+from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.site import Site
+from capeneuro.privacy import accounting
+
+NAMES = ("site0", "site1", "site2")
+REFUSED = "refused: a release that this ledger does not know"
+PROMISE = accounting.Budget(8.0, 1e-5, "subject", "replace-one", 1, 3)
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    """A ledger of private data in use."""
+    made = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
+    custody.begin(made)
+    for i in range(3):
+        charge(made, i)
+    return made
+
+
+def charge(book: Ledger, i: int, promise: accounting.Budget | None = PROMISE) -> None:
+    entry = {"study": "t", "site": "site0", "lineage": "l", "mu": 0.1}
+    about = entry | {"unit": "subject", "arm": "cape", "n_colluding": 1}
+    about |= {"survivor_threshold": 3}
+    book.charge(f"{i:064x}", ["ann"], about, b"reply", b"", promise)
+
+
+def anew(book: Ledger, second: str = "second") -> Ledger:
+    return Ledger(book.folder, UNLIMITED, book.folder.parent / second)
+
+
+# --- noticed at home -----------------------------------------------------------------
+
+
+def test_an_older_copy_of_the_folder_is_refused_whatever_is_asked(ledger, tmp_path):
+    shutil.copytree(ledger.folder, tmp_path / "copy")
+    charge(ledger, 9)
+    shutil.rmtree(ledger.folder)
+    shutil.move(tmp_path / "copy", ledger.folder)
+    uses = {
+        "entries": lambda b: b.entries(),
+        "charge": lambda b: charge(b, 10),
+        "stored": lambda b: b.stored("0" * 64),
+        "check": lambda b: b.check({"study": "t", "mu": 0.1}),
+        "salt": lambda b: b.pseudonym("ann"),
+        "key": lambda b: b.public_key,
+        "total": lambda b: b.total(),
+        "verify": lambda b: b.verify(),
+        "begin": custody.begin,
+    }
+    for use in uses.values():
+        with pytest.raises(LedgerSetBack, match=r"set back: it has \d+ lines"):
+            use(anew(ledger))
+    # Also by a process that had it open all the time.
+    with pytest.raises(LedgerDamaged):
+        charge(ledger, 11)
+
+
+def test_lines_that_were_exchanged_or_left_out_show(ledger):
+    path = ledger.folder / "ledger.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for other in (lines[:2] + lines[3:], [*lines[:-2], lines[-1], lines[-2]]):
+        path.write_bytes(b"".join(other))
+        with pytest.raises(LedgerDamaged, match="does not match"):
+            Ledger(ledger.folder, UNLIMITED).entries()
+
+
+def test_a_lost_ledger_is_not_made_anew(ledger):
+    shutil.rmtree(ledger.folder)
+    for use in (custody.begin, lambda b: charge(b, 9), lambda b: b.public_key):
+        with pytest.raises(LedgerSetBack, match="is gone"):
+            use(anew(ledger))
+    assert not ledger.folder.exists()
+
+
+def test_a_copy_on_another_host_needs_its_second_place(ledger):
+    for use in (custody.begin, lambda b: charge(b, 9)):
+        with pytest.raises(LedgerSetBack, match="copied without"):
+            use(anew(ledger, "elsewhere"))
+
+
+def test_two_copies_on_one_host_cannot_both_go_on(ledger, tmp_path):
+    shutil.copytree(ledger.folder, tmp_path / "other")
+    charge(ledger, 9)
+    other = Ledger(tmp_path / "other", UNLIMITED, tmp_path / "second")
+    with pytest.raises(LedgerSetBack, match="set back"):
+        charge(other, 10)
+
+
+def test_private_data_have_no_ledger_before_it_is_begun(tmp_path):
+    book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
+    with pytest.raises(LedgerSetBack, match="capeneuro ledger init"):
+        charge(book, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_crash_cut_off_the_second_place_is_ahead_and_goes_on(ledger):
+    (path,) = (ledger.folder.parent / "second").iterdir()
+    before = path.read_bytes()
+    charge(ledger, 9)
+    path.write_bytes(before)
+    charge(anew(ledger), 10)
+    n = json.loads(path.read_text())["n_lines"]
+    assert n == len(anew(ledger).entries()) == json.loads(before)["n_lines"] + 2
+
+
+def test_a_damaged_second_place_stops_everything(ledger):
+    (path,) = (ledger.folder.parent / "second").iterdir()
+    path.write_bytes(b"{}"[:1])
+    with pytest.raises(LedgerDamaged, match="says how far a ledger was"):
+        charge(anew(ledger), 9)
+
+
+def test_an_old_ledger_is_taken_over_with_what_it_has(tmp_path):
+    old = Ledger(tmp_path / "ledger", UNLIMITED)
+    charge(old, 0, None)
+    book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
+    with pytest.raises(LedgerSetBack, match="ledger init"):
+        book.entries()
+    custody.begin(book)
+    assert book.total() == pytest.approx(0.1)
+    assert anew(book).public_key == old.public_key
+
+
+# --- restored ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["an older folder", "a backup", "nothing"])
+def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
+    ledger, tmp_path, left
+):
+    key, salt = ledger.public_key, ledger.pseudonym("ann")
+    custody.backup(ledger, tmp_path / "backup")
+    shutil.copytree(ledger.folder, tmp_path / "older")
+    charge(ledger, 9)
+    shutil.rmtree(ledger.folder)
+    if left == "an older folder":
+        shutil.move(tmp_path / "older", ledger.folder)
+    book = anew(ledger)
+    charged = custody.restore(book, tmp_path / "backup" if left == "a backup" else None)
+    assert [entry["study"] for entry in charged] == ["t"]
+    for again in (book, anew(ledger)):
+        assert again.total() == pytest.approx(PROMISE.mu)
+        assert again.public_key != key
+        assert (again.pseudonym("ann") == salt) == (left == "an older folder")
+        with pytest.raises(PromiseExceeded, match="beyond"):
+            charge(again, 10)
+        # Of the answers none is left to be looked at.
+        assert again.verify() == len(charged) + (left != "nothing") * 3
+    # Restored once more nothing is charged twice.
+    assert custody.restore(anew(ledger)) == []
+    assert anew(ledger).total() == pytest.approx(PROMISE.mu)
+
+
+def test_a_backup_holds_no_secret_and_does_not_replace_lines(ledger, tmp_path):
+    custody.backup(ledger, tmp_path / "backup")
+    text = (tmp_path / "backup").read_bytes()
+    assert text == (ledger.folder / "ledger.jsonl").read_bytes()
+    for name in ("key", "salt"):
+        assert (ledger.folder / name).read_bytes() not in text
+    with pytest.raises(LedgerSetBack, match="is there"):
+        custody.restore(ledger, tmp_path / "backup")
+
+
+def test_the_commands_of_a_ledger(tiny, capsys):
+    for i in range(3):
+        edit(f"site-{i}.yaml", "data", "private")
+        edit(f"site-{i}.yaml", "second_place", f"second-{i}")
+    edit(STUDY, "score", {})
+    edit(STUDY, "expected.volumes", 12)
+    assert command("ledger", "show", "site-0.yaml") == 2
+    assert command("validate", STUDY) == 2
+    told = "no ledger of private data yet; make it once: capeneuro ledger init"
+    assert capsys.readouterr().err.count(told) == 2
+    for i in range(3):
+        assert command("ledger", "init", f"site-{i}.yaml") == 0
+    assert command("ledger", "show", "site-0.yaml") == 0
+    assert command("validate", STUDY) == 0
+    assert command("ledger", "backup", "site-0.yaml") == 2
+    assert command("ledger", "backup", "site-0.yaml", "--file", "kept") == 0
+    assert "salt" in capsys.readouterr().out
+    shutil.rmtree("private/site-0/ledger")
+    assert command("ledger", "show", "site-0.yaml") == 2
+    assert command("validate", STUDY) == 2
+    assert capsys.readouterr().err.count("is gone") == 2
+    again = ("ledger", "restore", "site-0.yaml", "--file", "kept")
+    assert command(*again) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert not Path("private/site-0/ledger").exists()
+    assert command(*again, "--new-key") == 0
+    assert command("ledger", "show", "site-0.yaml") == 0
+
+
+# --- noticed by the other sites ------------------------------------------------------
+
+
+class Machines:
+    """Three sites, each with a ledger and its second place on a machine of its own."""
+
+    def __init__(self, folder: Path, lineage: str = "l") -> None:
+        self.folder, self.lineage = folder, lineage
+        self.data = {n: {f"{n}-{j}": np.ones((2, 3)) for j in range(2)} for n in NAMES}
+        for name in NAMES:
+            custody.begin(self.ledger(name))
+        self.n_asked = 0
+
+    def ledger(self, name: str) -> Ledger:
+        own = self.folder / name
+        return Ledger(own / "ledger", UNLIMITED, own / "second")
+
+    def site(self, name: str) -> Site:
+        made = make_site(name, self.data[name], None, lineage=self.lineage)
+        made._ledger = self.ledger(name)
+        return made
+
+    def sites(self) -> dict[str, Site]:
+        return {name: self.site(name) for name in NAMES}
+
+    def asked(self, **changes) -> dict:
+        self.n_asked += 1
+        forms = {"round": self.n_asked, "n_colluding": 1, **changes}
+        return request(self.sites(), **forms)
+
+    def round(self, **changes) -> list[str]:
+        faults = changes.pop("faults", ())
+        federation = Faulty(self.sites(), faults)
+        return gather(federation, self.asked(**changes), Checkpoint())[1]
+
+    def save(self, name: str) -> None:
+        shutil.copytree(self.folder / name, self.folder / f"{name}-saved")
+
+    def set_back(self, name: str) -> None:
+        shutil.rmtree(self.folder / name)
+        shutil.copytree(self.folder / f"{name}-saved", self.folder / name)
+
+    def lost(self, **changes) -> dict[str, str]:
+        before = {name: len(charges(self.site(name))) for name in NAMES}
+        with pytest.raises(RoundFailed) as failure:
+            self.round(**changes)
+        n = {name: len(charges(self.site(name))) for name in NAMES}
+        assert all(n[name] == before[name] for name in failure.value.lost)
+        return failure.value.lost
+
+
+@pytest.fixture
+def machines(tmp_path) -> Machines:
+    return Machines(tmp_path)
+
+
+@pytest.mark.parametrize("arm", COOPERATIVE_ARMS)
+def test_a_machine_that_was_set_back_is_refused_by_what_the_others_saw(machines, arm):
+    machines.round(arm=arm)
+    machines.save("site1")
+    machines.round(arm=arm)
+    machines.set_back("site1")
+    for _ in range(2):
+        assert machines.lost(arm=arm) == {"site1": REFUSED}
+
+
+def test_of_two_copies_the_one_that_did_not_answer_last_is_refused(machines):
+    machines.round()
+    machines.save("site1")
+    for _ in range(3):
+        machines.round()
+    machines.folder.joinpath("site1").rename(machines.folder / "one")
+    machines.folder.joinpath("site1-saved").rename(machines.folder / "site1")
+    assert machines.lost() == {"site1": REFUSED}
+    shutil.rmtree(machines.folder / "site1")
+    machines.folder.joinpath("one").rename(machines.folder / "site1")
+    assert machines.round() == list(NAMES)
+
+
+def test_boxes_that_were_fetched_in_advance_are_worth_nothing(machines):
+    """Sealed before the rounds that site 1 forgets, they say nothing of them."""
+    machines.round()
+    machines.save("site1")
+    later, sites = machines.asked(), machines.sites()
+    one = {"request": later}
+    keys = {n: s.answer("advertise", one)["keys"] for n, s in sites.items()}
+    one |= {"advertised": keys}
+    boxes = {n: s.answer("share", one)["sealed"] for n, s in sites.items()}
+    told = {
+        to: {**one, "sealed": {n: boxes[n][to] for n in NAMES if n != to}}
+        for to in NAMES
+    }
+    machines.round()
+    machines.set_back("site1")
+    sites = machines.sites()
+    # The site that forgot believes them; the others' keys have changed since.
+    assert "noisy" in sites["site1"].answer("release", told["site1"])
+    for name in ("site0", "site2"):
+        reply = sites[name].answer("release", told[name])
+        assert reply == {"error": "refused", "rule": "own keys"}
+
+
+def test_a_site_that_was_away_for_ten_rounds_is_not_refused(tmp_path):
+    names = [f"site{i}" for i in range(4)]
+    sites = {
+        n: make_site(n, {n: np.ones((2, 3))}, tmp_path / n, lineage="l") for n in names
+    }
+
+    def run(number: int, away=()) -> list[str]:
+        asked = request(sites, round=number, survivor_threshold=3)
+        federation = Faulty(sites, [Fault("lose request", "advertise", away)])
+        return gather(federation, asked, Checkpoint())[1]
+
+    assert run(0) == names
+    for number in range(1, 11):
+        assert run(number, ["site3"]) == names[:3]
+    assert run(11) == names
+
+
+def test_two_studies_on_one_ledger_with_other_partners_do_not_disturb(tmp_path):
+    """What is fixed in one study is no word in the other."""
+    first = Machines(tmp_path)
+    other = Machines(tmp_path, lineage="another")
+    for _ in range(2):
+        assert first.round() == other.round(study="u") == list(NAMES)
+    first.save("site1")
+    assert other.round(study="u") == list(NAMES)
+    first.set_back("site1")
+    # The first study saw nothing of it: named in the threat model.
+    assert first.round() == list(NAMES)
+    assert other.lost(study="u") == {"site1": REFUSED}
+
+
+def test_a_round_that_goes_on_after_a_crash_is_the_same(machines):
+    """What was fixed at some sites alone does not change their keys."""
+    machines.round()
+    asked = machines.asked()
+    lost = [Fault("lose request", "unmask", ["site2"])]
+    with pytest.raises(RoundFailed):
+        gather(Faulty(machines.sites(), lost), asked, Checkpoint())
+    total, survivors = gather(Faulty(machines.sites()), asked, Checkpoint())
+    assert survivors == list(NAMES)
+    again, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    np.testing.assert_array_equal(total, again)
+    machines.round()
+    later, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    np.testing.assert_array_equal(total, later)  # the same bytes, no new charge
+    assert {len(charges(machines.site(name))) for name in NAMES} == {3}
+
+
+@pytest.mark.parametrize(
+    ("S", "c", "t", "holds"),
+    [
+        (2, 1, 2, True),
+        (3, 1, 3, True),
+        (3, 1, 2, False),
+        (10, 3, 8, True),
+        (10, 3, 7, False),
+        (30, 10, 21, True),
+        (30, 10, 20, False),
+        (5, 4, 5, True),
+        (5, 5, 5, False),
+    ],
+)
+def test_thresholds_leave_a_witness(S, c, t, holds):
+    """Without one site, those of two releases have an honest one in common."""
+    assert accounting.threshold_holds(S, c, t) == holds
+    if holds and t < S:
+        assert 2 * (t - 1) - (S - 1) > c
+
+
+# --- what was signed -----------------------------------------------------------------
+
+
+def test_who_holds_no_manifest_any_more_still_knows_what_it_signed(tmp_path):
+    """Without `private/` a site is not led to a second beginning of its study."""
+    book = Ledger(tmp_path / "ledger", UNLIMITED)
+    about = {"named": "tiny", "manifest": "a", "lines": {}}
+    for _ in range(2):
+        book.promise(PROMISE, "tiny:1", "l", "site0", **about)
+    book.promise(PROMISE, "tiny:2", "l", "site0", **{**about, "manifest": "b"})
+    assert [line["manifest"] for line in book.promises()] == ["a", "b"]
+
+
+def test_a_private_ledger_lies_outside_the_work_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("private", "simulated"):
+        own = {**site_content(0), "data": kind, "ledger": None}
+        Path("site-0.yaml").write_text(json.dumps(own))
+        site = load.load_site(Path("site-0.yaml"))
+        assert site.ledger.is_absolute() == (kind == "private")
+        assert (site.second_place is not None) == (kind == "private")
+    assert site.ledger == Path("private/site-0/ledger")
