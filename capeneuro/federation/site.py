@@ -14,6 +14,7 @@ real data.
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +116,8 @@ REQUESTS = tuple(PROTOCOL)
 PARTS = {"cape": 2}
 # Sites that an answer may name.
 MOST_SITES = 256
+# Requests whose time depends on data, and seconds of the least step of their answers.
+TIMED, LEAST_QUANTUM = ("project", "release"), 0.25
 
 
 class Site:
@@ -135,6 +138,8 @@ class Site:
         Fixes the noise; simulated or public data only.
     together
         People in a block of sums; more than 1 only where each has one sample.
+    longest
+        Public number of samples that nobody has more of; None: what the data have.
     """
 
     def __init__(
@@ -147,6 +152,7 @@ class Site:
         digest: str = "",
         seed: int | None = None,
         together: int = 1,
+        longest: int | None = None,
     ) -> None:
         if limits.kind == "private" and (seed is not None or ledger.folder is None):
             raise ValueError(
@@ -160,6 +166,8 @@ class Site:
         self._limits = limits
         self._digest = digest
         self._seed, self._together = seed, together
+        self._longest = longest or max(self._n_samples.values(), default=1)
+        self._quanta: dict[tuple[Any, ...], float] = {}
         self._reduced: np.ndarray | None = None
         self._reduction = ""
 
@@ -232,6 +240,68 @@ class Site:
             return ROOM
         size = query.size(n_rows, request["parameters"])
         return ROOM + 8 * PARTS.get(request["arm"], 1) * size
+
+    def quantum(self, what: str, message: Message) -> float:
+        """Seconds at whose multiples a request is answered over a network.
+
+        Twice what it takes here if everybody had as many samples as anybody may have,
+        measured on made-up numbers when the first request of its size comes.
+
+        Parameters
+        ----------
+        what
+            Name of a request.
+        message
+            Its fields, anything.
+
+        Returns
+        -------
+        float
+            0 for requests whose time does not depend on data.
+
+        Guarantee
+        ---------
+        It depends on the request, the number of people and public numbers alone.
+        """
+        if what not in TIMED:
+            return 0.0
+        try:
+            check_fields(what, message)
+            if what == "project":
+                key: tuple[Any, ...] = (what, *message["matrix"].shape)
+            else:
+                check_form(message["request"])
+                query, n_rows = self._asked(message["request"])
+                key = (what, query.name, n_rows, message["request"]["arm"])
+            if key not in self._quanta:
+                spent = self._rehearsed(what, message)
+                self._quanta[key] = max(LEAST_QUANTUM, 2 * spent)
+            return self._quanta[key]
+        except Exception:  # then it will be refused, whatever the data are
+            return LEAST_QUANTUM
+
+    def _rehearsed(self, what: str, message: Message) -> float:
+        """Seconds that a request takes on numbers of the largest public size."""
+        n = self._together if self._together > 1 else self._longest
+        n_blocks = -(-len(self._n_samples) // self._together)
+        X = np.ones((self._n_features(), n), np.float32)
+        start = time.perf_counter()
+        if what == "project":
+            V = message["matrix"].astype("f4")
+            V @ scaled(X, message["norm_bound"], message["center"])
+            return n_blocks * (time.perf_counter() - start)
+        request = message["request"]
+        query, n_rows = self._asked(request)
+        starts = np.arange(n) if self._together > 1 else np.zeros(1, int)
+        start = time.perf_counter()
+        about = request["unit"], request["parameters"]
+        u = query.total(X[:n_rows], starts, about[0], **about[1])
+        spent = n_blocks * (time.perf_counter() - start)
+        start = time.perf_counter()
+        if request["arm"] not in EXACT_ARMS:
+            size = _total(request["roster"]), request["relation"], about[1]
+            self._noisy(0.0 * u, query.sensitivity(*size), message)
+        return spent + time.perf_counter() - start
 
     def _methods(self) -> dict[str, Callable[[Message], Message]]:
         """What answers each request; a name from the wire is only looked up here."""

@@ -9,6 +9,7 @@ left to the study's own files (:mod:`.parties` submits the next one).
 
 import json
 import logging
+import math
 import os
 import sys
 import threading
@@ -329,6 +330,8 @@ class SiteExecutor(Executor):
         self._manifest: Manifest | None = None
         self._gate: Gate | None = None
         self._agreed = False
+        self._timed = False
+        self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Open the site when a job starts, and answer from then on."""
@@ -340,6 +343,7 @@ class SiteExecutor(Executor):
             self._open(name, joining.held(study, name))
             sites = site_files.load_sites(study)
             about = study, sites, name, self._manifest
+            self._timed = site_files.times_tell(study, sites[name])
             self._site = site_files.open_site(*about)
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
@@ -363,7 +367,15 @@ class SiteExecutor(Executor):
             # Without a manifest there is nobody to answer to, or to seal for.
             raw, gate = request.get("message"), self._gate
             known = gate is not None and isinstance(raw, bytes)
+            self._clock = (0.0, 0.0)
             reply["answer"] = gate.answer(raw, _origin(fl_ctx)) if known else b""
+            start, quantum = self._clock
+        if quantum:
+            # Privacy: how long it took would tell how much somebody has.
+            n = math.ceil((time.monotonic() - start) / quantum)
+            if n > 1:
+                logger.warning("an answer took %d times %.3g s", n, quantum)
+            time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
 
     def _room(self, what: str, message: Message) -> int:
@@ -374,6 +386,9 @@ class SiteExecutor(Executor):
             return {"error": "failed", "rule": "files of the site"}
         if not self._agreed:
             return {"error": "refused", "rule": "ping first"}
+        if self._timed:
+            quantum = self._site.quantum(what, message)
+            self._clock = (time.monotonic(), quantum)
         return self._site.answer(what, message)
 
     def _ping(self, message: Message) -> Message:

@@ -155,6 +155,19 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         raise ConfigError(f"{path}: {misfit}")
     if site.data == "private":
         _admits_promise(study, path, site.name)
+    per_person = study.budget.unit == "subject" and study.together == 1
+    if times_tell(study, site) and per_person and study.expected.longest is None:
+        raise ConfigError(
+            f"{path}: data: private data over a network. Study {study.study}: "
+            "expected.longest: must be the most volumes that anybody may have, got "
+            "none: the time of an answer would tell how many somebody has; take it "
+            "from the protocol"
+        )
+
+
+def times_tell(study: Study, site: SiteConfig) -> bool:
+    """Whether the time of a site's answers would tell how much somebody has."""
+    return site.data == "private" and study.federation == "nvflare"
 
 
 def _admits_promise(study: Study, path: Path, name: str) -> None:
@@ -382,7 +395,7 @@ def open_site(
     if study.together > 1:
         # One sample each is little: mapping all of them anew would be most of a round.
         people = {who: np.array(x) for who, x in people.items()}
-    return Site(name, people, *about, study.together)
+    return Site(name, people, *about, study.together, study.expected.longest)
 
 
 def _agreed(study: Study) -> dict[str, Any]:

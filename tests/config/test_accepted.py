@@ -1,12 +1,15 @@
 """What a study of private data must say, or give a reason for, before it starts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_study import STUDY, command, edit, make_private
+from helpers import make_sites, request
+from tiny_study import ACCEPT, STUDY, command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
+from capeneuro.privacy.accounting import Budget
 from capeneuro.studies import sites as site_files
 
 WEAK = {
@@ -57,17 +60,31 @@ def test_open_data_need_no_reason(tiny, rule):
     sites()
 
 
-@pytest.mark.parametrize("delta", [0.2, 0.5])
-def test_no_reason_helps_a_delta_that_publishes_people(private, capsys, delta):
+@pytest.mark.parametrize(("delta", "wrong"), [(0.49, False), (0.5, True)])
+def test_no_reason_helps_a_delta_that_publishes_people(private, capsys, delta, wrong):
+    reasons = [{"rule": rule, "reason": "for the sake of it"} for rule in WEAK]
+    edit(STUDY, "accept", ACCEPT + reasons)
     edit(STUDY, "budget.delta", delta)
-    edit(STUDY, "accept", [{"rule": rule, "reason": "a reason"} for rule in WEAK])
     for i in range(3):
         edit(f"site-{i}.yaml", "delta", delta)
     assert command("validate", STUDY) == 0  # nobody is prepared: sizes are not known
-    for i in range(3):
+    for i in range(3):  # two people at each site
         assert command("prepare", STUDY, "--site", f"site-{i}") == 0
     capsys.readouterr()
-    wrong = delta >= 1 / 2  # two people at each site
-    assert command("pca", STUDY) == (2 if wrong else 3)
-    said = "budget.delta: must be below one over its 2 people" in capsys.readouterr().err
+    assert command("pca", STUDY) == (2 if wrong else 0)
+    said = (
+        "budget.delta: must be below one over its 2 people" in capsys.readouterr().err
+    )
     assert said == wrong
+
+
+def test_a_site_refuses_such_a_delta_for_the_smallest_site():
+    sizes, promise = (5, 2, 5), Budget(8.0, 0.4, "subject", "replace-one", 1, 3)
+    for delta, refused in ((0.4, False), (0.5, True)):
+        own = replace(promise, delta=delta)
+        sites = make_sites(sizes, 2, 2, promise=own)
+        for site in sites.values():
+            site._limits = replace(site._limits, kind="private")
+        asked = request(sites, n_colluding=1)
+        reply = sites["site0"].answer("advertise", {"request": asked})
+        assert (reply.get("rule") == "delta of the promise") == refused
