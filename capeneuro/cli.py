@@ -268,7 +268,7 @@ def join(options: argparse.Namespace) -> None:
 
 def site(options: argparse.Namespace) -> int:
     """Wait for the aggregator as one site, until interrupted."""
-    return parties.site(options.study, options.site, options.kit)
+    return parties.site(options.study, options.site, options.kit, options.once)
 
 
 def aggregate(options: argparse.Namespace) -> int:
@@ -448,6 +448,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--site", required=True, help="name of the site")
     command.add_argument("--kit", type=Path, required=True, help="its kit")
+    command.add_argument("--once", action="store_true", help="end when it is finished")
     command = add(aggregate, "config/config.yaml --kit kits/server --lead kits/lead")
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--kit", help="the server's kit; or CAPENEURO_SERVER_KIT")

@@ -10,6 +10,10 @@ daemon
     A party's FLARE process, started again and stopped whole.
 controller
     The sites of a study behind the engine.
+standing
+    What a site's operator sees while a study runs.
+presence
+    Who is there: beats between the processes of a job.
 client
     A site's FLARE process, cut down to what a study needs.
 """

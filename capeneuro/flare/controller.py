@@ -42,14 +42,19 @@ from capeneuro.federation.messages import Message
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
 from capeneuro.federation.rules import EXACT_ARMS
 from capeneuro.flare import joining
+from capeneuro.flare.presence import Presence
+from capeneuro.flare.standing import Standing
 from capeneuro.studies import flow, kinds
 from capeneuro.studies import sites as site_files
 
-TOPIC = "capeneuro"
+TOPIC, BEAT = "capeneuro", "capeneuro.beat"
 # Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
 FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
 # Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
+# Seconds within which a site that was away must have been heard of.
+BEATS = 5.0
+LATE = "no answer in time"
 LARGEST_SKEW = 60.0
 logger = logging.getLogger("capeneuro.flare.controller")
 
@@ -57,8 +62,10 @@ logger = logging.getLogger("capeneuro.flare.controller")
 class FlareFederation:
     """Sites that answer over FLARE, one thread each (see ``Federation``).
 
-    A site that did not answer in time is left out until the next segment, so that the
-    others do not wait for it again in every round.
+    A site that is gone or did not answer in time is left out, so that the others do not
+    wait for it again in every round. One that was gone and is heard of again is asked
+    from the next round on, never in the middle of one; one that was late, or whose
+    process has ended, from the next segment on.
 
     Parameters
     ----------
@@ -85,6 +92,8 @@ class FlareFederation:
         self.names = names
         self.left_out: set[str] = set()
         self.away: dict[str, str] = {}  # since when they last answered, and why
+        self.presence = Presence(names, self._beats)
+        self._projection: Mapping[str, Message] = {}  # the last that sites were sent
         self._engine, self._authority = engine, authority
         self._timeout = timeout
         self._before = before
@@ -97,7 +106,11 @@ class FlareFederation:
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
         """Ask the named sites; answers are folded as they arrive, one at a time."""
+        if what == "advertise":
+            self._admit_again()
         self._before(what, messages)
+        if what == "project":
+            self._projection = messages
         replies, arrived = Replies(), Replies()
         asked = [name for name in messages if name not in self.left_out]
         with ThreadPoolExecutor(max(1, len(asked))) as pool:
@@ -114,33 +127,65 @@ class FlareFederation:
                 replies.ok[name] = arrived.ok[name]
                 self.away.pop(name, None)
                 continue
-            why = arrived.lost.get(name, "lost: left out until the next segment")
+            why = arrived.lost.get(name, "lost: left out until it is back")
             replies.lost[name] = why
             self.away.setdefault(name, why)
         return replies
+
+    def _admit_again(self) -> None:
+        """Let sites that are heard of again take part, with the last projection."""
+        for name in sorted(self.left_out):
+            late = self.away.get(name) == f"lost: {LATE}"
+            if late or self.presence.since(name) > BEATS:
+                continue
+            message = self._projection.get(name)
+            if message is not None:
+                reply = self._one(name, "project", message, self._timeout)
+                if "error" in reply:
+                    continue
+            self.left_out.discard(name)
+
+    def _beats(self, name: str, seconds: float) -> bool:
+        """Whether a site's process answers; never raises."""
+        try:
+            return self._send(name, BEAT, Shareable(), seconds)[0] == ReturnCode.OK
+        except Exception:
+            return False
+
+    def _send(
+        self, name: str, topic: str, request: Shareable, timeout: float
+    ) -> tuple[str | None, Shareable]:
+        """Send one message; the engine's code, and what came back."""
+        # FLARE 2.9's own call for many sites raises TypeError; and a context each.
+        with self._engine.new_context() as context:
+            reply = self._engine.send_aux_request(
+                targets=[name],
+                topic=topic,
+                request=request,
+                timeout=timeout,
+                fl_ctx=context,
+            )
+        reply = (reply or {}).get(name)
+        return reply and reply.get_return_code(), reply
 
     def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
         """Ask one site; whatever happens becomes an answer or an error code."""
         request, start = Shareable(), time.perf_counter()
         signed = request["message"] = self._authority.request(name, what, message)
+        why = "no connection"
         try:
-            # FLARE 2.9's own call for many sites raises TypeError; and a context each.
-            with self._engine.new_context() as context:
-                reply = self._engine.send_aux_request(
-                    targets=[name],
-                    topic=TOPIC,
-                    request=request,
-                    timeout=timeout,
-                    fl_ctx=context,
-                )
-            reply = (reply or {}).get(name)
-            code = reply and reply.get_return_code()
+            code, reply = self.presence.wait(
+                name, timeout + GRACE, lambda: self._send(name, TOPIC, request, timeout)
+            )
+            if code == ReturnCode.TIMEOUT:
+                why = LATE
+        except ConnectionError:
+            code, why = None, "its process is gone"
         except Exception:
             logger.exception("asking %s failed", name)
             code = None
         if code != ReturnCode.OK:
             self.left_out.add(name)
-            why = {ReturnCode.TIMEOUT: "no answer in time"}.get(code, "no connection")
             return {"error": "lost", "rule": why}
         try:
             seconds = time.perf_counter() - start
@@ -208,6 +253,7 @@ class StudyController(Controller):
         self._n_released, self._n_asked = 0, 0
         self._at = ["", 0]
         self._away: dict[str, str] = {}
+        self._left_out: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -225,7 +271,7 @@ class StudyController(Controller):
         except Exception:  # `aggregate` has read it: changed since, or unreadable
             logger.exception("the study file")
             return
-        self._status = site_files.status_file(study)
+        self._status, self._study = site_files.status_file(study), study
         try:
             self._run(study, abort_signal)
             self._tell("finished")
@@ -253,11 +299,15 @@ class StudyController(Controller):
         federation = FlareFederation(
             self._engine, names, authority, self._timeout, self._before_asking
         )
-        self._away = federation.away
+        self._away, self._left_out = federation.away, federation.left_out
         self._tell("waiting")
         self._gather(federation, study, abort)
-        with threadpool_limits(1):  # as in process, so that runs are bit-equal
-            kinds.of(study).over(federation, study, sites)
+        try:
+            with threadpool_limits(1):  # as in process, so that runs are bit-equal
+                kinds.of(study).over(federation, study, sites)
+            federation.ask("ping", dict.fromkeys(names, self._greeting(done=True)))
+        finally:
+            federation.presence.stop()
 
     def _gather(
         self,
@@ -273,8 +323,7 @@ class StudyController(Controller):
             if len(ready) >= needed and waited > GRACE:
                 break
             federation.left_out.clear()
-            ping = {"version": __version__, "approvals": self._approvals}
-            ping["clock"] = time.time()
+            ping = self._greeting()
             missing = [name for name in federation.names if name not in ready]
             replies = federation.ask("ping", dict.fromkeys(missing, ping), PING)
             ready |= set(replies.ok)
@@ -287,11 +336,20 @@ class StudyController(Controller):
                 raise RoundFailed(lost)
             time.sleep(0.2)
 
+    def _greeting(self, done: bool = False) -> Message:
+        """What a ping says; the last one, that the study is done."""
+        about = {"version": __version__, "approvals": self._approvals}
+        return {**about, "clock": time.time(), "done": done}
+
     def _before_asking(self, what: str, messages: Mapping[str, Message]) -> None:
         """Tell of progress, count releases, end the segment before one too many."""
         if what == "ping":
             return
         self._n_asked += 1
+        if what == "advertise" and site_files.again_file(self._study).exists():
+            if self._left_out:  # a process that has ended joins the next job alone
+                raise _SegmentOver
+            site_files.again_file(self._study).unlink()
         if what == "release":
             if self._n_released == self._segment:
                 raise _SegmentOver
@@ -331,6 +389,7 @@ class SiteExecutor(Executor):
         self._gate: Gate | None = None
         self._agreed = False
         self._timed = False
+        self._standing: Standing | None = None
         self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -345,9 +404,12 @@ class SiteExecutor(Executor):
             about = study, sites, name, self._manifest
             self._timed = site_files.times_tell(study, sites[name])
             self._site = site_files.open_site(*about)
+            self._standing = Standing(study, sites[name], self._manifest.root)
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
-        fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._handle)
+        engine = fl_ctx.get_engine()
+        engine.register_aux_message_handler(TOPIC, self._handle)
+        engine.register_aux_message_handler(BEAT, self._beat)
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort: Signal
@@ -360,6 +422,10 @@ class SiteExecutor(Executor):
         about = name, manifest.digest, manifest.asker
         self._manifest = manifest
         self._gate = Gate(*about, self._answer, self._room, self._ping)
+
+    def _beat(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Say that this process is there, and nothing else."""
+        return make_reply(ReturnCode.OK)
 
     def _handle(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         reply = make_reply(ReturnCode.OK)
@@ -389,12 +455,20 @@ class SiteExecutor(Executor):
         if self._timed:
             quantum = self._site.quantum(what, message)
             self._clock = (time.monotonic(), quantum)
-        return self._site.answer(what, message)
+        reply = self._site.answer(what, message)
+        if self._standing is not None:
+            try:
+                self._standing.answered(what, message, reply)
+            except Exception:  # what the operator sees is no part of the answer
+                logger.exception("the site's page")
+        return reply
 
     def _ping(self, message: Message) -> Message:
         rule = self._differs(message)
         # A replayed ping, which fails by its clock, must not end a session.
         self._agreed = self._agreed or rule is None
+        if rule is None and message["done"] and self._standing is not None:
+            self._standing.finished()
         return {} if rule is None else {"error": "refused", "rule": rule}
 
     def _differs(self, message: Message) -> str | None:

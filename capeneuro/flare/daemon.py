@@ -23,6 +23,8 @@ MODULES = {
     "site": "capeneuro.flare.client",
     "server": "nvflare.private.fed.app.server.server_train",
 }
+# Seconds between beats of a site's process to the server, as FLARE takes it.
+BEATS = "heart_beat_interval=2"
 # Seconds: a process that lived shorter is not started again at once; for each to end.
 SHORT_LIFE, ENDING = 10.0, 5.0
 
@@ -46,7 +48,7 @@ class Daemon:
         self._folder, self._kind = folder, kind
         self._command = [sys.executable, "-u", "-m", MODULES[kind], "-m", str(folder)]
         self._command += ["-s", kit.CONFIGURATION[kind], "--set", "secure_train=true"]
-        self._command += [f"uid={name}"] if kind == "site" else []
+        self._command += [f"uid={name}", BEATS] if kind == "site" else []
         self._command += [f"org={org}", "config_folder="]
         if sys.platform == "linux":
             self._command[:0] = [sys.executable, "-c", WITH_PARENT]

@@ -8,6 +8,7 @@ and its word that a job is running is not believed.
 import json
 import logging
 import os
+import re
 import signal
 import tempfile
 import time
@@ -23,13 +24,17 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.flare import joining, kit
+from capeneuro.flare import joining, kit, standing
 from capeneuro.studies import flow, kinds, plan
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
 # enough others.
 LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
+# Seconds: between looks for sites that are away; that one must have been registered
+# after it was missed, so that it is not its last beat that is seen.
+LOOK_FOR_SITES, REGISTERED = 2.0, 1.0
+ENDED_PROCESS = re.compile("is gone|no connection")
 # Words of FLARE for a job that has ended.
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
 
@@ -70,7 +75,7 @@ def show(study: Study, name: str) -> None:
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 
-def site(path: Path, name: str, kit_folder: Path) -> int:
+def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
     """Wait for the aggregator as one site, until interrupted.
 
     Parameters
@@ -81,6 +86,8 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
         The site, whose file and prepared features are here.
     kit_folder
         Its kit.
+    once
+        Whether to end when the study is finished.
 
     Raises
     ------
@@ -112,19 +119,42 @@ def site(path: Path, name: str, kit_folder: Path) -> int:
     with _stopped_by_signals():
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
-        told = False
+        standing.forget(study, name)
+        registered, lines, before = False, [], None
         try:
-            while True:
+            while before is None or before["state"] != "finished" or not once:
                 daemon.keep()
-                if not told and "Successfully registered client" in daemon.said():
+                if not registered and "Successfully registered client" in daemon.said():
                     print(f"registered at {host}:{port}", flush=True)
-                    told = True
+                    registered = True
+                before = _tell(study, name, before, lines)
                 time.sleep(LOOK)
+            time.sleep(ENDING)  # the aggregator has to read the answer, too
+            print(f"{name}: the study is finished", flush=True)
         except KeyboardInterrupt:
             print(f"{name}: stopping", flush=True)
         finally:
             daemon.stop()
     return 0
+
+
+def _tell(
+    study: Study, name: str, before: dict[str, Any] | None, lines: list[str]
+) -> dict[str, Any] | None:
+    """Print a line if the study stands differently, and keep the site's page."""
+    told = standing.read(study, name)
+    if told is None or told == before:
+        return before
+    seen = ("state", "round", "away")
+    if before is None or any(told[key] != before[key] for key in seen):
+        # A sum follows its release at once: one line a round, and one for who is away.
+        if told["state"] != "summed" or told["away"] != (before or told)["away"]:
+            lines.append(standing.line(told))
+            print(lines[-1], flush=True)
+        path = standing.write_page(study, name, told, lines)
+        if before is None:
+            print(f"how it stands, for a browser: {path}", flush=True)
+    return told
 
 
 def aggregate(
@@ -202,6 +232,8 @@ class _Drive:
         self._n_jobs = 0
         self._missing: set[str] = set()
         self._away: dict[str, str] = {}
+        self._since: dict[str, float] = {}  # when it was noticed that they are away
+        self._looked = 0.0
 
     def run(self, patience: float) -> int:
         """Submit jobs until one finishes the study, fails, or nothing moves."""
@@ -261,6 +293,7 @@ class _Drive:
     def _follow(self, lead: Any) -> dict[str, Any]:
         """Submit a job and watch it to its end; returns its last status."""
         self._n_jobs += 1
+        site_files.again_file(self._study).unlink(missing_ok=True)
         name = f"{os.getpid()}-{time.time_ns()}"
         with tempfile.TemporaryDirectory() as folder:
             # So long for sites that were registered and do not start.
@@ -289,6 +322,7 @@ class _Drive:
                     looked = time.monotonic()
                     state = self._controller.within(10.0, lead.get_job_status, identity)
                 ended = str(state).startswith(ENDED)
+                self._look_for_sites(lead)
                 told = json.loads(site_files.status_file(self._study).read_text())
                 told = told if told["job"] == name else {"state": "submitted"}
                 if told != last:
@@ -304,9 +338,30 @@ class _Drive:
                     return {"state": "stuck", "lines": ["the job stands still"]}
                 time.sleep(LOOK / 5)
 
+    def _look_for_sites(self, lead: Any) -> None:
+        """Ask for another job if a site is back whose process of this one has ended."""
+        if not self._away or time.monotonic() - self._looked < LOOK_FOR_SITES:
+            return
+        self._looked = time.monotonic()
+        info = self._controller.within(10.0, lead.get_system_info)
+        beats = {}
+        for client in info.client_info:  # of one that registered again there are two
+            beats[client.name] = max(
+                client.last_connect_time or 0.0, beats.get(client.name, 0.0)
+            )
+        back = [
+            name
+            for name, since in self._since.items()
+            if beats.get(name, 0.0) > since + REGISTERED
+            and ENDED_PROCESS.search(self._away[name])
+        ]
+        if back:
+            files.write_text(site_files.again_file(self._study), "\n".join(back))
+
     def _show(self, told: dict[str, Any], bar: tqdm) -> None:
         """Note progress, show the round, and who is away and why."""
         away = told.get("away", {})
+        self._since = {n: self._since.get(n, time.time()) for n in away}
         for name in sorted(away.keys() - self._away.keys()):
             word = "waiting" if told["state"] == "waiting" else "going on without it"
             bar.write(f"{name}: {away[name]}; {word}")

@@ -116,6 +116,11 @@ def status_file(study: Study) -> Path:
     return study.private("_aggregator") / "status.json"
 
 
+def again_file(study: Study) -> Path:
+    """File that asks the running job to end, for sites that are back."""
+    return status_file(study).with_name("again")
+
+
 def is_complete(study: Study, sites: Sites) -> bool:
     """Whether the files of all sites are here."""
     return len(sites) == len(study.sites)

@@ -148,7 +148,7 @@ def test_a_site_that_was_late_is_left_out_from_then_on():
     ask(asked)
     asked._engine.asked.clear()
     replies = ask(asked)
-    assert replies.lost == {"b": "lost: left out until the next segment"}
+    assert replies.lost == {"b": "lost: left out until it is back"}
     assert [name for name, *_ in sorted(asked._engine.asked)] == ["a", "c"]
 
 
@@ -199,6 +199,7 @@ def told(executor: controller.SiteExecutor, raw: object) -> bytes:
 def ping(**changes) -> dict:
     signed = {"a": b"", "b": b""}
     said = {"version": __version__, "clock": time.time(), "approvals": signed}
+    said |= {"done": False}
     return said | changes
 
 
@@ -249,7 +250,7 @@ def test_a_site_without_its_files_says_so(monkeypatch, tmp_path):
     engine = SimpleNamespace(register_aux_message_handler=topics.__setitem__)
     made = controller.SiteExecutor()
     made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
-    assert list(topics) == [controller.TOPIC]
+    assert list(topics) == [controller.TOPIC, controller.BEAT]
     assert told(made, AUTHORITY.request("a", "ping", ping())) == b""
     made._open("a", Approved())
     assert handle(made, "ping", **ping())["rule"] == "files of the site"

@@ -64,8 +64,10 @@ class Network:
                 made._ledger.charge("0" * 64, earlier, spent, b"")
             self.executors[name] = self._executor(name, made)
         self.seen: list[tuple] = []
+        greeting = {"version": __version__, "clock": time.time()}
+        greeting |= {"approvals": {}, "done": False}
         for name in NAMES:
-            self.ask(name, "ping", version=__version__, clock=time.time(), approvals={})
+            self.ask(name, "ping", **greeting)
 
     def _executor(self, name: str, site) -> controller.SiteExecutor:
         made = controller.SiteExecutor()

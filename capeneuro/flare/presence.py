@@ -1,0 +1,92 @@
+"""Who is there: beats between the processes of a job, and a wait that heeds them.
+
+A site's process answers a beat at once, whatever it is working on. One that has been
+silent for :data:`GONE` seconds is not waited for any longer, however much time its
+answer was given; one that beats again is asked again from the next round on. A beat
+carries nothing and is believed by nobody else: it decides whom to wait for, never who
+is in a sum.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from typing import Any
+
+# Seconds: between beats of a site; without one, after which it counts as gone.
+BEAT, GONE = 2.0, 10.0
+
+
+class Presence:
+    """When each site was heard of last.
+
+    Parameters
+    ----------
+    names
+        The sites.
+    beat
+        ``(name, seconds) -> bool``: whether it answers within so long.
+    """
+
+    def __init__(
+        self, names: Iterable[str], beat: Callable[[str, float], bool]
+    ) -> None:
+        self._heard: dict[str, float] = {}
+        self._beat, self._over = beat, threading.Event()
+        for name in names:
+            threading.Thread(target=self._listen, args=(name,), daemon=True).start()
+
+    def heard(self, name: str) -> None:
+        """Note that a site was heard of."""
+        self._heard[name] = time.monotonic()
+
+    def since(self, name: str) -> float:
+        """Seconds since a site was heard of; 0 before it ever was."""
+        return time.monotonic() - self._heard.get(name, time.monotonic())
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._over.set()
+
+    def wait(self, name: str, seconds: float, call: Callable[[], Any]) -> Any:
+        """What a call to a site returns, as long as the site is there.
+
+        Parameters
+        ----------
+        name
+            The site that is called.
+        seconds
+            Longest time for the call.
+        call
+            Called in a thread of its own, which is left behind if it does not return.
+
+        Raises
+        ------
+        TimeoutError
+            If it did not return in time.
+        ConnectionError
+            If the site is gone.
+        """
+        answer: Future = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        end = time.monotonic() + seconds
+        while not wait([answer], timeout=0.5).done:
+            if time.monotonic() > end:
+                raise TimeoutError(name)
+            if self.since(name) > GONE:
+                raise ConnectionError(name)
+        self.heard(name)
+        return answer.result()
+
+    def _listen(self, name: str) -> None:
+        while not self._over.is_set():
+            if self._beat(name, GONE / 2):
+                self.heard(name)
+            self._over.wait(BEAT)
