@@ -23,7 +23,7 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
@@ -55,6 +55,7 @@ ROUND, PING, GRACE = 600.0, 5.0, 10.0
 # Seconds within which a site that was away must have been heard of.
 BEATS = 5.0
 LATE = "no answer in time"
+ABORT = FLContextKey.RUN_ABORT_SIGNAL
 LARGEST_SKEW = 60.0
 logger = logging.getLogger("capeneuro.flare.controller")
 
@@ -91,7 +92,8 @@ class FlareFederation:
     ) -> None:
         self.names = names
         self.left_out: set[str] = set()
-        self.away: dict[str, str] = {}  # since when they last answered, and why
+        self.away: dict[str, str] = {}  # since they last answered, and why
+        self.heard: dict[str, float] = {}  # when these were heard of last, seconds
         self.presence = Presence(names, self._beats)
         self._projection: Mapping[str, Message] = {}  # the last that sites were sent
         self._engine, self._authority = engine, authority
@@ -126,10 +128,12 @@ class FlareFederation:
             if name in arrived.ok:
                 replies.ok[name] = arrived.ok[name]
                 self.away.pop(name, None)
+                self.heard.pop(name, None)
                 continue
             why = arrived.lost.get(name, "lost: left out until it is back")
             replies.lost[name] = why
             self.away.setdefault(name, why)
+            self.heard.setdefault(name, time.time() - self.presence.since(name))
         return replies
 
     def _admit_again(self) -> None:
@@ -153,11 +157,19 @@ class FlareFederation:
             return False
 
     def _send(
-        self, name: str, topic: str, request: Shareable, timeout: float
+        self,
+        name: str,
+        topic: str,
+        request: Shareable,
+        timeout: float,
+        end: Signal | None = None,
     ) -> tuple[str | None, Shareable]:
         """Send one message; the engine's code, and what came back."""
         # FLARE 2.9's own call for many sites raises TypeError; and a context each.
         with self._engine.new_context() as context:
+            if end is not None:  # else a call to who is gone holds the job's end up
+                context.remove_prop(ABORT, force_removal=True)
+                context.set_prop(ABORT, end, private=True, sticky=False)
             reply = self._engine.send_aux_request(
                 targets=[name],
                 topic=topic,
@@ -172,10 +184,13 @@ class FlareFederation:
         """Ask one site; whatever happens becomes an answer or an error code."""
         request, start = Shareable(), time.perf_counter()
         signed = request["message"] = self._authority.request(name, what, message)
-        why = "no connection"
+        why, end = "no connection", Signal()
         try:
             code, reply = self.presence.wait(
-                name, timeout + GRACE, lambda: self._send(name, TOPIC, request, timeout)
+                name,
+                timeout + GRACE,
+                lambda: self._send(name, TOPIC, request, timeout, end),
+                lambda: end.trigger(True),
             )
             if code == ReturnCode.TIMEOUT:
                 why = LATE
@@ -254,6 +269,7 @@ class StudyController(Controller):
         self._at = ["", 0]
         self._away: dict[str, str] = {}
         self._left_out: set[str] = set()
+        self._heard: dict[str, float] = {}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """FLARE asks for this method; there is nothing to start."""
@@ -300,6 +316,7 @@ class StudyController(Controller):
             self._engine, names, authority, self._timeout, self._before_asking
         )
         self._away, self._left_out = federation.away, federation.left_out
+        self._heard = federation.heard
         self._tell("waiting")
         self._gather(federation, study, abort)
         try:
@@ -367,6 +384,7 @@ class StudyController(Controller):
     ) -> None:
         content = {"job": self._job, "state": state, "lost": lost or [], "at": at}
         content |= {"exit": outcome[0], "lines": outcome[1], "away": self._away}
+        content |= {"heard": self._heard}
         files.write_json(self._status, content)
 
 

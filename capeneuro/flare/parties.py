@@ -31,9 +31,9 @@ from capeneuro.studies import sites as site_files
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
 # enough others.
 LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
-# Seconds: between looks for sites that are away; that one must have been registered
-# after it was missed, so that it is not its last beat that is seen.
-LOOK_FOR_SITES, REGISTERED = 2.0, 1.0
+# Seconds: between looks for sites that are away; that its host's beat must be later
+# than the last of its job's process, so that it is not one of a host that is gone, too.
+LOOK_FOR_SITES, REGISTERED = 1.0, 5.0
 ENDED_PROCESS = re.compile("is gone|no connection")
 # Words of FLARE for a job that has ended.
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
@@ -232,7 +232,7 @@ class _Drive:
         self._n_jobs = 0
         self._missing: set[str] = set()
         self._away: dict[str, str] = {}
-        self._since: dict[str, float] = {}  # when it was noticed that they are away
+        self._heard: dict[str, float] = {}  # of those away, when they were last
         self._looked = 0.0
 
     def run(self, patience: float) -> int:
@@ -351,8 +351,8 @@ class _Drive:
             )
         back = [
             name
-            for name, since in self._since.items()
-            if beats.get(name, 0.0) > since + REGISTERED
+            for name, heard in self._heard.items()
+            if beats.get(name, 0.0) > heard + REGISTERED
             and ENDED_PROCESS.search(self._away[name])
         ]
         if back:
@@ -361,7 +361,7 @@ class _Drive:
     def _show(self, told: dict[str, Any], bar: tqdm) -> None:
         """Note progress, show the round, and who is away and why."""
         away = told.get("away", {})
-        self._since = {n: self._since.get(n, time.time()) for n in away}
+        self._heard = told.get("heard", {})
         for name in sorted(away.keys() - self._away.keys()):
             word = "waiting" if told["state"] == "waiting" else "going on without it"
             bar.write(f"{name}: {away[name]}; {word}")

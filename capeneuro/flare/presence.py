@@ -48,7 +48,13 @@ class Presence:
         """Listen no more."""
         self._over.set()
 
-    def wait(self, name: str, seconds: float, call: Callable[[], Any]) -> Any:
+    def wait(
+        self,
+        name: str,
+        seconds: float,
+        call: Callable[[], Any],
+        give_up: Callable[[], None],
+    ) -> Any:
         """What a call to a site returns, as long as the site is there.
 
         Parameters
@@ -58,7 +64,9 @@ class Presence:
         seconds
             Longest time for the call.
         call
-            Called in a thread of its own, which is left behind if it does not return.
+            Called in a thread of its own.
+        give_up
+            Ends the call, where nobody waits for it any more.
 
         Raises
         ------
@@ -78,10 +86,10 @@ class Presence:
         threading.Thread(target=run, daemon=True).start()
         end = time.monotonic() + seconds
         while not wait([answer], timeout=0.5).done:
-            if time.monotonic() > end:
-                raise TimeoutError(name)
-            if self.since(name) > GONE:
-                raise ConnectionError(name)
+            late, gone = time.monotonic() > end, self.since(name) > GONE
+            if late or gone:
+                give_up()
+                raise ConnectionError(name) if gone else TimeoutError(name)
         self.heard(name)
         return answer.result()
 

@@ -30,26 +30,28 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def write_parties(root: Path, n_rounds: int) -> None:
+def write_parties(root: Path, n_rounds: int, names=SITES, **keys: object) -> None:
     """The tiny study: all of it in ``root/together``, and each party's part beside it.
 
     Together, its steps run in this process; noise is fixed, so the results must be
-    the same to the last bit wherever the sites work.
+    the same to the last bit wherever the sites work. ``keys`` of its budget.
     """
     together = root / "together"
     together.mkdir(parents=True)
     with contextlib.chdir(together):
-        write_study(together)
-        for name in SITES:
+        write_study(together, len(names))
+        for name in names:
             edit(f"{name}.yaml", "seed", 5)
+        for key, value in keys.items():
+            edit(STUDY, f"budget.{key}", value)
         edit(STUDY, "federation", "nvflare")
-        edit(STUDY, "expected", {"people": 6, "volumes": 12})
+        edit(STUDY, "expected", {"people": 2 * len(names), "volumes": 12})
         edit(STUDY, "score.reference", False)
         edit(STUDY, "ica.n_rounds", n_rounds)
         assert command("validate", STUDY) == 0
-        for name in SITES:
+        for name in names:
             assert command("prepare", STUDY, "--site", name) == 0
-        for name in SITES:
+        for name in names:
             own = root / name
             (own / "private").mkdir(parents=True)
             shutil.copy(STUDY, own)
@@ -59,7 +61,7 @@ def write_parties(root: Path, n_rounds: int) -> None:
         (root / "aggregator/data").mkdir(parents=True)
         shutil.copy(STUDY, root / "aggregator")
         shutil.copy("data/mask.nii.gz", root / "aggregator/data")
-        join_all(root)
+        join_all(root, names)
         assert command("pca", STUDY) == 0
         assert command("ica", STUDY) == 0
 
@@ -70,7 +72,7 @@ def join_all(root: Path, sites=SITES) -> None:
 
 
 def make_kits(folder: Path, port: int) -> None:
-    """Kits of the three sites, the server and the lead, made by FLARE."""
+    """Kits of the sites, the server and the lead, made by FLARE."""
     study = {**yaml.safe_load((folder / STUDY).read_text())}
     (folder / "for-kits.yaml").write_text(yaml.safe_dump(study))
     kit.init(
