@@ -113,10 +113,10 @@ def kill(process: psutil.Process) -> None:
 
 
 def site(
-    root: Path, kits: Path, name: str, **variables: str
+    root: Path, kits: Path, name: str, *more: str, **variables: str
 ) -> contextlib.AbstractContextManager:
     own = str(kits / name / "kit")
-    arguments = ("site", STUDY, "--site", name, "--kit", own)
+    arguments = ("site", STUDY, "--site", name, "--kit", own, *more)
     return running(root / name, *arguments, **variables)
 
 
@@ -138,9 +138,9 @@ def wait_for(condition, seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def n_charged(root: Path, name: str) -> int:
-    """Releases in a site's ledger."""
-    path = root / name / "private" / name / "ledger" / "ledger.jsonl"
+def n_charged(root: Path, party: str, name: str = "") -> int:
+    """Releases in the ledger of a site, by default the party's own."""
+    path = root / party / "private" / (name or party) / "ledger" / "ledger.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     entries = [json.loads(json.loads(line)["entry"]) for line in lines]
     return sum(entry["kind"] == "release" for entry in entries)
