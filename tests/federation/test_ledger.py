@@ -67,6 +67,14 @@ def test_others_count_as_if_they_were_the_same_people(either):
             either.charge(_request(2), people, {**HALF, "mu": 0.01}, b"x")
 
 
+def test_the_ceiling_is_over_all_studies_and_lineages(either):
+    for i, study in enumerate(("one", "two")):
+        entry = {**HALF, "study": study, "lineage": study, "site": study}
+        either.charge(_request(i), ["a"], entry, b"x")
+    with pytest.raises(BudgetExceeded, match="the ceiling is 1"):
+        either.charge(_request(2), ["a"], {"mu": 0.01, "study": "three"}, b"x")
+
+
 def test_named_cohorts_are_counted_apart_and_what_had_no_name_for_all(tmp_path):
     book = {n: Ledger(tmp_path / "l", CEILING, cohort=n) for n in ("", "old", "new")}
     book[""].charge(_request(0), ["z"], {"mu": 0.03}, b"x")

@@ -15,6 +15,7 @@ from helpers import (
 )
 
 from capeneuro import linalg
+from capeneuro.federation.site import Site
 from capeneuro.privacy import cape, ring
 
 D = 64  # 2080 packed coordinates: enough to see a scale that is off by 15%
@@ -234,3 +235,53 @@ def test_exact_noise_leaves_the_statistic(rng):
         for a, sampler in (("non-private", "rounded"), ("cape", "exact"))
     )
     assert np.abs(noisy - exact).max() < 1e-3
+
+
+# 245,350 coordinates of a site: 1% of mu is seven deviations of what is measured.
+MANY, ARMS_OF_SITES = 700, ("local", "conventional", "cape", "secure_sum")
+
+
+def _mu_of_what_left(arm: str) -> tuple[float, float]:
+    """Mu that a site charges, and mu that the noise on the wire is good for.
+
+    Against the aggregator and one colluding site, by the covariance of what left.
+    """
+    sites, S_H = make_sites([2, 2, 2], MANY, 2), 2
+    asked = request(sites, arm=arm, n_colluding=1, noise_multiplier=MULTIPLIER)
+    replies = release(sites, asked)
+    charged = sites["site0"]._ledger.total()
+    t, variances = np.sqrt(2) / 6, list(asked["variances"].values())
+    h = ring.grid([t**2 * v for v in variances], t, MANY * (MANY + 1) // 2, "rounded")
+    if "noisy" in replies["site0"]:
+        noisy = [ring.from_ring(r["noisy"], h) for r in replies.values()]
+        each = np.mean([x.var() for x in noisy])
+    if arm in ("local", "conventional"):
+        return charged, t / np.sqrt(each)
+    masked = sum(r["masked"] for r in replies.values())
+    left = masked - total_mask(sites, asked, masked.size)
+    if arm == "secure_sum":
+        gamma = ring.from_ring(left, h).var() / 3
+        return charged, t / np.sqrt(S_H * gamma)
+    f = sum(r["noisy"] for r in replies.values()) - left
+    gamma = ring.from_ring(f, h).var() / 3
+    sigma2 = each - gamma
+    return charged, t * np.sqrt((1 + sigma2 / gamma / S_H) / (sigma2 + gamma))
+
+
+@pytest.mark.parametrize("arm", ARMS_OF_SITES)
+def test_the_noise_that_leaves_is_worth_what_is_charged(arm):
+    charged, shown = _mu_of_what_left(arm)
+    assert shown == pytest.approx(charged, rel=0.005)
+
+
+@pytest.mark.parametrize("arm", ARMS_OF_SITES)
+def test_one_percent_of_mu_is_seen(arm, monkeypatch):
+    """Planted: sites that draw noise of 2% less variance than they charge for."""
+    real = Site._normal
+    monkeypatch.setattr(
+        Site, "_normal", lambda s, size, v, m, w: real(s, size, 0.98 * v, m, w)
+    )
+    charged, shown = _mu_of_what_left(arm)
+    with pytest.raises(AssertionError):
+        assert shown == pytest.approx(charged, rel=0.005)
+    assert shown == pytest.approx(charged / 0.98**0.5, rel=0.005)

@@ -1,0 +1,234 @@
+"""Break the code that keeps the promise, one small thing at a time: do tests notice?
+
+Every mutant is a copy of the package in which one statement is left out, one
+condition turned, one comparison moved, one operator or number changed, in the files
+that admit, bound, noise, mask, charge and account. It is killed if the tests of its
+file fail. Survivors are listed, to be read: some change nothing that anybody could
+notice.
+
+    python -m benchmarks.mutants --each 40 --workers 2 [--only ledger]
+
+Writes ``benchmarks/mutants.tsv`` as it goes, and goes on from there.
+"""
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "benchmarks" / "mutants.tsv"
+# By file, the quick tests that should notice.
+LEDGER = ("federation/test_ledger", "promises/test_set_back", "promises/test_crashes")
+RULES = ("federation/test_site", "promises/test_lies", "federation/test_gate")
+RULES += ("promises/test_accepted", "promises/test_traffic", "promises/test_laws")
+SUMS = ("federation/secagg", "promises/test_lies", "promises/test_set_back")
+LOSS = ("privacy/test_accounting", "privacy/test_cape", "promises/test_coalitions")
+TESTS = {
+    "federation/lines": LEDGER,
+    "federation/ledger": LEDGER,
+    "federation/custody": ("promises/test_set_back",),
+    "federation/synced": LEDGER,
+    "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
+    "federation/rules": (*RULES, "federation/test_site"),
+    "federation/noise_addition": ("promises/test_laws", "federation/test_site"),
+    "federation/gate": ("federation/test_gate", "promises/test_two_worlds"),
+    "federation/rounds": ("federation/test_rounds", "promises/test_lies"),
+    "federation/secagg/protocol": SUMS,
+    "federation/secagg/masking": SUMS,
+    "federation/secagg/signing": (*SUMS, "federation/test_gate"),
+    "privacy/accounting": LOSS,
+    "privacy/cape": (*LOSS, "promises/test_laws"),
+    "privacy/clipping": ("privacy/test_queries", "privacy/test_moments"),
+    "privacy/noise": ("privacy/test_noise", "promises/test_laws"),
+    "privacy/ring": ("privacy/test_ring", "promises/test_laws"),
+}
+# Of those, what takes long and notices nothing else.
+LEFT_OUT = "not killed_study and not two_studies_share and not undisturbed"
+COMPARED = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+COMPUTED = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+}
+Place = tuple[int, str]  # number of the node in the tree's order, and what is done
+
+
+def changes(node: ast.AST) -> Iterator[str]:
+    """What can be done to a node."""
+    if isinstance(node, ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield "left out"
+    if isinstance(node, ast.If):
+        yield "always"
+        yield "never"
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
+        yield "compared otherwise"
+    if isinstance(node, ast.BoolOp):
+        yield "and for or"
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "not left out"
+    if isinstance(node, ast.BinOp) and type(node.op) in COMPUTED:
+        yield "computed otherwise"
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield "one more"
+    if isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield "the other"
+
+
+def apply(node: ast.AST, what: str) -> ast.AST:
+    """The node with one change."""
+    if what == "left out":
+        return ast.Pass()
+    if what in ("always", "never"):
+        node.test = ast.Constant(what == "always")
+    elif what == "compared otherwise":
+        node.ops[0] = COMPARED[type(node.ops[0])]()
+    elif what == "and for or":
+        node.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+    elif what == "not left out":
+        return node.operand
+    elif what == "computed otherwise":
+        node.op = COMPUTED[type(node.op)]()
+    elif what == "one more":
+        node.value = node.value + 1 if type(node.value) is int else 1.03 * node.value
+    else:
+        node.value = not node.value
+    return node
+
+
+def places(tree: ast.Module) -> list[Place]:
+    """Everything that can be changed, docstrings and annotations apart."""
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        if part is not None
+        for inner in ast.walk(part)
+    }
+    return [
+        (number, what)
+        for number, node in enumerate(ast.walk(tree))
+        if id(node) not in skipped
+        for what in changes(node)
+    ]
+
+
+def mutated(tree: ast.Module, place: Place) -> tuple[str, int]:
+    """Text of a tree with one change, and the line it is in."""
+    tree, (number, what) = copy.deepcopy(tree), place
+    node = list(ast.walk(tree))[number]
+
+    class Change(ast.NodeTransformer):
+        def visit(self, one: ast.AST) -> ast.AST:
+            return apply(one, what) if one is node else self.generic_visit(one)
+
+    line = node.lineno
+    return ast.unparse(ast.fix_missing_locations(Change().visit(tree))), line
+
+
+def survives(copy_of: Path, file: str, text: str, seconds: float) -> bool:
+    """Whether all tests of a file pass with this text in its place."""
+    path = copy_of / "capeneuro" / f"{file}.py"
+    before = path.read_text()
+    path.write_text(text)
+    tests = [
+        str(found)
+        for name in TESTS[file]
+        for found in (copy_of / "tests" / name, copy_of / "tests" / f"{name}.py")
+        if found.exists()
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(
+            [*command, "-p", "no:xdist", "-k", LEFT_OUT, *tests],
+            cwd=copy_of,
+            env={**os.environ, "PYTHONPATH": str(copy_of)},
+            capture_output=True,
+            timeout=seconds,
+        )
+        return done.returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        path.write_text(before)
+
+
+def main() -> None:
+    """Run a sample of the mutants of each file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--each", type=int, default=40, help="mutants of a file")
+    parser.add_argument("--only", default="", help="part of a file's name")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=300.0, help="for one mutant")
+    options = parser.parse_args()
+    known = (
+        {line.rsplit("\t", 1)[0] for line in OUT.read_text().splitlines()}
+        if (OUT.exists())
+        else set()
+    )
+    work = []
+    for file in TESTS:
+        if options.only not in file:
+            continue
+        tree = ast.parse((ROOT / "capeneuro" / f"{file}.py").read_text())
+        found = places(tree)
+        chosen = random.Random(file).sample(found, min(options.each, len(found)))
+        work += [(file, tree, place) for place in chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        free = []
+        for k in range(options.workers):
+            free.append(Path(folder) / str(k))
+            ignored = shutil.ignore_patterns(".*", "results", "private", "data")
+            shutil.copytree(ROOT, free[-1], ignore=ignored)
+
+        def run(job: tuple[str, ast.Module, Place]) -> None:
+            file, tree, place = job
+            text, line = mutated(tree, place)
+            name = f"{file}\t{line}\t{place[1]}\t{place[0]}"
+            if name in known:
+                return
+            own = free.pop()
+            try:
+                verdict = (
+                    "SURVIVED"
+                    if survives(own, file, text, options.seconds)
+                    else ("killed")
+                )
+            finally:
+                free.append(own)
+            with open(OUT, "a") as out:
+                out.write(f"{name}\t{verdict}\n")
+            print(name, verdict, sep="\t", flush=True)
+
+        with ThreadPoolExecutor(options.workers) as pool:
+            list(pool.map(run, work))
+    lines = [line.split("\t") for line in OUT.read_text().splitlines()]
+    killed = sum(line[-1] == "killed" for line in lines)
+    print(f"{killed} of {len(lines)} killed, {killed / len(lines):.1%}")
+
+
+if __name__ == "__main__":
+    main()
