@@ -1,4 +1,4 @@
-"""Break the code that keeps the promise, one small thing at a time: do tests notice?
+"""Break the code that keeps the promise, one thing at a time, and see who notices.
 
 Every mutant is a copy of the package in which one statement is left out, one
 condition turned, one comparison moved, one operator or number changed, in the files

@@ -120,14 +120,14 @@ def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
         standing.forget(study, name)
-        registered, lines, before = False, [], None
+        registered, before = False, None
         try:
             while before is None or before["state"] != "finished" or not once:
                 daemon.keep()
                 if not registered and "Successfully registered client" in daemon.said():
                     print(f"registered at {host}:{port}", flush=True)
                     registered = True
-                before = _tell(study, name, before, lines)
+                before = _tell(study, name, before)
                 time.sleep(LOOK)
             time.sleep(ENDING)  # the aggregator has to read the answer, too
             print(f"{name}: the study is finished", flush=True)
@@ -139,21 +139,19 @@ def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
 
 
 def _tell(
-    study: Study, name: str, before: dict[str, Any] | None, lines: list[str]
+    study: Study, name: str, before: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Print a line if the study stands differently, and keep the site's page."""
+    """Print what is new of how the study stands, and keep the site's page."""
     told = standing.read(study, name)
     if told is None or told == before:
         return before
-    seen = ("state", "round", "away")
-    if before is None or any(told[key] != before[key] for key in seen):
-        # A sum follows its release at once: one line a round, and one for who is away.
-        if told["state"] != "summed" or told["away"] != (before or told)["away"]:
-            lines.append(standing.line(told))
-            print(lines[-1], flush=True)
-        path = standing.write_page(study, name, told, lines)
-        if before is None:
-            print(f"how it stands, for a browser: {path}", flush=True)
+    known = before["lines"][-1][0] if before else -1
+    for number, line in told["lines"]:
+        if number > known:
+            print(line, flush=True)
+    path = standing.write_page(study, name, told)
+    if before is None:
+        print(f"how it stands, for a browser: {path}", flush=True)
     return told
 
 

@@ -17,7 +17,7 @@ from capeneuro.privacy import accounting
 from capeneuro.report.page import template_of
 from capeneuro.studies import sites as site_files
 
-LINES = 200  # of the page
+LINES = 200  # that are kept
 
 
 class Standing:
@@ -34,7 +34,10 @@ class Standing:
     def __init__(self, study: Study, site: SiteConfig, lineage: str) -> None:
         self._study, self._site, self._lineage = study, site, lineage
         self._told: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
+        before = read(study, site.name)
+        self._told |= {"lines": before["lines"] if before else []}
         self._roster: list[str] = []
+        self._away: list[str] = []  # in the last line
         self._write()
 
     def answered(self, what: str, message: dict[str, Any], reply: Any) -> None:
@@ -75,6 +78,12 @@ class Standing:
             "in_all": accounting.epsilon_from_mu(total, site.delta),
             "ceiling": site.epsilon,
         }
+        # A sum follows its release at once: one line a round, and one for who is away.
+        told, lines = self._told, self._told["lines"]
+        if told["state"] != "summed" or told["away"] != self._away:
+            number = lines[-1][0] + 1 if lines else 0
+            told["lines"] = [*lines, [number, _line(told)]][-LINES:]
+            self._away = told["away"]
         files.write_json(_file(study, site.name), self._told)
 
 
@@ -89,7 +98,7 @@ def forget(study: Study, name: str) -> None:
     _file(study, name).unlink(missing_ok=True)
 
 
-def line(told: dict[str, Any]) -> str:
+def _line(told: dict[str, Any]) -> str:
     """One line for the operator's terminal."""
     away = f"; away: {', '.join(told['away'])}" if told["away"] else ""
     where = f"{told['round']}: " if told["round"] else ""
@@ -100,12 +109,11 @@ def line(told: dict[str, Any]) -> str:
     )
 
 
-def write_page(study: Study, name: str, told: dict[str, Any], lines: list[str]) -> Path:
+def write_page(study: Study, name: str, told: dict[str, Any]) -> Path:
     """Write the page that a browser opens; it asks to be read again by itself."""
     path = study.private(name) / "status.html"
     page = template_of("status.html.jinja")
-    about = {"study": study.study, "site": name, "lines": lines[-LINES:][::-1]}
-    files.write_text(path, page.render(told=told, **about))
+    files.write_text(path, page.render(told=told, study=study.study, site=name))
     path.chmod(0o600)
     return path
 
