@@ -6,6 +6,7 @@ in full. The old key is gone: no old request can be answered again, no mask come
 and the other sites must sign a revision of each study's manifest that goes on.
 """
 
+import json
 import secrets
 from datetime import date
 from pathlib import Path
@@ -30,7 +31,8 @@ def begin(book: Ledger) -> None:
         from elsewhere.
     """
     with book.locked(unchecked=True):
-        if book.lines.id or book.lines.remembered():
+        known = book.lines.remembered()
+        if book.lines.id or any(record["n_lines"] for record in known):
             book.lines.check()
     book.create()
     with book.locked(unchecked=True):
@@ -80,38 +82,54 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     LedgerSetBack
-        If a backup is given and there are lines in the folder, too.
+        If a backup is given and there are lines in the folder, too, or no salt.
     """
     if path is not None:
         if book.lines.path.exists():
             raise LedgerSetBack(
-                f"{book.lines.path}: is there; restore it without --backup, or move it "
+                f"{book.lines.path}: is there; restore it without --file, or move it "
                 "away first"
             )
         text = path.read_bytes()
+        if _has_cohorts(text) and not (book.folder / "salt").exists():
+            raise LedgerSetBack(
+                f"{book.folder / 'salt'}: is missing, without which nobody is known "
+                "who was in a study before; put it back first"
+            )
         book.create()
         synced.write_synced(book.lines.path, text)
     book.create()
-    with book.locked(unchecked=True):
-        charged = [_rest_of(book, promise) for promise in _promises(book)]
-        charged = [entry for entry in charged if entry["mu"] > 0]
-        for entry in charged:
-            book.lines.append(entry)
+    with book.locked(unchecked=True), book.lines.restored():
         # Privacy: with the old key the old masks could be made again.
         (book.folder / "key").unlink(missing_ok=True)
         synced.sync_folder(book.folder)
+        known = [e for e in book.lines.entries if e["kind"] == "promise"]
+        for record in book.lines.remembered():
+            for promise in record["promises"]:
+                if promise not in known:
+                    book.lines.append(promise)
+                    known.append(promise)
+        charged = [_rest_of(book, promise) for promise in _largest(known)]
+        charged = [entry for entry in charged if entry["mu"] > 0]
+        for entry in charged:
+            book.lines.append(entry)
         book.lines.append({"kind": "restored", "on": date.today().isoformat()})
-        book.lines.begin()
     book.__dict__.pop("key", None)
     book.pseudonym(""), book.public_key
     return charged
 
 
-def _promises(book: Ledger) -> list[dict[str, Any]]:
-    """Largest promise of each study and site that lines or second place know."""
-    known = [e for e in book.lines.entries if e["kind"] == "promise"]
-    for record in book.lines.remembered():
-        known += record["promises"]
+def _has_cohorts(text: bytes) -> bool:
+    """Whether lines name cohorts, in which nobody may be twice."""
+    try:
+        entries = [json.loads(json.loads(line)["entry"]) for line in text.splitlines()]
+    except (ValueError, KeyError, TypeError):
+        return False  # it is no ledger, which is told when it is read
+    return any(e["kind"] == "cohort" and e.get("name") for e in entries)
+
+
+def _largest(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the promises of each study to each site's people the largest."""
     largest: dict[tuple[str, ...], dict[str, Any]] = {}
     for one in known:
         key = one["lineage"] or one["study"], one["site"], one["people"]

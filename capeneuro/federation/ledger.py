@@ -23,7 +23,6 @@ be a *cohort* of their own, counted apart, with a public name.
 import hashlib
 import hmac
 import json
-import math
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -599,10 +598,10 @@ class Ledger:
         """
         with self.lines.locked(unchecked):
             if self.folder is not None and self.folder.exists():
-                self._charge_lost()
+                self._charge_lost(whoever=unchecked)
             yield
 
-    def _charge_lost(self) -> None:
+    def _charge_lost(self, whoever: bool) -> None:
         """Charge release files whose line a crash has lost."""
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
         lost = sorted(files - self._known.keys())
@@ -614,7 +613,7 @@ class Ledger:
                 entry = unpack(path.read_bytes())["entry"]
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
-            if entry["cohort"] not in self._cohorts:
+            if entry["cohort"] not in self._cohorts and not whoever:
                 raise LedgerDamaged(
                     f"{self.lines.path} has lost the people of {path.name}"
                     "; restore a backup"
@@ -640,10 +639,9 @@ def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
         return True
     if earlier.get("arm") not in COOPERATIVE_ARMS:  # relies on nobody's noise
         return False
-    # What an old line does not say counts as nothing that was guarded against.
-    c = [one.get("n_colluding", 0) for one in (earlier, entry)]
-    t = [one.get("survivor_threshold", math.inf) for one in (earlier, entry)]
-    return c[0] < c[1] or t[0] > t[1]
+    # What an old line does not say counts as nothing that was guarded against. The
+    # threshold does not matter: so many sites were in the earlier sum.
+    return earlier.get("n_colluding", 0) < entry.get("n_colluding", 0)
 
 
 def _digest(data: bytes) -> str:

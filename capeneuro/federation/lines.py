@@ -8,8 +8,8 @@ ledger holds. It is written after the line and before the answer leaves, so the 
 may be ahead of it by what a crash cut off, never behind. A ledger that is behind, that
 was made anew or that came to a host without its second place is not used.
 
-The second place also knows the promises of all studies, so that a ledger that is lost
-can be restored with all of them spent (:mod:`.custody`).
+The second place also knows the promises of all studies, which only ever become more, so
+that a ledger that is lost can be restored with all of them spent (:mod:`.custody`).
 """
 
 import errno
@@ -65,6 +65,7 @@ class Lines:
         self._book = book
         self._offset = 0  # bytes of the file that were read
         self.id = ""  # of the line that names them
+        self._restoring = False
 
     @property
     def path(self) -> Path:
@@ -99,6 +100,22 @@ class Lines:
             if not unchecked:
                 self.check()
             yield
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """While it lasts the second place keeps what it knows, and refuses the ledger.
+
+        A restore that is interrupted has forgotten nothing, and can be repeated.
+        """
+        for record in self.remembered():
+            self._write(record | {"restoring": True})
+        self._restoring = True
+        yield
+        self._restoring = False
+        self.begin()
+        for record in self.remembered():
+            if record.pop("restoring", False):
+                self._write(record)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -137,7 +154,7 @@ class Lines:
             os.fsync(f.fileno())
         self._read()
         # Privacy: before anything leaves, or a copy set back would not be noticed.
-        if self.id and self.second_place is not None:
+        if self.id and self.second_place is not None and not self._restoring:
             self._remember()
 
     def begin(self) -> None:
@@ -149,19 +166,21 @@ class Lines:
             self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
             synced.sync_folder(self.second_place.parent)
         if not self.id:
-            self.append({"kind": "ledger", "id": secrets.token_hex(16)})
+            # Known before it exists: killed in between, it can be begun again.
+            fresh = [r["id"] for r in self.remembered() if not r["n_lines"]]
+            name = {"id": fresh[0] if fresh else secrets.token_hex(16)}
+            self._write(name | {"n_lines": 0, "chain": "", "promises": []})
+            self.append({"kind": "ledger", **name})
         self._remember()
 
     def remembered(self) -> list[dict[str, Any]]:
-        """What the second place says of this ledger, or of the one that was here."""
-        paths = sorted((self.second_place or Path("/nowhere")).glob("*.json"))
-        if self.id:
-            paths = [path for path in paths if path.stem == self.id]
+        """What the second place says of this ledger, and of those that were here."""
         found = []
-        for path in paths:
+        for path in sorted((self.second_place or Path("/nowhere")).glob("*.json")):
             try:
-                one = json.loads(path.read_text())
-                found += [one] if self.id or one["folder"] == self._where else []
+                one = json.loads(path.read_text()) | {"id": path.stem}
+                here = path.stem == self.id or one["folder"] == self._where
+                found += [one] if here else []
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(
                     f"{path} is damaged: it says how far a ledger was; capeneuro "
@@ -174,12 +193,17 @@ class Lines:
         return str(self.folder.resolve())
 
     def _remember(self) -> None:
-        promises = [e for e in self.entries if e["kind"] == "promise"]
-        content = {"folder": self._where, "n_lines": len(self.entries)}
-        content |= {"chain": self.chains[-1], "promises": promises}
-        path = self.second_place / f"{self.id}.json"
+        known = [e for e in self.entries if e["kind"] == "promise"]
+        for record in self.remembered():
+            known += [one for one in record["promises"] if one not in known]
+        content = {"id": self.id, "n_lines": len(self.entries), "promises": known}
+        self._write(content | {"chain": self.chains[-1]})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        path = self.second_place / f"{record['id']}.json"
+        content = json.dumps({**record, "folder": self._where})
         with self.explained():
-            synced.write_synced(path, json.dumps(content).encode())
+            synced.write_synced(path, content.encode())
 
     def check(self) -> None:
         """Refuse a ledger that was set back, made anew, or copied to another host."""
@@ -187,7 +211,13 @@ class Lines:
             return
         known = self.remembered()
         remedy = "capeneuro ledger restore SITE_FILE"
-        if not self.id and not known:
+        if any("restoring" in record for record in known):
+            raise LedgerSetBack(
+                f"{self.folder}: was being restored when that was interrupted; repeat "
+                f"it: {remedy} --new-key"
+            )
+        own = [record for record in known if record["id"] == self.id]
+        if not self.id and not any(record["n_lines"] for record in known):
             raise LedgerSetBack(
                 f"{self.folder}: no ledger of private data yet; make it once: "
                 "capeneuro ledger init SITE_FILE"
@@ -198,13 +228,13 @@ class Lines:
                 f"had {known[-1]['n_lines']} lines. Bring it back; if it is lost: "
                 f"{remedy}"
             )
-        if not known:
+        if not own:
             raise LedgerSetBack(
                 f"{self.folder}: {self.second_place} does not know this ledger: it was "
                 f"copied without {self.id}.json from there. Bring that along, too, "
                 f"and use one copy only; if it is lost: {remedy}"
             )
-        n, chain = known[0]["n_lines"], known[0]["chain"]
+        n, chain = own[0]["n_lines"], own[0]["chain"]
         # It may be ahead: a crash came after a line and before the second place.
         if len(self.entries) < n or self.chains[n] != chain:
             raise LedgerSetBack(
@@ -212,6 +242,9 @@ class Lines:
                 f"{n} others. What was spent since would be forgotten. Bring the last "
                 f"state back; if it is lost: {remedy}"
             )
+        # Privacy: before anything leaves that a crash kept from the second place.
+        if len(self.entries) > n:
+            self._remember()
 
     def _read(self) -> None:
         """Book the lines that were appended since the last reading."""

@@ -53,7 +53,7 @@ class Entry(_Form):
     key: Digest
     kind: Kind
     unit: Unit  # of its ceiling
-    n_lines: int  # of its ledger: how much else it takes part in
+    n_releases: int  # in its ledger: how much else it takes part in
     study: Digest
     signature: Hex = ""
 

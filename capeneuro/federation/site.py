@@ -271,8 +271,10 @@ class Site:
                 key: tuple[Any, ...] = (what, *message["matrix"].shape)
             else:
                 check_form(message["request"])
-                query, n_rows = self._asked(message["request"])
-                key = (what, query.name, n_rows, message["request"]["arm"])
+                request = message["request"]
+                query, n_rows = self._asked(request)
+                shapes = [np.shape(x) for x in request["parameters"].values()]
+                key = (what, query.name, n_rows, request["arm"], *shapes)
             if key not in self._quanta:
                 spent = self._rehearsed(what, message)
                 self._quanta[key] = max(LEAST_QUANTUM, 2 * spent)
@@ -463,10 +465,12 @@ class Site:
         threshold tell nothing even in clear.
         """
         self._admit(message["request"])
-        party = self._party(message["request"])
+        # Privacy: read once; a word that changed without the keys would tell itself.
+        before = self._fixed_before(message["request"])
+        party = self._party(message["request"], before)
         seen = {
             name: bytes.fromhex(line["asked"])
-            for line in self._fixed_before(message["request"])
+            for line in before
             for name in line["survivors"]
         }
         return {"sealed": secagg.share(party, message["advertised"], seen)}
@@ -616,15 +620,19 @@ class Site:
         """Identity of this site's answer; sites may share a ledger."""
         return digest({"request": request, "site": self.name})
 
-    def _party(self, request: Message) -> secagg.Party:
+    def _party(
+        self, request: Message, before: list[dict[str, Any]] | None = None
+    ) -> secagg.Party:
         """Its part in the secure sum of a request."""
         keys = {name: site["key"] for name, site in request["roster"].items()}
         threshold = request["survivor_threshold"]
         # Privacy: the whole request is the context, so no mask serves two vectors.
         context = bytes.fromhex(digest(request))
-        before = self._fixed_before(request)
-        # Privacy: what others sealed before the last sum was fixed opens nothing now.
-        after = bytes.fromhex(before[-1]["asked"]) if before else b""
+        before = self._fixed_before(request) if before is None else before
+        # Privacy: what others sealed before the last sum was fixed opens nothing now,
+        # and other words have other keys.
+        history = [[line["asked"], line["survivors"]] for line in before]
+        after = bytes.fromhex(digest({"fixed": history}))
         about = self._ledger.key, keys, threshold, context, after
         return secagg.Party(self.name, *about)
 

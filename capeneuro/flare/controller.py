@@ -454,12 +454,13 @@ class SiteExecutor(Executor):
             self._clock = (0.0, 0.0)
             reply["answer"] = gate.answer(raw, _origin(fl_ctx)) if known else b""
             start, quantum = self._clock
-        if quantum:
-            # Privacy: how long it took would tell how much somebody has.
-            n = math.ceil((time.monotonic() - start) / quantum)
-            if n > 1:
-                logger.warning("an answer took %d times %.3g s", n, quantum)
-            time.sleep(max(0.0, start + n * quantum - time.monotonic()))
+            if quantum:
+                # Privacy: how long it took would tell how much somebody has; so would
+                # an answer to what was asked meanwhile, hence within the lock.
+                n = math.ceil((time.monotonic() - start) / quantum)
+                if n > 1:
+                    logger.warning("an answer took %d times %.3g s", n, quantum)
+                time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
 
     def _room(self, what: str, message: Message) -> int:

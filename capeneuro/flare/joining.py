@@ -70,7 +70,8 @@ def enter(study: Study, name: str, institution: str, contact: str) -> Path:
             contact=contact,
             kind=site.data,
             unit=site.unit,
-            n_lines=len(book.entries()),
+            # Not its lines: that somebody is new to the ledger is one, too.
+            n_releases=sum(e["kind"] == "release" for e in book.entries()),
             study=study.digest,
         )
     except ValueError as error:
@@ -124,14 +125,16 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
             )
     if manifest.revision and not manifest.why:
         raise ConfigError(f"{path}: why: a revision must say why")
-    signed = _signed(study, site)
-    _follows(signed, manifest, path)
+    _follows(_signed(study, site), manifest, path)
+    told = [
+        one["told"] for one in site_files.open_ledger(site).promises() if "told" in one
+    ]
     for other, party in manifest.sites.items():
-        known = max((one["lines"].get(party.key, 0) for one in signed), default=0)
-        if party.n_lines < known:
+        known = max((one.get(party.key, 0) for one in told), default=0)
+        if party.n_releases < known:
             raise ConfigError(
-                f"{path}: sites.{other}: its ledger had {known} lines before and now "
-                f"{party.n_lines}: it was set back; {other} types capeneuro ledger "
+                f"{path}: sites.{other}: its ledger had {known} releases before, now "
+                f"{party.n_releases}: it was set back; {other} types capeneuro ledger "
                 "restore, and sends its entry again"
             )
     return manifest
@@ -188,7 +191,7 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
         name,
         named=study.study,
         manifest=manifest.fingerprint,
-        lines={one.key: one.n_lines for one in manifest.sites.values()},
+        told={one.key: one.n_releases for one in manifest.sites.values()},
     )
     signature = agreed.approval(manifest, book.key)
     kept = study.private(name) / "manifest.json"

@@ -244,15 +244,22 @@ def paid_for(study: Study, name: str, site: SiteConfig) -> int:
 
 def _of_study(study: Study, name: str, book: Ledger) -> list[dict[str, Any]]:
     """Entries of a ledger that a study charged for a site's data as they are."""
-    features = study.private(name) / "projected.npz"
-    # Before they are prepared nothing was spent on them.
-    digest = files.Features(features).digest if features.exists() else None
-    same = (study.identity, digest and book.pseudonym(digest))
+    same = (study.identity, _version(study, name, book))
     return [
         entry
         for entry in book.entries()
         if (entry.get("study"), entry.get("version", "")) == same
     ]
+
+
+def _version(study: Study, name: str, book: Ledger) -> str | None:
+    """Version of a site's data as its ledger writes it; None before they are prepared.
+
+    Before that nothing was spent on them.
+    """
+    features = study.private(name) / "projected.npz"
+    exists = features.exists()
+    return book.pseudonym(files.Features(features).digest) if exists else None
 
 
 def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
@@ -280,15 +287,19 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    own = [e["request"] for e in book.of_lineage("", study.identity, name)]
-    paid = {entry["request"] for entry in _of_study(study, name, book)}
-    if set(own) - paid:
+    signed = [p for p in book.promises() if p.get("named") == study.study]
+    lineages = [p["lineage"] for p in signed if p["site"] == name]
+    own = book.of_lineage(lineages[-1] if lineages else "", study.identity, name)
+    current = _version(study, name, book)
+    if any(
+        e.get("query") != "restored" and e.get("version", "") != current for e in own
+    ):
         raise BudgetExceeded(
             f"site {name}: images: this study has charged its people for the data as "
             "they were before, and its promise counts that; restore them, or give "
             "the study another name: what was spent stays spent"
         )
-    spent = book.total(without=own)
+    spent = book.total(without=[entry["request"] for entry in own])
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
     features = study.private(name) / "projected.npz"
@@ -396,7 +407,10 @@ def open_site(
     colluding = _least_colluding(study, site)
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
-    about = people.n_samples, open_ledger(site), limits, people.digest, site.seed
+    book = open_ledger(site)
+    if site.cohort and book.register(people.n_samples):
+        raise ConfigError(f"site {name}: cohort: changed since; run `prepare` again")
+    about = people.n_samples, book, limits, people.digest, site.seed
     if study.together > 1:
         # One sample each is little: mapping all of them anew would be most of a round.
         people = {who: np.array(x) for who, x in people.items()}

@@ -86,7 +86,7 @@ def _spent(site: Site) -> float:
 
 def test_public_methods_are_the_protocol():
     public = [n for n, _ in inspect.getmembers(Site) if not n.startswith("_")]
-    assert public == sorted(["answer", "room", *REQUESTS])
+    assert public == sorted(["answer", "quantum", "room", *REQUESTS])
     assert set(REQUESTS) == {"describe", "project", "advertise", "share", "release"} | {
         "confirm",
         "unmask",

@@ -1,5 +1,6 @@
 """A site that was set back, copied or lost: noticed before anything is spent twice."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -11,13 +12,15 @@ from helpers import UNLIMITED, make_site, request
 from tiny_study import STUDY, command, edit, site_content
 
 from capeneuro.config import load
-from capeneuro.federation import custody
+from capeneuro.federation import custody, synced
 from capeneuro.federation.ledger import (
     Ledger,
     LedgerDamaged,
     LedgerSetBack,
+    LedgerUnwritable,
     PromiseExceeded,
 )
+from capeneuro.federation.lines import Lines
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
@@ -170,6 +173,93 @@ def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
     # Restored once more nothing is charged twice.
     assert custody.restore(anew(ledger)) == []
     assert anew(ledger).total() == pytest.approx(PROMISE.mu)
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at):
+    """Killed at any write: refused until it was repeated, and then all is spent."""
+    book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
+    custody.begin(book)
+    shutil.copytree(book.folder, tmp_path / "older")
+    for i, study in enumerate("abc"):
+        about = {"study": study, "site": "", "lineage": study, "mu": 0.1}
+        book.charge(
+            f"{i:064x}", ["ann"], {**about, "unit": "subject"}, b"", b"", PROMISE
+        )
+    shutil.rmtree(book.folder)
+    shutil.move(tmp_path / "older", book.folder)
+    n, key = 0, (book.folder / "key").read_bytes()
+    real = synced.sync_folder, Lines.append
+
+    def counted(which, *args):
+        nonlocal n
+        n += 1
+        if n == at:
+            raise KeyboardInterrupt
+        return real[which](*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(synced, "sync_folder", lambda *a: counted(0, *a))
+        patch.setattr(Lines, "append", lambda *a: counted(1, *a))
+        with contextlib.suppress(KeyboardInterrupt):
+            custody.restore(anew(book))
+    again = anew(book)
+    if n >= at:
+        with pytest.raises(LedgerDamaged):
+            again.entries()
+        custody.restore(anew(book))
+    assert anew(book).total() == pytest.approx(3**0.5 * PROMISE.mu)
+    assert (book.folder / "key").read_bytes() != key
+    assert {line["study"] for line in anew(book).promises()} == set("abc")
+
+
+def test_what_the_second_place_alone_knows_is_kept_when_restored_twice(
+    ledger, tmp_path
+):
+    custody.backup(ledger, tmp_path / "backup")
+    about = {"study": "u", "site": "", "lineage": "u", "mu": 0.1, "unit": "subject"}
+    ledger.charge("9" * 64, ["ann"], about, b"", b"", PROMISE)
+    for _ in range(2):
+        shutil.rmtree(ledger.folder)
+        charged = custody.restore(anew(ledger), tmp_path / "backup")
+        assert [entry["study"] for entry in charged] == ["t", "u"]
+
+
+def test_nothing_leaves_while_the_second_place_cannot_be_written(ledger, monkeypatch):
+    real = Lines._write
+    full = LedgerUnwritable("full")
+
+    def refuse(*_):
+        raise full
+
+    monkeypatch.setattr(Lines, "_write", refuse)
+    for _ in range(2):  # also when it is asked again, and the line is there
+        with pytest.raises(LedgerUnwritable):
+            charge(anew(ledger), 9)
+    monkeypatch.setattr(Lines, "_write", real)
+    charge(anew(ledger), 9)
+
+
+def test_a_beginning_that_was_cut_off_can_be_repeated(tmp_path, monkeypatch):
+    book = Ledger(tmp_path / "ledger", UNLIMITED, tmp_path / "second")
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            custody.begin(book)
+    with pytest.raises(LedgerSetBack, match="make it once"):
+        anew(book).entries()
+    custody.begin(anew(book))
+    charge(anew(book), 0)
+
+
+def test_a_restore_without_the_salt_would_not_know_cohorts(tmp_path):
+    about = tmp_path / "ledger", UNLIMITED, tmp_path / "second", "old"
+    custody.begin(Ledger(*about))
+    assert Ledger(*about).register(["ann"]) == {}
+    custody.backup(Ledger(*about), tmp_path / "backup")
+    shutil.rmtree(tmp_path / "ledger")
+    with pytest.raises(LedgerSetBack, match="salt"):
+        custody.restore(Ledger(*about), tmp_path / "backup")
 
 
 def test_a_backup_holds_no_secret_and_does_not_replace_lines(ledger, tmp_path):

@@ -90,7 +90,7 @@ class Party:
     context
         Identity of the sum, a digest; must not be used for another vector.
     after
-        Context of the sum that this site fixed before this one; empty: none.
+        Digest of the sums that this site fixed before this one; empty: none.
     """
 
     name: str
