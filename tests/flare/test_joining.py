@@ -15,6 +15,7 @@ from tiny_study import STUDY, command, edit, site_content, study_content
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
+from capeneuro.federation import custody
 from capeneuro.federation.manifest import Manifest
 from capeneuro.flare import joining
 from capeneuro.studies import sites as site_files
@@ -385,6 +386,55 @@ def test_losses_of_a_weaker_promise_are_not_added_to_a_stronger_one(joined, chan
         book.check({**PAID, "study": "s", "mu": 0.1}, study.promise)
         with pytest.raises(Exception, match="promised less"):
             book.check({**PAID, **changes, "study": "s", "mu": 0.1}, study.promise)
+
+
+def test_a_site_that_was_excluded_does_not_end_the_study_of_the_others(joined):
+    """Fewer sites have a smaller threshold; what was charged before holds as it was."""
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        about = {**PAID, "study": "s", "mu": 0.1}
+        book.charge("1" * 64, ["ann"], about, b"")
+        book.check({**about, "survivor_threshold": 2}, study.promise)
+
+
+def test_a_restored_site_may_join_again(joined):
+    with at(joined, "site-0") as study:
+        edit("site-0.yaml", "second_place", "second")
+        own = load.load_site("site-0.yaml")
+        book = site_files.open_ledger(own)
+        custody.begin(book)
+        charged = custody.restore(site_files.open_ledger(own))
+        assert [entry["study"] for entry in charged] == [study.identity]
+        assert joining.enter(study, "site-0", "Institute", "dpo@example.org").exists()
+
+
+def test_another_study_file_of_the_same_lineage_is_the_same_promise(joined):
+    """A revised study fits under a ceiling under which its promise fits."""
+    with at(joined, "site-0") as study:
+        edit("site-0.yaml", "epsilon", 5.5)
+        own = load.load_site("site-0.yaml")
+        book, root = site_files.open_ledger(own), manifest_of(joined).root
+        about = {"study": study.identity, "lineage": root, "site": "site-0"}
+        mu = 0.8 * study.promise.mu
+        book.charge("1" * 64, ["ann"], about | {"unit": "subject", "mu": mu}, b"")
+        edit(STUDY, "ica.n_rounds", 7)
+        revised = load.load_study(STUDY)
+        assert revised.identity != study.identity
+        with pytest.raises(Exception, match="as they were before"):
+            site_files.check_ceilings(revised, {"site-0": own})  # of another version
+        edit(STUDY, "study", "other")
+        with pytest.raises(Exception, match="the ceiling is 5"):
+            site_files.check_ceilings(load.load_study(STUDY), {"site-0": own})
+
+
+def test_a_peer_that_was_set_back_is_known_from_any_study(joined):
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        told = {manifest_of(joined).sites["site-1"].key: 42}
+        book.promise(study.promise, "x", "x", "site-0", named="another", told=told)
+        path = joined / HUB / "manifest.json"
+        with pytest.raises(ConfigError, match="42 releases before, now 0"):
+            joining.looked_at(study, "site-0", path)
 
 
 def test_sites_that_share_a_ledger_have_a_promise_each(joined):

@@ -5,6 +5,7 @@ and files. Noise is fresh in each, so arrays are compared by their form alone.
 """
 
 import json
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -186,6 +187,34 @@ def test_a_release_takes_as_long_whatever_somebody_has(tmp_path):
     # It is the wait that makes it so.
     bare = [seconds_of(tmp_path / f"bare {w}", w, False)[0] for w in ("short", "long")]
     assert bare[1] > 1.5 * bare[0]
+
+
+def test_what_is_asked_behind_a_release_does_not_tell_when_it_was_done(tmp_path):
+    network = Network(tmp_path, **WORLDS["short"])
+    asked = request(network.sites, arm="conventional", n_colluding=1)
+    release = threading.Thread(
+        target=network.ask, args=("site0", "release"), kwargs={"request": asked}
+    )
+    start = time.perf_counter()
+    release.start()
+    time.sleep(0.02)
+    network.ask("site0", "describe", unit="subject")
+    took = time.perf_counter() - start
+    release.join()
+    assert took >= network.sites["site0"].quantum("release", {"request": asked})
+
+
+def test_more_parameters_have_a_quantum_of_their_own(tmp_path, monkeypatch):
+    site = Network(tmp_path, **WORLDS["short"]).sites["site0"]
+    spent = iter((1.0, 5.0))
+    monkeypatch.setattr(type(site), "_rehearsed", lambda *_: next(spent))
+    found = []
+    for k in (1, 40, 1):
+        parameters = {"Q": np.ones((D, k), "f4"), "norm_bound": 1.0, "clip": 1.0}
+        own = {"query": "moment_product", "parameters": parameters}
+        asked = request({"site0": site}, **own)
+        found.append(site.quantum("release", {"request": asked}))
+    assert found == [2.0, 10.0, 2.0]
 
 
 @pytest.mark.parametrize("what", ["describe", "advertise", "share", "unmask"])
