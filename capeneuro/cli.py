@@ -24,7 +24,7 @@ from capeneuro.federation import custody
 from capeneuro.federation.ledger import Ledger
 from capeneuro.flare import joining, kit, parties
 from capeneuro.privacy import accounting, cape
-from capeneuro.studies import flow, kinds
+from capeneuro.studies import flow, kinds, one_run
 from capeneuro.studies.sites import load_sites, open_ledger
 
 # Options of the steps of a study, which are called with the study, its sites and these;
@@ -288,8 +288,12 @@ def audit(options: argparse.Namespace) -> int:
     """Attack this installation with canaries; it touches no data and spends nothing.
 
     Two worlds differ in one unit; the real code runs in both. A lower bound above what
-    the ledger charges is a leak. Ends with status 1 if any row does not hold.
+    the ledger charges is a leak. Ends with status 1 if any row does not hold. With
+    `--study` one run of a prepared study on made-up people is attacked, of whom each is
+    one of two by a coin; the report shows what it found.
     """
+    if options.study is not None:
+        return _audit_study(options)
     settings = {
         "arms": options.arms.split(","),
         "units": (options.unit,),
@@ -319,6 +323,21 @@ def audit(options: argparse.Namespace) -> int:
         print(row.format(f.arm, f.query, f.canary, *shown, f.verdict), flush=True)
         right &= f.verdict == "holds"
     return 0 if right else 1
+
+
+def _audit_study(options: argparse.Namespace) -> int:
+    study = load.load_study(options.study)
+    files.keep_private()
+    found = one_run.attack(study, options.canaries)
+    files.write_json(study.results / one_run.FILE, found._asdict())
+    holds = found.epsilon <= found.promised
+    print(
+        f"{found.n_right} of the {found.n_guesses} surest guesses at "
+        f"{found.n_canaries} coins were right: epsilon is {found.epsilon:.3g} or more "
+        f"with {100 * (1 - found.alpha):g}% confidence; promised are "
+        f"{found.promised:g}: {'holds' if holds else 'LEAKS'}"
+    )
+    return 0 if holds else 1
 
 
 def told(function: Callable[..., Any]) -> str | None:
@@ -393,6 +412,8 @@ def parser() -> argparse.ArgumentParser:
     command = add(audit, "--arms cape --pairs 10000")
     known = ",".join(canaries.ARMS)
     command.add_argument("--arms", default="cape", help=f"some of {known}")
+    command.add_argument("--study", type=Path, help="a prepared study, in one run")
+    command.add_argument("--canaries", type=int, default=200, help="with --study")
     command.add_argument("--unit", choices=["sample", "subject"], default="subject")
     command.add_argument(
         "--party",

@@ -30,6 +30,8 @@ rounds
     One release at the aggregator, whoever is lost on the way.
 mechanism
     How a query is answered in each arm.
+guesses
+    What right guesses of many coins prove about epsilon.
 audit
     An attack on the real code that could prove the promise wrong.
 """

@@ -32,10 +32,12 @@ def render(
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
     forecast = config.results / "forecast.json"
+    audit = config.results / "audit.json"
     is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
         parties=words.parties(config),
         accepted=words.ACCEPTED,
+        audit=json.loads(audit.read_text()) if audit.is_file() else None,
         largest=_largest(record),
         verdicts=verdicts,
         forecast=json.loads(forecast.read_text()) if is_foretold else {},

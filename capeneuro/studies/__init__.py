@@ -22,6 +22,8 @@ regression
     Steps of studies that predict a number or a group.
 network
     Steps of studies of a network.
+one_run
+    An attack on a whole study in a single run.
 verbs
     One verb an algorithm, on arrays.
 results

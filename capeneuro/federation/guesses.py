@@ -1,0 +1,71 @@
+"""What right guesses of many coins prove about epsilon [Steinke et al. 2023].
+
+Each canary is in the data or not by a coin of its own; whoever sees the results guesses
+some of the coins. An (epsilon, delta) mechanism lets hardly more be right than tosses
+that fall right with probability e^epsilon / (1 + e^epsilon), so many right guesses of a
+single run refute small epsilons.
+"""
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+LARGEST = 50.0
+
+
+def p_value(
+    n_right: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float
+) -> float:
+    """Probability of so many right guesses at most, if the promise holds.
+
+    Parameters
+    ----------
+    n_right, n_guesses, n_canaries
+        Guesses that were right, guesses, and coins of which some were guessed.
+    epsilon, delta
+        The promise to the people of one coin.
+
+    Returns
+    -------
+    float
+        At most 1.
+
+    References
+    ----------
+    Steinke, Nasr & Jagielski (2023), Privacy auditing with one (1) training run,
+    Theorem 5.2 and Appendix D.
+    """
+    q = 1 / (1 + np.exp(-epsilon))
+    i = np.arange(1, n_right + 1)
+    # Of delta, each canary may add its share where it helps most.
+    below = np.cumsum(binom.pmf(n_right - i, n_guesses, q))
+    most = np.max(below / i, initial=0.0)
+    p = binom.sf(n_right - 1, n_guesses, q) + 2 * n_canaries * delta * most
+    return float(min(p, 1.0))
+
+
+def epsilon_lower(
+    n_right: int, n_guesses: int, n_canaries: int, delta: float, alpha: float
+) -> float:
+    """Epsilon below which so many right guesses are too many.
+
+    Parameters
+    ----------
+    n_right, n_guesses, n_canaries, delta
+        As in :func:`p_value`.
+    alpha
+        Probability of a bound above the true epsilon.
+
+    Returns
+    -------
+    float
+        0 where nothing is shown.
+    """
+
+    def excess(epsilon: float) -> float:
+        about = n_right, n_guesses, n_canaries
+        return p_value(*about, epsilon, delta) - alpha
+
+    if n_guesses == 0 or excess(0.0) >= 0:
+        return 0.0
+    return LARGEST if excess(LARGEST) < 0 else float(brentq(excess, 0.0, LARGEST))
