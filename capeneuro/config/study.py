@@ -30,8 +30,10 @@ CENTER_SHARE = 0.05
 # Of a person, where nobody told how many: to show what a promise to one of them means.
 VOLUMES = 100
 # Keys of every study that no release depends on.
-IDLE = ("score", "sites", "federation", "data", "expected", "accept", "source")
-IDLE += ("aggregator",)
+IDLE = (
+    *("score", "sites", "federation", "data"),
+    *("expected", "accept", "source", "aggregator"),
+)
 
 
 def _inside(path: Path) -> Path:

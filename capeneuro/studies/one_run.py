@@ -2,11 +2,13 @@
 
 The study's own releases run once more, in one process, with its budget, arm, rounds and
 noise, on people who are made up: each is one of two by a coin. Whoever sees the results
-and what the colluding sites drew guesses the coins by least squares, and the
-right ones bound epsilon from below (:mod:`.guesses`). It never touches data, and spends
-nothing. The bound never proves the promise; above it, it would refute it.
+and what the colluding sites drew guesses the coins by least squares, and the right ones
+bound epsilon from below (:mod:`.guesses`). Of the prepared people it reads the number
+of features alone, and it spends nothing. The bound never proves the promise; above it,
+it would refute it.
 """
 
+import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -36,8 +38,6 @@ from capeneuro.studies import kinds
 # Far beyond every clip, in the unit of the features; and who is no canary.
 FAR, ORDINARY = 1e3, np.float32(0)
 RIDGE = 1e-6
-
-
 FILE = "audit.json"
 
 
@@ -111,13 +111,13 @@ def attack(
     coins = rng.random(n_canaries) < 0.5
     both = _people(study, n_canaries, rng)
     here = [pair[int(coin)] for pair, coin in zip(both, coins, strict=True)]
-    name = f"{study.study}-attacked"
+    # No study can have this name: what is removed in the end is nobody else's.
+    name = f".{study.study}-attack-{secrets.token_hex(4)}"
     reason = Accept(rule="noise", reason="an attack with made-up people")
     changes = {"study": name, "accept": (reason,), "federation": "nvflare"}
     counts = {"people": n_canaries, "volumes": both[0][0].shape[1]}
     changes["expected"] = study.expected.model_copy(update=counts)
     own, kind = study.model_copy(update=changes), kinds.of(study)
-    _clean(own)
     try:
         for path in map(Path, kind.validated(study)):
             target = own.results / path.relative_to(study.results)
