@@ -32,12 +32,14 @@ def render(
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
     forecast = config.results / "forecast.json"
-    audit = config.results / "audit.json"
+    path = config.results / "audit.json"
+    audit = json.loads(path.read_text()) if path.is_file() else {}
     is_foretold = forecast.is_file() and config.arm != "non-private"
     return template_of(template).render(
         parties=words.parties(config),
         accepted=words.ACCEPTED,
-        audit=json.loads(audit.read_text()) if audit.is_file() else None,
+        # An attack on other options says nothing of this study.
+        audit=audit if audit.get("study") == config.identity else None,
         largest=_largest(record),
         verdicts=verdicts,
         forecast=json.loads(forecast.read_text()) if is_foretold else {},

@@ -42,8 +42,9 @@ FILE = "audit.json"
 
 
 class Shown(NamedTuple):
-    """What an attack in one run showed, with confidence ``1 - alpha``."""
+    """What an attack in one run of a study showed, with confidence ``1 - alpha``."""
 
+    study: str
     epsilon: float
     promised: float
     delta: float
@@ -115,8 +116,8 @@ def attack(
     name = f".{study.study}-attack-{secrets.token_hex(4)}"
     reason = Accept(rule="noise", reason="an attack with made-up people")
     changes = {"study": name, "accept": (reason,), "federation": "nvflare"}
-    counts = {"people": n_canaries, "volumes": both[0][0].shape[1]}
-    changes["expected"] = study.expected.model_copy(update=counts)
+    expected = {"people": n_canaries, "volumes": both[0][0].shape[1]}
+    changes["expected"] = study.expected.model_copy(update=expected)
     own, kind = study.model_copy(update=changes), kinds.of(study)
     try:
         for path in map(Path, kind.validated(study)):
@@ -135,7 +136,8 @@ def attack(
     delta = study.budget.delta
     bound = epsilon_lower(n_right, n_guesses, n_canaries, delta, alpha)
     promised = study.promise.epsilon
-    return Shown(bound, promised, delta, n_right, n_guesses, n_canaries, alpha)
+    counts = n_right, n_guesses, n_canaries
+    return Shown(study.identity, bound, promised, delta, *counts, alpha)
 
 
 def _people(

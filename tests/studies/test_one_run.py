@@ -58,6 +58,11 @@ def test_the_command_says_it_and_the_report_shows_it(prepared, capsys):
     assert command("report", STUDY) == 0
     text = Path("results/tiny/report.html").read_text()
     assert "100 made-up people" in " ".join(text.split())
+    found["study"] = "tiny:another"
+    Path("results/tiny/audit.json").write_text(json.dumps(found))
+    assert command("report", STUDY) == 0
+    text = Path("results/tiny/report.html").read_text()
+    assert "made-up people" not in " ".join(text.split())
 
 
 def test_what_cannot_be_attacked_says_so(tiny, capsys):
