@@ -39,7 +39,7 @@ TESTS = {
     "federation/synced": LEDGER,
     "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
     "federation/rules": (*RULES, "federation/test_site"),
-    "federation/noise_addition": ("promises/test_laws", "federation/test_site"),
+    "federation/noise_addition": ("federation/test_noise_addition", "promises/test_laws"),
     "federation/gate": ("federation/test_gate", "promises/test_two_worlds"),
     "federation/rounds": ("federation/test_rounds", "promises/test_lies"),
     "federation/secagg/protocol": SUMS,
