@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +40,10 @@ TESTS = {
     "federation/synced": LEDGER,
     "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
     "federation/rules": (*RULES, "federation/test_site"),
-    "federation/noise_addition": ("federation/test_noise_addition", "promises/test_laws"),
+    "federation/noise_addition": (
+        "federation/test_noise_addition",
+        "promises/test_laws",
+    ),
     "federation/gate": ("federation/test_gate", "promises/test_two_worlds"),
     "federation/rounds": ("federation/test_rounds", "promises/test_lies"),
     "federation/secagg/protocol": SUMS,
@@ -186,52 +190,42 @@ def main() -> None:
     options = parser.parse_args()
     known = (
         {line.rsplit("\t", 1)[0] for line in OUT.read_text().splitlines()}
-        if (OUT.exists())
+        if OUT.exists()
         else set()
     )
-    work = []
-    for file in TESTS:
-        if options.only not in file:
-            continue
-        tree = ast.parse((ROOT / "capeneuro" / f"{file}.py").read_text())
-        found = places(tree)
-        chosen = random.Random(file).sample(found, min(options.each, len(found)))
-        work += [(file, tree, place) for place in chosen]
     with tempfile.TemporaryDirectory() as folder:
-        free = []
-        for k in range(options.workers):
-            free.append(Path(folder) / str(k))
+        free = [Path(folder) / str(k) for k in range(options.workers)]
+        for own in free:
             for part in ("capeneuro", "tests", "sim", "papers", "config", "workflow"):
-                shutil.copytree(ROOT / part, free[-1] / part)
+                shutil.copytree(ROOT / part, own / part)
             for part in ("pyproject.toml", "README.md"):
-                shutil.copy(ROOT / part, free[-1])
+                shutil.copy(ROOT / part, own)
 
-        for file in dict.fromkeys(file for file, *_ in work):
-            text = (ROOT / "capeneuro" / f"{file}.py").read_text()
-            if not survives(free[0], file, text, 3 * options.seconds):
-                raise SystemExit(f"{file}: its tests fail without any change")
-
-        def run(job: tuple[str, ast.Module, Place]) -> None:
-            file, tree, place = job
+        def run(file: str, tree: ast.Module, place: Place) -> None:
             text, line = mutated(tree, place)
             name = f"{file}\t{line}\t{place[1]}\t{place[0]}"
             if name in known:
                 return
             own = free.pop()
             try:
-                verdict = (
-                    "SURVIVED"
-                    if survives(own, file, text, options.seconds)
-                    else ("killed")
-                )
+                alive = survives(own, file, text, options.seconds)
             finally:
                 free.append(own)
+            verdict = "SURVIVED" if alive else "killed"
             with open(OUT, "a") as out:
                 out.write(f"{name}\t{verdict}\n")
             print(name, verdict, sep="\t", flush=True)
 
-        with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(run, work))
+        for file in (file for file in TESTS if options.only in file):
+            text = (free[0] / "capeneuro" / f"{file}.py").read_text()
+            if not survives(free[0], file, text, 3 * options.seconds):
+                raise SystemExit(f"{file}: its tests fail without any change")
+            tree = ast.parse(text)
+            found = places(tree)
+            random.Random(file).shuffle(found)
+            with ThreadPoolExecutor(options.workers) as pool:
+                chosen = found[: options.each]
+                list(pool.map(partial(run, file, tree), chosen))
     lines = [line.split("\t") for line in OUT.read_text().splitlines()]
     killed = sum(line[-1] == "killed" for line in lines)
     print(f"{killed} of {len(lines)} killed, {killed / len(lines):.1%}")

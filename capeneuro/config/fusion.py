@@ -38,8 +38,9 @@ class Erp(Section):
     kind: Literal["erp"] = "erp"
     events: Annotated[list[str], Field(min_length=1)]
     """Names of the events whose epochs are averaged, as MNE-Python has them
-    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`). Each
-    person must have all of them."""
+    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`), or
+    as the `_events.tsv` of a BIDS folder has them. Each person must have all of them.
+    An epoch that is already cut counts if the event is any of those in it."""
     minus: Annotated[list[str], Field(default_factory=list)]
     """Events whose average is subtracted, for a difference wave."""
     channels: Annotated[list[str], Field(min_length=1)]
@@ -68,8 +69,11 @@ class Erp(Section):
     """`average`: over the channels above."""
     reject: Positive | None = None
     """Drop epochs with a larger range in one of the channels [uV]; null: none."""
-    min_epochs: Annotated[int, Field(ge=1)] = 1
-    """Fewest epochs of a person, of either kind of event."""
+    min_epochs: Annotated[int, Field(ge=1)] = 10
+    """Fewest epochs of a person that are kept, of either kind of event. An average of
+    ten still has a third of one epoch's noise."""
+    min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Least share of a person's epochs that is kept, of either kind of event."""
     norm_bound: Bound
     """Public constant [uV]: typical norm of a person's features less the mean of all;
     never the data's largest."""

@@ -12,21 +12,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Erp, plain_name
 from capeneuro.data.files import found, person
+from capeneuro.data.tables import open_table
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz")
+# Tables as muse-lsl writes them; only where a pattern asks for them.
+MUSE = (".csv", ".csv.gz")
+MUSE_COLUMNS = ("timestamps", "Marker")
 # Endings and BIDS entities by which files of one recording differ.
 SAME_RECORDING = r"[-_](eeg|epo|raw)$|_(desc|proc|rec|space)-[A-Za-z0-9]+"
 # Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
 BREAK = r"(?i)bad|edge|boundary|new segment"
 MICRO = 1e6  # MNE-Python has volts
 VOLT = 107  # its code of the unit (FIFF_UNIT_V)
+KINDS = ("events", "minus")
+# Why epochs are not used, as columns of the table of epochs.
+DROPPED = {
+    "beyond_recording": "beyond the recording",
+    "bad_or_break": "in bad segments or across a break",
+    "range_above_reject": "with a range above reject",
+    "of_both_kinds": "with events of both kinds",
+}
 RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
 FLAT = TINY = 1e-6  # [uV], no amplifier has so little noise; [s]
 # What MNE-Python warns of and would read on.
@@ -43,6 +55,7 @@ def find_recordings(
     pattern
         A BIDS folder (``sub-*/**/eeg/sub-*``, ending in ``_eeg`` or ``_epo``), or a
         pattern of files; those of other formats than ``FORMATS`` are passed over.
+        Tables of muse-lsl are taken where the pattern ends in .csv or .csv.gz.
         Files named sub-<label>... belong to that person, any other file is one person.
     where
         Place named in errors, such as ``site north: eeg``.
@@ -64,7 +77,8 @@ def find_recordings(
         of_task = rf"_task-{task}[-_]" if task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
         files = [file for file in files if names.search(_stem(file))]
-    files = [file for file in files if file.name.lower().endswith(FORMATS)]
+    formats = (*FORMATS, *(MUSE if pattern.lower().endswith(MUSE) else ()))
+    files = [file for file in files if file.name.lower().endswith(formats)]
     if not files:
         raise ConfigError(
             f"{where}: no recording ({', '.join(FORMATS[:-1])}) found at {pattern!r}; "
@@ -154,53 +168,68 @@ def _first(options: Erp) -> int:
     return round(options.tmin * options.sampling_rate)
 
 
-def read_erp(files: list[Path], options: Erp) -> np.ndarray:
+class Erps(NamedTuple):
+    """Event-related potential of a person, and what became of the epochs.
+
+    ``features``: (n_channels * n_windows,) float32 [uV]. ``n_epochs``: rows of the
+    table of epochs, (kind of event, matched, kept, then a number for each of
+    ``DROPPED``).
+    """
+
+    features: np.ndarray
+    n_epochs: list[tuple[Any, ...]]
+
+
+def read_erp(files: list[Path], options: Erp) -> Erps:
     """Read a person's recordings as features of an event-related potential.
 
     Epochs of all files count alike. Those that reach beyond a recording, touch a
-    segment marked as bad or a break, or exceed ``reject`` are dropped. The average
-    reference and the range are over the study's channels alone, so that other channels
-    change nothing.
+    segment marked as bad or a break, or exceed ``reject`` are dropped, and those of a
+    file of epochs in which events of both kinds happened. The average reference and the
+    range are over the study's channels alone, so that other channels change nothing.
 
     Parameters
     ----------
     files
         Recordings, continuous or cut into epochs (.fif, .set).
     options
-        What the study asks for. Events are annotations by name; where there are none,
-        codes of the trigger channel. Names of channels match without regard to case,
-        dots and blanks.
+        What the study asks for. Events are those that the recording's ``_events.tsv``
+        in a BIDS folder names (``trial_type``, or ``value``), and its annotations of
+        other names; without either, codes of the trigger channel. An epoch that is already cut
+        is of every event that its file says happened in it. Names of channels match
+        without regard to case, dots and blanks.
 
     Returns
     -------
-    numpy.ndarray
-        (n_channels * n_windows,) float32 [uV], channel by channel. Windows are equal
-        but for a point where the epoch cannot be divided.
+    Erps
+        Features, channel by channel; windows are equal but for a point where the epoch
+        cannot be divided. And the numbers of epochs.
 
     Raises
     ------
     ConfigError
         If a file cannot be read, breaks a rule, or too few epochs are left.
     """
-    total: dict[str, Any] = {"events": 0.0, "minus": 0.0}
-    n, there, dropped = Counter(), Counter(), Counter()
+    total: dict[str, Any] = dict.fromkeys(KINDS, 0.0)
+    n = {kind: Counter() for kind in KINDS}
+    there: Counter = Counter()
     for file in files:
-        E, names = _epochs(file, options, there, dropped)
+        E, of = _epochs(file, options, there, n)
         if options.reference == "average":
             E = E - E.mean(axis=1, keepdims=True)
         if options.reject is not None:
             good = (np.ptp(E, axis=2) <= options.reject).all(axis=1)
-            dropped[f"range above {options.reject:g} uV"] += int((~good).sum())
-            E, names = E[good], names[good]
-        for key in total:
-            chosen = np.isin(names, getattr(options, key))
-            total[key] = total[key] + E[chosen].sum(axis=0)
-            n[key] += int(chosen.sum())
+            for kind in of[~good]:
+                n[kind]["range_above_reject"] += 1
+            E, of = E[good], of[good]
+        for kind in KINDS:
+            total[kind] = total[kind] + E[of == kind].sum(axis=0)
+            n[kind]["kept"] += int((of == kind).sum())
     where = f"{files[0]}" + (f" and {len(files) - 1} more" if files[1:] else "")
-    _check_counts(where, options, n, there, dropped)
-    erp = total["events"] / n["events"]
+    _check_counts(where, options, n, there)
+    erp = total["events"] / n["events"]["kept"]
     if options.minus:
-        erp = erp - total["minus"] / n["minus"]
+        erp = erp - total["minus"] / n["minus"]["kept"]
     if options.baseline is not None:
         times, (low, high) = epoch_times(options), options.baseline
         inside = (times > low - TINY) & (times < high + TINY)
@@ -211,36 +240,52 @@ def read_erp(files: list[Path], options: Erp) -> np.ndarray:
             f"{where}: channels must vary, constant: {_some(names)}; drop them from "
             "fusion.eeg.channels or exclude the person"
         )
-    return window_means(erp, options).ravel().astype("f4")
+    asked = [kind for kind in KINDS if getattr(options, kind)]
+    rows = [(k, *(n[k][c] for c in ("matched", "kept", *DROPPED))) for k in asked]
+    return Erps(window_means(erp, options).ravel().astype("f4"), rows)
 
 
 def _check_counts(
-    where: str, options: Erp, n: Counter, there: Counter, dropped: Counter
+    where: str, options: Erp, n: dict[str, Counter], there: Counter
 ) -> None:
-    """Refuse a person without an event, or with too few epochs."""
-    for key in ("events", "minus"):
-        names = getattr(options, key)
-        if missing := [name for name in names if name not in there]:
+    """Refuse a person without an event, or with too few epochs of it."""
+    for kind in KINDS:
+        names = getattr(options, kind)
+        missing = [w for w in names if not any(_is_of(w, name) for name in there)]
+        if missing:
             has = _some(f"{name!r} ({k})" for name, k in there.most_common())
             raise ConfigError(
-                f"{where}: no event {missing[0]!r} of fusion.eeg.{key}; "
+                f"{where}: no event {missing[0]!r} of fusion.eeg.{kind}; "
                 f"{_near(missing[0], there)}it has {has or 'none'}"
             )
-        if names and n[key] < options.min_epochs:
-            why = ", ".join(f"{k} {reason}" for reason, k in dropped.items() if k)
-            raise ConfigError(
-                f"{where}: must keep min_epochs {options.min_epochs} of "
-                f"fusion.eeg.{key}, got {n[key]} (dropped: {why or 'none'}); lower "
-                "min_epochs or exclude the person"
+        kept, matched = n[kind]["kept"], n[kind]["matched"]
+        least = max(options.min_epochs, options.min_share * matched)
+        if names and kept < least:
+            rule = (
+                f"min_epochs {options.min_epochs}"
+                if kept < options.min_epochs
+                else f"min_share {options.min_share:g}"
             )
+            counts = ((n[kind][c], why) for c, why in DROPPED.items())
+            why = [f"{k} {why}" for k, why in counts if k]
+            raise ConfigError(
+                f"{where}: must keep {rule} of fusion.eeg.{kind}, got {kept} of "
+                f"{matched} (dropped: {', '.join(why) or 'none'}); lower "
+                f"{rule.split()[0]} or exclude the person"
+            )
+
+
+def _is_of(wanted: str, name: str) -> bool:
+    """Whether an epoch is of an event: MNE-Python joins all that happened by "/"."""
+    return f"/{wanted}/" in f"/{name}/"
 
 
 def _epochs(
-    file: Path, options: Erp, there: Counter, dropped: Counter
+    file: Path, options: Erp, there: Counter, n: dict[str, Counter]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Epochs of one file [uV], (n, n_channels, n_points), and their events' names.
+    """Epochs of one file [uV], (n, n_channels, n_points), and their kinds of event.
 
-    Adds the file's events to ``there``, and why epochs are missing to ``dropped``.
+    Adds the file's events to ``there``, and what became of each epoch to ``n``.
     """
     data, is_cut = _open(file)
     picks = _pick(file, data, options)
@@ -249,39 +294,61 @@ def _epochs(
     if not np.isfinite(X).all():
         raise ConfigError(f"{file}: must be finite, holds NaN or Inf; mend it")
     X = _sampled(file, MICRO * X, data.info["sfreq"], options)
-    wanted, rate = {*options.events, *options.minus}, options.sampling_rate
     if is_cut:
-        of = {code: name for name, code in data.event_id.items()}
-        names = np.array([of[code] for code in data.events[:, 2]], dtype=object)
-        there.update(names)
-        start = _first(options) - round(data.tmin * rate)
-        if start < 0 or start + options.n_points > X.shape[2]:
-            raise ConfigError(
-                f"{file}: epochs must cover tmin {options.tmin:g} to tmax "
-                f"{options.tmax:g} s, got {data.tmin:g} to {data.tmax:g}"
-            )
-        kept = np.isin(names, list(wanted))
-        return X[kept, :, start : start + options.n_points], names[kept]
-    events = _events(data)
+        return _cut_before(file, data, X, options, there, n)
+    events, rate = _events(file, data), options.sampling_rate
     there.update(name for *_, name in events)
-    breaks = [
-        (t, t + d) for t, d, k in events if re.match(BREAK, k) and k not in wanted
-    ]
-    E, names = [], []
+    of = {name: kind for kind in KINDS for name in getattr(options, kind)}
+    breaks = [(t, t + d) for t, d, k in events if re.match(BREAK, k) and k not in of]
+    E, kinds = [], []
     for onset, _, name in events:
         start = round(onset * rate) + _first(options)
         stop = start + options.n_points
-        if name not in wanted:
+        if name not in of:
             continue
+        n[of[name]]["matched"] += 1
         if start < 0 or stop > X.shape[1]:
-            dropped["beyond the recording"] += 1
+            n[of[name]]["beyond_recording"] += 1
         elif any(a * rate < stop - 1 and b * rate > start for a, b in breaks):
-            dropped["in bad segments or across a break"] += 1
+            n[of[name]]["bad_or_break"] += 1
         else:
             E.append(X[:, start:stop])
-            names.append(name)
+            kinds.append(of[name])
     shape = (-1, len(picks), options.n_points)
-    return np.reshape(E, shape), np.array(names, dtype=object)
+    return np.reshape(E, shape), np.array(kinds, dtype=object)
+
+
+def _cut_before(
+    file: Path,
+    data: Any,
+    X: np.ndarray,
+    options: Erp,
+    there: Counter,
+    n: dict[str, Counter],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs of a file that holds epochs, and their kinds of event."""
+    names = {code: name for name, code in data.event_id.items()}
+    start = _first(options) - round(data.tmin * options.sampling_rate)
+    if start < 0 or start + options.n_points > X.shape[2]:
+        raise ConfigError(
+            f"{file}: epochs must cover tmin {options.tmin:g} to tmax "
+            f"{options.tmax:g} s, got {data.tmin:g} to {data.tmax:g}"
+        )
+    kinds = np.full(len(X), "", dtype=object)
+    for i, code in enumerate(data.events[:, 2]):
+        there[names[code]] += 1
+        found = [
+            kind
+            for kind in KINDS
+            if any(_is_of(wanted, names[code]) for wanted in getattr(options, kind))
+        ]
+        for kind in found:
+            n[kind]["matched"] += 1
+            # Which of them the epoch was cut around, its file does not say.
+            n[kind]["of_both_kinds"] += len(found) > 1
+        kinds[i] = found[0] if len(found) == 1 else ""
+    X, kinds = X[kinds != ""], kinds[kinds != ""]
+    return X[:, :, start : start + options.n_points], kinds
 
 
 def _open(file: Path) -> tuple[Any, bool]:
@@ -289,6 +356,8 @@ def _open(file: Path) -> tuple[Any, bool]:
     mne = _mne()
     if not file.is_file():
         raise ConfigError(f"{file}: file not found; check the path")
+    if file.name.lower().endswith(MUSE):
+        return _read_muse(file, mne), False
     with _reading(file):
         if re.search(r"[-_]epo$", _stem(file)) and file.suffix != ".set":
             return mne.read_epochs(file, proj=False, verbose="warning"), True
@@ -296,6 +365,58 @@ def _open(file: Path) -> tuple[Any, bool]:
             return mne.io.read_raw(file, verbose="warning"), False
         except TypeError:  # EEGLAB's epochs have the same names
             return mne.io.read_epochs_eeglab(file, verbose="warning"), True
+
+
+def _read_muse(file: Path, mne: Any) -> Any:
+    """Read a table of muse-lsl: timestamps [s], channels [uV], a code at each event."""
+    table = open_table(file)
+    if missing := [name for name in MUSE_COLUMNS if name not in table]:
+        raise ConfigError(
+            f"{file}: a recording in a table must have the columns of muse-lsl, "
+            f"missing: {_some(missing)}; it has {_some(map(str, table.columns))}"
+        )
+    times, codes = (table.pop(name).to_numpy(float) for name in MUSE_COLUMNS)
+    lasted = times[-1] - times[0]
+    if not lasted > 0:
+        raise ConfigError(f"{file}: timestamps must increase; mend the file")
+    rate = float(round((len(times) - 1) / lasted))
+    with _reading(file):
+        info = mne.create_info(list(table.columns), rate, "eeg")
+        raw = mne.io.RawArray(table.to_numpy(float).T / MICRO, info, verbose="error")
+    begins = np.flatnonzero((codes != 0) & (codes != np.r_[0, codes[:-1]]))
+    names = [f"{codes[i]:g}" for i in begins]
+    return raw.set_annotations(mne.Annotations(begins / rate, 0.0, names))
+
+
+def events_file(file: Path) -> Path | None:
+    """The ``_events.tsv`` beside a BIDS recording; None where there is none."""
+    own, n = re.subn(r"_eeg$", "_events.tsv", _stem(file))
+    return file.with_name(own) if n and file.with_name(own).is_file() else None
+
+
+def _bids_events(path: Path) -> list[tuple[float, float, str]]:
+    """Onset [s], duration [s] and name of the events of a table as BIDS has it."""
+    table = open_table(path, dtype=str, keep_default_na=False)
+    column = next((c for c in ("trial_type", "value") if c in table), None)
+    if column is None or not {"onset", "duration"} <= set(table):
+        raise ConfigError(
+            f"{path}: must have the columns onset, duration, and trial_type or value, "
+            f"got {_some(table.columns)}; mend it"
+        )
+    found = []
+    for row, cells in enumerate(table[["onset", "duration", column]].values.tolist(), 2):
+        onset, duration, name = cells
+        if "n/a" in (onset, name):  # not an event of this recording
+            continue
+        try:
+            lasting = 0.0 if duration == "n/a" else float(duration)
+            found.append((float(onset), lasting, name))
+        except ValueError:
+            raise ConfigError(
+                f"{path}, line {row}: onset and duration must be seconds, got "
+                f"{onset!r} and {duration!r}; mend it"
+            ) from None
+    return found
 
 
 def _pick(file: Path, data: Any, options: Erp) -> list[int]:
@@ -321,7 +442,7 @@ def _pick(file: Path, data: Any, options: Erp) -> list[int]:
     return picks
 
 
-def _events(raw: Any) -> list[tuple[float, float, str]]:
+def _events(file: Path, raw: Any) -> list[tuple[float, float, str]]:
     """Onset [s], duration [s] and name of all that happened in a recording."""
     marks, rate = raw.annotations, raw.info["sfreq"]
     onsets = raw.time_as_index(marks.onset, use_rounding=True, origin=marks.orig_time)
@@ -330,7 +451,12 @@ def _events(raw: Any) -> list[tuple[float, float, str]]:
     names = list(map(str, marks.description))
     lasting = np.nan_to_num(marks.duration)
     events = list(zip(onsets / rate, lasting, names, strict=True))
-    if all(re.match(BREAK, name) for name in names) and "stim" in raw:
+    breaks = [event for event in events if re.match(BREAK, event[-1])]
+    if table := events_file(file):
+        told = _bids_events(table)
+        named = {name for *_, name in told}  # each name once: both tell of one event
+        return [*told, *(event for event in events if event[-1] not in named)]
+    if len(breaks) == len(events) and "stim" in raw:
         codes = _mne().find_events(raw, shortest_event=1, verbose="error")
         events += [((i - raw.first_samp) / rate, 0.0, str(c)) for i, _, c in codes]
     return events

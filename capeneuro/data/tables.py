@@ -69,7 +69,7 @@ def open_table(path: Path, **options: Any) -> Any:
         with warnings.catch_warnings():
             # Rows longer than the header would shift everybody's columns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            sep = "," if path.suffix == ".csv" else "\t"
+            sep = "," if ".csv" in path.suffixes else "\t"
             return pd.read_csv(path, sep=sep, **options)
     except (OSError, ValueError, pd.errors.ParserWarning) as error:
         why = getattr(error, "strerror", None) or "not a table"

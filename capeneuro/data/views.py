@@ -6,7 +6,7 @@ EEG or of a row of a table, each divided by a public norm bound.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,19 +159,31 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
         else:
             where = f"site {site.name}: eeg"
             recordings = eeg.find_recordings(pattern, where, site.task)
-            found += [str(file) for own in recordings.values() for file in own]
+            own = [file for files in recordings.values() for file in files]
+            found += map(str, own)
+            found += [str(told) for file in own if (told := eeg.events_file(file))]
     return found
 
 
-def read_person(
-    study: FusionConfig, views: Views, sources: tuple[Any, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """One person's two views over their norm bounds, (D_x, 1) and (D_y, 1)."""
+class Person(NamedTuple):
+    """A person's two views over their norm bounds, (D_x, 1) and (D_y, 1).
+
+    ``n_epochs``: what became of the epochs, as of :class:`.eeg.Erps`; empty for tables.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    n_epochs: list[tuple[Any, ...]]
+
+
+def read_person(study: FusionConfig, views: Views, sources: tuple[Any, Any]) -> Person:
+    """Read one person's two views."""
     fmri, erp = study.fusion.fmri, study.fusion.eeg
     x, y = sources
     if fmri.kind == "maps":
         options = study.space, fmri.standardize, views.mask, views.basis
         x = map_features(x, *options)
+    n_epochs = []
     if erp.kind == "erp":
-        y = eeg.read_erp(y, erp)
-    return x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound
+        y, n_epochs = eeg.read_erp(y, erp)
+    return Person(x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound, n_epochs)

@@ -75,6 +75,9 @@ TRUTH = {
 }
 TRUTHS = ("eeg", "correlations")
 KEPT = ("variates.tsv",)
+# What became of each person's epochs; for the site's eyes alone.
+EPOCHS = "epochs.tsv"
+EPOCHS_HEAD = ["participant_id", "kind", "matched", "kept", *eeg.DROPPED]
 SITE_KEYS = dict.fromkeys(
     ("validate", "prepare", "reconstruct"), ("images", "eeg", "task")
 )
@@ -142,19 +145,22 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
     found = find_people(study, own, views.names)
     low, high = np.inf, -np.inf
     norms: list[tuple[str, float, float]] = []
+    epochs: list[tuple[Any, ...]] = []
     n_first, D = views.sizes[0], sum(views.sizes)
     place = _place(study, sites, site)
 
-    def person(folder: Path, sources: tuple[Any, Any]) -> np.ndarray:
+    def person(folder: Path, sources: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
         os.chdir(folder)  # a worker may have been started elsewhere
-        return stack(*read_person(study, views, sources), *place)
+        x, y, n_epochs = read_person(study, views, sources)
+        return stack(x, y, *place), n_epochs
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         nonlocal low, high
         work = Parallel(threads, return_as="generator")
         features = work(delayed(person)(Path.cwd(), s) for s in found.values())
         bar = tqdm(found, f"prepare {site}", disable=None)
-        for name, z in zip(bar, features, strict=True):
+        for name, (z, n_epochs) in zip(bar, features, strict=True):
+            epochs.extend((name, *row) for row in n_epochs)
             low, high = np.minimum(low, z), np.maximum(high, z)
             parts = z[:n_first], z[n_first:D]
             sizes = (np.linalg.norm(part.astype(float)) for part in parts)
@@ -170,6 +176,12 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
     keep_people(study, own)
+    if epochs:
+        files.write_table(folder / EPOCHS, EPOCHS_HEAD, epochs)
+        name, kind, matched, kept, *_ = min(epochs, key=lambda row: row[3])
+        print(
+            f"{site}: fewest epochs, {kept} of {matched} {kind}, has {name}; {EPOCHS}"
+        )
     figure = plots.view_norms(np.array([row[1:] for row in norms]))
     text = page.render_views(site, norms, figure, study)
     files.write_text(folder / "qc.html", text)

@@ -33,9 +33,14 @@ ONSETS = {"target": [300, 800, 1300, 1800], "standard": [550, 1050, 1550]}
 def options(**changes) -> Erp:
     """Every point of an epoch from -0.2 to 0.5 s is a feature, unless changed."""
     content = {"events": ["target"], "channels": CHANNELS, "sampling_rate": RATE}
-    content |= {"tmin": -0.2, "tmax": 0.5, "norm_bound": 1, **changes}
+    content |= {"tmin": -0.2, "tmax": 0.5, "norm_bound": 1, "min_epochs": 1}
+    content |= {"min_share": 0, **changes}
     n = round((content["tmax"] - content["tmin"]) * content["sampling_rate"]) + 1
     return Erp.model_validate({"n_windows": n, **content})
+
+
+def features(files: list[Path], asked: Erp) -> np.ndarray:
+    return eeg.read_erp(files, asked).features
 
 
 @pytest.fixture
@@ -69,7 +74,7 @@ def average(
 def error(files: Path | list[Path], **changes) -> str:
     """The one line that reading ends with."""
     with pytest.raises(ConfigError) as caught:
-        eeg.read_erp(files if isinstance(files, list) else [files], options(**changes))
+        features(files if isinstance(files, list) else [files], options(**changes))
     text = str(caught.value)
     assert "\n" not in text and len(text) < 600
     return text
@@ -147,7 +152,7 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, pattern):
 
 
 def test_features_are_the_average_channel_by_channel(tmp_path, X):
-    y = eeg.read_erp([fif(tmp_path, X)], options())
+    y = features([fif(tmp_path, X)], options())
     assert y.shape == (4 * 141,) and y.dtype == np.float32
     expected = average(X, ONSETS["target"])
     np.testing.assert_allclose(y.reshape(4, -1), expected, atol=1e-4)
@@ -158,7 +163,7 @@ def test_features_are_the_average_channel_by_channel(tmp_path, X):
 def test_onsets_are_rounded_to_points(tmp_path, X):
     below = [t for t in range(100, 2200) if int(t / RATE * RATE) < t]
     assert below  # where seconds fall short of the point in floating point
-    y = eeg.read_erp([fif(tmp_path, X, onsets={"target": below})], options())
+    y = features([fif(tmp_path, X, onsets={"target": below})], options())
     np.testing.assert_allclose(y, average(X, below).ravel(), atol=1e-4)
 
 
@@ -181,14 +186,14 @@ def test_values_are_microvolts_whatever_the_file_has(tmp_path, X, unit, fmt):
         fmt=f"binary_{fmt}",
     )
     asked = options(events=["Comment/target"])
-    y = eeg.read_erp([tmp_path / "sub-1_eeg.vhdr"], asked)
+    y = features([tmp_path / "sub-1_eeg.vhdr"], asked)
     expected = average(X, ONSETS["target"]).ravel()
     np.testing.assert_allclose(y, expected, atol=0.01)
 
 
 def test_windows_are_means_and_have_centers(tmp_path, X):
     asked = options(tmin=0, tmax=0.495, n_windows=5)
-    y = eeg.read_erp([fif(tmp_path, X)], asked).reshape(4, 5)
+    y = features([fif(tmp_path, X)], asked).reshape(4, 5)
     A = average(X, ONSETS["target"], 0, 0.495)
     np.testing.assert_allclose(y, A.reshape(4, 5, 20).mean(axis=2), atol=1e-4)
     centers = (np.arange(100) / RATE).reshape(5, 20).mean(axis=1)
@@ -197,7 +202,7 @@ def test_windows_are_means_and_have_centers(tmp_path, X):
 
 def test_difference_reference_and_baseline(tmp_path, X):
     asked = {"minus": ["standard"], "reference": "average", "baseline": [-0.2, 0]}
-    y = eeg.read_erp([fif(tmp_path, X + 50)], options(**asked))
+    y = features([fif(tmp_path, X + 50)], options(**asked))
     A = average(X, ONSETS["target"]) - average(X, ONSETS["standard"])
     A -= A.mean(axis=0)
     A -= A[:, :41].mean(axis=1, keepdims=True)
@@ -207,7 +212,7 @@ def test_difference_reference_and_baseline(tmp_path, X):
 def test_channels_come_in_the_study_order_and_the_rest_is_ignored(tmp_path, X):
     file = fif(tmp_path, X)
     asked = options(channels=["p.Z", "FZ"], reference="average")
-    y = eeg.read_erp([file], asked).reshape(2, -1)
+    y = features([file], asked).reshape(2, -1)
     A = average(X, ONSETS["target"])[[2, 0]]
     np.testing.assert_allclose(y, A - A.mean(axis=0), atol=1e-4)
 
@@ -216,7 +221,7 @@ def test_epochs_of_all_files_count_alike(tmp_path, X, rng):
     other = 20 * rng.standard_normal(X.shape)
     files = [fif(tmp_path, X)]
     files.append(fif(tmp_path, other, "b_raw.fif", onsets={"target": [700]}))
-    y = eeg.read_erp(files, options())
+    y = features(files, options())
     all_five = (4 * average(X, ONSETS["target"]) + average(other, [700])) / 5
     np.testing.assert_allclose(y, all_five.ravel(), atol=1e-4)
 
@@ -228,12 +233,12 @@ def test_epochs_beyond_the_file_bad_or_too_large_are_dropped(tmp_path, X):
     made.annotations.append(1790 / RATE, 0.0, "boundary")
     made.annotations.append(260 / RATE, 0.0, "boundary")  # where an epoch starts
     file = fif(tmp_path, made)
-    y = eeg.read_erp([file], options(reject=300))
+    y = features([file], options(reject=300))
     np.testing.assert_allclose(y, average(X, [300]).ravel(), atol=1e-4)
     line = error(file, reject=300, min_epochs=2)
     assert "must keep min_epochs 2 of fusion.eeg.events, got 1" in line
     assert "2 beyond the recording, 2 in bad segments or across a break" in line
-    assert "1 range above 300 uV" in line
+    assert "1 with a range above reject" in line
 
 
 def test_codes_of_a_trigger_channel_are_events(tmp_path, X):
@@ -244,7 +249,7 @@ def test_codes_of_a_trigger_channel_are_events(tmp_path, X):
     made.add_channels([mne.io.RawArray(trigger, info, verbose="error")])
     cropped = made.crop(0.5)  # its first point is not 0
     file = fif(tmp_path, cropped)
-    y = eeg.read_erp([file], options(events=["5"]))
+    y = features([file], options(events=["5"]))
     np.testing.assert_allclose(y, average(X, ONSETS["target"]).ravel(), atol=1e-4)
     assert "it has '5' (4)" in error(file, events=["6"])
 
@@ -256,7 +261,7 @@ def test_a_cropped_recording_keeps_its_onsets(tmp_path, X, date):
         made.set_annotations(mne.Annotations([1.5], 0.0, "target", orig_time=date))
     file = fif(tmp_path, made.crop(0.7))
     onsets = ONSETS["target"] if date is None else [300]
-    y = eeg.read_erp([file], options())
+    y = features([file], options())
     np.testing.assert_allclose(y, average(X, onsets).ravel(), atol=1e-4)
 
 
@@ -269,31 +274,92 @@ def test_epochs_give_what_the_recording_gives(tmp_path, X):
     cut = mne.Epochs(made, events, ids, **span, verbose="error")
     cut.save(tmp_path / "a-epo.fif", verbose="error")
     asked = options(minus=["standard"], baseline=[-0.2, 0])
-    y = eeg.read_erp([tmp_path / "a-epo.fif"], asked)
-    np.testing.assert_allclose(y, eeg.read_erp([fif(tmp_path, X)], asked), atol=1e-4)
+    y = features([tmp_path / "a-epo.fif"], asked)
+    np.testing.assert_allclose(y, features([fif(tmp_path, X)], asked), atol=1e-4)
     assert "epochs must cover tmin -0.6 to" in error(tmp_path / "a-epo.fif", tmin=-0.6)
     assert "need continuous recordings" in error(tmp_path / "a-epo.fif", low_pass=40)
 
 
-def test_epochs_of_eeglab(tmp_path, X):
-    points = ONSETS["target"] + ONSETS["standard"]
-    names = ["target"] * 4 + ["standard"] * 3
-    E = np.stack([X[:, t - 40 : t + 120] for t in points], axis=2)
+def epoched(file: Path, E: np.ndarray, events: list[list[str]], **more) -> Path:
+    """A file of epochs as EEGLAB writes it; the first event of each is at 0."""
+    E, (n, _, n_points) = np.moveaxis(E, 0, 2), E.shape
+    flat = [(i, name) for i, names in enumerate(events) for name in names]
     event = [
-        {"latency": i * 160 + 41.0, "type": name, "epoch": i + 1}
-        for i, name in enumerate(names)
+        {"latency": i * n_points + 41.0, "type": name, "epoch": i + 1}
+        for i, name in flat
     ]
-    epoch = [
-        {"event": i + 1, "eventtype": n, "eventlatency": 0.0}
-        for i, n in enumerate(names)
-    ]
-    content = {"setname": "a", "nbchan": 4, "trials": 7, "pnts": 160, "srate": RATE}
-    content |= {"xmin": -0.2, "xmax": 0.595, "data": E, "event": event, "epoch": epoch}
+    epoch = [{"eventtype": names[0] if len(names) == 1 else names} for names in events]
+    content = {"setname": "a", "nbchan": E.shape[0], "trials": n, "pnts": n_points}
+    content |= {"srate": RATE, "xmin": -0.2, "xmax": 0.595, "data": E, **more}
     content |= {"chanlocs": [{"labels": c} for c in CHANNELS], "icawinv": []}
     content |= {"icasphere": [], "icaweights": [], "icachansind": [], "icaact": []}
-    savemat(tmp_path / "a.set", {"EEG": content}, appendmat=False)
-    y = eeg.read_erp([tmp_path / "a.set"], options())
+    content |= {"event": event, "epoch": epoch}
+    savemat(file, {"EEG": content}, appendmat=False)
+    return file
+
+
+def test_epochs_of_eeglab(tmp_path, X):
+    points = ONSETS["target"] + ONSETS["standard"]
+    E = np.stack([X[:, t - 40 : t + 120] for t in points])
+    file = epoched(tmp_path / "a.set", E, [["target"]] * 4 + [["standard"]] * 3)
+    y = features([file], options())
     np.testing.assert_allclose(y, average(X, ONSETS["target"]).ravel(), atol=1e-4)
+
+
+def test_an_epoch_is_of_any_event_that_happened_in_it(tmp_path, rng):
+    """Seventy-five of eighty trials with a response: they were left out once."""
+    E = 20 * rng.standard_normal((100, len(CHANNELS), 160))
+    events = [["square", "rt"]] * 70 + [["square"]] * 5 + [["square", "rt", "rt"]] * 5
+    events += [["circle"]] * 15 + [["squares"]] * 3 + [["circle", "square"]] * 2
+    file = epoched(tmp_path / "a.set", E, events)
+    y, n_epochs = eeg.read_erp([file], options(events=["square"], tmax=0.595))
+    assert n_epochs == [("events", 82, 82, 0, 0, 0, 0)]
+    kept = np.r_[:80, 98:100]
+    np.testing.assert_allclose(y, E[kept].mean(axis=0).ravel(), atol=1e-4)
+    # Which of two the last are of, nobody can tell.
+    asked = options(events=["square"], minus=["circle"], tmax=0.595)
+    y, n_epochs = eeg.read_erp([file], asked)
+    assert n_epochs == [
+        ("events", 82, 80, 0, 0, 0, 2),
+        ("minus", 17, 15, 0, 0, 0, 2),
+    ]
+    expected = E[:80].mean(axis=0) - E[80:95].mean(axis=0)
+    np.testing.assert_allclose(y, expected.ravel(), atol=1e-4)
+    line = error(file, events=["square"], minus=["circle"], tmax=0.595, min_share=0.9)
+    assert "must keep min_share 0.9 of fusion.eeg.minus, got 15 of 17" in line
+    assert "(dropped: 2 with events of both kinds); lower min_share" in line
+
+
+def bids_events(file: Path, *rows: tuple, column: str = "trial_type") -> None:
+    header = ("onset", "duration", column)
+    text = "\n".join("\t".join(map(str, row)) for row in (header, *rows))
+    file.with_name(file.name.replace("_eeg.fif", "_events.tsv")).write_text(text)
+
+
+@pytest.mark.parametrize("column", ["trial_type", "value"])
+def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
+    made = raw(X, {"target": [20, 30], "S 1": ONSETS["target"]})
+    made.annotations.append(790 / RATE, 0.1, "BAD_blink")
+    file = fif(tmp_path, made, "sub-1_task-odd_eeg.fif")
+    rows = [(t / RATE, "n/a", "target") for t in ONSETS["target"]]
+    rows += [("n/a", 0, "target"), (3, 0, "n/a"), (1.5, 0.2, "boundary")]
+    bids_events(file, *rows, column=column)
+    y, n_epochs = eeg.read_erp([file], options())
+    assert n_epochs == [("events", 4, 2, 0, 2, 0, 0)]
+    np.testing.assert_allclose(y, average(X, [1300, 1800]).ravel(), atol=1e-4)
+    # Marks of other names in the recording still count.
+    assert eeg.read_erp([file], options(events=["S 1"])).n_epochs == n_epochs
+    bids_events(file, ("1,5", 0, "target"))
+    assert "_events.tsv, line 2: onset and duration must be seconds" in error(file)
+    bids_events(file, (1, 0, "target"), column="stimulus")
+    assert "and trial_type or value, got onset, duration, stimulus" in error(file)
+
+
+def test_too_few_epochs_are_refused_unless_asked_for(tmp_path, X):
+    default = Erp.model_fields["min_epochs"].default, Erp.model_fields["min_share"]
+    assert default[0] == 10 and default[1].default == 0.5
+    line = error(fif(tmp_path, X), min_epochs=10)
+    assert "must keep min_epochs 10 of fusion.eeg.events, got 4 of 4" in line
 
 
 def test_resampled_and_filtered(tmp_path):
@@ -303,7 +369,7 @@ def test_resampled_and_filtered(tmp_path):
     file = fif(tmp_path, X)
     onset = {"tmin": 0, "tmax": 0.6}
     asked = options(sampling_rate=100, resample=True, low_pass=20, **onset)
-    y = eeg.read_erp([file], asked).reshape(4, -1)
+    y = features([file], asked).reshape(4, -1)
     expected = average(np.stack([slow] * 4), ONSETS["target"], 0, 0.6)[:, ::2]
     np.testing.assert_allclose(y, expected, atol=0.02)
     line = error(file, sampling_rate=100, **onset)
@@ -311,7 +377,7 @@ def test_resampled_and_filtered(tmp_path):
 
 
 def test_nothing_is_printed(tmp_path, X, capfd):
-    eeg.read_erp([fif(tmp_path, X)], options(low_pass=30, high_pass=1, montage=None))
+    features([fif(tmp_path, X)], options(low_pass=30, high_pass=1, montage=None))
     assert capfd.readouterr() == ("", "")
 
 
@@ -410,7 +476,7 @@ def test_real_brainvision(name):
     onsets = [int(mark) - 1 for mark in marks]
     channels = {"FP1": 0, "Pz": 18, "CP2": 23}
     asked = {"events": [name], "channels": list(channels), "sampling_rate": 1000}
-    y = eeg.read_erp([folder / "test.vhdr"], options(**asked, tmin=-0.1, tmax=0.2))
+    y = features([folder / "test.vhdr"], options(**asked, tmin=-0.1, tmax=0.2))
     expected = average(X[list(channels.values())], onsets, -0.1, 0.2, 1000)
     np.testing.assert_allclose(y, expected.ravel(), rtol=1e-6, atol=1e-4)
     assert np.abs(y).max() > 10
@@ -420,7 +486,7 @@ def test_real_brainvision(name):
 def test_real_brainvision_refuses_what_is_not_there():
     file, asked = DATA / "eeg_brainvision/test.vhdr", {"channels": ["Fz"]}
     asked |= {"sampling_rate": 1000, "events": ["Optic/O  1"]}
-    assert "got 0 (dropped: 1 beyond the recording)" in error(file, **asked)
+    assert "got 0 of 1 (dropped: 1 beyond the recording)" in error(file, **asked)
     line = error(file, **{**asked, "events": ["Optic/O 1"]})
     assert "did you mean 'Optic/O  1'? it has 'Stimulus/S255' (5)" in line
     assert "must be in volts: CP6, ReRef;" in error(
@@ -444,7 +510,7 @@ def test_real_eeglab(event):
     X, channels, onsets = eeglab()
     asked = {"events": [event], "sampling_rate": 128, "tmax": 0.8, "n_windows": 20}
     asked |= {"channels": channels, "baseline": [-0.2, 0], "reject": 150}
-    y = eeg.read_erp([DATA / "eeg_eeglab/eeglab_data.set"], options(**asked))
+    y = features([DATA / "eeg_eeglab/eeglab_data.set"], options(**asked))
     E = np.stack([X[:, t - 26 : t + 103] for t in onsets[event] if t > 26])
     E = E[np.ptp(E, axis=2).max(axis=1) <= 150]
     assert 20 < len(E) < len(onsets[event])
@@ -485,7 +551,7 @@ def test_real_edf():
     assert [len(points) for points in onsets.values()] == [8, 7]
     asked = {"events": ["T1"], "minus": ["T2"], "sampling_rate": 160, "tmax": 2}
     asked |= {"channels": ["FC5", "Cz", "OZ"], "tmin": -0.5}
-    y = eeg.read_erp([file], options(**asked)).reshape(3, -1)
+    y = features([file], options(**asked)).reshape(3, -1)
     A, B = (average(X, points, -0.5, 2, 160) for points in onsets.values())
     np.testing.assert_allclose(y, A - B, atol=1e-3)
     assert np.abs(y).max() > 10
@@ -493,32 +559,36 @@ def test_real_edf():
 
 @needs_data
 @pytest.mark.parametrize(("person", "n_files"), [("subject1", 3), ("subject2", 2)])
-def test_real_muse(tmp_path, person, n_files):
-    files, totals = [], {1: [], 2: []}
-    for path in sorted((DATA / "eeg_muse_p300").glob(f"{person}_*.csv.gz")):
+def test_real_muse(person, n_files):
+    pattern = str(DATA / f"eeg_muse_p300/{person}_*.csv.gz")
+    found = eeg.find_recordings(pattern, "site a: eeg")
+    files = [path for own in found.values() for path in own]
+    assert len(files) == n_files
+    totals = [], []
+    for path in files:
         with gzip.open(path, "rt", newline="") as f:
             header, *rows = csv.reader(f)
         table = np.array(rows, float)
         Y, marks = table[:, 1:5].T, table[:, 6]
-        made = mne.io.RawArray(
-            Y * 1e-6, mne.create_info(header[1:5], 256, "eeg"), verbose="error"
-        )
-        for code, name in ((1, "non-target"), (2, "target")):
+        for total, code in zip(totals, (2, 1), strict=True):
             points = np.flatnonzero(marks == code)
-            made.annotations.append(points / 256, 0.0, name)
             E = [Y[:, t - 26 : t + 206] for t in points if 26 <= t < Y.shape[1] - 205]
-            totals[code] += [e for e in E if np.ptp(e, axis=1).max() <= 150]
-        files.append(tmp_path / f"{path.name.split('.csv')[0]}_raw.fif")
-        made.save(files[-1], verbose="error")
-    assert len(files) == n_files
-    asked = {"events": ["target"], "minus": ["non-target"], "sampling_rate": 256}
-    asked |= {"channels": ["TP9", "AF7", "AF8", "TP10"], "tmin": -0.1, "tmax": 0.8}
+            total += [e for e in E if np.ptp(e, axis=1).max() <= 150]
+    asked = {"events": ["2"], "minus": ["1"], "sampling_rate": 256}
+    asked |= {"channels": header[1:5], "tmin": -0.1, "tmax": 0.8}
     asked |= {"reject": 150, "min_epochs": 10, "baseline": [-0.1, 0]}
-    y = eeg.read_erp(files, options(**asked)).reshape(4, -1)
-    A = np.mean(totals[2], axis=0) - np.mean(totals[1], axis=0)
+    erps = eeg.read_erp(files, options(**asked))
+    assert [row[2] for row in erps.n_epochs] == [len(total) for total in totals]
+    y = erps.features.reshape(4, -1)
+    A = np.mean(totals[0], axis=0) - np.mean(totals[1], axis=0)
     A -= A[:, 1:27].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(y, A[:, : y.shape[1]], atol=1e-3)
     assert 1 < np.abs(y).max() < 100
+
+
+def test_a_table_that_is_no_recording(tmp_path):
+    (tmp_path / "a.csv").write_text("time,TP9\n0,1\n")
+    assert "missing: timestamps, Marker; it has time, TP9" in error(tmp_path / "a.csv")
 
 
 @needs_data

@@ -35,8 +35,7 @@ def _drawn(*, largest: float = 0.0, clip: float = 1.0, **changes: Any) -> Drawn:
 def _refused(**changes: Any) -> bool:
     try:
         _drawn(largest=noise.LARGEST, **changes)
-    except Refused as error:
-        assert str(error) == "range of the noise"
+    except Refused:
         return True
     return False
 

@@ -3,10 +3,12 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from faults import Durable
 from faulty import Fault, Faulty, charges
 from helpers import UNLIMITED, make_site, request
 from tiny_study import STUDY, command, edit, site_content
@@ -223,6 +225,52 @@ def test_what_the_second_place_alone_knows_is_kept_when_restored_twice(
         shutil.rmtree(ledger.folder)
         charged = custody.restore(anew(ledger), tmp_path / "backup")
         assert [entry["study"] for entry in charged] == ["t", "u"]
+
+
+def test_what_was_done_survives_a_power_cut(tmp_path):
+    """Whatever returned is on the disk, in both places, as it was then."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    book = Ledger(root / "ledger", UNLIMITED, root / "second")
+    steps = {
+        "begin": lambda: custody.begin(book),
+        "charge": lambda: charge(book, 1),
+        "restore": lambda: custody.restore(anew(book)),
+        "charge again": lambda: charge(anew(book), 2, None),
+    }
+    with Durable(root) as disk:
+        for name, step in steps.items():
+            step()
+            disk.restore(tmp_path / name)
+            kept = {
+                str(p.relative_to(root)): p.read_bytes()
+                for p in root.rglob("*")
+                if p.is_file() and p.name != "lock"
+            }
+            for file, content in kept.items():
+                assert (tmp_path / name / file).read_bytes() == content, (name, file)
+            assert {"ledger/key", "ledger/salt", "ledger/ledger.jsonl"} <= set(kept)
+            again = Ledger(tmp_path / name / "ledger", UNLIMITED)
+            assert again.total() == Ledger(book.folder, UNLIMITED).total()
+    for name in ("key", "salt"):
+        assert (book.folder / name).stat().st_mode & 0o777 == 0o600
+    for folder in (book.folder, root / "second"):
+        assert folder.stat().st_mode & 0o777 == 0o700, folder
+    assert not list(root.rglob(".*"))  # no second copy of a secret
+
+
+def test_of_promises_that_were_revised_the_largest_is_spent(ledger):
+    for mu in (0.9, 0.6, 0.7):
+        ledger.promise(replace(PROMISE, epsilon=10 * mu), "t", "l", "site0")
+    largest = replace(PROMISE, epsilon=9.0)
+    book = anew(ledger)
+    custody.restore(book)
+    assert book.total() == pytest.approx(largest.mu)
+    # It goes on to be remembered by the process that restored it, too.
+    book.promise(PROMISE, "u", "v", "site0")
+    (record,) = book.lines.remembered()
+    assert record["n_lines"] == len(book.lines.entries)
+    assert record["chain"] == book.lines.chains[-1]
 
 
 def test_nothing_leaves_while_the_second_place_cannot_be_written(ledger, monkeypatch):

@@ -164,6 +164,7 @@ def linked(tmp_path_factory) -> Path:
         fusion__eeg__norm_bound=20.0,
         data__n_subjects=15,
         data__n_trials=4,
+        fusion__eeg__min_epochs=4,
         data__correlations=[0.95, 0.8],
         data__map_noise=0.1,
         data__eeg_noise=1.0,

@@ -23,6 +23,7 @@ EEG = {
     "tmin": 0.0,
     "tmax": 0.39,
     "n_windows": 4,
+    "min_epochs": 2,
     "norm_bound": 20.0,
 }
 TABLE = {"kind": "table", "features": "data/columns.txt", "norm_bound": 4.0}
