@@ -2,6 +2,7 @@
 
 Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
 """
+# A command imports what it needs when it runs: a study is many short processes.
 
 import argparse
 import logging
@@ -12,33 +13,36 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from capeneuro import __version__
-from capeneuro.config import load, scaffold
+from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files
-from capeneuro.federation import audit as canaries
-from capeneuro.federation import custody
-from capeneuro.federation.ledger import Ledger
-from capeneuro.flare import joining, kit, parties
-from capeneuro.privacy import accounting, cape
-from capeneuro.studies import flow, kinds, one_run
-from capeneuro.studies.sites import load_sites, open_ledger
+from capeneuro.privacy import cape
 
-# Options of the steps of a study, which are called with the study, its sites and these;
-# steps over all sites have OVER.
-STEPS: dict[str, tuple[str, ...]] = {
-    "validate": (),
-    "plan": ("people", "volumes", "features"),
-    "prepare": ("site", "threads"),
-    "maps": (),
-    "reconstruct": ("site",),
-    "score": (),
-    "report": (),
-}
+# Steps of a study, in their order: what they do, and which options they are given
+# beside the study and its sites. Which of them a study has, its kind says.
 OVER = ("threads", "reference")
+STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "validate": ("Check all sites' data and budgets; say what will be read.", ()),
+    "plan": (
+        "Say what a run would spend and what may come out, before anything is spent.",
+        ("people", "volumes", "features"),
+    ),
+    "prepare": (
+        "Turn one site's data into features; nothing leaves the site.",
+        ("site", "threads"),
+    ),
+    "pca": ("Find the subspace that all sites share.", OVER),
+    "ica": ("Find independent components in the subspace.", OVER),
+    "maps": ("Write what was released as maps and tables; costs nothing.", ()),
+    "reconstruct": ("Write what one site's people have of it; stays there.", ("site",)),
+    "score": ("Compare results with the truth and with a run without privacy.", ()),
+    "report": ("Write the report and the record of what was spent.", ()),
+    "cca": ("Find what two views of the same people have in common.", OVER),
+    "tensors": ("Find the parts of a mixture, or topics.", OVER),
+    "regression": ("Fit regressions to the people of all sites.", OVER),
+    "network": ("Train a network on the people of all sites.", OVER),
+}
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
@@ -51,6 +55,9 @@ def init(options: argparse.Namespace) -> None:
     In a folder that has a study file already it adds the workflow alone: for a party
     that was sent one.
     """
+    from capeneuro.config import scaffold
+    from capeneuro.data import files
+
     folder = Path(options.folder)
     given = (folder / "config" / "config.yaml").exists()
     if options.sites < 2:
@@ -74,6 +81,8 @@ def init(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Check a study file and its site files, without looking at data."""
+    from capeneuro.studies.sites import load_sites
+
     study = load.load_study(options.study)
     sites = load_sites(study)
     S = len(study.sites)
@@ -83,8 +92,12 @@ def check(options: argparse.Namespace) -> None:
 
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
+    from capeneuro.data import files
+    from capeneuro.studies import kinds
+    from capeneuro.studies.sites import load_sites
+
     study = load.load_study(options.study)
-    given = {name: getattr(options, name) for name in STEPS.get(options.step, OVER)}
+    given = {name: getattr(options, name) for name in STEPS[options.step][1]}
     own = kinds.of(study)
     if options.step not in own.steps:
         raise ConfigError(
@@ -105,6 +118,10 @@ def ledger(options: argparse.Namespace) -> None:
     them. `restore` goes on with what is left of a ledger that was lost or set back:
     under a new key, and with all its studies' promises spent in full.
     """
+    from capeneuro.data import files
+    from capeneuro.privacy import accounting
+    from capeneuro.studies.sites import open_ledger
+
     site = load.load_site(options.site_file)
     book = open_ledger(site)
     if options.action in ("init", "backup", "restore"):
@@ -145,7 +162,9 @@ def ledger(options: argparse.Namespace) -> None:
     )
 
 
-def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Ledger) -> None:
+def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> None:
+    from capeneuro.federation import custody
+
     if options.action == "backup":
         if options.file is None:
             raise ConfigError("--file: say where the backup goes")
@@ -191,16 +210,22 @@ def federation(options: argparse.Namespace) -> int:
 
 
 def _init_federation(options: argparse.Namespace) -> None:
+    from capeneuro.flare import kit
+
     study = load.load_study(options.study)
     kit.init(study, options.folder, options.server, options.port, options.here)
 
 
 def _harden(options: argparse.Namespace) -> None:
+    from capeneuro.flare import kit
+
     kit.harden(options.kit)
     print(f"{options.kit}: hardened; now: capeneuro federation check {options.kit}")
 
 
 def _check_kit(options: argparse.Namespace) -> int:
+    from capeneuro.flare import kit
+
     path = options.site_file
     name = None if path is None else load.load_site(path).name
     found = kit.check(options.kit, name)
@@ -211,6 +236,8 @@ def _check_kit(options: argparse.Namespace) -> int:
 
 
 def _manifest(options: argparse.Namespace) -> None:
+    from capeneuro.flare import joining
+
     study = load.load_study(options.study)
     about = options.entries, options.before, options.why, options.ends
     made = joining.assemble(study, *about)
@@ -224,6 +251,8 @@ def _manifest(options: argparse.Namespace) -> None:
 
 
 def _approvals(options: argparse.Namespace) -> None:
+    from capeneuro.flare import joining
+
     study = load.load_study(options.study)
     missing = joining.collect(study, options.approvals)
     still = f"still missing: {', '.join(missing)}"
@@ -237,6 +266,9 @@ def join(options: argparse.Namespace) -> None:
     site's entry. With the manifest that the coordinator made of all entries, and the
     fingerprint that was published, it shows who takes part and signs.
     """
+    from capeneuro.data import files
+    from capeneuro.flare import joining, parties
+
     study = load.load_study(options.study)
     joining.over_network(study)
     files.keep_private()
@@ -268,11 +300,15 @@ def join(options: argparse.Namespace) -> None:
 
 def site(options: argparse.Namespace) -> int:
     """Wait for the aggregator as one site, until interrupted."""
+    from capeneuro.flare import parties
+
     return parties.site(options.study, options.site, options.kit, options.once)
 
 
 def aggregate(options: argparse.Namespace) -> int:
     """Run the steps over all sites of a study, each at its own institution."""
+    from capeneuro.flare import parties
+
     kits = {"CAPENEURO_SERVER_KIT": options.kit, "CAPENEURO_LEAD_KIT": options.lead}
     for variable, option in zip(kits, ("--kit", "--lead"), strict=True):
         kits[variable] = kits[variable] or os.environ.get(variable)
@@ -294,6 +330,10 @@ def audit(options: argparse.Namespace) -> int:
     """
     if options.study is not None:
         return _audit_study(options)
+    from tqdm import tqdm
+
+    from capeneuro.federation import audit as canaries
+
     settings = {
         "arms": options.arms.split(","),
         "units": (options.unit,),
@@ -326,6 +366,9 @@ def audit(options: argparse.Namespace) -> int:
 
 
 def _audit_study(options: argparse.Namespace) -> int:
+    from capeneuro.data import files
+    from capeneuro.studies import one_run
+
     study = load.load_study(options.study)
     files.keep_private()
     found = one_run.attack(study, options.canaries)
@@ -340,11 +383,6 @@ def _audit_study(options: argparse.Namespace) -> int:
     return 0 if holds else 1
 
 
-def told(function: Callable[..., Any]) -> str | None:
-    """What a step says of itself, also where some of its arguments are given."""
-    return getattr(function, "func", function).__doc__
-
-
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
     top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
@@ -352,15 +390,16 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
-        function: Callable[..., Any], usage: str, name: str = ""
+        function: Callable[..., Any], usage: str, name: str = "", text: str = ""
     ) -> argparse.ArgumentParser:
+        name, text = name or function.__name__, text or function.__doc__ or ""
         command = commands.add_parser(
-            name or function.__name__,
-            help=(told(function) or "").splitlines()[0],
-            description=told(function),
-            epilog=f"example: capeneuro {name or function.__name__} {usage}",
+            name,
+            help=text.splitlines()[0],
+            description=text,
+            epilog=f"example: capeneuro {name} {usage}",
         )
-        command.set_defaults(run=step if name else function, step=name)
+        command.set_defaults(run=function, step=name)
         command.add_argument("--log", type=Path, help="also write messages here")
         return command
 
@@ -392,12 +431,9 @@ def parser() -> argparse.ArgumentParser:
             },
         ),
     }
-    # In the order of the first kind, then what others have beside.
-    for name in dict.fromkeys(n for kind in kinds.KINDS.values() for n in kind.steps):
-        names = STEPS.get(name, OVER)
+    for name, (text, names) in STEPS.items():
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
-        own = [kind.steps[name] for kind in kinds.KINDS.values() if name in kind.steps]
-        command = add(own[0], " ".join(["config/config.yaml", *shown]), name)
+        command = add(step, " ".join(["config/config.yaml", *shown]), name, text)
         command.add_argument("study", help="study file")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
@@ -410,8 +446,7 @@ def parser() -> argparse.ArgumentParser:
         "--new-key", action="store_true", help="restore for good, under a new key"
     )
     command = add(audit, "--arms cape --pairs 10000")
-    known = ",".join(canaries.ARMS)
-    command.add_argument("--arms", default="cape", help=f"some of {known}")
+    command.add_argument("--arms", default="cape", help="some, with commas between")
     command.add_argument("--study", type=Path, help="a prepared study, in one run")
     command.add_argument("--canaries", type=int, default=200, help="with --study")
     command.add_argument("--unit", choices=["sample", "subject"], default="subject")
@@ -506,7 +541,9 @@ def main(argv: list[str] | None = None) -> int:
         logging.error("interrupted; the same command goes on where it was")
         return 130
     except Exception as error:
-        status, lines = flow.outcome(error)
+        from capeneuro.studies.flow import outcome
+
+        status, lines = outcome(error)
         for line in lines:
             logging.error("error: %s", line)
         if status == 1:  # the whole story goes to --log alone

@@ -8,7 +8,7 @@ of the array, so iid noise in packed coordinates is what the sensitivities of
 import itertools
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 SQRT2 = np.sqrt(2.0)
 TINY = np.finfo(float).tiny

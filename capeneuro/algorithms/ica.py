@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import updates
@@ -472,7 +471,7 @@ def consensus(unmixings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     matched = []
     for own in unit:
         cosines = unit[0] @ own.T
-        rows, columns = linear_sum_assignment(-np.abs(cosines))
+        rows, columns = scipy.optimize.linear_sum_assignment(-np.abs(cosines))
         signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0)
         matched.append(signs[:, None] * own[columns])
     Z = np.stack(matched)

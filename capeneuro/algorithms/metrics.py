@@ -1,7 +1,7 @@
 """Scores: how close an estimate is to the truth, with the level that chance reaches."""
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 
 def normalized_gain_index(G: np.ndarray) -> float:
@@ -71,7 +71,7 @@ def match(estimate: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     R = estimate.shape[1]
     r = np.corrcoef(estimate.T, truth.T)[:R, R:]
-    rows, columns = linear_sum_assignment(-np.abs(r))
+    rows, columns = scipy.optimize.linear_sum_assignment(-np.abs(r))
     order = rows[np.argsort(columns)]
     return order, r[order, np.sort(columns)]
 
@@ -109,7 +109,7 @@ def nearest(estimate: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.nda
     tuple of numpy.ndarray
         Columns of both, of as many pairs as the fewer allow.
     """
-    return linear_sum_assignment(_distances(estimate, truth))
+    return scipy.optimize.linear_sum_assignment(_distances(estimate, truth))
 
 
 def component_error(
@@ -129,7 +129,7 @@ def component_error(
     distances = _distances(estimate, truth)
     if not one_to_one:
         return float(distances.min(axis=0).mean())
-    return float(distances[linear_sum_assignment(distances)].mean())
+    return float(distances[scipy.optimize.linear_sum_assignment(distances)].mean())
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

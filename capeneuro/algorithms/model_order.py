@@ -19,7 +19,7 @@ the edge wider than it is.
 """
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 # 99% quantile of the Tracy-Widom law of real symmetric matrices [Tracy & Widom 1996].
 TRACY_WIDOM = 2.0234
@@ -66,7 +66,7 @@ def noise_edge(
     alone += [1 / (level * (c + np.sqrt(c)))] if level > 0 else []
     g = min(alone)
     if slope(g) > 0 > slope(g / 2):  # else one of the two is negligible
-        g = brentq(slope, g / 2, g, xtol=1e-9 * g)
+        g = scipy.optimize.brentq(slope, g / 2, g, xtol=1e-9 * g)
     edge = 1 / g + level / (1 - c * level * g) + v * g
     curvature = 1 / g**3 + c**2 * level**3 / (1 - c * level * g) ** 3
     return float(edge + TRACY_WIDOM * (curvature / n_features**2) ** (1 / 3))

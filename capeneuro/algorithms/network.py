@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from capeneuro import linalg
 from capeneuro.federation.in_process import Federation
@@ -109,7 +109,7 @@ class Network:
         """
         W, b = self.hidden[:, :-1], self.hidden[:, -1]
         deviation = np.linalg.norm(W, axis=1) / np.sqrt(W.shape[1])
-        active = ndtr(b / np.maximum(deviation, linalg.TINY))
+        active = scipy.special.ndtr(b / np.maximum(deviation, linalg.TINY))
         return (self.output[:-1] * active) @ W / self.norm_bound
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage

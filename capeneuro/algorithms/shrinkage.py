@@ -6,7 +6,7 @@ amount that the known level of the noise gives.
 """
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from capeneuro.linalg import TINY
 
@@ -133,7 +133,7 @@ def reliabilities(
     top, u = spectrum[:n_directions] - white, noise_deviation**2 * D / 2
     theta = (top + np.sqrt(np.maximum(top**2 - 4 * u, 0))) / 2
     level = largest_eigenvalue(noise_deviation, D)
-    if (added := center_deviation**2 * float(stats.chi2.isf(0.05, D))) > u**0.5:
+    if (added := center_deviation**2 * float(scipy.stats.chi2.isf(0.05, D))) > u**0.5:
         level = max(level, added + u / added + 2 * noise_deviation)
     told = top > level
     return np.where(told, 1 - u / np.maximum(theta, TINY) ** 2, 0.0).clip(0, 1)

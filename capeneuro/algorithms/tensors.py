@@ -43,8 +43,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from capeneuro import linalg
 from capeneuro.privacy.accounting import Unit

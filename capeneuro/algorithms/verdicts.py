@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.ica import Unmixing, inseparable
@@ -118,7 +118,7 @@ def of_components(
     if n_products and tau:
         about = tau, len(V), n_products
         found = signal_shares(subspace.eigenvalues, *about)
-        added = center_deviation**2 * stats.chi2.isf(LEVEL, len(V))
+        added = center_deviation**2 * scipy.stats.chi2.isf(LEVEL, len(V))
         told = (found > HALF) & (subspace.eigenvalues > added)
         found = np.where(told, found, 0.0)
     else:
@@ -181,8 +181,8 @@ def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
     whole = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0]) ** 0.5
     z = np.abs(w) / np.maximum(found.errors, TINY)
     values = np.array([whole, *z])
-    levels = np.full(D + 1, stats.norm.isf(LEVEL / 4 / D))
-    levels[0] = stats.chi2.isf(LEVEL / 2, D) ** 0.5
+    levels = np.full(D + 1, scipy.stats.norm.isf(LEVEL / 4 / D))
+    levels[0] = scipy.stats.chi2.isf(LEVEL / 2, D) ** 0.5
     words = np.where(
         values > levels, ABOVE, NOT_ABOVE if found.n_directions else UNTOLD
     )

@@ -8,7 +8,7 @@ mixing over features ``A``. Both depend on public files only.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Basis:
         identity.
     """
 
-    analysis: sp.csr_array
-    synthesis: sp.csr_array
+    analysis: "scipy.sparse.csr_array"
+    synthesis: "scipy.sparse.csr_array"
 
     @property
     def n_features(self) -> int:
@@ -35,7 +35,7 @@ class Basis:
 
 def voxels(n_voxels: int) -> Basis:
     """Every in-mask voxel is a feature."""
-    identity = sp.eye_array(n_voxels, dtype=np.float32, format="csr")
+    identity = scipy.sparse.eye_array(n_voxels, dtype=np.float32, format="csr")
     return Basis(identity, identity)
 
 
@@ -121,8 +121,8 @@ def template(maps: np.ndarray) -> Basis:
     if np.linalg.matrix_rank(maps) < maps.shape[1]:
         raise ValueError("template maps are linearly dependent inside the mask")
     return Basis(
-        sp.csr_array(np.linalg.pinv(maps).astype(np.float32)),
-        sp.csr_array(maps.astype(np.float32)),
+        scipy.sparse.csr_array(np.linalg.pinv(maps).astype(np.float32)),
+        scipy.sparse.csr_array(maps.astype(np.float32)),
     )
 
 
@@ -132,8 +132,9 @@ def _means(labels: np.ndarray, inside: np.ndarray | None = None) -> Basis:
     group = labels[voxel]
     shape = (int(group.max()) + 1, labels.size)
     ones = np.ones(voxel.size, dtype=np.float32)
-    member = sp.csr_array((ones, (group, voxel)), shape=shape)
+    member = scipy.sparse.csr_array((ones, (group, voxel)), shape=shape)
     size = np.asarray(member.sum(axis=1)).ravel()
     return Basis(
-        (sp.diags_array(1 / size) @ member).tocsr().astype("f4"), member.T.tocsr()
+        (scipy.sparse.diags_array(1 / size) @ member).tocsr().astype("f4"),
+        member.T.tocsr(),
     )

@@ -195,9 +195,9 @@ def read_erp(files: list[Path], options: Erp) -> Erps:
     options
         What the study asks for. Events are those that the recording's ``_events.tsv``
         in a BIDS folder names (``trial_type``, or ``value``), and its annotations of
-        other names; without either, codes of the trigger channel. An epoch that is already cut
-        is of every event that its file says happened in it. Names of channels match
-        without regard to case, dots and blanks.
+        other names; without either, codes of the trigger channel. An epoch that is
+        already cut is of every event that its file says happened in it. Names of
+        channels match without regard to case, dots and blanks.
 
     Returns
     -------
@@ -404,7 +404,9 @@ def _bids_events(path: Path) -> list[tuple[float, float, str]]:
             f"got {_some(table.columns)}; mend it"
         )
     found = []
-    for row, cells in enumerate(table[["onset", "duration", column]].values.tolist(), 2):
+    for row, cells in enumerate(
+        table[["onset", "duration", column]].values.tolist(), 2
+    ):
         onset, duration, name = cells
         if "n/a" in (onset, name):  # not an event of this recording
             continue

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 import numpy as np
-from scipy.special import betainccinv, chdtri, ndtri
+import scipy
 
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import Ledger
@@ -297,14 +297,16 @@ def mu_lower(s0: np.ndarray, s1: np.ndarray, threshold: float, alpha: float) -> 
     k0, k1 = np.sum(s0 > threshold), np.sum(s1 <= threshold)
     if k0 == len(s0) or k1 == len(s1):
         return -np.inf
-    fpr = betainccinv(k0 + 1, len(s0) - k0, alpha / 2)
-    fnr = betainccinv(k1 + 1, len(s1) - k1, alpha / 2)
-    return float(-ndtri(fpr) - ndtri(fnr))
+    fpr = scipy.special.betainccinv(k0 + 1, len(s0) - k0, alpha / 2)
+    fnr = scipy.special.betainccinv(k1 + 1, len(s1) - k1, alpha / 2)
+    return float(-scipy.special.ndtri(fpr) - scipy.special.ndtri(fnr))
 
 
 def judge_answer(errors: np.ndarray, alpha: float) -> tuple[float, bool]:
     """Deviation of errors, one row per transcript, and whether they may be N(0, 1)."""
     square, bias = np.sum(errors**2), len(errors) * np.sum(errors.mean(axis=0) ** 2)
-    low, high = chdtri(errors.size, [1 - alpha / 4, alpha / 4])
-    right = low < square < high and bias < chdtri(errors.shape[1], alpha / 2)
+    low, high = scipy.special.chdtri(errors.size, [1 - alpha / 4, alpha / 4])
+    right = low < square < high and bias < scipy.special.chdtri(
+        errors.shape[1], alpha / 2
+    )
     return float(np.sqrt(square / errors.size)), bool(right)

@@ -7,8 +7,7 @@ single run refute small epsilons.
 """
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import binom
+import scipy
 
 LARGEST = 50.0
 
@@ -38,9 +37,9 @@ def p_value(
     q = 1 / (1 + np.exp(-epsilon))
     i = np.arange(1, n_right + 1)
     # Of delta, each canary may add its share where it helps most.
-    below = np.cumsum(binom.pmf(n_right - i, n_guesses, q))
+    below = np.cumsum(scipy.stats.binom.pmf(n_right - i, n_guesses, q))
     most = np.max(below / i, initial=0.0)
-    p = binom.sf(n_right - 1, n_guesses, q) + 2 * n_canaries * delta * most
+    p = scipy.stats.binom.sf(n_right - 1, n_guesses, q) + 2 * n_canaries * delta * most
     return float(min(p, 1.0))
 
 
@@ -68,4 +67,8 @@ def epsilon_lower(
 
     if n_guesses == 0 or excess(0.0) >= 0:
         return 0.0
-    return LARGEST if excess(LARGEST) < 0 else float(brentq(excess, 0.0, LARGEST))
+    return (
+        LARGEST
+        if excess(LARGEST) < 0
+        else float(scipy.optimize.brentq(excess, 0.0, LARGEST))
+    )

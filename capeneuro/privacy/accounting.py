@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+import scipy
 
 Unit = Literal["sample", "subject"]
 Relation = Literal["replace-one", "zero-out"]
@@ -217,8 +216,8 @@ def log_delta(epsilon: float, mu: float) -> float:
     """
     if mu <= 0:
         return -math.inf
-    a = log_ndtr(mu / 2 - epsilon / mu)
-    b = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    a = scipy.special.log_ndtr(mu / 2 - epsilon / mu)
+    b = epsilon + scipy.special.log_ndtr(-mu / 2 - epsilon / mu)
     return a + math.log(-math.expm1(b - a)) if b < a else -math.inf
 
 
@@ -243,7 +242,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     """
     if mu <= 0 or log_delta(0.0, mu) <= math.log(delta):
         return 0.0
-    root = brentq(
+    root = scipy.optimize.brentq(
         lambda epsilon: log_delta(epsilon, mu) - math.log(delta),
         0.0,
         rdp_epsilon(mu, delta),
@@ -302,7 +301,7 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     high = 1.0
     while log_delta(epsilon, high) < math.log(delta):
         high *= 2
-    root = brentq(
+    root = scipy.optimize.brentq(
         lambda mu: log_delta(epsilon, mu) - math.log(delta),
         1e-12,
         high,

@@ -32,8 +32,8 @@ infinity is ``secure_sum``, where only the sum is visible.
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
 
 from capeneuro.privacy.accounting import SAFETY
 
@@ -224,7 +224,7 @@ def _ordered_optimum(
         return np.concatenate([J, np.eye(S)[:-1] - np.eye(S)[1:]])
 
     start = np.full(S, 1.01 * (free + hidden / (S - n_colluding)))
-    result = minimize(
+    result = scipy.optimize.minimize(
         np.sum,
         start,
         jac=np.ones_like,

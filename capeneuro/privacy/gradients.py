@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from capeneuro import linalg
 from capeneuro.privacy.accounting import Unit
@@ -306,7 +306,7 @@ def forward(
     ones = np.ones((1, x.shape[1]))
     h = np.concatenate([x, ones])
     a = np.concatenate([np.maximum(W @ h, 0), ones])
-    return h, a, expit(v @ a)
+    return h, a, scipy.special.expit(v @ a)
 
 
 def network_gradient(

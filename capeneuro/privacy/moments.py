@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg.blas import ssyrk
+import scipy
 
 from capeneuro import linalg
 from capeneuro.privacy.accounting import Unit
@@ -168,7 +168,7 @@ def _gram(X: np.ndarray) -> np.ndarray:
     half = np.zeros((len(X),) * 2)
     for first in range(0, X.shape[1], GRAM_BLOCK):
         block = X[:, first : first + GRAM_BLOCK]
-        half += ssyrk(1.0, block.T, trans=1, lower=0)
+        half += scipy.linalg.blas.ssyrk(1.0, block.T, trans=1, lower=0)
     return half + np.triu(half, 1).T
 
 

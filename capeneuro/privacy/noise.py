@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy.special import ndtri
 
 # Values of one pass: they stay in the cache.
 BLOCK = 2**15
@@ -50,7 +50,7 @@ def standard_normal(size: int) -> np.ndarray:
         # Privacy: the second word refines small tails to full relative precision; the
         # sum lies in (0, 2^53], so the tail is never infinite.
         tail = (x >> 11) + ((more >> 11) + 1.0) * 2.0**-53
-        ndtri(tail * 2.0**-54, out=block)
+        scipy.special.ndtri(tail * 2.0**-54, out=block)
         block *= 1.0 - 2.0 * (x & 1)
     return z
 

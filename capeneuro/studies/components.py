@@ -45,6 +45,7 @@ from capeneuro.studies.components_plan import check_features, check_told, forete
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
+    Kind,
     folder_of,
     is_exact,
     mechanism_of,
@@ -53,7 +54,7 @@ from capeneuro.studies.flow import (
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import gate, write_sizes
+from capeneuro.studies.plan import gate, plan, write_sizes
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
 
 # A site's people, under private/<site>/<study>/.
@@ -576,3 +577,32 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
     text = page.render_reconstruction(site, found["n_people"], pictures)
     files.write_text(folder / "reconstruction.html", text)
+
+
+KIND = Kind(
+    name="components",
+    steps={
+        "validate": validate,
+        "plan": partial(plan, foretell),
+        "prepare": prepare,
+        "pca": pca,
+        "ica": ica,
+        "maps": maps,
+        "reconstruct": reconstruct,
+        "score": score,
+        "report": report,
+    },
+    foretell=foretell,
+    over=all_over,
+    inputs=inputs,
+    public_files=public_files,
+    released=released,
+    shown=shown,
+    kept=KEPT,
+    validated=validated,
+    stages=(("pca", SUBSPACE), ("ica", UNMIXING)),
+    depends=depends,
+    site_keys=SITE_KEYS,
+    made=made,
+    score_inputs=score_inputs,
+)

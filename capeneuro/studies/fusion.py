@@ -30,7 +30,15 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.load import section
 from capeneuro.data import eeg, files, nifti
 from capeneuro.data.tables import constant_features, open_table
-from capeneuro.data.views import Views, find_people, n_second, open_views, read_person
+from capeneuro.data.views import (
+    Views,
+    find_people,
+    inputs,
+    n_second,
+    open_views,
+    public_files,
+    read_person,
+)
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
@@ -38,6 +46,7 @@ from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
     VERDICTS,
+    Kind,
     folder_of,
     is_exact,
     mechanism_of,
@@ -50,6 +59,7 @@ from capeneuro.studies.plan import (
     Forecast,
     gate,
     noise_over_pooled,
+    plan,
     require,
     write_sizes,
 )
@@ -527,3 +537,31 @@ def _truth(
         curves = [np.interp(at, own["time"], own[column]) for column in columns]
         y.append(eeg.window_means(np.stack(curves), erp).T)
     return tables["correlations"]["correlation"].to_numpy(), x, np.concatenate(y)
+
+
+KIND = Kind(
+    name="fusion",
+    steps={
+        "validate": validate,
+        "plan": partial(plan, foretell),
+        "prepare": prepare,
+        "cca": cca,
+        "maps": maps,
+        "reconstruct": reconstruct,
+        "score": score,
+        "report": report,
+    },
+    foretell=foretell,
+    over=cca_over,
+    inputs=inputs,
+    public_files=public_files,
+    released=released,
+    shown=shown,
+    kept=KEPT,
+    validated=validated,
+    stages=(("cca", DIRECTIONS),),
+    depends=depends,
+    site_keys=SITE_KEYS,
+    made=made,
+    score_inputs=score_inputs,
+)

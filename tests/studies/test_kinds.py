@@ -2,8 +2,10 @@
 
 import html
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -119,7 +121,9 @@ def study(tmp_path, monkeypatch) -> tuple[Path, np.ndarray]:
     """A study file of the sixth kind, with its sites; and the true mean."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(load.KINDS, "means", MeansConfig)
-    monkeypatch.setitem(kinds.KINDS, MeansConfig, KIND)
+    monkeypatch.setitem(sys.modules, "means", SimpleNamespace(KIND=KIND))
+    monkeypatch.setitem(kinds.KINDS, MeansConfig, "means")
+    monkeypatch.setitem(cli.STEPS, "means", ("Find the mean person.", cli.OVER))
     rng, everyone, sites = np.random.default_rng(3), [], []
     table = zip(NAMES, LOW, HIGH, strict=True)
     files.write_table(Path("data/features.tsv"), ["feature", "low", "high"], table)
