@@ -260,6 +260,40 @@ def test_the_floor_of_the_site_holds(rng, arm):
     assert _rule(reply) == "noise multiplier below the floor"
 
 
+@pytest.mark.parametrize(("kind", "least"), [("private", 1), ("simulated", 0)])
+def test_of_two_private_sites_the_other_always_counts(rng, tmp_path, kind, least):
+    """It takes its own noise off the result, whatever the site's file allows."""
+    for n_colluding in (0, 1):
+        folder = tmp_path / str(n_colluding)
+        sites = make_sites([2, 2], 5, 6, rng, folder, kind=kind, min_colluding=0)
+        reply = _ask(sites, n_colluding=n_colluding)
+        if n_colluding < least:
+            assert _rule(reply) == "number of colluding sites"
+        else:
+            assert reply.keys() >= {"noisy"}
+
+
+def test_a_query_of_another_projection_is_refused(rng):
+    sites = make_sites([2, 3], 5, 6, rng)
+    mechanism = make_mechanism("conventional")
+    parameters = {"W": np.eye(2), "clip": 1.0}
+    digests = []
+    for U in (np.eye(2, 5), np.eye(2, 5)[::-1].copy()):
+        mechanism.project(in_process(sites), U, 1.0)
+        digests.append(sites["site0"]._reduction)
+    about = {"query": "infomax_skew", "parameters": parameters, "arm": "conventional"}
+    first, last = (_ask(sites, **about, reduction=digest) for digest in digests)
+    assert _rule(first) == "query before its projection"
+    assert "noisy" in last
+
+
+def test_a_line_of_the_ledger_says_what_noise_was_asked_for(sites):
+    _ask(sites, noise_multiplier=20.0)
+    (line,) = [e for e in sites["site0"]._ledger.entries() if e["kind"] == "release"]
+    assert line["noise_multiplier"] == pytest.approx(1 / line["mu"])
+    assert line["mu"] == pytest.approx(1 / 20)
+
+
 def test_a_query_before_its_projection_is_refused(sites):
     parameters = {"W": np.eye(2), "clip": 1.0}
     changes = {"query": "infomax_skew", "parameters": parameters, "reduction": "00"}
