@@ -109,6 +109,22 @@ def step(options: argparse.Namespace) -> None:
     own.steps[options.step](study, sites, **given)
 
 
+def predict(options: argparse.Namespace) -> None:
+    """Predict the target of people in a table by the model of a regression.
+
+    Features are limited to the study's bounds, as where the model was found.
+    """
+    from capeneuro.data import files
+    from capeneuro.studies import regression
+
+    header, rows = regression.predicted(options.model, options.table, options.site)
+    if options.out is not None:
+        files.write_table(options.out, header, rows)
+        return
+    for row in (header, *rows):
+        print(*map(files.cell, row), sep="\t")
+
+
 def ledger(options: argparse.Namespace) -> None:
     """Make, show, verify, export, back up or restore a site's ledger.
 
@@ -437,6 +453,11 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("study", help="study file")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
+    command = add(predict, "results/my-study/group_desc-regression_model.json new.tsv")
+    command.add_argument("model", type=Path, help="model file of a study")
+    command.add_argument("table", type=Path, help="participant_id and the features")
+    command.add_argument("--site", help="site of the study that the people are of")
+    command.add_argument("--out", type=Path, help="table to write; else printed")
     command = add(ledger, "show config/demo/sites/demo-1.yaml")
     actions = ["show", "verify", "export", "key", "init", "backup", "restore"]
     command.add_argument("action", choices=actions)

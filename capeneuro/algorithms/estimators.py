@@ -7,6 +7,7 @@ promise, the sites' ceilings and their ledgers are written down before anything 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -169,15 +170,21 @@ class PrivateRegression:
             n_groups=n_groups,
             ridge=self.ridge,
         )
-        self.model_: LinearModel = found.in_unit(
-            center, spread, float(y_center), float(y_spread)
+        self.model_: LinearModel = replace(
+            found.in_unit(center, spread, float(y_center), float(y_spread)),
+            bounds=np.stack([low, high], axis=1),
+            target_bounds=np.array([y_low, y_high], float),
         )
         self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
         self.releases_ = mechanism.releases
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Targets, or labels 0 and 1, of rows X, shape (n_rows,)."""
+        """Targets, or labels 0 and 1, of rows X, shape (n_rows,).
+
+        Features are limited to ``bounds`` and targets to ``target_bounds``, as in
+        ``fit``.
+        """
         value = self.model_.predict(self._features(X).T)
         return value if self.task == "linear" else (value > 0.5).astype(int)
 

@@ -93,6 +93,10 @@ class LinearModel:
         Public number N of people behind it.
     weight
         Mean weight of a person, 1 where nobody was clipped.
+    bounds
+        Smallest and largest value of each feature that were told apart, shape (D, 2).
+    target_bounds
+        Smallest and largest target, shape (2,).
     """
 
     task: Task
@@ -106,6 +110,8 @@ class LinearModel:
     n_directions: int
     n_units: int
     weight: float
+    bounds: np.ndarray
+    target_bounds: np.ndarray
 
     @property
     def errors(self) -> np.ndarray:
@@ -126,6 +132,9 @@ class LinearModel:
     def predict(self, X: np.ndarray, group: int | None = None) -> np.ndarray:
         """Predict the target, or the probability of label 1.
 
+        Features are limited to ``bounds`` before, as they were where the model was
+        found, and a target to ``target_bounds``.
+
         Parameters
         ----------
         X
@@ -139,9 +148,10 @@ class LinearModel:
             Shape (N,).
         """
         start = self.intercept if group is None else self.intercepts[group]
-        value = self.coefficients @ X + start
+        low, high = self.bounds.T[:, :, None]
+        value = self.coefficients @ np.clip(X, low, high) + start
         if self.task == "linear":
-            return value
+            return np.clip(value, *self.target_bounds)
         return np.exp(-np.logaddexp(0, -value))
 
     def in_unit(
@@ -152,6 +162,8 @@ class LinearModel:
         target_spread: float = 1.0,
     ) -> "LinearModel":
         """The same model of features ``center + spread * x``, and such a target.
+
+        Bounds are taken along; before they are given there are none.
 
         Parameters
         ----------
@@ -170,6 +182,8 @@ class LinearModel:
             intercepts=b * self.intercepts + shift - w @ center,
             covariance=b**2 * self.covariance / np.outer(spread, spread),
             residual_variance=b**2 * self.residual_variance,
+            bounds=center[:, None] + spread[:, None] * self.bounds,
+            target_bounds=shift + b * self.target_bounds,
         )
 
 
@@ -333,6 +347,8 @@ def from_covariance(
         n_directions=int((values > edge(tau, D)).sum()),
         n_units=N,
         weight=known.weight,
+        bounds=np.full((D, 2), [-np.inf, np.inf]),
+        target_bounds=np.array([-np.inf, np.inf]),
     )
 
 

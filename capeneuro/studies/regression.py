@@ -1,18 +1,23 @@
 """Studies of regression: a number, or one of two groups, told by features; capeFM."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.cca import rough_center
-from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.regression import WIDTH, LinearModel
 from capeneuro.algorithms.row_prediction import predict_regression
 from capeneuro.algorithms.verdicts import Verdicts, of_coefficients
+from capeneuro.config.errors import ConfigError
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.data import files
 from capeneuro.data.rows import Shape, to_unit
+from capeneuro.data.tables import read_rows
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
@@ -106,8 +111,12 @@ def told(
 ) -> np.ndarray:
     """Predicted target, or probability of the second group, (1, N)."""
     own = group if study.regression.within_sites else None
-    values = shape.middle[:, None] + shape.spread[:, None] * x
-    return found.predict(values, own)[None]
+    return found.predict(to_values(shape, x), own)[None]
+
+
+def to_values(shape: Shape, x: np.ndarray) -> np.ndarray:
+    """Features in their own unit, of those that lie in [-1, 1]."""
+    return shape.middle[:, None] + shape.spread[:, None] * x
 
 
 def header(study: RegressionConfig) -> list[str]:
@@ -141,11 +150,11 @@ def compute(
         ridge=options.ridge,
     )
     low, high = options.bounds
-    return found.in_unit(
-        shape.middle,
-        shape.spread * shape.norm_bound,
-        (low + high) / 2,
-        (high - low) / 2,
+    spread = shape.spread * shape.norm_bound
+    return replace(
+        found.in_unit(shape.middle, spread, (low + high) / 2, (high - low) / 2),
+        bounds=shape.bounds,
+        target_bounds=np.array([low, high]),
     )
 
 
@@ -195,11 +204,13 @@ def _model(
     keys = "value", "standard_error", "low", "high"
     return {
         "Description": f"{found.task} regression by the functional mechanism",
+        "task": found.task,
         "target": options.target,
         "target_bounds": options.bounds,
         "formula": f"{target} = intercept + sum over features of value * feature, each "
-        "feature first limited to its bounds; at a site of the study use the site's "
-        "own intercept if it has one",
+        "feature first limited to its bounds, the target to target_bounds; at a site "
+        "of the study use the site's own intercept if it has one. capeneuro predict "
+        "does so",
         "intercept": found.intercept,
         "intercept_of_site": own,
         "coefficients": {
@@ -214,6 +225,70 @@ def _model(
         "noise_deviation": found.noise_deviation,
         "directions_above_noise": found.n_directions,
     }
+
+
+def predicted(
+    path: Path, table: Path, site: str | None
+) -> tuple[list[str], list[list[Any]]]:
+    """Predict the target of people in a table by a model that was written.
+
+    Features are limited to their bounds and the target to its own, as where the model
+    was found.
+
+    Parameters
+    ----------
+    path
+        Model file.
+    table
+        Table with ``participant_id`` and the model's features.
+    site
+        Site of the study whose intercept to use; None: that of all people.
+
+    Returns
+    -------
+    tuple
+        Header and rows. For a target of numbers with the interval that 95% of people
+        like those of the study have about such a prediction.
+
+    Raises
+    ------
+    ConfigError
+        If a file is not what it should be, or there is no such site.
+    """
+    try:
+        model = json.loads(path.read_text())
+        terms, start = model["coefficients"], float(model["intercept"])
+        features, own = list(terms), model["intercept_of_site"]
+        w = np.array([terms[name]["value"] for name in features], float)
+        bounds = np.array([model["bounds"][name] for name in features], float)
+        deviation, linear = (
+            float(model["residual_deviation"]),
+            model["task"] == "linear",
+        )
+        low, high = model["target_bounds"]
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give a model file") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"{path}: not a model; give results/<study>/{MODEL} of this version"
+        ) from None
+    if site is not None and site not in own:
+        known = ", ".join(own) or "it has one for everybody"
+        raise ConfigError(f"--site: {path} has no intercept of {site!r}, has: {known}")
+    people = read_rows(table, features)
+    X = np.clip(np.stack(list(people.values())), *bounds.T)
+    value = X @ w + (start if site is None else own[site])
+    if not linear:
+        p = np.exp(-np.logaddexp(0, -value))
+        return ["participant_id", "probability"], _cells(people, p)
+    about = value, value - WIDTH * deviation, value + WIDTH * deviation
+    limited = (np.clip(each, low, high) for each in about)
+    return ["participant_id", "predicted", "low", "high"], _cells(people, *limited)
+
+
+def _cells(people: Iterable[str], *columns: np.ndarray) -> list[list[Any]]:
+    rows = zip(people, *columns, strict=True)
+    return [[name, *(f"{value:.6g}" for value in row)] for name, *row in rows]
 
 
 def figures(
@@ -293,8 +368,19 @@ def of_people(
     base = np.concatenate([own - own.mean() for own in groups])
     value = 1 - float(np.sum((y - p) ** 2) / max(np.sum(base**2), TINY))
     of = "variance within sites" if within else "variance"
-    note = f"share of the {of} explained in the people themselves, whose data are open"
-    return [(f"{prefix}_r2", value, f"model says {found.r2:.3f}", note)]
+    whose = "explained in the people themselves, whose data are open"
+    note = f"share of the {of} {whose}"
+    scores = [(f"{prefix}_r2", value, f"model says {found.r2:.3f}", note)]
+    if within:
+        # Of somebody from elsewhere the intercept is not known.
+        values = [to_values(shape, x) for x in everybody.rows]
+        p = np.concatenate([found.predict(x) for x in values])
+        base = float(np.sum((y - y.mean()) ** 2))
+        value = 1 - float(np.sum((y - p) ** 2)) / max(base, TINY)
+        note = f"share of the variance {whose}, with the intercept of all sites: what "
+        note += "to expect of a person of another site"
+        scores.append((f"{prefix}_r2_elsewhere", value, "", note))
+    return scores
 
 
 # --- what noise leaves ---------------------------------------------------------------

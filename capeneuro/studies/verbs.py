@@ -7,6 +7,7 @@ foretold to drown is refused before anything is released.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -397,7 +398,9 @@ def linear_model(
         ridge=ridge,
     )
     unit = (middle, half) if task == "linear" else (0.5, 0.5)
-    return found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
+    found = found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
+    low, high = unit[0] - unit[1], unit[0] + unit[1]
+    return replace(found, target_bounds=np.array([low, high]))
 
 
 def train_network(

@@ -122,6 +122,11 @@ def test_values_beyond_the_bounds_are_clipped(rng):
         for data in ((far, further), (near, nearer))
     ]
     np.testing.assert_array_equal(*found)
+    # Also where they are predicted, of targets as well.
+    model = front(arm="non-private", target_bounds=(-2, 2)).fit({"a": (X, y)})
+    np.testing.assert_array_equal(*(model.predict(x[:1]) for x in (far, near)))
+    said = model.predict(X)
+    assert (said == -2).any() and said.min() == -2 and said.max() <= 2
 
 
 def test_private_tables_need_ledgers_which_outlive_the_model(rng, tmp_path):

@@ -12,7 +12,7 @@ import yaml
 from helpers import in_process, make_mechanism, make_site
 from tiny_study import ACCEPT, begin
 
-from capeneuro import linalg
+from capeneuro import cli, linalg
 from capeneuro.algorithms import regression, tensors, verdicts
 from capeneuro.algorithms.network import Network
 from capeneuro.config import load, study
@@ -348,7 +348,7 @@ def test_topics_are_shares_of_words(ran):
     assert not any("differences" in name for name in names)
 
 
-def test_a_model_predicts_from_its_file_alone(ran):
+def test_a_model_predicts_from_its_file_alone(ran, capsys):
     study = ran("age")
     model = json.loads((study.results / of_regression.MODEL).read_text())
     w = np.array([model["coefficients"][name]["value"] for name in NAMES])
@@ -369,7 +369,33 @@ def test_a_model_predicts_from_its_file_alone(ran):
         assert said[name][1] == pytest.approx(y, rel=1e-4)
         assert said[name][0] == pytest.approx(person.target, rel=1e-4)
     assert model["n_people"] == 600 and model["Stamp"].startswith("NOT PRIVATE")
+    # By the command, too, and by the estimator: one rule, beyond the bounds as well.
+    head, bounds = ["participant_id", *NAMES], np.array(list(model["bounds"].values()))
+    far = bounds[:, 1] + 9 * (bounds[:, 1] - bounds[:, 0])
+    new = [[name, *person.values] for name, person in list(people.items())[:5]]
+    new += [["far", *far], ["edge", *bounds[:, 1]]]
+    files.write_table(Path("new.tsv"), head, new)
+    about = str(study.results / of_regression.MODEL), "new.tsv"
+    assert cli.main(["predict", *about, "--site", "south", "--out", "out.tsv"]) == 0
+    header, out = table(Path("out.tsv"))
+    assert header == ["predicted", "low", "high"] and (out["far"] == out["edge"]).all()
+    for name, *_ in new[:5]:
+        value, low, high = out[name]
+        assert value == pytest.approx(said[name][1], rel=1e-4)
+        assert 20 <= low <= value <= high <= 80
+    assert cli.main(["predict", *about]) == 0
+    everybody = rows.read_result(kinds.of(study).own, study)
+    X = np.array([row[1:] for row in new], float).T
+    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    expected = everybody.predict(X)
+    assert [float(row[1]) for row in printed[-7:]] == pytest.approx(expected, rel=1e-4)
+    assert cli.main(["predict", *about, "--site", "moon"]) == 2
+    assert "no intercept of 'moon'" in capsys.readouterr().err
+    files.write_text(Path("no.json"), "{}")
+    assert cli.main(["predict", "no.json", "new.tsv"]) == 2
     scores = scored(study)
+    # Sites differ in this study, and nobody elsewhere has their intercepts.
+    assert scores["people_r2_elsewhere"][0] < scores["people_r2"][0] + 0.2
     assert scores["truth_prediction_r"][0] > 0.99
     assert scores["people_r2"][0] == pytest.approx(model["r2"], abs=0.1)
 
