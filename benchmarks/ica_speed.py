@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subjects", type=int, default=1024)
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--clip", type=float, default=6.0)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
