@@ -122,7 +122,7 @@ def compare(
                 r = np.quantile(r2, [0.5, 0.1, 0.9])
                 print(
                     f"{arm:12} {epsilon:5g} r2 {r[0]:.2f} ({r[1]:.2f} to {r[2]:.2f}) "
-                    f"said {np.nanmedian([d.r2 for d in drawn]):.2f} "
+                    f"said {np.nanmedian([d.r2[0] for d in drawn]):.2f} "
                     f"sum {sums.mean():.0f}+-{sums.std():.0f} "
                     f"right sign {np.mean(np.sign(sums) == np.sign(total)):.2f} "
                     f"intervals hold {np.mean(inside):.2f}"

@@ -19,5 +19,6 @@ print("feature  true   found (95% interval)")
 for i, (true, found) in enumerate(zip(w, model.coefficients, strict=True)):
     low, high = model.intervals[i]
     print(f"{i + 1:7d}  {true:5.1f}  {found:6.2f} ({low:.2f} to {high:.2f})")
-print(f"explains {100 * model.r2:.0f}% of the variance within sites")
+r2, low, high = 100 * model.r2
+print(f"explains {r2:.0f}% ({low:.0f} to {high:.0f}%) of the variance within sites")
 print(sites.privacy())

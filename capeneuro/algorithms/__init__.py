@@ -20,6 +20,8 @@ model_order
     How many components a released spectrum supports.
 shrinkage
     What a released matrix holds along its own noisy directions.
+statements
+    What may be said of a released model, with intervals that hold.
 verdicts
     Which results stand above the noise.
 prediction

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
+from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
@@ -111,19 +112,51 @@ def covariance(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
+    released, sizes = second_moment(federation, mechanism, norm_bound, clip, center)
+    return about_means(released, sizes, n_groups, within)
+
+
+def second_moment(
+    federation: Federation,
+    mechanism: Mechanism,
+    norm_bound: float,
+    clip: float,
+    center: np.ndarray | None = None,
+) -> tuple[Moment, np.ndarray]:
+    """Release the second moment of z; parameters as of :func:`covariance`.
+
+    Returns
+    -------
+    moment : Moment
+        Of ``z / norm_bound``, less the center.
+    sizes : numpy.ndarray
+        Public number of people of each site, 0 where it did not take part.
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` at the mechanism's noise multiplier.
+    """
     parameters: dict[str, Any] = {"norm_bound": norm_bound, "clip": float(clip)}
     if center is not None:
         parameters["center"] = center
     released = mechanism.answer(federation, "second_moment", parameters)
     C, tau = linalg.unpack_symmetric(released.value), released.deviation
     sizes = {site: mechanism.roster[site]["n_units"] for site in released.survivors}
-    N, D = released.n_units, len(C) - n_groups
+    return Moment(C, tau), np.array([sizes.get(name, 0) for name in federation.names])
+
+
+def about_means(
+    moment: Moment, sizes: np.ndarray, n_groups: int = 1, within: bool = True
+) -> Covariance:
+    """Take the means off; parameters as of :func:`covariance`; post-processing."""
+    C, tau = moment
+    N, D = int(sizes.sum()), len(C) - n_groups
     if not n_groups:
         none = np.zeros((D, 0))
         return Covariance(C, np.zeros(D), none, np.zeros(0), tau, N, 1.0)
-    groups = [sizes.get(name, 0) for name in federation.names] if n_groups > 1 else [N]
-    here = np.array(groups) > 0
-    shares = np.array(groups)[here] / N
+    groups = sizes if n_groups > 1 else np.array([N])
+    here = groups > 0
+    shares = groups[here] / N
     # Clipped people count less, in the constants' own moments too, nobody more than
     # once; what is within the noise of these moments tells nothing.
     known = np.diag(C)[D:][here].sum() / CONSTANT**2
@@ -141,4 +174,4 @@ def covariance(
         squares = tau**2 / (2 * CONSTANT**2) / shares
         matrix[np.diag_indices(D)] += squares.sum()
         tau = float(np.hypot(tau, np.sqrt(2 * np.sum(squares**2))))
-    return Covariance(matrix, mean, means, np.array(groups) / N, tau, N, weight)
+    return Covariance(matrix, mean, means, groups / N, tau, N, weight)

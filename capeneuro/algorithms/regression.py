@@ -41,9 +41,10 @@ from typing import Literal
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.algorithms import covariance, shrinkage
+from capeneuro.algorithms import covariance, shrinkage, statements
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING, edge
+from capeneuro.algorithms.statements import WIDTH, Interval, Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
@@ -55,8 +56,6 @@ Task = Literal["linear", "logistic"]
 SCALE, CLIP = 1.0, 0.5
 # Times that coefficients, and the noise that they multiply, are found from each other.
 N_PASSES = 6
-# Deviations of a normal on either side that hold 95%.
-WIDTH = 1.959964
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,14 @@ class LinearModel:
         Of the error of ``coefficients``, shape (D, D): noise of privacy, sampling, and
         what shrinkage takes from coefficients as large as these seem to be.
     r2
-        Share of the target's variance that the model explains in people like these,
-        the noise's share taken off, in [0, 1]; NaN where the variance is within the
-        noise.
+        Share of the target's variance that this model explains in these people, its
+        intercepts included, at most 1, and its 95% interval, shape (3,); NaN where it
+        cannot be told. Groups of ``"logistic"`` count as -1 and 1.
+    residual
+        Mean square of what the model leaves of the target in these people, in its
+        squared unit, and its 95% interval, shape (3,).
     residual_variance
-        Of the target about the model, in its squared unit; of labels -1 and 1 for
-        ``"logistic"``.
+        The same for people like these, who were not there, about.
     noise_deviation
         Deviation tau of the noise in one coordinate of the covariance that was solved;
         0 without privacy.
@@ -104,7 +105,8 @@ class LinearModel:
     intercept: float
     intercepts: np.ndarray
     covariance: np.ndarray
-    r2: float
+    r2: np.ndarray
+    residual: np.ndarray
     residual_variance: float
     noise_deviation: float
     n_directions: int
@@ -181,6 +183,7 @@ class LinearModel:
             intercept=float(b * self.intercept + shift - w @ center),
             intercepts=b * self.intercepts + shift - w @ center,
             covariance=b**2 * self.covariance / np.outer(spread, spread),
+            residual=b**2 * self.residual,
             residual_variance=b**2 * self.residual_variance,
             bounds=center[:, None] + spread[:, None] * self.bounds,
             target_bounds=shift + b * self.target_bounds,
@@ -273,10 +276,42 @@ def linear_model(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    bound = norm_bound(scale)
-    known = covariance.covariance(
-        federation, mechanism, bound, clip, center, n_groups, within
+    about = covariance.second_moment(
+        federation, mechanism, norm_bound(scale), clip, center
     )
+    return from_moment(*about, task, scale, center, n_groups, within, ridge)
+
+
+def from_moment(
+    released: Moment,
+    sizes: np.ndarray,
+    task: Task = "linear",
+    scale: float = SCALE,
+    center: np.ndarray | None = None,
+    n_groups: int = 1,
+    within: bool = True,
+    ridge: float | None = None,
+) -> LinearModel:
+    """Regress on a released second moment; post-processing.
+
+    The model is chosen on one half of a noise split and judged on the other
+    [:mod:`.statements`].
+
+    Parameters
+    ----------
+    released, sizes
+        As of :func:`.covariance.second_moment`.
+    task, scale, center, n_groups, within, ridge
+        As in :func:`linear_model`.
+
+    Returns
+    -------
+    LinearModel
+        In the units of x and y.
+    """
+    bound = norm_bound(scale)
+    chosen, judged = statements.split(released)
+    known = covariance.about_means(chosen, sizes, n_groups, within)
     model = from_covariance(
         known, None if ridge is None else ridge / bound**2, common=not within
     )
@@ -287,6 +322,9 @@ def linear_model(
     if model.noise_deviation:
         # Noise can put the mean of all where nobody can be.
         mean, means = _inside(mean, scale), _inside(means, scale)
+    kept = mean[:, None] if not within else means
+    r2, residual = _judged(judged, known, model, (kept.T - start).T / bound)
+    unit = (bound / scale) ** 2
     return replace(
         model,
         task=task,
@@ -294,8 +332,35 @@ def linear_model(
         intercept=float(factor * mean[-1] - w @ mean[:-1]) if n_groups else 0.0,
         intercepts=factor * means[-1] - w @ means[:-1],
         covariance=factor**2 * model.covariance,
-        residual_variance=(bound / scale) ** 2 * model.residual_variance,
+        r2=np.array(r2),
+        residual=unit * np.array(residual),
+        residual_variance=unit * max(model.residual_variance, residual.value),
     )
+
+
+def _judged(
+    judged: Moment, known: Covariance, model: LinearModel, means: np.ndarray
+) -> tuple[Interval, Interval]:
+    """What the model explains and leaves, by the half it was not chosen on.
+
+    ``means`` are those of [x; y] that intercepts are made of, one of each group or of
+    all, in the unit of what was released.
+    """
+    here = known.shares > 0
+    u, m = np.append(-model.coefficients, 1.0), np.zeros(len(known.mean))
+    m[-1] = 1.0
+    # z has the constant in the row of a person's own group alone.
+    left, right = (
+        np.append(v, np.where(here, -(v @ means) / CONSTANT, 0.0)) for v in (u, m)
+    )
+    residual = statements.mean_square(judged, left)
+    residual = Interval(*(x / known.weight for x in residual))
+    error = statements.square(judged, left)[1]
+    variance = float(known.matrix[-1, -1]) * known.weight
+    if judged.deviation and not statements.is_told(error, variance):
+        return statements.UNKNOWN, residual
+    groups = known.weight * known.shares
+    return statements.explained(judged, left, right, groups, CONSTANT), residual
 
 
 def from_covariance(
@@ -341,7 +406,8 @@ def from_covariance(
         intercept=0.0,
         intercepts=np.zeros(0),
         covariance=covariance,
-        r2=1 - residual / v if v > 2 * tau else float("nan"),
+        r2=np.full(3, np.nan),
+        residual=np.full(3, np.nan),
         residual_variance=residual,
         noise_deviation=tau,
         n_directions=int((values > edge(tau, D)).sum()),

@@ -32,6 +32,7 @@ from collections.abc import Callable
 
 from capeneuro.algorithms import shrinkage
 from capeneuro.algorithms.covariance import CONSTANT
+from capeneuro.algorithms.statements import SHARE
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdicts import SUPREMUM
 from capeneuro.privacy.moments import largest_third
@@ -171,7 +172,8 @@ def predict_regression(
     t = 1.0 if groups else FILL  # groups are -1 and 1
     # Of a typical person; who exceeds the clip counts less, in moments, not in noise.
     size = (D * filled**2 + t**2) / 2 + CONSTANT**2
-    tau /= min(1.0, clip / size)
+    # The half of the noise split that the model is chosen on.
+    tau *= math.sqrt(1 + SHARE) / min(1.0, clip / size)
     if within and S > 1:  # noise of the sites' own means
         squares = tau**2 * S / (2 * CONSTANT**2)
         tau = math.hypot(tau, math.sqrt(2 * S) * squares)

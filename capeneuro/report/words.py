@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capeneuro.algorithms import model_order, regression, shrinkage
+from capeneuro.algorithms import model_order, shrinkage
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
@@ -187,15 +187,17 @@ def model_lines(found: LinearModel) -> list[str]:
     D = len(found.coefficients)
     apart = int((found.intervals.prod(axis=1) > 0).sum())
     of = "target's variance" if found.task == "linear" else "variance of the groups"
-    r2 = f"explains an unknown share of the {of}: it is within the noise"
-    if np.isfinite(found.r2):
-        low, high = (f"{100 * x:.0f}%" for x in r2_interval(found))
-        r2 = (
-            f"explains {100 * found.r2:.0f}% of the {of} (95% interval {low} to {high})"
+    r2, low, high = found.r2
+    share = f"how much of the {of} it explains cannot be told within half of it"
+    if np.isfinite(r2):
+        share = (
+            f"explains {100 * r2:.0f}% of the {of} in these people (95% interval "
+            f"{100 * low:.0f}% to {100 * high:.0f}%)"
         )
-    left = f"; deviation of what is left {found.residual_variance**0.5:.3g}"
+    value, *ends = (f"{x:.3g}" for x in found.residual**0.5)
+    left = f"; deviation of what is left {value} ({ends[0]} to {ends[1]})"
     lines = [
-        r2 + left * (found.task == "linear"),
+        share + left * (found.task == "linear"),
         f"{apart} of {D} coefficients have a 95% interval that leaves out 0",
     ]
     if found.n_directions < D:
@@ -209,15 +211,3 @@ def model_lines(found: LinearModel) -> list[str]:
             "are some hundredths too small, which the intervals leave out"
         )
     return lines
-
-
-def r2_interval(found: LinearModel) -> tuple[float, float]:
-    """About 95% interval of the share that is explained; post-processing.
-
-    That share is quadratic in the coefficients, so with a length of z errors they tell
-    it up to ``2 / z`` of itself, one deviation.
-    """
-    w = found.coefficients
-    z2 = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0])
-    half = found.r2 * 2 * regression.WIDTH / max(z2, 1e-300) ** 0.5
-    return max(found.r2 - half, 0.0), min(found.r2 + half, 1.0)

@@ -218,7 +218,7 @@ def _model(
             for name, row in zip(shape.names, precision, strict=True)
         },
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
-        "r2": found.r2 if np.isfinite(found.r2) else None,
+        "r2": dict(zip(("value", "low", "high"), map(_number, found.r2), strict=True)),
         "residual_deviation": found.residual_variance**0.5,
         "n_people": found.n_units,
         "mean_weight_of_people": found.weight,
@@ -289,6 +289,11 @@ def predicted(
 def _cells(people: Iterable[str], *columns: np.ndarray) -> list[list[Any]]:
     rows = zip(people, *columns, strict=True)
     return [[name, *(f"{value:.6g}" for value in row)] for name, *row in rows]
+
+
+def _number(value: float) -> float | None:
+    """A number of JSON, which has no NaN."""
+    return float(value) if np.isfinite(value) else None
 
 
 def figures(
@@ -370,7 +375,7 @@ def of_people(
     of = "variance within sites" if within else "variance"
     whose = "explained in the people themselves, whose data are open"
     note = f"share of the {of} {whose}"
-    scores = [(f"{prefix}_r2", value, f"model says {found.r2:.3f}", note)]
+    scores = [(f"{prefix}_r2", value, f"model says {found.r2[0]:.3f}", note)]
     if within:
         # Of somebody from elsewhere the intercept is not known.
         values = [to_values(shape, x) for x in everybody.rows]

@@ -270,7 +270,11 @@ def test_every_arm_finds_it_and_says_how_well(fixed_noise, rng, arm, task):
     assert found.noise_deviation > 0
     assert (found.errors > exact.errors).all()
     assert found.errors.max() < np.abs(exact.coefficients).max()
-    assert found.r2 == pytest.approx(exact.r2, abs=0.1)
+    half, t = (0.5, 2 * y - 1) if task == "logistic" else (1.0, y)
+    left = t - half * (found.coefficients @ X + found.intercept)
+    truth = 1 - np.mean(left**2) / t.var()
+    assert found.r2[1] - 0.03 <= truth <= found.r2[2] + 0.03  # some are clipped
+    np.testing.assert_allclose(exact.r2, exact.r2[0])
     assert found.n_directions == 4
 
 
@@ -313,7 +317,7 @@ def test_a_model_of_noise_alone_says_so(fixed_noise, rng):
         found = fitted(shared_out(stack(X, y)), "cape", multiplier=300)
         assert np.isfinite(found.predict(X)).all()
         assert np.abs(found.predict(X)).max() < 100
-        assert np.isnan(found.r2) or found.r2 < 0.5
+        assert np.isnan(found.r2).all()  # it cannot be told
         assert found.n_directions < 5
 
 

@@ -293,3 +293,20 @@ def test_a_person_with_many_units_has_many_times_the_loss():
 def test_budget_mu_keeps_the_promise():
     promise = accounting.Budget(1.0, 1e-5, "subject", "replace-one", 1)
     assert promise.mu == pytest.approx(0.26805112321129422, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("promise", "rule"),
+    [
+        ((0.0, 1e-5, "subject"), "epsilon: must be above 0"),
+        ((math.nan, 1e-5, "subject"), "epsilon: must be above 0"),
+        ((1.0, 0.0, "subject"), "delta: must be between"),
+        ((1.0, 1.0, "subject"), "delta: must be between"),
+        ((1.0, -1e-5, "subject"), "delta: must be between"),
+        ((1.0, 1e-5, "person"), "unit: must be of"),
+        ((1.0, 1e-5, "subject", "add"), "relation: must be of"),
+    ],
+)
+def test_what_is_no_promise_is_refused(promise, rule):
+    with pytest.raises(ValueError, match=rule):
+        accounting.Budget(*promise)

@@ -397,7 +397,8 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
     # Sites differ in this study, and nobody elsewhere has their intercepts.
     assert scores["people_r2_elsewhere"][0] < scores["people_r2"][0] + 0.2
     assert scores["truth_prediction_r"][0] > 0.99
-    assert scores["people_r2"][0] == pytest.approx(model["r2"], abs=0.1)
+    r2 = model["r2"]
+    assert r2["low"] - 0.02 <= scores["people_r2"][0] <= r2["high"] + 0.02
 
 
 def test_intercepts_are_of_sites_only_where_asked(folder, monkeypatch):

@@ -1,0 +1,165 @@
+"""How often what is said of a regression is true, over tables and settings.
+
+For each cell one table is made and its exact second moment computed, clipped as sites
+clip. Noise is drawn on it again and again, and every draw goes through the algorithm as
+a release does. Coverage is counted of all draws, where nothing told counts as true, and
+of those that are told; truths are of the people themselves, nobody clipped, or of new
+people (predictions).
+
+    python -m benchmarks.statements [--draws 500] [--workers 2]
+
+Writes ``benchmarks/statements.tsv``.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from capeneuro import linalg
+from capeneuro.algorithms import regression
+from capeneuro.algorithms.statements import WIDTH, Moment
+from capeneuro.privacy import accounting
+
+OUT = Path(__file__).with_suffix(".tsv")
+HEAD = ("what", "told", "of_all", "of_told", "width")
+DELTA = 1e-5
+
+
+class Cell(NamedTuple):
+    """A table and a promise."""
+
+    D: int
+    condition: float  # largest over smallest variance of a direction of the features
+    S: int
+    N: int
+    epsilon: float
+    clip: float = regression.CLIP
+    r2: float = 0.5  # of the best model, within sites
+
+
+def cells(clips: tuple[float, ...]) -> Iterator[Cell]:
+    """The grid of the issue, one choice at a time around a middle, and its corners."""
+    for clip in clips:
+        for D, condition in ((5, 1.0), (12, 10.0), (30, 100.0), (100, 1000.0)):
+            for S, N in ((1, 300), (4, 1000), (16, 5000)):
+                for epsilon in (1.0, 4.0, 8.0):
+                    yield Cell(D, condition, S, N, epsilon, clip)
+        for r2 in (0.0, 0.1, 0.9):
+            yield Cell(8, 10.0, 4, 2000, 4.0, clip, r2)
+
+
+def table(
+    cell: Cell, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features in the unit ball, targets in [-1, 1], sites; and the model.
+
+    Twice N people: the second half are new. Sites are unequal, their targets differ.
+    """
+    D, n = cell.D, 2 * cell.N
+    Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
+    spectrum = np.geomspace(1, 1 / cell.condition, D)
+    X = (Q * np.sqrt(spectrum / spectrum.sum())) @ rng.standard_normal((D, n))
+    # A third of the way to bounds that are public, as a typical person is.
+    X = X / 3 + (0.1 * rng.standard_normal((D, 1)) / np.sqrt(D))
+    X /= np.maximum(1, np.linalg.norm(X, axis=0))
+    w = rng.standard_normal(D) @ Q.T
+    shares = np.arange(1, cell.S + 1) / np.arange(1, cell.S + 1).sum()
+    site = np.repeat(
+        np.arange(cell.S), np.diff(np.r_[0, np.rint(n * shares.cumsum())]).astype(int)
+    )
+    site = rng.permutation(site)
+    signal = w @ (X - X.mean(axis=1, keepdims=True))
+    y = cell.r2**0.5 * signal / max(signal.std(), 1e-12)
+    y = y + (1 - cell.r2) ** 0.5 * rng.standard_normal(n)
+    y = np.clip(0.3 * y + 0.1 * rng.standard_normal(cell.S)[site], -1, 1)
+    return X, y, site, w
+
+
+def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
+    """Coverage of each statement in one cell."""
+    rng = np.random.default_rng([seed, *map(int, cell[:4]), int(100 * cell.epsilon)])
+    X, y, site, _ = table(cell, rng)
+    N, S = cell.N, cell.S
+    Z = (
+        np.concatenate(
+            [
+                regression.stack(
+                    X[:, :N][:, site[:N] == k],
+                    y[:N][site[:N] == k],
+                    group=k,
+                    n_groups=S,
+                )
+                for k in range(S)
+            ],
+            axis=1,
+        ).astype(float)
+        / regression.norm_bound()
+    )
+    weight = np.minimum(1, cell.clip / np.sum(Z**2, axis=0))
+    C = (Z * weight) @ Z.T / Z.shape[1]
+    sizes = np.bincount(site[:N], minlength=S)
+    mu = accounting.mu_from_epsilon(cell.epsilon, DELTA)
+    tau = 2**0.5 * cell.clip / N / mu
+    base = y[:N] - (np.bincount(site[:N], y[:N]) / sizes)[site[:N]]
+    exact = regression.from_moment(Moment(C, 0.0), sizes, n_groups=S).coefficients
+    n = len(C) * (len(C) + 1) // 2
+    hits: dict[str, list[tuple[bool, bool, float]]] = {}
+    for _ in range(n_draws):
+        E = tau * linalg.unpack_symmetric(rng.standard_normal(n))
+        found = regression.from_moment(Moment(C + E, tau), sizes, n_groups=S)
+        left = y - (found.coefficients @ X + found.intercepts[site])
+        truth = 1 - np.mean(left[:N] ** 2) / np.mean(base**2)
+        statements = {
+            "r2": (truth, *found.r2[1:]),
+            "residual": (np.mean(left[:N] ** 2), *found.residual[1:]),
+        }
+        for name, (value, low, high) in statements.items():
+            told = bool(np.isfinite(low))
+            one = told, not told or low <= value <= high, high - low
+            hits.setdefault(name, []).append(one)
+        half = WIDTH * found.residual_variance**0.5
+        inside = float(np.mean(np.abs(left[N:]) <= half))
+        hits.setdefault("prediction", []).append((True, inside, 2 * half))
+        low, high = found.intervals.T
+        inside = float(np.mean((low <= exact) & (exact <= high)))
+        hits.setdefault("coefficients", []).append(
+            (True, inside, np.median(high - low))
+        )
+    rows = []
+    for what, found_ in hits.items():
+        told, right, width = np.array(found_, float).T
+        here = told > 0
+        of_told = right[here].mean() if here.any() else np.nan
+        middle = np.median(width[here]) if here.any() else np.nan
+        rows.append(
+            (*cell, weight.mean(), what, here.mean(), right.mean(), of_told, middle)
+        )
+    return rows
+
+
+def main() -> None:
+    """Run all cells and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--clips", type=float, nargs="+", default=[regression.CLIP])
+    options = parser.parse_args()
+    work = (
+        delayed(trial)(cell, options.draws, 1) for cell in cells(tuple(options.clips))
+    )
+    lines = ["\t".join((*Cell._fields, "weight", *HEAD))]
+    for rows in Parallel(options.workers, return_as="generator")(work):
+        for row in rows:
+            lines.append(
+                "\t".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row)
+            )
+            print(lines[-1], flush=True)
+        OUT.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Halves of a noise split are independent, and what is judged on one holds."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from capeneuro import linalg
+from capeneuro.algorithms import regression, statements
+from capeneuro.algorithms.statements import Moment
+from sim.rows import rows
+
+TAU = 0.01
+
+
+def noisy(C: np.ndarray, tau: float, rng: np.random.Generator) -> Moment:
+    n = len(C) * (len(C) + 1) // 2
+    return Moment(C + tau * linalg.unpack_symmetric(rng.standard_normal(n)), tau)
+
+
+def test_halves_are_independent_and_have_the_laws_that_they_claim(rng):
+    C = np.diag([1.0, 0.5, 0.2])
+    firsts, seconds = [], []
+    for _ in range(4000):
+        halves = statements.split(noisy(C, TAU, rng))
+        first, second = (linalg.pack_symmetric(h.value - C) for h in halves)
+        firsts.append(first / halves[0].deviation)
+        seconds.append(second / halves[1].deviation)
+    a, b = np.array(firsts), np.array(seconds)
+    for half in (a, b):
+        assert stats.kstest(half.ravel(), "norm").pvalue > 1e-4
+    r = [stats.pearsonr(a[:, i], b[:, i]) for i in range(6)]
+    assert min(one.pvalue for one in r) > 1e-3
+    # A split with the noise of one half alone would show.
+    assert stats.pearsonr(a[:, 0], a[:, 0] + b[:, 0]).pvalue < 1e-9
+
+
+def test_a_release_is_always_split_alike_and_exact_ones_are_not(rng):
+    released = noisy(np.eye(4), TAU, rng)
+    for one, other in zip(
+        statements.split(released), statements.split(released), strict=True
+    ):
+        np.testing.assert_array_equal(one.value, other.value)
+    exact = Moment(np.eye(4), 0.0)
+    assert statements.split(exact) == (exact, exact)
+
+
+@pytest.mark.parametrize("error", [0.02, 0.2])
+def test_a_ratio_has_the_interval_of_fieller(rng, error):
+    R, V, n = 0.3, 0.7, 4000
+    L = error * np.array([[1.0, 0.0], [0.6, 0.8]])
+    s = L @ L.T
+    hits, told = 0, 0
+    for r, v in np.array([R, V])[:, None].T + rng.standard_normal((n, 2)) @ L.T:
+        value, low, high = statements.fieller(r, v, s[0, 0], s[0, 1], s[1, 1])
+        assert low <= value <= high or not np.isfinite(low)
+        hits, told = hits + (low <= R / V <= high), told + np.isfinite(low)
+    assert hits / n == pytest.approx(0.95, abs=0.015)
+    assert told > 0.9 * n
+    assert statements.fieller(0.1, -0.1, *3 * (1e-4,))[1:] == (-np.inf, np.inf)
+
+
+def _coverage(rng, n_draws: int = 300) -> tuple[float, float]:
+    """How often r2 and the residual are right at two sites of unlike means."""
+    S, sizes = 2, np.array([200, 400])
+    X, y, _ = rows(20, 600, rng, noise=1.0)
+    site = np.repeat([0, 1], sizes)
+    y = y / 2 + 0.2 * site
+    Z = np.hstack(
+        [
+            regression.stack(X[:, site == k], y[site == k], group=k, n_groups=S)
+            for k in range(S)
+        ]
+    )
+    Z = Z.astype(float) / regression.norm_bound()
+    C = Z @ Z.T / len(y)
+    base = y - (np.bincount(site, y) / sizes)[site]
+    hits = []
+    for _ in range(n_draws):
+        released = noisy(C, 0.0007, rng)
+        found = regression.from_moment(released, sizes, n_groups=S, ridge=0.0)
+        left = y - found.coefficients @ X - found.intercepts[site]
+        truth = 1 - np.mean(left**2) / np.mean(base**2)
+        low, high = found.r2[1:]
+        square = found.residual[1] <= np.mean(left**2) <= found.residual[2]
+        hits.append((low <= truth <= high, square))
+    return tuple(np.mean(hits, axis=0))
+
+
+def test_what_is_said_of_a_model_holds(rng):
+    for found in _coverage(rng):
+        assert 0.91 <= found <= 0.985
+
+
+def test_what_is_read_on_the_half_that_chose_does_not_hold(rng, monkeypatch):
+    """The planted error: the noise is read twice."""
+    real = statements.split
+
+    def twice(released: Moment) -> tuple[Moment, Moment]:
+        return (real(released)[0],) * 2
+
+    monkeypatch.setattr(statements, "split", twice)
+    assert min(_coverage(rng)) < 0.8
+
+
+def test_what_cannot_be_told_is_known_before_it_is_looked_at():
+    assert statements.is_told(0.1, 1.0) and not statements.is_told(0.3, 1.0)
+    assert not statements.is_told(0.1, 0.0) and not statements.is_told(0.1, -1.0)
