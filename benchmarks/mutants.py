@@ -51,9 +51,9 @@ TESTS = {
     "federation/secagg/signing": (*SUMS, "federation/test_gate"),
     "privacy/accounting": LOSS,
     "privacy/cape": (*LOSS, "promises/test_laws"),
-    "privacy/clipping": ("privacy/test_queries", "privacy/test_moments"),
+    "privacy/clipping": ("privacy/test_ring", "privacy/test_queries"),
     "privacy/noise": ("privacy/test_noise", "promises/test_laws"),
-    "privacy/ring": ("privacy/test_ring", "promises/test_laws"),
+    "privacy/ring": ("privacy/test_ring", "federation/test_noise_addition"),
 }
 # Of those, what takes long and notices nothing else.
 LEFT_OUT = "not killed_study and not killed_runs and not two_studies_share"

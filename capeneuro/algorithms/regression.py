@@ -56,6 +56,9 @@ Task = Literal["linear", "logistic"]
 SCALE, CLIP = 1.0, 0.5
 # Times that coefficients, and the noise that they multiply, are found from each other.
 N_PASSES = 6
+# Ridge of the coefficients that are told, in edges of the noise: with one intervals
+# are two to six times as wide, with four coefficients shrink for little.
+EDGES = 2.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,16 @@ class LinearModel:
         Prediction at x = 0, over all people.
     intercepts
         Of each group, shape (n_groups,); empty without an intercept.
+    ridge_coefficients
+        Those of ridge regression with the public ridge below, shape (D,): where
+        features hardly vary, or are nearly collinear, no interval of finite length
+        holds a coefficient without one [Gleser & Hwang 1987], and this one can be told.
+    ridge
+        Added to ``mean x x'`` of the features as they were scaled: twice the edge of
+        the noise, or what was asked for if that is more; 0 without privacy.
     covariance
-        Of the error of ``coefficients``, shape (D, D): noise of privacy, sampling, and
-        what shrinkage takes from coefficients as large as these seem to be.
+        Of the error of ``ridge_coefficients``, shape (D, D): noise of privacy, and of
+        the sampling of people like these.
     r2
         Share of the target's variance that this model explains in these people, its
         intercepts included, at most 1, and its 95% interval, shape (3,); NaN where it
@@ -104,6 +114,8 @@ class LinearModel:
     coefficients: np.ndarray
     intercept: float
     intercepts: np.ndarray
+    ridge_coefficients: np.ndarray
+    ridge: float
     covariance: np.ndarray
     r2: np.ndarray
     residual: np.ndarray
@@ -117,19 +129,14 @@ class LinearModel:
 
     @property
     def errors(self) -> np.ndarray:
-        """Standard errors of the coefficients, shape (D,)."""
+        """Standard errors of the ridge coefficients, shape (D,)."""
         return np.sqrt(np.diag(self.covariance))
 
     @property
     def intervals(self) -> np.ndarray:
-        """95% intervals of the coefficients, shape (D, 2).
-
-        They take coefficients along all directions of the features to be alike in size,
-        and hold 95% of a model's coefficients, large ones less often than small ones.
-        Where ``n_directions`` is far below D and features are nearly collinear, that is
-        wrong: of the 101 coefficients of the crime table they hold 60%.
-        """
-        return self.coefficients[:, None] + self.errors[:, None] * [-WIDTH, WIDTH]
+        """95% intervals of the ridge coefficients, shape (D, 2)."""
+        half = self.errors[:, None] * [-WIDTH, WIDTH]
+        return self.ridge_coefficients[:, None] + half
 
     def predict(self, X: np.ndarray, group: int | None = None) -> np.ndarray:
         """Predict the target, or the probability of label 1.
@@ -180,6 +187,7 @@ class LinearModel:
         return replace(
             self,
             coefficients=w,
+            ridge_coefficients=b * self.ridge_coefficients / spread,
             intercept=float(b * self.intercept + shift - w @ center),
             intercepts=b * self.intercepts + shift - w @ center,
             covariance=b**2 * self.covariance / np.outer(spread, spread),
@@ -312,9 +320,8 @@ def from_moment(
     bound = norm_bound(scale)
     chosen, judged = statements.split(released)
     known = covariance.about_means(chosen, sizes, n_groups, within)
-    model = from_covariance(
-        known, None if ridge is None else ridge / bound**2, common=not within
-    )
+    ridge = None if ridge is None else ridge / bound**2
+    model = from_covariance(known, ridge, common=not within)
     factor = (1.0 if task == "linear" else 2.0) / scale
     start = 0 if center is None else bound * center[: len(known.mean)]
     w, mean = factor * model.coefficients, bound * known.mean + start
@@ -324,6 +331,10 @@ def from_moment(
         mean, means = _inside(mean, scale), _inside(means, scale)
     kept = mean[:, None] if not within else means
     r2, residual = _judged(judged, known, model, (kept.T - start).T / bound)
+    # What is told of single coefficients is not chosen: it takes the release as it is.
+    whole = covariance.about_means(released, sizes, n_groups, within)
+    rest = max(model.residual_variance, residual.value)
+    beta, rho, errors = _ridge_regression(whole, ridge, not within, rest)
     unit = (bound / scale) ** 2
     return replace(
         model,
@@ -331,10 +342,12 @@ def from_moment(
         coefficients=w,
         intercept=float(factor * mean[-1] - w @ mean[:-1]) if n_groups else 0.0,
         intercepts=factor * means[-1] - w @ means[:-1],
-        covariance=factor**2 * model.covariance,
+        ridge_coefficients=factor * beta,
+        ridge=bound**2 * rho,
+        covariance=factor**2 * errors,
         r2=np.array(r2),
         residual=unit * np.array(residual),
-        residual_variance=unit * max(model.residual_variance, residual.value),
+        residual_variance=unit * rest,
     )
 
 
@@ -387,25 +400,19 @@ def from_covariance(
     of_means, w = _mean_noise_of_means(known, common), np.zeros(len(g))
     for _ in range(N_PASSES):  # the noise of means in M w grows with w
         variance = tau**2 / 2 + of_means * (1 + w @ w)
-        w, A, prior = minimizer(M, g, tau, variance, v / N, ridge)
-    lost, D = np.eye(len(w)) - A @ M, len(w)
-    # The noise that matters is that of M w - g: it grows with w, the unknown part too.
-    u = np.append(-w, 1.0)
-    size = u @ u + prior * np.sum(lost**2)
-    noise = tau**2 / 2 * (size * np.eye(D) + np.outer(w, w))
-    noise += _noise_of_means(known, u, size, common)
+        w, A, _ = minimizer(M, g, tau, variance, v / N, ridge)
     explained = w @ g - tau**2 / 2 * np.trace(A)  # g's own noise, seen through w
     residual = float(np.clip(v - explained, 0, v))
-    values, V, energies = energies_along(M, tau)
-    degrees = max(N - D - known.means.shape[1], 1)
-    sampling = residual / degrees * (V * energies) @ V.T
-    covariance = A @ (noise + sampling) @ A.T + prior * lost @ lost.T
+    beta, rho, errors = _ridge_regression(known, ridge, common, residual)
+    D, values = len(w), linalg.top_eigenpairs(M, len(w))[0]
     return LinearModel(
         task="linear",
         coefficients=w,
         intercept=0.0,
         intercepts=np.zeros(0),
-        covariance=covariance,
+        ridge_coefficients=beta,
+        ridge=rho,
+        covariance=errors,
         r2=np.full(3, np.nan),
         residual=np.full(3, np.nan),
         residual_variance=residual,
@@ -416,6 +423,31 @@ def from_covariance(
         bounds=np.full((D, 2), [-np.inf, np.inf]),
         target_bounds=np.array([-np.inf, np.inf]),
     )
+
+
+def _ridge_regression(
+    known: Covariance, ridge: float | None, common: bool, residual: float
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Coefficients of ridge regression, the ridge, and their error's covariance.
+
+    The ridge is public: of two edges of the noise, ``M + rho`` is positive for any
+    noise, and ``(M + rho)^-1 g`` about linear in it.
+    """
+    S, tau, D = known.matrix, known.noise_deviation, len(known.matrix) - 1
+    M, g = S[:-1, :-1], S[:-1, -1]
+    rho = max(ridge or 0.0, EDGES * edge(tau, D))
+    values, V = linalg.top_eigenpairs(M, D)
+    if tau == 0:  # a direction that is but rounding has no coefficient
+        values = np.where(values > ROUNDING * values[0], values, np.inf)
+    A = V / np.maximum(values + rho, rho / 2) @ V.T
+    beta = A @ g
+    u = np.append(-beta, 1.0)
+    noise = tau**2 / 2 * (u @ u * np.eye(D) + np.outer(beta, beta))
+    noise += _noise_of_means(known, u, float(u @ u), common)
+    degrees = max(known.n_units - D - known.means.shape[1], 1)
+    energies = np.where(np.isfinite(values), np.maximum(values, 0), 0)
+    sampling = residual / degrees * (V * energies) @ V.T
+    return beta, rho, A @ (noise + sampling) @ A.T
 
 
 def _inside(means: np.ndarray, scale: float) -> np.ndarray:

@@ -177,7 +177,7 @@ def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
     others. Half of the level is that of the whole model, half that of the largest of D
     coefficients over its error [Bonferroni].
     """
-    w, D = found.coefficients, len(found.coefficients)
+    w, D = found.ridge_coefficients, len(found.ridge_coefficients)
     whole = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0]) ** 0.5
     z = np.abs(w) / np.maximum(found.errors, TINY)
     values = np.array([whole, *z])

@@ -198,7 +198,8 @@ def model_lines(found: LinearModel) -> list[str]:
     left = f"; deviation of what is left {value} ({ends[0]} to {ends[1]})"
     lines = [
         share + left * (found.task == "linear"),
-        f"{apart} of {D} coefficients have a 95% interval that leaves out 0",
+        f"{apart} of {D} coefficients have a 95% interval that leaves out 0"
+        + f" (of ridge regression, ridge {found.ridge:.2g})" * (found.ridge > 0),
     ]
     if found.n_directions < D:
         lines.append(

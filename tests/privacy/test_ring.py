@@ -58,3 +58,11 @@ def test_grid_of_exact_noise_moves_no_neighbor_beyond_the_safety(gamma, size):
 def test_rounding_is_to_the_nearest_step():
     k = ring.to_ring(np.array([0.6, -0.6, 2.4]) * H, H, 1).view(np.int64)
     np.testing.assert_array_equal(k, [1, -1, 2])
+
+
+def test_what_is_kept_free_is_enough():
+    """2.6 times 2^-12 of a clip for float32; doubles far finer than a grid step."""
+    assert 2.6 * 2.0**-12 <= 1 - CLIP_SAFETY <= 2.0**-9
+    h = ring.grid([1.0], 1.0, 5, "rounded")
+    assert h * ring.FINEST <= 2.0**8 and 2.0**53 / ring.FINEST >= 2.0**25
+    assert 2.0**53 / ring.FINEST_ZERO_SUM >= 2.0**17
