@@ -1,6 +1,8 @@
 """Every picture: a function that takes arrays or files and returns a figure."""
 
+import gc
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,11 +55,20 @@ def component_map(path: Path, index: int, title: str) -> Figure:
     return figure
 
 
+@cache
+def _nilearn() -> tuple[Any, Any]:
+    """Nilearn's plots, which collect garbage nine times a map; half of their time."""
+    from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
+
+    gc.freeze()  # what is loaded by now is not garbage
+    return find_xyz_cut_coords, plot_stat_map
+
+
 def draw_map(path: Path, index: int, **where: Any) -> None:
     """Draw one map of a 4-D image into a figure or axes; one slice as that."""
     from nilearn.image import index_img, new_img_like
-    from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
 
+    find_xyz_cut_coords, plot_stat_map = _nilearn()
     image = index_img(str(path), index)
     values = np.abs(image.get_fdata())
     threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
