@@ -400,7 +400,7 @@ def from_covariance(
     of_means, w = _mean_noise_of_means(known, common), np.zeros(len(g))
     for _ in range(N_PASSES):  # the noise of means in M w grows with w
         variance = tau**2 / 2 + of_means * (1 + w @ w)
-        w, A, _ = minimizer(M, g, tau, variance, v / N, ridge)
+        w, A = minimizer(M, g, tau, variance, v / N, ridge)
     explained = w @ g - tau**2 / 2 * np.trace(A)  # g's own noise, seen through w
     residual = float(np.clip(v - explained, 0, v))
     beta, rho, errors = _ridge_regression(known, ridge, common, residual)
@@ -505,8 +505,6 @@ def _noise_of_means(
 
 # Mean squares of coefficients that are tried, over the largest square of one.
 PRIORS = np.geomspace(1e-9, 1e3, 121)
-# 95% quantile of chi-square with one degree of freedom.
-CHI2 = 3.841459
 
 
 def minimizer(
@@ -516,7 +514,7 @@ def minimizer(
     variance: float,
     sampling: float = 0.0,
     ridge: float | None = None,
-) -> tuple[np.ndarray, np.ndarray, float]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Minimize ``w'M w - 2 g'w``, M and g known but for their noise; post-processing.
 
     Along an eigenvector of M the data's energy l is less than the eigenvalue, by what
@@ -545,8 +543,6 @@ def minimizer(
         Shape (D,), finite for any noise: at most ``2 |g|`` over its edge.
     A : numpy.ndarray
         Symmetric and positive, ``w = A g``, shape (D, D).
-    prior : float
-        s^2; with a ridge, the mean square of w.
 
     Raises
     ------
@@ -564,16 +560,13 @@ def minimizer(
         spread = priors[:, None] * energies**2 + noise
         fit = (np.log(spread) + a**2 / spread).sum(axis=1)
         best = float(priors[np.argmin(fit)])
-        # Few coefficients tell little of their mean square: the largest likely one.
-        prior = float(priors[fit <= fit.min() + CHI2][-1])
         f = best * energies / (best * energies**2 + noise)
     else:
         # Without noise a direction that is but rounding has no coefficient.
         f = (values > ROUNDING * values[0] if tau == 0 else 1.0) / (
             energies + (ridge or 0.0)
         )
-        prior = float(np.mean((f * a) ** 2))
-    return V @ (f * a), (V * f) @ V.T, prior
+    return V @ (f * a), (V * f) @ V.T
 
 
 def energies_along(
