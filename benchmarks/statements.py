@@ -39,6 +39,7 @@ class Cell(NamedTuple):
     epsilon: float
     clip: float = regression.CLIP
     r2: float = 0.5  # of the best model, within sites
+    reach: float = 1 / 3  # size of a typical person's features, over their bound
 
 
 def cells(clips: tuple[float, ...]) -> Iterator[Cell]:
@@ -50,6 +51,9 @@ def cells(clips: tuple[float, ...]) -> Iterator[Cell]:
                     yield Cell(D, condition, S, N, epsilon, clip)
         for r2 in (0.0, 0.1, 0.9):
             yield Cell(8, 10.0, 4, 2000, 4.0, clip, r2)
+        for reach in (0.6, 0.8, 1.0):  # where some are clipped
+            for N in (1000, 5000):
+                yield Cell(8, 10.0, 4, N, 4.0, clip, reach=reach)
 
 
 def table(
@@ -63,8 +67,7 @@ def table(
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
     spectrum = np.geomspace(1, 1 / cell.condition, D)
     X = (Q * np.sqrt(spectrum / spectrum.sum())) @ rng.standard_normal((D, n))
-    # A third of the way to bounds that are public, as a typical person is.
-    X = X / 3 + (0.1 * rng.standard_normal((D, 1)) / np.sqrt(D))
+    X = cell.reach * X + (0.1 * rng.standard_normal((D, 1)) / np.sqrt(D))
     X /= np.maximum(1, np.linalg.norm(X, axis=0))
     w = rng.standard_normal(D) @ Q.T
     shares = np.arange(1, cell.S + 1) / np.arange(1, cell.S + 1).sum()
@@ -112,6 +115,11 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
     base = y[:N] - (np.bincount(site[:N], y[:N]) / sizes)[site[:N]]
     Xs, ys = X[:, :N] - _means(X[:, :N], site[:N], S), base
     M, g = Xs @ Xs.T / N, Xs @ ys / N
+    everybody = np.empty(N)
+    everybody[np.argsort(site[:N], kind="stable")] = weight
+    middle = np.bincount(site[:N], everybody * y[:N])
+    middle /= np.bincount(site[:N], everybody)
+    spread = np.average((y[:N] - middle[site[:N]]) ** 2, weights=everybody)
     n = len(C) * (len(C) + 1) // 2
     hits: dict[str, list[tuple[bool, bool, float]]] = {}
     for _ in range(n_draws):
@@ -119,8 +127,10 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
         found = regression.from_moment(Moment(C + E, tau), sizes, n_groups=S)
         left = y - (found.coefficients @ X + found.intercepts[site])
         truth = 1 - np.mean(left[:N] ** 2) / np.mean(base**2)
+        counted = 1 - np.average(left[:N] ** 2, weights=everybody) / spread
         statements = {
             "r2": (truth, *found.r2[1:]),
+            "r2, as people count": (counted, *found.r2[1:]),
             "residual": (np.mean(left[:N] ** 2), *found.residual[1:]),
         }
         for name, (value, low, high) in statements.items():

@@ -12,8 +12,9 @@ from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import Study
 
-# Mean weight of people from which on clipping is worth a word.
-SLIGHTLY = 0.97
+# Mean weight of people below which clipping is worth a word, and below which what is
+# said of them as they count is not true of all alike (docs/results-regression.md).
+SLIGHTLY, ALIKE = 0.97, 0.995
 # Of a norm bound, what people fill on average where it is worth a word.
 HALF = 0.5
 # Rules of private data that a study set aside.
@@ -191,8 +192,9 @@ def model_lines(found: LinearModel) -> list[str]:
     share = f"how much of the {of} it explains cannot be told within half of it"
     if np.isfinite(r2):
         share = (
-            f"explains {100 * r2:.0f}% of the {of} in these people (95% interval "
-            f"{100 * low:.0f}% to {100 * high:.0f}%)"
+            f"explains {100 * r2:.0f}% of the {of} in these people"
+            + ", as they count," * (found.weight < ALIKE)
+            + f" (95% interval {100 * low:.0f}% to {100 * high:.0f}%)"
         )
     value, *ends = (f"{x:.3g}" for x in found.residual**0.5)
     left = f"; deviation of what is left {value} ({ends[0]} to {ends[1]})"
@@ -206,9 +208,11 @@ def model_lines(found: LinearModel) -> list[str]:
             f"note: along {D - found.n_directions} of {D} directions the features vary "
             "by less than the noise; coefficients there are close to 0 whatever is true"
         )
-    if found.weight < SLIGHTLY:
+    if found.weight < ALIKE:
         lines.append(
-            f"people count {found.weight:.2f} on average, the rest was clipped: slopes "
-            "are some hundredths too small, which the intervals leave out"
+            f"people count {found.weight:.2f} on average: who is far from the middle "
+            "is clipped. Of everybody alike the share differs by some hundredths, and "
+            "slopes are as much larger, which the intervals leave out; "
+            "regression.clip: 1 counts all alike, at twice the noise"
         )
     return lines

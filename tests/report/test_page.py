@@ -24,8 +24,10 @@ from tiny_study import (
     write_study,
 )
 
-from capeneuro.algorithms import cca
+from capeneuro import linalg
+from capeneuro.algorithms import cca, regression
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.statements import Moment
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.data.tables import open_table
@@ -33,6 +35,7 @@ from capeneuro.privacy import cape
 from capeneuro.report import page as pages
 from capeneuro.report import scores, words
 from capeneuro.report.record import privacy_record, stamp
+from sim.rows import rows
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
 PRIVATE = {
@@ -114,6 +117,27 @@ def test_bounds_that_nobody_fills_are_told(rng):
     lines = words.correlation_lines(cca.from_covariance(C, 4, 2, 0.0, 5000))
     loose = [line for line in lines if "norm bound" in line]
     assert len(loose) == 1 and "by 0.1 of the norm bound of fmri" in loose[0]
+
+
+def test_what_a_regression_explains_is_told_or_said_not_to_be(rng):
+    X, y, _ = rows(4, 3000, rng, noise=1.0)
+    z = regression.stack(X, y).astype(float) / regression.norm_bound()
+    size = np.array([3000])
+
+    def said(tau: float, clip: float) -> list[str]:
+        weight = np.minimum(1, clip / np.sum(z**2, axis=0))
+        E = tau * linalg.unpack_symmetric(rng.standard_normal(21))
+        moment = Moment((z * weight) @ z.T / 3000 + E, tau)
+        return words.model_lines(regression.from_moment(moment, size))
+
+    first, second, *rest = said(1e-4, 1.0)
+    found = r"explains (\d+)% of the target's variance in these people \(95% interval "
+    value, low, high = re.match(found + r"(\d+)% to (\d+)%\)", first).groups()
+    assert 0 < int(low) < int(value) < int(high) < 100 and not rest
+    assert "4 of 4 coefficients" in second and "ridge" in second
+    first, _, last = said(1e-4, 0.2)
+    assert "in these people, as they count," in first and "count 0." in last
+    assert said(0.1, 1.0)[0].startswith("how much of the target's variance it explains")
 
 
 def own_epsilon(mus: list[float], delta: float) -> float:
