@@ -117,6 +117,8 @@ def predict(options: argparse.Namespace) -> None:
     from capeneuro.data import files
     from capeneuro.studies import regression
 
+    if options.out is not None and options.out.resolve() == options.table.resolve():
+        raise ConfigError(f"--out: {options.out} is the table itself; name another")
     header, rows = regression.predicted(options.model, options.table, options.site)
     if options.out is not None:
         files.write_table(options.out, header, rows)

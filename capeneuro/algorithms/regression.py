@@ -330,7 +330,7 @@ def from_moment(
         # Noise can put the mean of all where nobody can be.
         mean, means = _inside(mean, scale), _inside(means, scale)
     kept = mean[:, None] if not within else means
-    r2, residual = _judged(judged, known, model, (kept.T - start).T / bound)
+    r2, residual = _judged(judged, known, model, (kept.T - start).T / bound, not within)
     # What is told of single coefficients is not chosen: it takes the release as it is.
     whole = covariance.about_means(released, sizes, n_groups, within)
     rest = max(model.residual_variance, residual.value)
@@ -352,7 +352,11 @@ def from_moment(
 
 
 def _judged(
-    judged: Moment, known: Covariance, model: LinearModel, means: np.ndarray
+    judged: Moment,
+    known: Covariance,
+    model: LinearModel,
+    means: np.ndarray,
+    common: bool,
 ) -> tuple[Interval, Interval]:
     """What the model explains and leaves, by the half it was not chosen on.
 
@@ -372,8 +376,8 @@ def _judged(
     variance = float(known.matrix[-1, -1]) * known.weight
     if judged.deviation and not statements.is_told(error, variance):
         return statements.UNKNOWN, residual
-    groups = known.weight * known.shares
-    return statements.explained(judged, left, right, groups, CONSTANT), residual
+    about = known.weight * known.shares, CONSTANT, common
+    return statements.explained(judged, left, right, *about), residual
 
 
 def from_covariance(

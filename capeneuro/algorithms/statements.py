@@ -102,6 +102,7 @@ def explained(
     m: np.ndarray,
     groups: np.ndarray,
     constant: float,
+    common: bool = False,
 ) -> Interval:
     """Share of a target's variance that a released model explains in these people.
 
@@ -121,6 +122,8 @@ def explained(
         where nobody is; the last rows of z. Empty: no means.
     constant
         The constant of z.
+    common
+        Whether all groups have one mean.
 
     Returns
     -------
@@ -133,13 +136,17 @@ def explained(
     # Cov(u'E u, m'E m) = tau^2 (u'm)^2, of symmetric E.
     covariance, variance = tau**2 * float(u @ m) ** 2, error_V**2
     if len(groups):
-        own = groups > 0
-        # Of each group the share times the error of its mean, from the same half.
-        off = (judged.value[-len(groups) :] @ m / constant)[own]
-        noise = tau**2 / 2 * (m @ m + m[-len(groups) :][own] ** 2) / constant**2
-        V -= float(np.sum((off**2 - noise) / groups[own]))
+        # Of each group the weight times the error of its mean, from the same half.
+        rows = np.eye(len(groups))[groups > 0]
+        rows = rows.sum(axis=0, keepdims=True) if common else rows
+        weights = rows @ groups
+        off = rows @ judged.value[-len(groups) :] @ m / constant
+        # Var(r'E m) = tau^2 / 2 (|r|^2 |m|^2 + (r'm)^2), of symmetric E.
+        both = np.sum(rows**2, axis=1) * (m @ m) + (rows @ m[-len(groups) :]) ** 2
+        noise = tau**2 / 2 * both / constant**2
+        V -= float(np.sum((off**2 - noise) / weights))
         squares = 2 * noise**2 + 4 * np.maximum(off**2 - noise, 0) * noise
-        variance += float(np.sum(squares / groups[own] ** 2))
+        variance += float(np.sum(squares / weights**2))
     ratio = fieller(R, V, error_R**2, covariance, variance)
     return Interval(*(min(1 - end, 1.0) for end in (ratio[0], ratio[2], ratio[1])))
 
@@ -163,9 +170,9 @@ def fieller(
     """
     z2 = WIDTH**2
     a, b, c = V**2 - z2 * s_VV, R * V - z2 * s_RV, R**2 - z2 * s_RR
-    if V <= 0 or a <= 0 or b**2 < a * c:
+    if V <= 0 or a <= 0:
         return (R / V if V > 0 else np.nan), -np.inf, np.inf
-    root = (b**2 - a * c) ** 0.5
+    root = max(b**2 - a * c, 0.0) ** 0.5  # below 0 by rounding alone
     return R / V, (b - root) / a, (b + root) / a
 
 

@@ -25,6 +25,7 @@ FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz")
 # Tables as muse-lsl writes them; only where a pattern asks for them.
 MUSE = (".csv", ".csv.gz")
 MUSE_COLUMNS = ("timestamps", "Marker")
+GAP = 0.1  # [s] between samples of such a table: some are missing
 # Endings and BIDS entities by which files of one recording differ.
 SAME_RECORDING = r"[-_](eeg|epo|raw)$|_(desc|proc|rec|space)-[A-Za-z0-9]+"
 # Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
@@ -251,8 +252,7 @@ def _check_counts(
     """Refuse a person without an event, or with too few epochs of it."""
     for kind in KINDS:
         names = getattr(options, kind)
-        missing = [w for w in names if not any(_is_of(w, name) for name in there)]
-        if missing:
+        if missing := [name for name in names if name not in there]:
             has = _some(f"{name!r} ({k})" for name, k in there.most_common())
             raise ConfigError(
                 f"{where}: no event {missing[0]!r} of fusion.eeg.{kind}; "
@@ -336,12 +336,12 @@ def _cut_before(
         )
     kinds = np.full(len(X), "", dtype=object)
     for i, code in enumerate(data.events[:, 2]):
-        there[names[code]] += 1
-        found = [
-            kind
+        of = {
+            kind: [w for w in getattr(options, kind) if _is_of(w, names[code])]
             for kind in KINDS
-            if any(_is_of(wanted, names[code]) for wanted in getattr(options, kind))
-        ]
+        }
+        there.update({names[code], *of["events"], *of["minus"]})
+        found = [kind for kind in KINDS if of[kind]]
         for kind in found:
             n[kind]["matched"] += 1
             # Which of them the epoch was cut around, its file does not say.
@@ -375,17 +375,23 @@ def _read_muse(file: Path, mne: Any) -> Any:
             f"{file}: a recording in a table must have the columns of muse-lsl, "
             f"missing: {_some(missing)}; it has {_some(map(str, table.columns))}"
         )
-    times, codes = (table.pop(name).to_numpy(float) for name in MUSE_COLUMNS)
-    lasted = times[-1] - times[0]
-    if not lasted > 0:
+    with _reading(file):
+        times, codes = (table.pop(name).to_numpy(float) for name in MUSE_COLUMNS)
+        X, codes = table.to_numpy(float), np.nan_to_num(codes)
+    steps = np.diff(times)
+    gaps = np.flatnonzero(np.abs(steps) > GAP)
+    lasted = np.delete(steps, gaps)
+    if not (np.isfinite(times).all() and lasted.sum() > TINY * len(lasted) > 0):
         raise ConfigError(f"{file}: timestamps must increase; mend the file")
-    rate = float(round((len(times) - 1) / lasted))
+    rate = float(round(len(lasted) / lasted.sum()))
     with _reading(file):
         info = mne.create_info(list(table.columns), rate, "eeg")
-        raw = mne.io.RawArray(table.to_numpy(float).T / MICRO, info, verbose="error")
+        raw = mne.io.RawArray(X.T / MICRO, info, verbose="error")
     begins = np.flatnonzero((codes != 0) & (codes != np.r_[0, codes[:-1]]))
-    names = [f"{codes[i]:g}" for i in begins]
-    return raw.set_annotations(mne.Annotations(begins / rate, 0.0, names))
+    # A break lies between samples, so that no epoch reaches over it.
+    onsets = np.concatenate([begins, gaps + 0.5]) / rate
+    names = [f"{codes[i]:g}" for i in begins] + ["boundary"] * len(gaps)
+    return raw.set_annotations(mne.Annotations(onsets, 0.0, names))
 
 
 def events_file(file: Path) -> Path | None:
@@ -397,27 +403,27 @@ def events_file(file: Path) -> Path | None:
 def _bids_events(path: Path) -> list[tuple[float, float, str]]:
     """Onset [s], duration [s] and name of the events of a table as BIDS has it."""
     table = open_table(path, dtype=str, keep_default_na=False)
-    column = next((c for c in ("trial_type", "value") if c in table), None)
-    if column is None or not {"onset", "duration"} <= set(table):
+    if not {"onset", "duration"} <= set(table):
         raise ConfigError(
-            f"{path}: must have the columns onset, duration, and trial_type or value, "
-            f"got {_some(table.columns)}; mend it"
+            f"{path}: must have the columns onset and duration, got "
+            f"{_some(table.columns)}; mend it"
         )
     found = []
-    for row, cells in enumerate(
-        table[["onset", "duration", column]].values.tolist(), 2
-    ):
-        onset, duration, name = cells
-        if "n/a" in (onset, name):  # not an event of this recording
+    for row, cells in enumerate(table.to_dict("records"), 2):
+        names = [cells.get(column, "n/a") for column in ("trial_type", "value")]
+        name = next((name for name in names if name not in ("", "n/a")), None)
+        if name is None or cells["onset"] == "n/a":  # no event of this recording
             continue
         try:
-            lasting = 0.0 if duration == "n/a" else float(duration)
-            found.append((float(onset), lasting, name))
+            times = [float(cells[c].replace("n/a", "0")) for c in ("onset", "duration")]
+            if not np.isfinite(times).all() or times[1] < 0:
+                raise ValueError
         except ValueError:
             raise ConfigError(
                 f"{path}, line {row}: onset and duration must be seconds, got "
-                f"{onset!r} and {duration!r}; mend it"
+                f"{cells['onset']!r} and {cells['duration']!r}; mend it"
             ) from None
+        found.append((*times, name))
     return found
 
 

@@ -183,6 +183,11 @@ def tensor_lines(found: TensorComponents) -> list[str]:
     return lines
 
 
+def _percent(share: float) -> str:
+    """A share; one far below 0 is of a model that is worse than none."""
+    return f"{100 * share:.0f}%" if share >= -1 else "less than -100%"
+
+
 def model_lines(found: LinearModel) -> list[str]:
     """What a regression says beside its numbers, one line each."""
     D = len(found.coefficients)
@@ -194,7 +199,7 @@ def model_lines(found: LinearModel) -> list[str]:
         share = (
             f"explains {100 * r2:.0f}% of the {of} in these people"
             + ", as they count," * (found.weight < ALIKE)
-            + f" (95% interval {100 * low:.0f}% to {100 * high:.0f}%)"
+            + f" (95% interval {_percent(low)} to {_percent(high)})"
         )
     value, *ends = (f"{x:.3g}" for x in found.residual**0.5)
     left = f"; deviation of what is left {value} ({ends[0]} to {ends[1]})"

@@ -226,6 +226,7 @@ def _model(
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
         "r2": dict(zip(("value", "low", "high"), map(_number, found.r2), strict=True)),
         "residual_deviation": found.residual_variance**0.5,
+        "deviation_of_intercepts": float(np.std(found.intercepts)) if own else 0.0,
         "n_people": found.n_units,
         "mean_weight_of_people": found.weight,
         "noise_deviation": found.noise_deviation,
@@ -254,7 +255,8 @@ def predicted(
     -------
     tuple
         Header and rows. For a target of numbers with the interval that 95% of people
-        like those of the study have about such a prediction.
+        like those of the study have about such a prediction; without a site it is as
+        much wider as sites differ by.
 
     Raises
     ------
@@ -263,18 +265,16 @@ def predicted(
     """
     try:
         model = json.loads(path.read_text())
-        terms, start = model["coefficients"], float(model["intercept"])
-        features, own = list(terms), model["intercept_of_site"]
-        w = np.array([terms[name]["value"] for name in features], float)
-        bounds = np.array([model["bounds"][name] for name in features], float)
-        deviation, linear = (
-            float(model["residual_deviation"]),
-            model["task"] == "linear",
-        )
-        low, high = model["target_bounds"]
+        own, features = dict(model["intercept_of_site"]), list(model["coefficients"])
+        w = _numbers([model["coefficients"][f]["value"] for f in features], 1)
+        bounds = _numbers([model["bounds"][f] for f in features], 2)
+        (low, high), linear = _numbers(model["target_bounds"], 1), model["task"]
+        linear = {"linear": True, "logistic": False}[linear]
+        of = "intercept", "residual_deviation", "deviation_of_intercepts"
+        start, deviation, apart = _numbers([model[key] for key in of], 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give a model file") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise ConfigError(
             f"{path}: not a model; give results/<study>/{MODEL} of this version"
         ) from None
@@ -282,6 +282,10 @@ def predicted(
         known = ", ".join(own) or "it has one for everybody"
         raise ConfigError(f"--site: {path} has no intercept of {site!r}, has: {known}")
     people = read_rows(table, features)
+    if not people:
+        raise ConfigError(f"{table}: holds nobody; give a table with a row a person")
+    # Of somebody from elsewhere the intercept is not known.
+    deviation = float(np.hypot(deviation, apart if site is None else 0.0))
     X = np.clip(np.stack(list(people.values())), *bounds.T)
     value = X @ w + (start if site is None else own[site])
     if not linear:
@@ -290,6 +294,14 @@ def predicted(
     about = value, value - WIDTH * deviation, value + WIDTH * deviation
     limited = (np.clip(each, low, high) for each in about)
     return ["participant_id", "predicted", "low", "high"], _cells(people, *limited)
+
+
+def _numbers(values: Any, n_dims: int) -> np.ndarray:
+    """Finite numbers of a model file, in so many dimensions, at least one."""
+    found = np.array(values, float)
+    if found.ndim != n_dims or not found.size or not np.isfinite(found).all():
+        raise ValueError
+    return found
 
 
 def _cells(people: Iterable[str], *columns: np.ndarray) -> list[list[Any]]:
@@ -322,7 +334,10 @@ def figures(
             over * found.ridge_coefficients,
             f"change of {what} over a feature's range",
             over[:, None] * found.intervals,
-            {name: over * other.values[:, 0] for name, other in others.items()},
+            # With a ridge these are other numbers than a truth, or a run without it.
+            {}
+            if found.ridge
+            else {name: over * other.values[:, 0] for name, other in others.items()},
         )
     }
     drawn |= one_map(study, shape, STEM, what)

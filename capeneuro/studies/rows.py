@@ -448,7 +448,13 @@ def over(
 def read_result(own: RowKind, study: RowStudy, reference: bool = False) -> Any:
     """Read what :func:`over` wrote."""
     arrays = files.read_arrays(folder_of(study, reference) / own.file)
-    values = {name: arrays[name] for name in own.result.__dataclass_fields__}
+    names = list(own.result.__dataclass_fields__)
+    if missing := [name for name in names if name not in arrays]:
+        raise ConfigError(
+            f"{own.file}: was written by another version, lacks {missing[0]}; remove "
+            f"it and run `{own.command}` again: the same request costs nothing"
+        )
+    values = {name: arrays[name] for name in names}
     return own.result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
 
 

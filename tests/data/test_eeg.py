@@ -351,8 +351,19 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
     assert eeg.read_erp([file], options(events=["S 1"])).n_epochs == n_epochs
     bids_events(file, ("1,5", 0, "target"))
     assert "_events.tsv, line 2: onset and duration must be seconds" in error(file)
-    bids_events(file, (1, 0, "target"), column="stimulus")
-    assert "and trial_type or value, got onset, duration, stimulus" in error(file)
+    for odd in [("nan", 0, "target"), (1, "inf", "target"), (1, -1, "boundary")]:
+        bids_events(file, odd)
+        assert "line 2: onset and duration must be seconds" in error(file)
+    bids_events(file, (1, 0, "target"), column="stimulus")  # both names may be missing
+    marks = eeg.read_erp([file], options(events=["S 1"])).n_epochs
+    assert marks == [("events", 4, 3, 0, 1, 0, 0)]
+    path = eeg.events_file(file)
+    rows = "1\t0\tn/a\t7", "2\t0\tgo\t7"
+    path.write_text("\n".join(["onset\tduration\ttrial_type\tvalue", *rows]))
+    line = error(file, events=["stop"])
+    assert "'7' (1)" in line and "'go' (1)" in line
+    path.write_text("begin\n1\n")
+    assert "must have the columns onset and duration, got begin" in error(file)
 
 
 def test_too_few_epochs_are_refused_unless_asked_for(tmp_path, X):
@@ -584,6 +595,38 @@ def test_real_muse(person, n_files):
     A -= A[:, 1:27].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(y, A[:, : y.shape[1]], atol=1e-3)
     assert 1 < np.abs(y).max() < 100
+
+
+def test_a_name_in_a_recording_is_one_name(tmp_path, X):
+    """Of epochs parts of a name count, of marks in a recording the whole."""
+    file = fif(tmp_path, X, onsets={"Stimulus/S 1": [300], "Stimulus/S 2": [900]})
+    line = error(file, events=["S 1", "Stimulus/S 2"])
+    assert "no event 'S 1' of fusion.eeg.events; it has 'Stimulus/S 1'" in line
+
+
+def test_samples_that_a_table_lacks_are_a_break(tmp_path):
+    t = np.arange(1000) / 256
+    marks = np.isin(np.arange(1000), [200, 480, 800]).astype(float)
+    X = np.random.default_rng(0).standard_normal((1000, 4)).round(3)
+    asked = {"events": ["1"], "channels": ["a", "b", "c", "d"], "sampling_rate": 256}
+
+    def write(times, marks):
+        head = "timestamps,a,b,c,d,Marker\n"
+        rows = (",".join(map(str, row)) for row in np.c_[times, X[: len(times)], marks])
+        (tmp_path / "a.csv").write_text(head + "\n".join(rows) + "\n")
+        return [tmp_path / "a.csv"]
+
+    E = [X[i - 51 : i + 129].T for i in (200, 480, 800)]
+    erps = eeg.read_erp(write(t, np.where(marks, 1, np.nan)), options(**asked))
+    np.testing.assert_allclose(erps.features, np.mean(E, 0)[:, :180].ravel(), atol=1e-3)
+    file = write(t + 1.0 * (np.arange(1000) >= 500), marks)
+    erps = eeg.read_erp(file, options(**asked))
+    assert erps.n_epochs == [("events", 3, 2, 0, 1, 0, 0)]
+    for times in (t[:1], 0 * t, np.full(9, np.nan)):
+        file = write(times, marks[: len(times)])
+        assert "timestamps must increase" in error(file, **asked)
+    file[0].write_text("timestamps,a,Marker\nx,1,0\n")
+    assert "not a readable recording" in error(file, **asked)
 
 
 def test_a_table_that_is_no_recording(tmp_path):

@@ -348,6 +348,10 @@ def test_topics_are_shares_of_words(ran):
     assert not any("differences" in name for name in names)
 
 
+ODD_KEYS = [("task", "x"), ("target_bounds", [None, None]), ("target_bounds", "ab")]
+ODD_KEYS += [("intercept_of_site", None), ("residual_deviation", "x"), ("bounds", {})]
+
+
 def test_a_model_predicts_from_its_file_alone(ran, capsys):
     study = ran("age")
     model = json.loads((study.results / of_regression.MODEL).read_text())
@@ -391,8 +395,18 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
     assert [float(row[1]) for row in printed[-7:]] == pytest.approx(expected, rel=1e-4)
     assert cli.main(["predict", *about, "--site", "moon"]) == 2
     assert "no intercept of 'moon'" in capsys.readouterr().err
-    files.write_text(Path("no.json"), "{}")
-    assert cli.main(["predict", "no.json", "new.tsv"]) == 2
+    odd = [{}, {**model, "bounds": {"a": 1}}, {**model, "coefficients": [1]}]
+    odd += [{**model, key: value} for key, value in ODD_KEYS]
+    for content in odd:
+        files.write_text(Path("no.json"), json.dumps(content))
+        assert cli.main(["predict", "no.json", "new.tsv"]) == 2
+        assert "no.json: not a model" in capsys.readouterr().err
+    assert cli.main(["predict", *about, "--out", "new.tsv"]) == 2
+    files.write_table(Path("empty.tsv"), head, [])
+    assert cli.main(["predict", about[0], "empty.tsv"]) == 2
+    # Of somebody from elsewhere the intercept is not known.
+    width = [float(row[3]) - float(row[2]) for row in printed[-7:-2]]
+    assert min(width) > max(out[name][2] - out[name][1] for name, *_ in new[:5])
     scores = scored(study)
     # Sites differ in this study, and nobody elsewhere has their intercepts.
     assert scores["people_r2_elsewhere"][0] < scores["people_r2"][0] + 0.2
