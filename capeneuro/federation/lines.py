@@ -73,7 +73,7 @@ class Lines:
         return Path(self.folder or "") / FILE
 
     @contextmanager
-    def locked(self, unchecked: bool = False) -> Iterator[None]:
+    def locked(self, unchecked: bool) -> Iterator[None]:
         """Exclude other processes; what they wrote is read, and the chain compared.
 
         Parameters

@@ -273,6 +273,32 @@ def test_of_promises_that_were_revised_the_largest_is_spent(ledger):
     assert record["chain"] == book.lines.chains[-1]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "refused"),
+    [
+        ({"unit": "sample", "arm": "local"}, True),
+        ({"n_colluding": 0}, True),
+        ({"n_colluding": 0, "arm": "secure_sum"}, True),
+        ({"n_colluding": 0, "arm": "local"}, False),
+        ({"n_colluding": 1}, False),
+        ({"n_colluding": 2}, False),
+    ],
+)
+def test_what_was_promised_less_cannot_be_added_to(tmp_path, earlier, refused):
+    """A loss charged for a volume, or against fewer partners, is not that of now."""
+    book = Ledger(tmp_path / "ledger", replace(UNLIMITED, unit="sample"))
+    about = {"study": "t", "site": "site0", "lineage": "l", "mu": 0.1}
+    about |= {"unit": "subject", "arm": "cape", "n_colluding": 1}
+    less = replace(PROMISE, unit="sample", n_colluding=0)
+    book.charge("0" * 64, ["ann"], about | earlier, b"", b"", less)
+    if refused:
+        with pytest.raises(PromiseExceeded, match="promised less"):
+            book.charge("1" * 64, ["ann"], about, b"", b"", PROMISE)
+    else:
+        book.charge("1" * 64, ["ann"], about, b"", b"", PROMISE)
+    assert len([e for e in book.entries() if e["kind"] == "release"]) == 2 - refused
+
+
 def test_nothing_leaves_while_the_second_place_cannot_be_written(ledger, monkeypatch):
     real = Lines._write
     full = LedgerUnwritable("full")
