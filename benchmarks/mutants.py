@@ -33,6 +33,7 @@ RULES = ("federation/test_site", "promises/test_lies", "federation/test_gate")
 RULES += ("promises/test_accepted", "promises/test_traffic", "promises/test_laws")
 SUMS = ("federation/secagg", "promises/test_lies", "promises/test_set_back")
 LOSS = ("privacy/test_accounting", "privacy/test_cape", "promises/test_coalitions")
+LOSS += ("promises/test_set_back",)
 TESTS = {
     "federation/lines": LEDGER,
     "federation/ledger": LEDGER,
