@@ -391,12 +391,13 @@ def _audit_study(options: argparse.Namespace) -> int:
     files.keep_private()
     found = one_run.attack(study, options.canaries)
     files.write_json(study.results / one_run.FILE, found._asdict())
-    holds = found.epsilon <= found.promised
+    holds = max(found.epsilon, found.epsilon_gaussian) <= found.promised
     print(
         f"{found.n_right} of the {found.n_guesses} surest guesses at "
-        f"{found.n_canaries} coins were right: epsilon is {found.epsilon:.3g} or more "
-        f"with {100 * (1 - found.alpha):g}% confidence; promised are "
-        f"{found.promised:g}: {'holds' if holds else 'LEAKS'}"
+        f"{found.n_canaries} coins were right: epsilon is {found.epsilon:.3g} or more, "
+        f"{found.epsilon_gaussian:.3g} or more if noise is Gaussian, each with "
+        f"{100 * (1 - found.alpha):g}% confidence; promised are {found.promised:g}: "
+        f"{'holds' if holds else 'LEAKS'}"
     )
     return 0 if holds else 1
 

@@ -1,15 +1,18 @@
-"""What right guesses of many coins prove about epsilon [Steinke et al. 2023].
+"""What right guesses of many coins prove about epsilon and mu.
 
 Each canary is in the data or not by a coin of its own; whoever sees the results guesses
 some of the coins. An (epsilon, delta) mechanism lets hardly more be right than tosses
 that fall right with probability e^epsilon / (1 + e^epsilon), so many right guesses of a
-single run refute small epsilons.
+single run refute small epsilons [Steinke et al. 2023]. Of Gaussian noise more is known,
+the whole trade-off of its errors, and the same guesses refute larger values
+[Mahloujifar et al. 2024].
 """
 
 import numpy as np
 import scipy
 
 LARGEST = 50.0
+LARGEST_MU = 10.0
 
 
 def p_value(
@@ -72,3 +75,39 @@ def epsilon_lower(
         if excess(LARGEST) < 0
         else float(scipy.optimize.brentq(excess, 0.0, LARGEST))
     )
+
+
+def mu_lower(n_right: int, n_guesses: int, n_canaries: int, alpha: float) -> float:
+    """Gaussian mu below which so many right guesses are too many.
+
+    Parameters
+    ----------
+    n_right, n_guesses, n_canaries, alpha
+        As in :func:`epsilon_lower`.
+
+    Returns
+    -------
+    float
+        0 where nothing is shown.
+
+    References
+    ----------
+    Mahloujifar, Melis & Chaudhuri (2024), Auditing f-differential privacy in one run,
+    Algorithm 3 with the trade-off function of mu-GDP.
+    """
+    m, n = n_canaries, n_guesses
+
+    def excess(mu: float) -> float:
+        # r, h: least probabilities of i right guesses or more, and of the next wrong,
+        # were n_right as improbable as alpha; above all that there is they refute mu.
+        r, h = alpha * n_right / m, alpha * (n - n_right) / m
+        for i in range(n_right - 1, -1, -1):
+            before, h = h, max(h, scipy.special.ndtr(scipy.special.ndtri(r) - mu))
+            r = min(r + i / (n - i) * (h - before), 1.0)
+        return float(r + h - n / m)
+
+    if n == 0 or excess(0.0) <= 0:
+        return 0.0
+    if excess(LARGEST_MU) > 0:
+        return LARGEST_MU
+    return float(scipy.optimize.brentq(excess, 0.0, LARGEST_MU))

@@ -24,13 +24,14 @@ from capeneuro.config.sections import Accept
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.audit import CEILING, Witness
-from capeneuro.federation.guesses import epsilon_lower
+from capeneuro.federation.guesses import epsilon_lower, mu_lower
 from capeneuro.federation.in_process import InProcess, Replies
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.messages import Message, digest
 from capeneuro.federation.rounds import Checkpoint
 from capeneuro.federation.rules import Limits
 from capeneuro.privacy import ring
+from capeneuro.privacy.accounting import epsilon_from_mu
 from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import kinds
@@ -42,10 +43,15 @@ FILE = "audit.json"
 
 
 class Shown(NamedTuple):
-    """What an attack in one run of a study showed, with confidence ``1 - alpha``."""
+    """What an attack in one run of a study showed, with confidence ``1 - alpha``.
+
+    ``epsilon`` is shown of any mechanism, ``epsilon_gaussian`` of one with Gaussian
+    noise, mostly more; each is below the truth with that confidence.
+    """
 
     study: str
     epsilon: float
+    epsilon_gaussian: float
     promised: float
     delta: float
     n_right: int
@@ -134,10 +140,13 @@ def attack(
     surest = np.argsort(-np.abs(scores))[:n_guesses]
     n_right = int(np.sum((scores[surest] > 0) == coins[surest]))
     delta = study.budget.delta
-    bound = epsilon_lower(n_right, n_guesses, n_canaries, delta, alpha)
-    promised = study.promise.epsilon
     counts = n_right, n_guesses, n_canaries
-    return Shown(study.identity, bound, promised, delta, *counts, alpha)
+    bounds = (
+        epsilon_lower(*counts, delta, alpha),
+        epsilon_from_mu(mu_lower(*counts, alpha), delta),
+    )
+    about = study.promise.epsilon, delta, *counts, alpha
+    return Shown(study.identity, *bounds, *about)
 
 
 def _people(

@@ -28,6 +28,7 @@ def test_a_study_shows_less_than_it_promised(prepared, arm):
     before = sorted(Path().rglob("*"))
     found = shown()
     assert 0 <= found.epsilon <= found.promised == 4.0
+    assert 0 <= found.epsilon_gaussian <= found.promised
     assert sorted(Path().rglob("*")) == before  # nothing is left, nothing is charged
 
 
