@@ -120,13 +120,20 @@ class Features(Mapping[str, np.ndarray]):
         return mapped.view(np.ndarray)
 
     def _damaged(self) -> ConfigError:
-        return ConfigError(f"{self._path}: not readable; run `prepare` again")
+        return _unusable(self._path, "`prepare`")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.n_samples)
 
     def __len__(self) -> int:
         return len(self.n_samples)
+
+
+def _unusable(path: Path, step: str) -> ConfigError:
+    """What to do about a file of ours that is missing or damaged."""
+    if not path.exists():
+        return ConfigError(f"{path}: is not there; run {step} first")
+    return ConfigError(f"{path}: not readable; run {step} again")
 
 
 def write_features(
@@ -172,7 +179,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with np.load(path) as arrays:
             return dict(arrays)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile):
-        raise ConfigError(f"{path}: not readable; run the step before again") from None
+        raise _unusable(path, "the step before") from None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -206,5 +213,13 @@ def cell(value: Any) -> str:
 
 
 def read_table(path: Path) -> list[list[str]]:
-    """Read the rows of a tab-separated table, without its header, as text."""
+    """Read the rows of a tab-separated table, without its header, as text.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing.
+    """
+    if not path.exists():
+        raise _unusable(path, "the step before")
     return [line.split("\t") for line in path.read_text().splitlines()[1:]]
