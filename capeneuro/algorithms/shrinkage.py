@@ -136,4 +136,4 @@ def reliabilities(
     if (added := center_deviation**2 * float(scipy.stats.chi2.isf(0.05, D))) > u**0.5:
         level = max(level, added + u / added + 2 * noise_deviation)
     told = top > level
-    return np.where(told, 1 - u / np.maximum(theta, TINY) ** 2, 0.0).clip(0, 1)
+    return np.where(told, 1 - u / np.maximum(theta**2, TINY), 0.0).clip(0, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capeneuro import linalg
-from capeneuro.algorithms.shrinkage import energies
+from capeneuro.algorithms.shrinkage import energies, reliabilities
 
 D, K = 400, 4
 
@@ -54,3 +54,9 @@ def test_noise_alone_holds_no_energy(rng):
     assert np.abs(energies(spectrum, 1e-2, K)).max() < 0.35 * spectrum[0]
     # Whoever forgets the noise finds it all there.
     assert energies(spectrum, 0.0, K)[0] == spectrum[0]
+
+
+def test_directions_within_the_noise_are_worth_nothing():
+    """Eigenvalues far below 0 leave no energy, and nothing is divided by it."""
+    found = reliabilities(np.array([1.0, -3.0, -5.0, -9.0]), 2.0, 3)
+    np.testing.assert_array_equal(found, 0)

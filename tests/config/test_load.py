@@ -481,7 +481,7 @@ IDENTITIES = {
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
     "gift": "4f6dc27e49e685a1",
-    "linked": "e2bd38dcc0fd849d",
+    "linked": "0b63559d452d1920",
     "mixture": "9d1dd9862b6964d5",
     "network": "40f2363d0b23aa6e",
     "regression": "e7a1dc161a664437",
