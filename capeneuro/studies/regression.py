@@ -396,15 +396,16 @@ def of_people(
     of = "variance within sites" if within else "variance"
     whose = "explained in the people themselves, whose data are open"
     note = f"share of the {of} {whose}"
-    scores = [(f"{prefix}_r2", value, f"model says {found.r2[0]:.3f}", note)]
+    claimed = f"{found.r2[0]:.3f}" if np.isfinite(found.r2[0]) else "it cannot tell"
+    scores = [(f"{prefix}_r2", value, f"model says {claimed}", note)]
     if within:
         # Of somebody from elsewhere the intercept is not known.
         values = [to_values(shape, x) for x in everybody.rows]
         p = np.concatenate([found.predict(x) for x in values])
         base = float(np.sum((y - y.mean()) ** 2))
         value = 1 - float(np.sum((y - p) ** 2)) / max(base, TINY)
-        note = f"share of the variance {whose}, with the intercept of all sites: what "
-        note += "to expect of a person of another site"
+        note = f"share of the variance {whose}, with the intercept of all sites, as it "
+        note += "would be used for a person of another site"
         scores.append((f"{prefix}_r2_elsewhere", value, "", note))
     return scores
 
