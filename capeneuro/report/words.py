@@ -198,7 +198,7 @@ def model_lines(found: LinearModel) -> list[str]:
     if np.isfinite(r2):
         share = (
             f"explains {100 * r2:.0f}% of the {of} in these people"
-            + ", as they count," * (found.weight < ALIKE)
+            + " as they count" * (found.weight < ALIKE)
             + f" (95% interval {_percent(low)} to {_percent(high)})"
         )
     value, *ends = (f"{x:.3g}" for x in found.residual**0.5)
@@ -216,8 +216,8 @@ def model_lines(found: LinearModel) -> list[str]:
     if found.weight < ALIKE:
         lines.append(
             f"people count {found.weight:.2f} on average: who is far from the middle "
-            "is clipped. Of everybody alike the share differs by some hundredths, and "
-            "slopes are as much larger, which the intervals leave out; "
-            "regression.clip: 1 counts all alike, at twice the noise"
+            "is clipped. Were all counted alike, the share explained would differ by "
+            "some hundredths and slopes would be as much larger; intervals leave that "
+            "out. regression.clip: 1 counts all alike, at twice the noise"
         )
     return lines
