@@ -1,14 +1,17 @@
-"""How often what is said of a regression is true, over tables and settings.
+"""How often what is said of a regression, or of a fusion, is true.
 
-For each cell one table is made and its exact second moment computed, clipped as sites
-clip. Noise is drawn on it again and again, and every draw goes through the algorithm as
-a release does. Coverage is counted of all draws, where nothing told counts as true, and
-of those that are told; truths are of the people themselves, nobody clipped, or of new
-people (predictions).
+Regression: for each cell one table is made and its exact second moment computed,
+clipped as sites clip. Noise is drawn on it again and again, and every draw goes through
+the algorithm as a release does. Truths are of the people themselves, nobody clipped, or
+of new people (predictions). Fusion: every draw has new people and noise; the truth is
+how the variates that were released correlate in the population.
+
+Coverage is counted of all draws, where nothing told counts as true, and of those that
+are told.
 
     python -m benchmarks.statements [--draws 500] [--workers 2]
 
-Writes ``benchmarks/statements.tsv``.
+Writes ``benchmarks/statements.tsv`` and ``benchmarks/statements_fusion.tsv``.
 """
 
 import argparse
@@ -17,14 +20,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from joblib import Parallel, delayed
 
 from capeneuro import linalg
-from capeneuro.algorithms import regression
+from capeneuro.algorithms import cca, regression
+from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.statements import WIDTH, Moment
 from capeneuro.privacy import accounting
 
 OUT = Path(__file__).with_suffix(".tsv")
+OUT_FUSION = OUT.with_stem("statements_fusion")
 HEAD = ("what", "told", "of_all", "of_told", "width")
 DELTA = 1e-5
 
@@ -158,24 +164,97 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
     return rows
 
 
+class Views(NamedTuple):
+    """Two views and a promise."""
+
+    D_x: int
+    D_y: int
+    r: float  # largest canonical correlation; the others are 0.6 and 0.3 of it
+    S: int
+    N: int
+    epsilon: float
+    reach: float = 0.5  # size of a typical person's features, over their bound
+
+
+def views() -> Iterator[Views]:
+    """Sizes of consortia, features, and correlations; some people are clipped last."""
+    for D_x, D_y in ((8, 6), (30, 3), (60, 40)):
+        for r in (0.0, 0.8):
+            for S, N in ((1, 300), (4, 1000), (16, 4000)):
+                for epsilon in (2.0, 4.0, 8.0):
+                    yield Views(D_x, D_y, r, S, N, epsilon)
+    for reach in (0.9, 1.2):
+        for N in (1000, 4000):
+            yield Views(30, 10, 0.8, 4, N, 4.0, reach)
+
+
+def fusion(cell: Views, n_draws: int, seed: int) -> list[tuple[object, ...]]:
+    """Coverage of how released variates correlate in people like these."""
+    cca.DRAWS = 40  # levels and bias are not looked at
+    D, n_first, K = cell.D_x + cell.D_y, cell.D_x, 3
+    rng = np.random.default_rng([seed, D, cell.N, cell.S, int(10 * cell.epsilon)])
+    bases = [np.linalg.qr(rng.standard_normal((d, K)))[0] for d in cell[:2]]
+    A = scipy.linalg.block_diag(*bases) * np.tile([1.0, 0.8, 0.6], 2)
+    r = cell.r * np.array([1.0, 0.6, 0.3])
+    profiles = np.block([[np.eye(K), np.diag(r)], [np.diag(r), np.eye(K)]])
+    # Measurement adds a third of a component's energy, spread over the features.
+    rest = np.repeat([1 / cell.D_x, 1 / cell.D_y], cell[:2])
+    Sigma = cell.reach**2 / 3 * (A @ profiles @ A.T + np.diag(rest))
+    L = np.linalg.cholesky(Sigma)
+    site = np.arange(cell.N) % cell.S
+    sizes = np.bincount(site, minlength=cell.S)
+    tau = 2**0.5 / cell.N / accounting.mu_from_epsilon(cell.epsilon, DELTA)
+    apart = 0.05 * rng.standard_normal((D, cell.S)) / D**0.5
+    n = (D + cell.S) * (D + cell.S + 1) // 2
+    hits, weights = [], []
+    for _ in range(n_draws):
+        X = L @ rng.standard_normal((D, cell.N)) + apart[:, site]
+        Z = np.zeros((D + cell.S, cell.N))
+        Z[:D] = X / cca.NORM_BOUND
+        Z[D + site, np.arange(cell.N)] = CONSTANT
+        w = np.minimum(1, 1 / np.sum(Z**2, axis=0))
+        E = tau * linalg.unpack_symmetric(rng.standard_normal(n))
+        released = Moment((Z * w) @ Z.T / cell.N + E, tau)
+        found = cca.from_moment(released, sizes, K, n_first, n_groups=cell.S)
+        weights.append(w.mean())
+        off = apart / cca.NORM_BOUND - found.means
+        C = Sigma / 2 + (off * sizes / cell.N) @ off.T
+        U, V = found.x_directions, found.y_directions
+        true = np.sum(U * (C[:n_first, n_first:] @ V), axis=0) / np.sqrt(
+            np.sum(U * (C[:n_first, :n_first] @ U), axis=0)
+            * np.sum(V * (C[n_first:, n_first:] @ V), axis=0)
+        )
+        for value, (_, low, high) in zip(true, found.variates, strict=True):
+            told = bool(np.isfinite(low))
+            hits.append((told, not told or low <= value <= high, high - low))
+    told, right, width = np.array(hits, float).T
+    here = told > 0
+    of_told = right[here].mean() if here.any() else np.nan
+    middle = np.median(width[here]) if here.any() else np.nan
+    numbers = np.mean(weights), "correlation", here.mean(), right.mean()
+    return [(*cell, *numbers, of_told, middle)]
+
+
 def main() -> None:
-    """Run all cells and write the table."""
+    """Run all cells and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clips", type=float, nargs="+", default=[regression.CLIP])
     options = parser.parse_args()
-    work = (
-        delayed(trial)(cell, options.draws, 1) for cell in cells(tuple(options.clips))
+    tables = (
+        (OUT, trial, Cell, cells(tuple(options.clips))),
+        (OUT_FUSION, fusion, Views, views()),
     )
-    lines = ["\t".join((*Cell._fields, "weight", *HEAD))]
-    for rows in Parallel(options.workers, return_as="generator")(work):
-        for row in rows:
-            lines.append(
-                "\t".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row)
-            )
-            print(lines[-1], flush=True)
-        OUT.write_text("\n".join(lines) + "\n")
+    for path, one, kind, asked in tables:
+        lines = ["\t".join((*kind._fields, "weight", *HEAD))]
+        work = (delayed(one)(cell, options.draws, 1) for cell in asked)
+        for rows in Parallel(options.workers, return_as="generator")(work):
+            for row in rows:
+                text = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in row)
+                lines.append("\t".join(text))
+                print(lines[-1], flush=True)
+            path.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,9 +22,12 @@ blocks, so
   for p and q directions, not for D_x and D_y features;
 * energies along them are the data's, the noise taken off [:mod:`.shrinkage`], and never
   below half the edge of the noise: a block may be indefinite, whitening never fails;
-* what chance reaches, intervals and bias of the correlations follow from the model
+* what chance reaches and the bias of the correlations follow from the model
   ``T = r + noise`` of the whitened cross-block, with the variances of privacy,
-  ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0.
+  ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0;
+* pairs are found on one half of a split of the noise and of sampling, and how the
+  variates that were found correlate is said by the other [:mod:`.statements`]: who
+  finds and judges on the same numbers is always pleased.
 
 Guarantee
 ---------
@@ -41,9 +44,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.algorithms import covariance, model_order, shrinkage
+from capeneuro.algorithms import covariance, model_order, shrinkage, statements
+from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.pca import released_center
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
+from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
@@ -66,14 +71,19 @@ class CanonicalDirections:
     Parameters
     ----------
     correlations
-        Of each pair, shape (K,), in [0, 1]; debiased if that was asked for.
-    intervals
-        95% intervals for noise of privacy and sampling, shape (K, 2), in [0, 1]. They
-        leave out what clipping takes and, where energies are near the edge of the
-        noise, what directions that were not found do.
+        Of each pair, the canonical correlations as estimated, shape (K,), in [0, 1];
+        debiased if that was asked for.
+    variates
+        How the variates ``u' x`` and ``v' y`` as released correlate in people like
+        these, as they count: estimate, lower and upper end of the 95% interval, shape
+        (K, 3), in [-1, 1]; NaN where that cannot be told. Without noise, of the
+        canonical correlations instead, for sampling.
+    found_at
+        Correlation of each pair where it was found, shape (K,): what ``null_level`` is
+        compared with. Larger than that in other people.
     null_level
-        What the largest correlation reaches in 95% of studies in which the views have
-        nothing in common.
+        What the largest of ``found_at`` reaches in 95% of studies in which the views
+        have nothing in common.
     x_directions, y_directions
         U (D_x, K) and V (D_y, K): variates have variance 1.
     x_patterns, y_patterns
@@ -88,8 +98,8 @@ class CanonicalDirections:
     means
         What is subtracted in each group, shape (D_x + D_y, n_groups).
     noise_deviation
-        Deviation tau of the noise in one coordinate of the covariance; 0 without
-        privacy.
+        Deviation tau of the noise in one coordinate of the covariance on which pairs
+        were found; 0 without privacy.
     n_units
         Public number N of people behind it.
     weight
@@ -99,7 +109,8 @@ class CanonicalDirections:
     """
 
     correlations: np.ndarray
-    intervals: np.ndarray
+    variates: np.ndarray
+    found_at: np.ndarray
     null_level: float
     x_directions: np.ndarray
     y_directions: np.ndarray
@@ -227,25 +238,85 @@ def canonical_directions(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    known = covariance.covariance(
-        federation, mechanism, NORM_BOUND, clip, center, n_groups, within
+    about = covariance.second_moment(federation, mechanism, NORM_BOUND, clip, center)
+    return from_moment(
+        *about,
+        n_components,
+        n_first,
+        center,
+        n_groups=n_groups,
+        within=within,
+        n_directions=n_directions,
+        debias=debias,
     )
+
+
+def from_moment(
+    released: Moment,
+    sizes: np.ndarray,
+    n_components: int,
+    n_first: int,
+    center: np.ndarray | None = None,
+    *,
+    n_groups: int = 1,
+    within: bool = True,
+    n_directions: int | None = None,
+    debias: bool = False,
+) -> CanonicalDirections:
+    """Canonical directions of a released second moment; post-processing.
+
+    Parameters
+    ----------
+    released, sizes
+        As of :func:`.covariance.second_moment`.
+    n_components, n_first, center, n_groups, within, n_directions, debias
+        As in :func:`canonical_directions`.
+
+    Returns
+    -------
+    CanonicalDirections
+        Found on one half of a split of noise and sampling, judged on the other.
+    """
+    like = covariance.about_means(released, sizes, n_groups, within)
+    N = like.n_units
+    chosen, judged = statements.split(released)
+    if released.deviation:
+        about = Moment(like.matrix, like.noise_deviation, N)
+        chosen, judged = statements.split_sampling(chosen, judged, about)
+    known = covariance.about_means(chosen, sizes, n_groups, within)
     found = from_covariance(
         known.matrix,
         n_first,
         n_components,
         known.noise_deviation,
-        known.n_units,
+        int(min(chosen.n_units, N)),
         n_directions=n_directions,
         debias=debias,
     )
+    if released.deviation:
+        found = replace(found, variates=_judged(chosen, judged, known, found))
     start = 0 if center is None else center[: len(known.mean)]
     return replace(
         found,
         mean=known.mean + start,
         means=(known.means.T + start).T,
+        n_units=N,
         weight=known.weight,
     )
+
+
+def _judged(
+    chosen: Moment, judged: Moment, known: Covariance, found: CanonicalDirections
+) -> np.ndarray:
+    """How released variates correlate, (K, 3), by the half they were not found on."""
+    n_first, K = found.x_directions.shape
+    U = np.zeros((2, len(known.mean), K))
+    U[0, :n_first], U[1, n_first:] = found.x_directions, found.y_directions
+    # z has the constant in the row of a person's own group alone.
+    here = (known.shares > 0)[:, None]
+    constants = np.where(here, -(known.means.T @ U) / CONSTANT, 0.0)
+    both = np.concatenate([U, constants], axis=1).transpose(2, 0, 1)
+    return np.array([statements.correlation(chosen, judged, *pair) for pair in both])
 
 
 def from_covariance(
@@ -309,11 +380,13 @@ def from_covariance(
     intervals = np.clip(r[:, None] - np.stack(ends, axis=1), 0, 1)
     # What noise alone could be may be anything up to what it hides.
     intervals[exact == 0] = 0, min(null_level, 1.0)
+    estimates = np.clip(exact if debias else r, 0, 1)
     patterns = P @ (left * np.sqrt(l_x)[:, None])
     signs = linalg.peak_signs(patterns)
     return CanonicalDirections(
-        correlations=np.clip(exact if debias else r, 0, 1),
-        intervals=intervals,
+        correlations=estimates,
+        variates=np.column_stack([estimates, intervals]),
+        found_at=r,
         null_level=min(null_level, 1.0),
         x_directions=P @ (left / np.sqrt(l_x)[:, None]) * signs,
         y_directions=Q @ (right / np.sqrt(l_y)[:, None]) * signs,

@@ -149,7 +149,7 @@ def about_means(
     moment: Moment, sizes: np.ndarray, n_groups: int = 1, within: bool = True
 ) -> Covariance:
     """Take the means off; parameters as of :func:`covariance`; post-processing."""
-    C, tau = moment
+    C, tau, _ = moment
     N, D = int(sizes.sum()), len(C) - n_groups
     if not n_groups:
         none = np.zeros((D, 0))

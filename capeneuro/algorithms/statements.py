@@ -16,17 +16,26 @@ released model, energies that it captures. A ratio of two such numbers has the i
 of Fieller. Both are about *these people*, as they were counted: a person who was
 clipped counts less.
 
+A statement about *people like these* must count sampling as well: a fit learns its
+people, too. So their covariance is split once more, by a draw of the law of sampling,
+``Wishart_N(C^) / N - C^`` with C^ what the release says of C; the halves are about
+independent in both, as if of ``N / (1 + a)`` and ``N / (1 + 1 / a)`` people of their
+own. Errors of sampling are those of normal features.
+
 Whether something can be told at all is decided by the first half and the noise's known
 deviation, never by the interval that came out: told only where that happened to be
 short, intervals would hold the truth less often than they say.
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from capeneuro import linalg
+from capeneuro.algorithms import shrinkage
 
 # a: share of the noise that is added to the half that chooses.
 SHARE = 0.3
@@ -37,10 +46,15 @@ WIDEST = 0.5
 
 
 class Moment(NamedTuple):
-    """A second moment (D, D), and the deviation tau of its packed coordinates."""
+    """A second moment (D, D), and how far it is from what is stated of it.
+
+    Of these people: by noise of deviation tau in each packed coordinate. Of people like
+    them: also by sampling, with a finite number of people.
+    """
 
     value: np.ndarray
     deviation: float
+    n_units: float = np.inf
 
 
 class Interval(NamedTuple):
@@ -71,22 +85,107 @@ def split(released: Moment, share: float = SHARE) -> tuple[Moment, Moment]:
     tuple of Moment
         Both are the release itself where it has no noise.
     """
-    C, tau = released
+    C, tau, _ = released
     if not tau:
         return released, released
-    seed = int.from_bytes(hashlib.sha256(np.ascontiguousarray(C).tobytes()).digest())
     n = len(C) * (len(C) + 1) // 2
-    W = tau * linalg.unpack_symmetric(np.random.default_rng(seed).standard_normal(n))
-    a = share**0.5
-    return (
-        Moment(C + a * W, tau * (1 + share) ** 0.5),
-        Moment(C - W / a, tau * (1 + 1 / share) ** 0.5),
+    return _halves(
+        (released, released),
+        tau * linalg.unpack_symmetric(_generator(C).standard_normal(n)),
+        [tau * (1 + share) ** 0.5, tau * (1 + 1 / share) ** 0.5],
+        [np.inf] * 2,
+        share,
     )
+
+
+def split_sampling(
+    chosen: Moment, judged: Moment, like: Moment, share: float = SHARE
+) -> tuple[Moment, Moment]:
+    """Split the sampling of two halves whose noise is split.
+
+    Parameters
+    ----------
+    chosen, judged
+        Halves of :func:`split`, of z that begins with D features.
+    like
+        Covariance (D, D) of the features, as estimated from a number of people; what
+        follows in z is no sample.
+    share
+        a, above 0.
+
+    Returns
+    -------
+    tuple of Moment
+        Halves that are about independent in noise and sampling.
+    """
+    C, tau, N = like
+    values, V = linalg.top_eigenpairs(C, len(C))
+    energies = _of_sum(shrinkage.energies(values, tau, len(C)), float(np.trace(C)))
+    L = V[:, energies > 0] * energies[energies > 0] ** 0.5
+    r, n, rng = L.shape[1], int(N), _generator(C)
+    if n >= r > 0:
+        G = np.reshape(scipy.stats.wishart(n, np.eye(r)).rvs(random_state=rng), (r, r))
+    else:
+        G = rng.standard_normal((r, n))
+        G = G @ G.T
+    W, D = np.zeros_like(chosen.value), len(C)
+    W[:D, :D] = L @ (G / n - np.eye(r)) @ L.T
+    return _halves(
+        (chosen, judged),
+        W,
+        [chosen.deviation, judged.deviation],
+        [N / (1 + share), N / (1 + 1 / share)],
+        share,
+    )
+
+
+def _of_sum(energies: np.ndarray, total: float) -> np.ndarray:
+    """The nearest that are at least 0 and add up to a total [Smolin et al. 2012].
+
+    Half of the eigenvalues of noise are positive; a trace they have none.
+    """
+    e, n = np.sort(energies)[::-1], np.arange(1, len(energies) + 1)
+    excess = (np.cumsum(e) - max(total, 0.0)) / n
+    return np.maximum(energies - excess[e >= excess][-1], 0)
+
+
+def _generator(C: np.ndarray) -> np.random.Generator:
+    """Always the same for the same bytes."""
+    digest = hashlib.sha256(np.ascontiguousarray(C).tobytes()).digest()
+    return np.random.default_rng(int.from_bytes(digest))
+
+
+def _halves(
+    of: tuple[Moment, Moment],
+    W: np.ndarray,
+    deviations: Sequence[float],
+    n_units: Sequence[float],
+    share: float,
+) -> tuple[Moment, Moment]:
+    signs = share**0.5, -(share**-0.5)
+    parts = zip(of, signs, deviations, n_units, strict=True)
+    first, second = (Moment(m.value + k * W, tau, N) for m, k, tau, N in parts)
+    return first, second
+
+
+def error(
+    moment: Moment,
+    first: tuple[np.ndarray, np.ndarray],
+    second: tuple[np.ndarray, np.ndarray],
+) -> float:
+    """Covariance of the errors of ``p'C q`` and ``r'C s``, vectors of shape (D,)."""
+    (p, q), (r, s) = first, second
+    C, tau, N = moment
+    noise = tau**2 / 2 * ((p @ r) * (q @ s) + (p @ s) * (q @ r))
+    if np.isfinite(N):
+        noise += ((p @ C @ r) * (q @ C @ s) + (p @ C @ s) * (q @ C @ r)) / N
+    return float(noise)
 
 
 def square(moment: Moment, u: np.ndarray) -> tuple[float, float]:
     """``u'C u``, the mean square of u'z, and the deviation of its error."""
-    return float(u @ moment.value @ u), moment.deviation * float(u @ u)
+    both = u, u
+    return float(u @ moment.value @ u), error(moment, both, both) ** 0.5
 
 
 def mean_square(moment: Moment, u: np.ndarray) -> Interval:
@@ -133,8 +232,7 @@ def explained(
     tau = judged.deviation
     R, error_R = square(judged, u)
     V, error_V = square(judged, m)
-    # Cov(u'E u, m'E m) = tau^2 (u'm)^2, of symmetric E.
-    covariance, variance = tau**2 * float(u @ m) ** 2, error_V**2
+    covariance, variance = error(judged, (u, u), (m, m)), error_V**2
     if len(groups):
         # Of each group the weight times the error of its mean, from the same half.
         rows = np.eye(len(groups))[groups > 0]
@@ -149,6 +247,53 @@ def explained(
         variance += float(np.sum(squares / weights**2))
     ratio = fieller(R, V, error_R**2, covariance, variance)
     return Interval(*(min(1 - end, 1.0) for end in (ratio[0], ratio[2], ratio[1])))
+
+
+def correlation(
+    chosen: Moment, judged: Moment, u: np.ndarray, v: np.ndarray
+) -> Interval:
+    """Correlation of two released variates u'z and v'z.
+
+    ``c / sqrt(a b)`` of their mean product and mean squares.
+
+    Parameters
+    ----------
+    chosen, judged
+        Of :func:`split`: u and v were found on the first.
+    u, v
+        What makes the variates, less their means; shape (D,).
+
+    Returns
+    -------
+    Interval
+        In [-1, 1]; NaN where the first half foretells that it cannot be told.
+    """
+
+    def numbers(moment: Moment) -> tuple[float, float, float]:
+        C = moment.value
+        return float(u @ C @ v), float(u @ C @ u), float(v @ C @ v)
+
+    c, a, b = numbers(chosen)
+    foretold = error(judged._replace(value=chosen.value), (u, v), (u, v)) ** 0.5
+    if a <= 0 or b <= 0 or not is_told(foretold, (a * b) ** 0.5):
+        return UNKNOWN
+    c, a, b = numbers(judged)
+    if a <= 0 or b <= 0:
+        return UNKNOWN
+    # d sqrt(ab) = sqrt(ab) / 2 (da / a + db / b).
+    V, cross = (a * b) ** 0.5, (u, v)
+    along = [(u, u), (v, v)]
+    rates = np.array([V / (2 * a), V / (2 * b)])
+    of_both = np.array([[error(judged, i, j) for j in along] for i in along])
+    with_c = np.array([error(judged, cross, i) for i in along])
+    ends = fieller(
+        c,
+        V,
+        error(judged, cross, cross),
+        float(rates @ with_c),
+        float(rates @ of_both @ rates),
+    )
+    return Interval(*(float(np.clip(end, -1, 1)) for end in ends))
 
 
 def fieller(

@@ -138,13 +138,14 @@ def of_components(
 def of_pairs(found: CanonicalDirections) -> Verdicts:
     """Verdicts of pairs of variates: correlations beside what nothing common reaches.
 
-    The level is of the largest correlation in studies whose views have nothing in
-    common, for noise of privacy and of sampling.
+    The level is of the largest correlation, where it was found, in studies whose views
+    have nothing in common, for noise of privacy and of sampling.
     """
-    r, level = found.correlations, found.null_level
-    words = np.where(found.intervals[:, 0] > 0, ABOVE, NOT_ABOVE)
-    if level >= 1:  # noise reaches every correlation there is
-        words = np.full(len(r), NOT_ABOVE)
+    r, level = found.found_at, found.null_level
+    # No correlation is above 1: where noise made it so, the other half must tell it.
+    possible = (r <= 1) | np.isfinite(found.variates[:, 0])
+    above = np.minimum(r, 1) > level
+    words = np.select([above & possible, above], [ABOVE, UNTOLD], NOT_ABOVE)
     names = tuple(f"component {i + 1}" for i in range(len(r)))
     levels = np.full(len(r), level)
     return Verdicts(names, r, levels, tuple(words.tolist()), "correlation")

@@ -378,19 +378,25 @@ def view_norms(norms: np.ndarray) -> Figure:
     return figure
 
 
-def correlations(r: np.ndarray, intervals: np.ndarray, null_level: float) -> Figure:
-    """Draw canonical correlations (K,) with intervals (K, 2) and the level of noise."""
+def correlations(
+    found_at: np.ndarray, variates: np.ndarray, null_level: float
+) -> Figure:
+    """Draw canonical correlations where found (K,), judged (K, 3), level of noise."""
     figure, axis = axes()
-    i = np.arange(1, len(r) + 1)
-    axis.vlines(i, *intervals.T, color=INK, lw=1)
-    axis.plot(i, r, "o", color=INK, ms=5)
-    label = "what noise alone reaches (95%)"
+    i, (value, low, high) = np.arange(1, len(found_at) + 1), variates.T
+    axis.vlines(i, low, high, color=INK, lw=1)
+    label = "of the variates, in people like these (95%)"
+    axis.plot(i, value, "o", color=INK, ms=5, label=label)
+    label = "where the pair was found"
+    axis.plot(i, found_at, "_", color=ACCENT, ms=12, mew=2, label=label)
+    label = "what noise alone reaches there (95%)"
     axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
     axis.set_xlabel("pair of variates")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axis.set_ylabel("canonical correlation")
-    axis.set_ylim(0, 1.02)
-    axis.set_xlim(0.5, len(r) + 0.5)
+    axis.set_ylabel("correlation")
+    lowest = min(0, np.nan_to_num(low).min())
+    axis.set_ylim(lowest - 0.02 * (lowest < 0), 1.02)
+    axis.set_xlim(0.5, len(found_at) + 0.5)
     axis.legend(frameon=False, loc="upper right")
     return figure
 

@@ -110,22 +110,39 @@ def ica_lines(found: Unmixing) -> list[str]:
 
 def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
-    above = int((found.intervals[:, 0] > 0).sum())
-    p, q = found.n_directions
-    clipped = []
-    if found.weight < SLIGHTLY:
-        clipped = [
-            f"people count {found.weight:.2f} on average, the rest was clipped: "
-            "correlations are some hundredths too small, which the intervals leave out"
-        ]
-    return [
-        f"{above} of {len(found.correlations)} correlations are above noise: were "
-        f"nothing common, the largest would exceed {found.null_level:.2f} in one study "
-        "of twenty",
-        f"{p} principal directions of fmri and {q} of eeg were kept",
-        *clipped,
-        *_loose_bounds(found),
+    above, (p, q) = found.found_at > found.null_level, found.n_directions
+    lines = [
+        f"{above.sum()} of {len(above)} pairs are above noise: were nothing common, "
+        "the largest correlation among those found would exceed "
+        f"{found.null_level:.2f} in one study of twenty"
     ]
+    told = above & np.isfinite(found.variates[:, 0])
+    if told.any() and found.noise_deviation:
+        rows = zip(np.flatnonzero(told) + 1, found.variates[told], strict=True)
+        said = [
+            f"{r:.2f} ({low:.2f} to {high:.2f}) of pair {i}"
+            for i, (r, low, high) in rows
+        ]
+        lines.append(
+            "in people like these"
+            + " as they count" * (found.weight < ALIKE)
+            + f" the variates correlate at {', '.join(said)}; 95% intervals for noise "
+            "and sampling"
+        )
+    if (above & ~told).any():
+        which = ", ".join(str(i + 1) for i in np.flatnonzero(above & ~told))
+        lines.append(
+            f"how the variates of pair {which} correlate in people like these cannot "
+            "be told within a half"
+        )
+    lines.append(f"{p} principal directions of fmri and {q} of eeg were kept")
+    if found.weight < ALIKE:
+        lines.append(
+            f"people count {found.weight:.2f} on average, the rest was clipped: were "
+            "all counted alike, correlations would be some hundredths larger, which "
+            "intervals leave out"
+        )
+    return lines + _loose_bounds(found)
 
 
 def _loose_bounds(found: CanonicalDirections) -> list[str]:

@@ -317,12 +317,12 @@ def maps(study: FusionConfig, sites: Sites) -> None:
         files.write_table(folder / file, ["feature", *columns], rows)
     told = verdicts.of_pairs(found)
     write_verdicts(study, told)
-    numbers = zip(found.correlations, *found.intervals.T, told.words, strict=True)
+    numbers = zip(*found.variates.T, found.found_at, told.words, strict=True)
     rows = (
         [i + 1, *(f"{value:.4f}" for value in values), word]
         for i, (*values, word) in enumerate(numbers)
     )
-    header = ["component", "correlation", "low", "high", "verdict"]
+    header = ["component", "correlation", "low", "high", "found_at", "verdict"]
     files.write_table(folder / COMPONENTS, header, rows)
 
 
@@ -349,9 +349,7 @@ def report(study: FusionConfig, sites: Sites) -> None:
     x, y = patterns(study, found)
     figures = {
         "Correlation of each pair of variates, with 95% intervals for noise and "
-        "sampling": plots.correlations(
-            found.correlations, found.intervals, found.null_level
-        )
+        "sampling": plots.correlations(found.found_at, found.variates, found.null_level)
     }
     for view, spectrum in (("fmri", found.x_spectrum), ("eeg", found.y_spectrum)):
         edge = shrinkage.edge(found.noise_deviation, len(spectrum))
@@ -369,10 +367,11 @@ def report(study: FusionConfig, sites: Sites) -> None:
         info = eeg.positions(erp)
         second = plots.Potential(eeg.window_times(erp), erp.channels, info)
     told, drawn = verdicts.of_pairs(found), {"maps": [], "rest": []}
-    for i, r in enumerate(tqdm(found.correlations, "report", disable=None)):
+    for i, r in enumerate(tqdm(found.variates[:, 0], "report", disable=None)):
         if not told.above.any():
             break  # a sentence stands in place of the maps
-        title = f"component {i + 1}: correlation {r:.2f}"
+        known = f"{r:.2f}" if np.isfinite(r) else "cannot be told"
+        title = f"component {i + 1}: correlation {known}"
         title += "" if told.above[i] else f", {told.words[i]}"
         is_map = views.basis is not None
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])

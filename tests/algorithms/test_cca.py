@@ -9,7 +9,7 @@ from helpers import budget, in_process, make_mechanism, make_sites
 from scipy import stats
 from sklearn.cross_decomposition import CCA
 
-from capeneuro.algorithms import cca, metrics
+from capeneuro.algorithms import cca, metrics, statements
 from capeneuro.algorithms.cca import (
     FLOOR,
     NORM_BOUND,
@@ -179,7 +179,16 @@ def test_a_center_changes_nothing_without_privacy(rng):
         np.testing.assert_allclose(other.mean, mean, atol=1e-5)
 
 
-def test_clipped_people_count_less_in_all_moments(rng):
+@pytest.fixture
+def unsplit(monkeypatch):
+    """Pairs are found on all that was released, and judged on it."""
+    monkeypatch.setattr(statements, "split", lambda released: (released, released))
+    monkeypatch.setattr(
+        statements, "split_sampling", lambda first, second, _: (first, second)
+    )
+
+
+def test_clipped_people_count_less_in_all_moments(rng, unsplit):
     """Shrunk people are a weighted sample: its mean and covariance are found."""
     x, y = two_views(rng, 60, (5, 4), (0.7,), noise=0.3)
     x, y = x + 0.2, y - 0.1
@@ -230,7 +239,7 @@ def few_draws(monkeypatch):
 # --- with noise ----------------------------------------------------------------------
 
 
-def test_all_arms_agree_where_noise_is_small(rng):
+def test_all_arms_agree_where_noise_is_small(rng, unsplit):
     x, y = two_views(rng, 600, (8, 6), (0.8, 0.5), noise=0.3)
     sites = sites_of(x, y)
     exact = found_in(sites, 8, 2, n_directions=4)
@@ -274,7 +283,7 @@ def test_an_indefinite_block_never_fails(rng, tau, debias):
         found = from_covariance(
             noisy, 9, 4, tau, 200, n_directions=count, debias=debias
         )
-        r, ends = found.correlations, found.intervals
+        r, ends = found.correlations, found.variates[:, 1:]
         assert np.isfinite(
             np.concatenate([found.x_directions, found.y_directions])
         ).all()
@@ -335,8 +344,8 @@ def test_debias_errs_less_where_directions_without_correlation_were_kept(few_dra
 @pytest.mark.parametrize(("r", "tau"), [((0.8, 0.5), 0.004), ((0.9, 0.6), 0.01)])
 def test_intervals_cover(r, tau, few_draws):
     def covered(told):
-        rows = [f.intervals for f in draws(6, 120, r, tau, told=told, debias=True)]
-        ends = np.array(rows)
+        rows = [f.variates for f in draws(6, 120, r, tau, told=told, debias=True)]
+        ends = np.array(rows)[..., 1:]
         return ((ends[..., 0] <= r) & (r <= ends[..., 1])).mean()
 
     # 240 intervals at 95%: one in a thousand studies is below 0.9.
@@ -373,8 +382,8 @@ def test_what_noise_hides_is_said_to_be_unknown(rng):
     C = np.diag(np.repeat([1.0, 1.0], 5)) / 20
     found = from_covariance(C, 5, 3, 0.01, 300, debias=True)
     np.testing.assert_array_equal(found.correlations, 0)
-    np.testing.assert_array_equal(found.intervals[:, 0], 0)
-    np.testing.assert_allclose(found.intervals[:, 1], found.null_level)
+    np.testing.assert_array_equal(found.variates[:, 1], 0)
+    np.testing.assert_allclose(found.variates[:, 2], found.null_level)
     assert 0.2 < found.null_level < 1
 
 

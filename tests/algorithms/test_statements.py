@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from capeneuro import linalg
-from capeneuro.algorithms import regression, statements
+from capeneuro.algorithms import cca, regression, statements
 from capeneuro.algorithms.statements import Moment
 from sim.rows import rows
 
@@ -110,6 +110,41 @@ def test_what_is_read_on_the_half_that_chose_does_not_hold(rng, monkeypatch):
 
     monkeypatch.setattr(statements, "split", twice)
     assert min(_coverage(rng)) < 0.88
+
+
+def _correlations_held(rng, n_draws: int = 60, sampling: bool = True) -> float:
+    """How often released variates of views without anything in common are held."""
+    D, S, N = 24, 4, 1000
+    tau, sizes, hits = 0.0005, np.full(S, N // S), []
+    for _ in range(n_draws):
+        x, y = rng.standard_normal((2, D // 2, N)) / D**0.5
+        apart = 0.03 * (np.arange(S) - 1.5)
+        views = [(x[:, k::S] + apart[k], y[:, k::S] - apart[k]) for k in range(S)]
+        Z = np.hstack([cca.stack(*own, k, S) for k, own in enumerate(views)])
+        C = Z.astype(float) @ Z.T / (cca.NORM_BOUND**2 * N)
+        found = cca.from_moment(noisy(C, tau, rng), sizes, 2, D // 2, n_groups=S)
+        assert np.isfinite(found.variates).all()
+        hits.extend((found.variates[:, 1] <= 0) & (found.variates[:, 2] >= 0))
+    return float(np.mean(hits))
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Draws behind levels and bias, which are not looked at here."""
+    monkeypatch.setattr(cca, "DRAWS", 40)
+
+
+def test_how_released_variates_correlate_in_other_people_holds(rng, few_draws):
+    assert _correlations_held(rng) >= 0.90
+
+
+def test_a_split_of_noise_alone_does_not_hold_in_other_people(
+    rng, few_draws, monkeypatch
+):
+    """The planted error: pairs have learned the people on whom they are judged."""
+    alone = lambda chosen, judged, like: (chosen, judged)  # noqa: E731
+    monkeypatch.setattr(statements, "split_sampling", alone)
+    assert _correlations_held(rng) < 0.6
 
 
 def test_what_cannot_be_told_is_known_before_it_is_looked_at():
