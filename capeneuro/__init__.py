@@ -34,8 +34,8 @@ Doors
     load        the results of a study
 
 Rooms, from the door to the ground; each lists its files
-    cli, flare, studies, report, persons, algorithms, data, config, federation, privacy,
-    linalg
+    warm, cli, flare, studies, report, persons, algorithms, data, config, federation,
+    privacy, linalg
 """
 
 import importlib

@@ -2,6 +2,6 @@
 
 import sys
 
-from capeneuro.cli import main
+from capeneuro.warm import main
 
 sys.exit(main())

@@ -7,10 +7,13 @@ Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
 import argparse
 import logging
 import os
+import resource
 import sys
+import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
 
 from capeneuro import __version__
@@ -23,7 +26,10 @@ from capeneuro.privacy import cape
 # beside the study and its sites. Which of them a study has, its kind says.
 OVER = ("threads", "reference")
 STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "validate": ("Check all sites' data and budgets; say what will be read.", ()),
+    "validate": (
+        "Check all sites' data and budgets; say what will be read.",
+        ("threads",),
+    ),
     "plan": (
         "Say what a run would spend and what may come out, before anything is spent.",
         ("people", "volumes", "features"),
@@ -37,7 +43,7 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "maps": ("Write what was released as maps and tables; costs nothing.", ()),
     "reconstruct": ("Write what one site's people have of it; stays there.", ("site",)),
     "score": ("Compare results with the truth and with a run without privacy.", ()),
-    "report": ("Write the report and the record of what was spent.", ()),
+    "report": ("Write the report and the record of what was spent.", ("threads",)),
     "cca": ("Find what two views of the same people have in common.", OVER),
     "tensors": ("Find the parts of a mixture, or topics.", OVER),
     "regression": ("Fit regressions to the people of all sites.", OVER),
@@ -440,7 +446,7 @@ def parser() -> argparse.ArgumentParser:
         "features": ("", {"type": int, "help": "features of the basis"}),
         "threads": (
             "2",
-            {"type": int, "default": 1, "help": "sites (people in prepare) at a time"},
+            {"type": int, "default": 1, "help": "sites (people, pictures) at a time"},
         ),
         "reference": (
             "",
@@ -544,6 +550,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _took(seconds: float) -> str:
+    """What a command has cost, its helpers' work included; for its log."""
+    whose = [resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    work = sum(used.ru_utime + used.ru_stime for used in whose)
+    most = max(used.ru_maxrss for used in whose) / 1024
+    return f"took {seconds:.1f} s, {work:.1f} s of a processor, at most {most:.0f} MiB"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = parser().parse_args(argv)
@@ -559,8 +573,11 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
+    start = time.monotonic()
     try:
-        return options.run(options) or 0
+        status = options.run(options) or 0
+        logging.info(_took(time.monotonic() - start))
+        return status
     except KeyboardInterrupt:
         logging.error("interrupted; the same command goes on where it was")
         return 130

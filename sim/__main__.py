@@ -3,7 +3,9 @@
 import argparse
 import importlib.util
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -21,7 +23,10 @@ DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
 
 
 def simulate(
-    study: components.ComponentsConfig, made: Simulation, folders: dict[str, Path]
+    study: components.ComponentsConfig,
+    made: Simulation,
+    folders: dict[str, Path],
+    threads: int = 1,
 ) -> None:
     """Write simulated runs of every site, the true maps and the mask.
 
@@ -41,34 +46,37 @@ def simulate(
     draw_courses = _time_courses(made, len(indices), np.random.default_rng(common))
     mask, affine = grid.head_mask_3d(made.voxel_size)
     labels = fmri.subject_labels([made.n_subjects] * len(folders))
-    all_courses, maps = {}, []
-    for folder, names, seed in zip(folders.values(), labels, own, strict=True):
+    all_courses = {}
+
+    def write_site(folder: Path, names: list[str], seed: Any) -> np.ndarray:
         rng = np.random.default_rng(seed)
         courses = draw_courses(rng)
-        all_courses |= dict(zip(names, courses, strict=True))
-        maps.append(
-            fmri.write_site(
-                folder,
-                names,
-                courses,
-                rng,
-                indices=indices,
-                mask=mask,
-                affine=affine,
-                repetition_time=made.repetition_time,
-                percent_signal_change=made.percent_signal_change,
-                cnr=made.cnr,
-                translation_deviation=made.translation,
-                rotation_deviation=made.rotation,
-                spread_deviation=made.spread,
-                max_translation=made.motion,
-                max_rotation=made.motion,
-            )
+        all_courses.update(zip(names, courses, strict=True))
+        return fmri.write_site(
+            folder,
+            names,
+            courses,
+            rng,
+            indices=indices,
+            mask=mask,
+            affine=affine,
+            repetition_time=made.repetition_time,
+            percent_signal_change=made.percent_signal_change,
+            cnr=made.cnr,
+            translation_deviation=made.translation,
+            rotation_deviation=made.rotation,
+            spread_deviation=made.spread,
+            max_translation=made.motion,
+            max_rotation=made.motion,
         )
+
+    # Noise and compression, most of the work, run beside each other in threads.
+    with ThreadPoolExecutor(threads) as pool:
+        maps = list(pool.map(write_site, folders.values(), labels, own))
     fmri.write_truth(
         Path(study.space.mask).parent,
         np.mean(maps, axis=0),
-        all_courses,
+        {name: all_courses[name] for own_names in labels for name in own_names},
         indices=indices,
         mask=mask,
         affine=affine,
@@ -161,6 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
     parser.add_argument("study", help="study file with a `data` block")
     parser.add_argument("--log", type=Path, help="also write messages here")
+    parser.add_argument("--threads", type=int, default=1, help="sites at a time")
     options = parser.parse_args(argv)
     try:
         study = load.load_study(options.study)
@@ -172,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
             )
         folders = {name: Path(site.images) for name, site in sites.items()}
         if isinstance(study.data, Simulation):
-            simulate(study, study.data, folders)
+            simulate(study, study.data, folders, options.threads)
         elif isinstance(study.data, Painting):
             paint(study, study.data, folders)
         elif isinstance(study.data, Linked):

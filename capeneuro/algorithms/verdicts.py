@@ -71,6 +71,11 @@ class Verdicts:
         """Which results stand above the noise, shape (n,)."""
         return np.array([word == ABOVE for word in self.words])
 
+    def titles(self, names: Sequence[str]) -> list[str]:
+        """Names of results, with their verdict where they are not above the noise."""
+        told = zip(names, self.words, strict=True)
+        return [name if word == ABOVE else f"{name}, {word}" for name, word in told]
+
     @property
     def sentence(self) -> str:
         """What was found, in one sentence."""

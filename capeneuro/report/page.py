@@ -2,15 +2,20 @@
 
 import base64
 import io as bytes_io
+import itertools
 import json
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
 import yaml
+from tqdm import tqdm
 
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.components import ComponentsConfig
@@ -19,6 +24,9 @@ from capeneuro.config.study import Study
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import words
 from capeneuro.report.record import shareable, versions
+
+# Titles, and what draws the figure.
+Drawn = Sequence[tuple[str, Callable[[], Any]]]
 
 
 def render(
@@ -137,6 +145,38 @@ def picture(title: str, figure: Any) -> tuple[str, str]:
     figure.savefig(buffer, format="png", dpi=110)
     plt.close(figure)
     return title, base64.b64encode(buffer.getvalue()).decode()
+
+
+def gallery(
+    told: Verdicts, drawn: Drawn, threads: int
+) -> dict[str, list[tuple[str, str]]]:
+    """Pictures of results above the noise, ``maps``, and of the ``rest``.
+
+    Where nothing stands above the noise, a sentence stands in place of all.
+    """
+    if not told.above.any():
+        return {"maps": [], "rest": []}
+    done = pictures(drawn, threads)
+    both = [*zip(done, told.above, strict=True)]
+    return {
+        "maps": [one for one, above in both if above],
+        "rest": [one for one, above in both if not above],
+    }
+
+
+def pictures(drawn: Drawn, threads: int) -> list[tuple[str, str]]:
+    """Draw and encode figures, so many at a time, each in a process of its own."""
+    bar = partial(tqdm, desc="report", total=len(drawn), disable=None)
+    if threads == 1 or len(drawn) < 2:
+        return [*bar(itertools.starmap(_picture, drawn))]
+    # What is imported here need not be there.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(threads, mp_context=context) as pool:
+        return [*bar(pool.map(_picture, *zip(*drawn, strict=True)))]
+
+
+def _picture(title: str, draw: Callable[[], Any]) -> tuple[str, str]:
+    return picture(title, draw())
 
 
 def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
     Kind,
+    check_each,
     folder_of,
     is_exact,
     mechanism_of,
@@ -149,7 +150,7 @@ UNMIXING = "group_desc-ica_unmixing.npz"
 # --- before anything is computed -----------------------------------------------------
 
 
-def validate(study: ComponentsConfig, sites: Sites) -> None:
+def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
     check_told(study, sites)
     runs = {name: nifti.find_runs(site) for name, site in sites.items()}
@@ -165,13 +166,12 @@ def validate(study: ComponentsConfig, sites: Sites) -> None:
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
-
-    def checks() -> Iterator[Callable[[], None]]:
-        of = ((sites[n], own) for n, people in runs.items() for own in people.values())
-        for site, own in tqdm([*of], "validate", disable=None):
-            yield partial(_check_person, study, site, own, mask, length)
-
-    check_all(checks())
+    everybody = [
+        (study, sites[name], own, mask, length)
+        for name, people in runs.items()
+        for own in people.values()
+    ]
+    check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
     volumes = {
         name: [sum(length[run] for run in own) for own in people.values()]
@@ -357,7 +357,7 @@ def score(study: ComponentsConfig, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, str(unmixing["stamp"]))
 
 
-def report(study: ComponentsConfig, sites: Sites) -> None:
+def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     """Write the study's report: one page that opens offline."""
     from capeneuro.report import plots
 
@@ -386,16 +386,13 @@ def report(study: ComponentsConfig, sites: Sites) -> None:
         r = metrics.matched_correlation(unmixing.mixing, A)
         figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
-    told, drawn = _verdicts(study), {"maps": [], "rest": []}
-    # Where nothing stands above the noise, a sentence stands in place of the maps.
-    for i in tqdm(range(R * told.above.any()), "report", disable=None):
-        title = f"component {i + 1}"
-        title += "" if told.above[i] else f", {told.words[i]}"
-        figure = plots.component_map(folder / group_maps.ZSCORED, i, title)
-        picture = page.picture(title, figure)
-        drawn["maps" if told.above[i] else "rest"].append(picture)
-    table = files.read_table(folder / "scores.tsv")
-    pictures = {"quality": quality, **drawn}
+    told, table = _verdicts(study), files.read_table(folder / "scores.tsv")
+    titles = told.titles([f"component {i + 1}" for i in range(R)])
+    maps = [
+        (title, partial(plots.component_map, folder / group_maps.ZSCORED, i, title))
+        for i, title in enumerate(titles)
+    ]
+    pictures = {"quality": quality, **page.gallery(told, maps, threads)}
     notes = words.ica_lines(unmixing)
     if study.pca.method == "power" and not is_exact(study, reference=False):
         notes = [words.shares_line(study, subspace), *notes]

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tqdm import tqdm
+
 from capeneuro.algorithms.verdicts import Verdicts
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
@@ -93,6 +96,21 @@ def one_site(sites: Sites, name: str) -> SiteConfig:
         known = ", ".join(sites) or "the sites whose files are here (none)"
         raise ConfigError(f"--site: must be one of {known}, got {name!r}")
     return sites[name]
+
+
+def check_each(
+    check: Callable[..., object], items: Sequence[tuple[Any, ...]], threads: int
+) -> None:
+    """Check all, so many at a time in threads; what is refused is told at once.
+
+    Files are read and unpacked beside each other; nothing of them is kept.
+    """
+    pool = ThreadPoolExecutor(threads)
+    try:
+        asked = [pool.submit(check, *item) for item in items]
+        check_all(one.result for one in tqdm(asked, "validate", disable=None))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def is_exact(study: Study, reference: bool) -> bool:

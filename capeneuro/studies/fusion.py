@@ -47,6 +47,7 @@ from capeneuro.studies.flow import (
     MOST_FEATURES,
     VERDICTS,
     Kind,
+    check_each,
     folder_of,
     is_exact,
     mechanism_of,
@@ -107,7 +108,7 @@ KEYS = {
 # --- before anything is computed -----------------------------------------------------
 
 
-def validate(study: FusionConfig, sites: Sites) -> None:
+def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
     """Match the sites' people, read them all, check budgets; say what features are."""
     mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
     views = open_views(study, mask)
@@ -124,9 +125,12 @@ def validate(study: FusionConfig, sites: Sites) -> None:
 
     check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
-    everybody = [person for people in found.values() for person in people.values()]
-    bar = tqdm(everybody, "validate", disable=None)
-    check_all(partial(read_person, study, views, person) for person in bar)
+    everybody = [
+        (study, views, person)
+        for people in found.values()
+        for person in people.values()
+    ]
+    check_each(read_person, everybody, threads)
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -338,7 +342,7 @@ def score(study: FusionConfig, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, stamp)
 
 
-def report(study: FusionConfig, sites: Sites) -> None:
+def report(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
     """Write the study's report: one page that opens offline."""
     from capeneuro.report import plots
 
@@ -366,19 +370,17 @@ def report(study: FusionConfig, sites: Sites) -> None:
     if erp.kind == "erp":
         info = eeg.positions(erp)
         second = plots.Potential(eeg.window_times(erp), erp.channels, info)
-    told, drawn = verdicts.of_pairs(found), {"maps": [], "rest": []}
-    for i, r in enumerate(tqdm(found.variates[:, 0], "report", disable=None)):
-        if not told.above.any():
-            break  # a sentence stands in place of the maps
-        known = f"{r:.2f}" if np.isfinite(r) else "cannot be told"
-        title = f"component {i + 1}: correlation {known}"
-        title += "" if told.above[i] else f", {told.words[i]}"
-        is_map = views.basis is not None
+    told, is_map = verdicts.of_pairs(found), views.basis is not None
+    known = [f"{r:.2f}" if r == r else "cannot be told" for r in found.variates[:, 0]]
+    titles = told.titles(
+        [f"component {i + 1}: correlation {r}" for i, r in enumerate(known)]
+    )
+    linked = []
+    for i, title in enumerate(titles):
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
-        figure = plots.linked_component(first, (second, y[:, i]), title)
-        picture = page.picture(title, figure)
-        drawn["maps" if told.above[i] else "rest"].append(picture)
-    pictures = {"quality": quality, **drawn}
+        both = first, (second, y[:, i])
+        linked.append((title, partial(plots.linked_component, *both, title)))
+    pictures = {"quality": quality, **page.gallery(told, linked, threads)}
     text = page.render(
         study,
         record,

@@ -1,6 +1,7 @@
 """Studies of a network of two layers that tells two groups apart."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,8 @@ def figures(
     over, what = 2 * shape.spread, f"log-odds of {study.target[0]}"
     _, slopes = columns(study, shape, found)
     drawn = {
-        "Importance of features": lambda: plots.effects(
+        "Importance of features": partial(
+            plots.effects,
             shape.names,
             over * slopes[:, 0],
             f"mean change of the {what} over a feature's range",

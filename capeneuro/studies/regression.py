@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -329,7 +330,8 @@ def figures(
     target = study.regression.target
     what = f"log-odds of {target}" if found.task == "logistic" else target
     drawn = {
-        "Coefficients with 95% intervals": lambda: plots.effects(
+        "Coefficients with 95% intervals": partial(
+            plots.effects,
             shape.names,
             over * found.ridge_coefficients,
             f"change of {what} over a feature's range",

@@ -42,6 +42,7 @@ from capeneuro.studies.flow import (
     MOST_FEATURES,
     VERDICTS,
     Kind,
+    check_each,
     folder_of,
     is_exact,
     mechanism_of,
@@ -218,7 +219,7 @@ def kind_of(own: RowKind) -> Kind:
 # --- before anything is computed -----------------------------------------------------
 
 
-def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
+def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> None:
     """Check the sites' people, files and budgets; write what the features are."""
     shape = _opened(own, study)
     D = len(shape.names)
@@ -236,8 +237,7 @@ def validate(own: RowKind, study: RowStudy, sites: Sites) -> None:
     check_ceilings(study, sites)
     everybody = [p for people in found.values() for p in people.values()]
     if shape.mask is not None:  # tables are read whole anyway
-        bar = tqdm(everybody, "validate", disable=None)
-        check_all(partial(read_row, study, shape, person) for person in bar)
+        check_each(read_row, [(study, shape, p) for p in everybody], threads)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -508,7 +508,7 @@ def score(own: RowKind, study: RowStudy, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, stamp)
 
 
-def report(own: RowKind, study: RowStudy, sites: Sites) -> None:
+def report(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> None:
     """Write the study's report: one page that opens offline."""
     folder, shape, found = study.results, open_rows(study), read_result(own, study)
     write_beside(study, folder)
@@ -521,10 +521,7 @@ def report(own: RowKind, study: RowStudy, sites: Sites) -> None:
         "quality": [page.picture(title, figure) for title, figure in quality.items()]
     }
     for place, own_figures in zip(("maps", "rest"), drawn, strict=True):
-        pictures[place] = [
-            page.picture(title, figure())
-            for title, figure in tqdm(own_figures.items(), "report", disable=None)
-        ]
+        pictures[place] = page.pictures([*own_figures.items()], threads)
     table = files.read_table(folder / "scores.tsv")
     about = study, record, table, pictures, verdicts, own.lines(found), own.template
     files.write_text(folder / "report.html", page.render(*about))
@@ -538,7 +535,7 @@ def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, An
     if shape.mask is None:
         return {}
     title, path = f"{what}: change per unit", study.results / f"{stem}.nii.gz"
-    return {title: lambda: plots.component_map(path, 0, title)}
+    return {title: partial(plots.component_map, path, 0, title)}
 
 
 # --- files, for the workflow ---------------------------------------------------------

@@ -1,6 +1,7 @@
 """Studies of the groups that people come from: mixtures and topics, by capeAGN."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -239,11 +240,10 @@ def figures(
         these = drawn if told.above[i] else rest
         if shape.mask is not None:
             path = study.results / f"{DIFFERENCES}.nii.gz"
-            these[title] = lambda p=path, i=i, t=title: plots.component_map(p, i, t)
+            these[title] = partial(plots.component_map, path, i, title)
         else:
-            these[title] = lambda i=i, t=title: plots.effects(
-                shape.names, B[:, i], label, most=MOST_BARS, title=t
-            )
+            own = shape.names, B[:, i], label
+            these[title] = partial(plots.effects, *own, most=MOST_BARS, title=title)
     return quality, drawn, rest
 
 

@@ -127,6 +127,13 @@ def _chosen(
     return half
 
 
+def maps(people: in_memory.People, options: Mapping[str, Any]) -> np.ndarray:
+    """Maps (n_features, R) without privacy; options as of :func:`abide_scores`."""
+    return _maps(
+        people, accounting.Budget(1.0, 1e-5, "sample", "replace-one", 0), {}, options
+    )
+
+
 def _maps(
     people: in_memory.People,
     budget: accounting.Budget,

@@ -111,6 +111,18 @@ def test_outputs_are_those_of_the_contract(study):
     assert "(3, 1e-05)-differentially private" in text
 
 
+def test_a_run_leaves_no_process_behind(study):
+    left = [p for p in Path("/proc").glob("*/cwd") if is_in(p, study)]
+    assert not left
+
+
+def is_in(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve() == folder
+    except OSError:  # of another user
+        return False
+
+
 def test_nothing_reruns_when_nothing_changed(study):
     assert jobs(study) == set()
 

@@ -11,8 +11,6 @@ rule aggregate:
         update(RELEASED),
     log:
         f"private/_logs/{study.study}/aggregate.log",
-    benchmark:
-        f"private/_logs/{study.study}/aggregate.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:

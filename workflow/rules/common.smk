@@ -17,6 +17,7 @@ from capeneuro.studies.workflow import (
     section,
     targets,
 )
+from capeneuro.warm import Warm
 
 STARTED = time.time()
 try:

@@ -6,13 +6,12 @@ rule make_data:
         made_data(study, sites),
     log:
         f"private/_logs/{study.study}/make_data.log",
-    benchmark:
-        f"private/_logs/{study.study}/make_data.tsv"
     conda:
         "../envs/capeneuro.yaml"
+    threads: len(sites)
     params:
         study=STUDY,
         options=kind.depends(study, "make_data"),
         version=__version__,
     shell:
-        "python -m sim {params.study:q} --log {log:q}"
+        "python -m sim {params.study:q} --threads {threads} --log {log:q}"

@@ -15,8 +15,6 @@ for k, (stage, file) in enumerate(kind.stages):
             update(f"{RESULTS}/{file}"),
         log:
             f"private/_logs/{study.study}/{stage}.log",
-        benchmark:
-            f"private/_logs/{study.study}/{stage}.tsv"
         conda:
             "../envs/capeneuro.yaml"
         threads: len(sites)

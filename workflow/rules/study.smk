@@ -18,17 +18,16 @@ rule validate:
         VALIDATED,
     log:
         f"private/_logs/{study.study}/validate.log",
-    benchmark:
-        f"private/_logs/{study.study}/validate.tsv"
     conda:
         "../envs/capeneuro.yaml"
+    threads: len(sites)
     params:
         study=STUDY,
         options=kind.depends(study, "validate"),
         sites={n: section(own, *kind.site_keys["validate"]) for n, own in sites.items()},
         version=__version__,
     shell:
-        "capeneuro validate {params.study:q} --log {log:q}"
+        "capeneuro validate {params.study:q} --threads {threads} --log {log:q}"
 
 
 rule plan:
@@ -38,8 +37,6 @@ rule plan:
         PLANNED,
     log:
         f"private/_logs/{study.study}/plan.log",
-    benchmark:
-        f"private/_logs/{study.study}/plan.tsv"
     priority: 100
     conda:
         "../envs/capeneuro.yaml"
@@ -62,8 +59,6 @@ rule prepare:
         f"{PRIVATE}/qc.html",
     log:
         f"private/{{site}}/{study.study}/logs/prepare.log",
-    benchmark:
-        f"private/{{site}}/{study.study}/logs/prepare.tsv"
     conda:
         "../envs/capeneuro.yaml"
     threads: 1
@@ -91,8 +86,6 @@ rule maps:
         kind.shown(study),
     log:
         f"private/_logs/{study.study}/maps.log",
-    benchmark:
-        f"private/_logs/{study.study}/maps.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -114,8 +107,6 @@ rule reconstruct:
         [directory(f"{PRIVATE}/{n[:-1]}") for n in kind.kept if n.endswith("/")],
     log:
         f"private/{{site}}/{study.study}/logs/reconstruct.log",
-    benchmark:
-        f"private/{{site}}/{study.study}/logs/reconstruct.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -135,8 +126,6 @@ rule score:
         f"{RESULTS}/scores.tsv",
     log:
         f"private/_logs/{study.study}/score.log",
-    benchmark:
-        f"private/_logs/{study.study}/score.tsv"
     conda:
         "../envs/capeneuro.yaml"
     params:
@@ -158,17 +147,16 @@ rule report:
         f"{RESULTS}/privacy.json",
     log:
         f"private/_logs/{study.study}/report.log",
-    benchmark:
-        f"private/_logs/{study.study}/report.tsv"
     conda:
         "../envs/capeneuro.yaml"
+    threads: study.n_components
     params:
         study=STUDY,
         options=kind.depends(study, "report"),
         kinds=KINDS,
         version=__version__,
     shell:
-        "capeneuro report {params.study:q} --log {log:q}"
+        "capeneuro report {params.study:q} --threads {threads} --log {log:q}"
 
 
 if study.score.reference:
@@ -185,8 +173,6 @@ if study.score.reference:
                 f"{RESULTS}/reference/{file}",
             log:
                 f"private/_logs/{study.study}/reference_{stage}.log",
-            benchmark:
-                f"private/_logs/{study.study}/reference_{stage}.tsv"
             conda:
                 "../envs/capeneuro.yaml"
             threads: len(sites)

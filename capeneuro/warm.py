@@ -1,0 +1,171 @@
+"""One process that has imported everything, and a child of it for each step.
+
+A study is many short steps, and each used to spend most of its time on imports. While
+Snakemake runs a study on this machine it keeps one such process; the command
+``capeneuro`` hands its arguments, folder, environment and terminal over to it, and the
+step runs in a child that was forked from it: a process of its own as before, with its
+own log, exit status and end. Where there is none, as on a cluster, the command imports
+what it needs itself.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+# Where the process listens, and of which environment it is.
+VARIABLE = "CAPENEURO_WARM"
+# What steps of all kinds import beside their own.
+MODULES = ("capeneuro.cli", "capeneuro.studies.kinds", "capeneuro.report.page")
+MODULES += ("nilearn.signal", "scipy.optimize", "scipy.signal", "scipy.stats")
+MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # the last that are needed
+
+
+def main() -> int:
+    """Run the command line, in a child of the warm process if there is one."""
+    where = os.environ.get(VARIABLE, "")
+    if where.endswith(f"@{sys.prefix}"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(where.removesuffix(f"@{sys.prefix}"))
+            except OSError:
+                pass  # it is of another machine, or has ended
+            else:
+                return _hand_over(connection)
+    from capeneuro import cli
+
+    return cli.main()
+
+
+def _hand_over(connection: socket.socket) -> int:
+    """Have a step run with these streams; its exit status."""
+    # The child is told of an interruption as this process is, and ends the step.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    about = json.dumps([sys.argv, os.getcwd(), dict(os.environ), os.umask(0o077)])
+    data = about.encode()
+    socket.send_fds(connection, [len(data).to_bytes(8)], [0, 1, 2])
+    connection.sendall(data)
+    status = connection.recv(1)
+    if not status:
+        print(f"error: {' '.join(sys.argv[1:])}: it was killed", file=sys.stderr)
+        return 1
+    return status[0]
+
+
+class Warm:
+    """The warm process of a run of Snakemake, which ends with it.
+
+    Parameters
+    ----------
+    *modules
+        To import beside :data:`MODULES`, such as that of the study's kind.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._folder = tempfile.mkdtemp(prefix="capeneuro-")  # for this user alone
+        path = os.path.join(self._folder, "steps")
+        command = [sys.executable, "-m", "capeneuro.warm", path, *MODULES, *modules]
+        listening, ready = os.pipe()
+        # It ends when its input does.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=ready, close_fds=True
+        )
+        os.close(ready)
+        with os.fdopen(listening) as lines:
+            if lines.readline():
+                os.environ[VARIABLE] = f"{path}@{sys.prefix}"
+
+    def close(self) -> None:
+        """End it; steps that run go on."""
+        os.environ.pop(VARIABLE, None)
+        self._process.stdin.close()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def serve(path: str, modules: list[str]) -> None:
+    """Fork a child for each connection, until the input ends."""
+    import importlib
+
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen(64)
+    print("listening", flush=True)  # connections wait while it imports
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
+    for name in modules:
+        importlib.import_module(name)
+    gc.freeze()  # or each child copies what its first collection touches
+    while True:
+        readable, _, _ = select.select([server, 0], [], [])
+        if 0 in readable:
+            return
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            server.close()
+            _step(connection)
+        connection.close()
+
+
+def _step(connection: socket.socket) -> None:
+    """Run one step in this child, and end it."""
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        argv, threads = _take_over(connection)
+        # Who asked is gone: so is the step, as if it had been that process.
+        watch = threading.Thread(target=_end_with, args=(connection,), daemon=True)
+        watch.start()
+        import threadpoolctl
+
+        from capeneuro import cli
+
+        with threadpoolctl.threadpool_limits(threads):
+            status = cli.main(argv[1:])
+    except SystemExit as error:  # of argparse
+        status = error.code if isinstance(error.code, int) else 1
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            connection.send(bytes([status]))
+        os._exit(status)
+
+
+def _take_over(connection: socket.socket) -> tuple[list[str], int | None]:
+    """Take the streams, folder and environment of who asked; its arguments."""
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    data = bytearray()
+    while len(data) < int.from_bytes(size):
+        data += connection.recv(2**16)
+    argv, folder, environment, umask = json.loads(data)
+    for own, given in enumerate(streams):
+        os.dup2(given, own)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.umask(umask)
+    os.chdir(folder)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return argv, int(threads) if threads.isdecimal() else None
+
+
+def _end_with(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        if not connection.recv(1):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2:])
