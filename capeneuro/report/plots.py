@@ -213,38 +213,32 @@ def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
 def quality_against_epsilon(
     epsilons: Sequence[float], curves: Mapping[str, Sequence[float]], epsilon: float
 ) -> Figure:
-    """Draw the predicted index against epsilon, with the study's own marked.
+    """Draw the foretold agreement against epsilon, with the study's own marked.
 
     Parameters
     ----------
     epsilons
         Totals of the study, ascending.
     curves
-        ``ngi``, ``low``, ``high``, ``ngi_exact`` and ``chance`` of
-        :class:`.prediction.Prediction` at each of them.
+        ``agrees``, ``agrees_low`` and ``agrees_high`` at each of them, of
+        :class:`.prediction.Prediction`.
     epsilon
         The study's own total.
     """
     figure, axis = axes(height=2.9)
-    axis.semilogx(epsilons, curves["ngi"], color=INK, label="expected")
-    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "factor of 2"}
-    axis.fill_between(epsilons, curves["low"], curves["high"], **band)
+    axis.semilogx(epsilons, curves["agrees"], color=INK, label="expected")
+    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "four of five data sets"}
+    axis.fill_between(epsilons, curves["agrees_low"], curves["agrees_high"], **band)
     axis.axvline(epsilon, color=ACCENT, lw=1)
-    chance, exact = curves["chance"][0], curves["ngi_exact"][0]
-    for level in (chance, exact):
-        axis.axhline(level, color=INK, ls="--", lw=0.8)
-    left, right = epsilons[0], epsilons[-1]
-    axis.text(right, chance, "chance", ha="right", va="bottom")
-    axis.text(left, exact, " without privacy", ha="left", va="bottom")
-    axis.text(epsilon, 1.18 * chance, f" this study: epsilon {epsilon:g}", color=ACCENT)
-    axis.legend(frameon=False, loc="center right", handlelength=1.2)
-    axis.set_xlim(left, right)
-    axis.set_ylim(0, 1.25 * chance)
+    axis.text(epsilon, 1.06, f" this study: epsilon {epsilon:g}", color=ACCENT)
+    axis.legend(frameon=False, loc="lower right", handlelength=1.2)
+    axis.set_xlim(epsilons[0], epsilons[-1])
+    axis.set_ylim(0, 1.15)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.xaxis.set_minor_locator(LogLocator(subs=()))
     axis.set_xlabel("epsilon of the whole study")
-    axis.set_ylabel("predicted NGI (0 is perfect)")
+    axis.set_ylabel("agreement with the pooled maps")
     return figure
 
 

@@ -20,6 +20,9 @@ from capeneuro.privacy import accounting
 from papers import in_memory
 from papers.cells import ica
 
+# The promise of a run without privacy, which says how people are weighed.
+EXACT = {"delta": 1e-5, "unit": "sample", "relation": "replace-one", "n_colluding": 0}
+
 
 def load(series: Path) -> in_memory.People:
     """Read parcel series as features: detrended and z-scored within each person.
@@ -127,11 +130,13 @@ def _chosen(
     return half
 
 
-def maps(people: in_memory.People, options: Mapping[str, Any]) -> np.ndarray:
-    """Maps (n_features, R) without privacy; options as of :func:`abide_scores`."""
-    return _maps(
-        people, accounting.Budget(1.0, 1e-5, "sample", "replace-one", 0), {}, options
-    )
+def maps(
+    people: in_memory.People,
+    options: Mapping[str, Any],
+    budget: accounting.Budget | None = None,
+) -> np.ndarray:
+    """Maps (n_features, R), without privacy where there is no budget."""
+    return _maps(people, budget or accounting.Budget(1.0, **EXACT), {}, options)
 
 
 def _maps(
