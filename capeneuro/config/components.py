@@ -85,8 +85,8 @@ class IcaOptions(Section):
     """`temporal`: sources independent over volumes, as in the papers. `spatial`: maps
     independent over features; then the unmixing is post-processing of the subspace, PCA
     has the whole budget, and of the keys below `max_rounds_exact` and `tol` alone
-    count. Of few people spatial maps replicate far better: halves of 128 people agree by
-    0.91 of what chance leaves, temporal ones by 0.37 (10 components, no privacy)."""
+    count. Of few people spatial maps replicate far better: halves of 128 people agree
+    by 0.91 of what chance leaves, temporal ones by 0.37 (10 components, no privacy)."""
     update: Literal["orthogonal", "relative-newton", "gradient"] = "orthogonal"
     """Step rule: rotations alone (`orthogonal`), the whole gradient over an approximate
     Hessian (`relative-newton`), or the thesis' descent, which takes thousands of rounds

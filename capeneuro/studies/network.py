@@ -261,8 +261,9 @@ KIND = kind_of(
         verdicts=verdicts,
         figures=figures,
         predict=predict,
-        caveat="a gradient's noise is exact; what can be learned depends on the data, "
-        "and is little\nwhere features fill a small part of their bounds; qc.html of "
-        "`prepare` shows that",
+        caveat="A gradient's noise is exact. Accuracy is not foretold: it depends on "
+        "the data, and a network\nthat may run can still do no better than naming the "
+        "more common group. Little is learned\nwhere features fill a small part of "
+        "their bounds; qc.html of `prepare` shows that",
     )
 )
