@@ -101,12 +101,14 @@ def serve(path: str, modules: list[str]) -> None:
     print("listening", flush=True)  # connections wait while it imports
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
     for name in modules:
         importlib.import_module(name)
     gc.freeze()  # or each child copies what its first collection touches
     while True:
         readable, _, _ = select.select([server, 0], [], [])
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # one that has ended
         if 0 in readable:
             return
         connection, _ = server.accept()
@@ -121,7 +123,6 @@ def _step(connection: socket.socket) -> None:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         argv, threads = _take_over(connection)
         # Who asked is gone: so is the step, as if it had been that process.
         watch = threading.Thread(target=_end_with, args=(connection,), daemon=True)

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -286,7 +287,7 @@ class Site:
         """Seconds that a request takes on numbers of the largest public size."""
         n = self._together if self._together > 1 else self._longest
         n_blocks = -(-len(self._n_samples) // self._together)
-        X = np.ones((self._n_features(), n), np.float32)
+        X = np.ones((self._n_features, n), np.float32)
         start = time.perf_counter()
         if what == "project":
             V = message["matrix"].astype("f4")
@@ -383,7 +384,7 @@ class Site:
         ---------
         Nothing leaves but the acknowledgment.
         """
-        if not projects(message, self._n_features()):
+        if not projects(message, self._n_features):
             raise Refused("matrix does not fit the features")
         V, reduction = message["matrix"].astype("f4"), digest(message)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -664,7 +665,7 @@ class Site:
         query = QUERIES.get(request["query"])
         if query is None:
             raise Refused("unknown query")
-        n_rows = self._n_features()
+        n_rows = self._n_features
         if query.stage == "components":
             if self._reduced is None or request["reduction"] != self._reduction:
                 raise Refused("query before its projection")
@@ -750,7 +751,9 @@ class Site:
         private = self._limits.kind == "private"
         return private and self._ledger.ceiling.unit == "subject"
 
+    @cached_property
     def _n_features(self) -> int:
+        """Of all people alike; each look at a person opens the file."""
         return next(iter(self._subjects.values())).shape[0]
 
 

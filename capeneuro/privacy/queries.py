@@ -27,6 +27,7 @@ Positive: any two contributions have an inner product of at least 0.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -296,6 +297,12 @@ def projects(message: dict[str, Any], n_features: int) -> bool:
 # --- what a query is ------------------------------------------------------------------
 
 
+@cache
+def _keywords(total: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    takes = inspect.signature(total).parameters
+    return {name: p for name, p in takes.items() if p.kind is p.KEYWORD_ONLY}
+
+
 @dataclass(frozen=True)
 class Query:
     """A statistic of bounded sensitivity, and all that may be asked of it.
@@ -340,8 +347,7 @@ class Query:
 
     def _keywords(self) -> dict[str, inspect.Parameter]:
         """Keyword-only parameters of the sum."""
-        takes = inspect.signature(self.total).parameters
-        return {name: p for name, p in takes.items() if p.kind is p.KEYWORD_ONLY}
+        return _keywords(self.total)
 
     def admits(self, parameters: dict[str, Any], n_rows: int) -> bool:
         """Whether parameters are those that the sensitivity was derived for.

@@ -30,6 +30,8 @@ KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 kind = kinds.of(study)
 PRIVATE = f"private/{{site}}/{study.study}"
+# A run without privacy goes beside the private one.
+STAGE_THREADS = max(1, (workflow.cores or 1) // (2 if study.score.reference else 1))
 
 
 wildcard_constraints:

@@ -17,7 +17,7 @@ for k, (stage, file) in enumerate(kind.stages):
             f"private/_logs/{study.study}/{stage}.log",
         conda:
             "../envs/capeneuro.yaml"
-        threads: len(sites)
+        threads: STAGE_THREADS
         params:
             study=STUDY,
             stage=stage,

@@ -175,7 +175,7 @@ if study.score.reference:
                 f"private/_logs/{study.study}/reference_{stage}.log",
             conda:
                 "../envs/capeneuro.yaml"
-            threads: len(sites)
+            threads: STAGE_THREADS
             params:
                 study=STUDY,
                 stage=stage,
