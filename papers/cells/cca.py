@@ -36,7 +36,7 @@ from scipy.cluster.vq import kmeans, vq
 from scipy.optimize import linear_sum_assignment
 
 from capeneuro import linalg
-from capeneuro.algorithms import cca, metrics, statements
+from capeneuro.algorithms import cca, metrics
 from capeneuro.algorithms.cca import canonical_directions, rough_center, stack
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import basis
@@ -203,14 +203,8 @@ def find_directions(
         center = rough_center(asked, first, n_first, mean_clip)
     # Intervals are not scored, and as released no correlation needs draws.
     draws = mock.patch.object(cca, "DRAWS", cca.DRAWS if debias else 1)
-    # Nothing is stated of pairs, so they are found on all that was released.
-    whole = mock.patch.multiple(
-        cca.statements,
-        split=lambda released: (released, released),
-        split_sampling=lambda chosen, judged, like: (chosen, judged),
-        correlation=lambda *_: statements.UNKNOWN,
-    )
-    with draws, whole, mock.patch.object(cca, "RIDGE", ridge):
+    ridges = mock.patch.object(cca, "RIDGE", ridge)
+    with draws, ridges, in_memory.whole_release():
         found = canonical_directions(
             asked,
             in_memory.mechanism(mu * np.sqrt(1 - center_share), *about),

@@ -276,13 +276,14 @@ def functional(
     if stretch == "cape":
         stretch = math.sqrt(S / (S - study.n_colluding))
     exact = arm == "non-private"
-    found = regression.linear_model(
-        InProcess(in_memory.federate(people, budget, memo)),
-        in_memory.mechanism(budget.mu / stretch, arm, budget, S),
-        study.table.task,
-        clip=clip,
-        n_groups=int(intercept),
-    )
+    with in_memory.whole_release():
+        found = regression.linear_model(
+            InProcess(in_memory.federate(people, budget, memo)),
+            in_memory.mechanism(budget.mu / stretch, arm, budget, S),
+            study.table.task,
+            clip=clip,
+            n_groups=int(intercept),
+        )
     w = np.append(found.coefficients, found.intercept) if intercept else None
     return found.coefficients if w is None else w, None if exact else epsilon
 
