@@ -36,10 +36,10 @@ def main() -> int:
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 connection.connect(where.removesuffix(f"@{sys.prefix}"))
-            except OSError:
-                pass  # it is of another machine, or has ended
-            else:
                 return _hand_over(connection)
+            except OSError:
+                # It is of another machine, or ended before it took the step over.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
     from capeneuro import cli
 
     return cli.main()
@@ -49,8 +49,9 @@ def _hand_over(connection: socket.socket) -> int:
     """Have a step run with these streams; its exit status."""
     # The child is told of an interruption as this process is, and ends the step.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    about = json.dumps([sys.argv, os.getcwd(), dict(os.environ), os.umask(0o077)])
-    data = about.encode()
+    umask = os.umask(0o077)  # there is no other way to read it
+    os.umask(umask)
+    data = json.dumps([sys.argv, os.getcwd(), dict(os.environ), umask]).encode()
     socket.send_fds(connection, [len(data).to_bytes(8)], [0, 1, 2])
     connection.sendall(data)
     status = connection.recv(1)
@@ -96,20 +97,22 @@ def serve(path: str, modules: list[str]) -> None:
     import importlib
 
     server = socket.socket(socket.AF_UNIX)
-    server.bind(path)
+    try:
+        server.bind(path)
+    except OSError:  # a path too long: steps run by themselves
+        return
     server.listen(64)
     print("listening", flush=True)  # connections wait while it imports
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, _reap)
     for name in modules:
         importlib.import_module(name)
     gc.freeze()  # or each child copies what its first collection touches
     while True:
         readable, _, _ = select.select([server, 0], [], [])
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # one that has ended
-        if 0 in readable:
+        if 0 in readable:  # also if Snakemake was killed
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
             return
         connection, _ = server.accept()
         if os.fork() == 0:
@@ -118,11 +121,19 @@ def serve(path: str, modules: list[str]) -> None:
         connection.close()
 
 
+def _reap(*_: object) -> None:
+    """Take note of children that have ended: their work counts as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _step(connection: socket.socket) -> None:
     """Run one step in this child, and end it."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         argv, threads = _take_over(connection)
         # Who asked is gone: so is the step, as if it had been that process.
         watch = threading.Thread(target=_end_with, args=(connection,), daemon=True)

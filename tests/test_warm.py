@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -45,6 +46,35 @@ def test_a_step_has_its_folder_streams_log_and_status(process, study):
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: nowhere.yaml")
     assert ask("nonsense").returncode == 2
     assert "usage" in ask("--help").stdout
+
+
+def test_one_that_ends_before_it_takes_a_step_over_is_done_without(study, tmp_path):
+    """As if an import had failed there: who waits runs the step by itself."""
+    path = str(tmp_path / "steps")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen(1)
+        environment = {**os.environ, warm.VARIABLE: f"{path}@{sys.prefix}"}
+        started = subprocess.Popen(
+            [*COMMAND, "check", "config/config.yaml"],
+            cwd=study,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(1)
+    assert "is well formed" in started.communicate(timeout=30)[0]
+
+
+def test_a_folder_too_long_for_a_socket_starts_none(study, tmp_path, monkeypatch):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(warm.tempfile, "tempdir", str(folder))
+    monkeypatch.delenv(warm.VARIABLE, raising=False)
+    own = warm.Warm()
+    assert warm.VARIABLE not in os.environ
+    own.close()
+    assert not list(folder.iterdir())
 
 
 def test_without_one_a_command_runs_by_itself(study, monkeypatch):
