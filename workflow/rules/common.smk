@@ -30,8 +30,10 @@ KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 kind = kinds.of(study)
 PRIVATE = f"private/{{site}}/{study.study}"
+# On a cluster nobody says how many there are, and asking is an error.
+CORES = workflow.resource_settings.cores or 1
 # A run without privacy goes beside the private one.
-STAGE_THREADS = max(1, (workflow.cores or 1) // (2 if study.score.reference else 1))
+STAGE_THREADS = max(1, CORES // (2 if study.score.reference else 1))
 
 
 wildcard_constraints:
