@@ -23,7 +23,9 @@ sites = cn.federate(
     cn.Budget(4, 1e-5, unit="subject"),
 )
 found = cn.canonical_directions(sites, 2, n_first=Dx, norm_bounds=(1.7, 1.6))
-for true, r, (low, high) in zip(TRUE, found.correlations, found.variates[:, 1:], strict=True):
+for true, r, (low, high) in zip(
+    TRUE, found.correlations, found.variates[:, 1:], strict=True
+):
     print(f"true correlation {true:.2f}, found {r:.2f} ({low:.2f} to {high:.2f})")
 print(f"noise alone reaches {found.null_level:.2f}")
 print(sites.privacy())
