@@ -152,15 +152,20 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
         hits.setdefault("coefficients", []).append(
             (True, inside, np.median(high - low))
         )
+    return counted_in(cell, float(weight.mean()), hits)
+
+
+def counted_in(
+    cell: NamedTuple, weight: float, hits: dict[str, list[tuple[bool, bool, float]]]
+) -> list[tuple[object, ...]]:
+    """Rows of a cell: of each statement how many were told, held, and how wide."""
     rows = []
-    for what, found_ in hits.items():
-        told, right, width = np.array(found_, float).T
+    for what, found in hits.items():
+        told, right, width = np.array(found, float).T
         here = told > 0
         of_told = right[here].mean() if here.any() else np.nan
         middle = np.median(width[here]) if here.any() else np.nan
-        rows.append(
-            (*cell, weight.mean(), what, here.mean(), right.mean(), of_told, middle)
-        )
+        rows.append((*cell, weight, what, here.mean(), right.mean(), of_told, middle))
     return rows
 
 
@@ -240,14 +245,7 @@ def fusion(cell: Views, n_draws: int, seed: int) -> list[tuple[object, ...]]:
                 told = bool(np.isfinite(low))
                 one = told, not told or low <= value <= high, high - low
                 hits.setdefault(what, []).append(one)
-    rows = []
-    for what, found_ in hits.items():
-        told, right, width = np.array(found_, float).T
-        here = told > 0
-        of_told = right[here].mean() if here.any() else np.nan
-        middle = np.median(width[here]) if here.any() else np.nan
-        rows.append((*cell, weight, what, here.mean(), right.mean(), of_told, middle))
-    return rows
+    return counted_in(cell, weight, hits)
 
 
 def main() -> None:

@@ -554,7 +554,8 @@ def _took(seconds: float) -> str:
     """What a command has cost, its helpers' work included; for its log."""
     whose = [resource.getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
     work = sum(used.ru_utime + used.ru_stime for used in whose)
-    most = max(used.ru_maxrss for used in whose) / 1024
+    unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, else KiB
+    most = max(used.ru_maxrss for used in whose) / unit
     return f"took {seconds:.1f} s, {work:.1f} s of a processor, at most {most:.0f} MiB"
 
 

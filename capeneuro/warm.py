@@ -20,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 
-# Where the process listens, and of which environment it is.
+# Where the process listens, and what of the machine it is for.
 VARIABLE = "CAPENEURO_WARM"
 # What steps of all kinds import beside their own.
 MODULES = ("capeneuro.cli", "capeneuro.studies.kinds", "capeneuro.report.page")
@@ -29,16 +30,21 @@ MODULES += ("nilearn.signal", "scipy.optimize", "scipy.signal", "scipy.stats")
 MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # the last that are needed
 
 
+def _place() -> str:
+    """The environment and the cluster's job, if any: what a step is part of."""
+    return f"@{sys.prefix}@{os.environ.get('SLURM_JOB_ID', '')}"
+
+
 def main() -> int:
     """Run the command line, in a child of the warm process if there is one."""
     where = os.environ.get(VARIABLE, "")
-    if where.endswith(f"@{sys.prefix}"):
+    if where.endswith(_place()):
         with socket.socket(socket.AF_UNIX) as connection:
             try:
-                connection.connect(where.removesuffix(f"@{sys.prefix}"))
+                connection.connect(where.removesuffix(_place()))
                 return _hand_over(connection)
             except OSError:
-                # It is of another machine, or ended before it took the step over.
+                # It has ended, perhaps before it took the step over.
                 signal.signal(signal.SIGINT, signal.default_int_handler)
     from capeneuro import cli
 
@@ -62,7 +68,9 @@ def _hand_over(connection: socket.socket) -> int:
 
 
 class Warm:
-    """The warm process of a run of Snakemake, which ends with it.
+    """The warm process of a run of Snakemake, which ends with it; on Linux alone.
+
+    Elsewhere what is imported here cannot be forked.
 
     Parameters
     ----------
@@ -71,6 +79,9 @@ class Warm:
     """
 
     def __init__(self, *modules: str) -> None:
+        self._process = None
+        if sys.platform != "linux":
+            return
         self._folder = tempfile.mkdtemp(prefix="capeneuro-")  # for this user alone
         path = os.path.join(self._folder, "steps")
         command = [sys.executable, "-m", "capeneuro.warm", path, *MODULES, *modules]
@@ -82,11 +93,13 @@ class Warm:
         os.close(ready)
         with os.fdopen(listening) as lines:
             if lines.readline():
-                os.environ[VARIABLE] = f"{path}@{sys.prefix}"
+                os.environ[VARIABLE] = path + _place()
 
     def close(self) -> None:
         """End it; steps that run go on."""
         os.environ.pop(VARIABLE, None)
+        if self._process is None:
+            return
         self._process.stdin.close()
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -107,7 +120,8 @@ def serve(path: str, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, _reap)
     for name in modules:
-        importlib.import_module(name)
+        with contextlib.suppress(Exception):  # the step that needs it will say why
+            importlib.import_module(name)
     gc.freeze()  # or each child copies what its first collection touches
     while True:
         readable, _, _ = select.select([server, 0], [], [])
@@ -135,6 +149,8 @@ def _step(connection: socket.socket) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         argv, threads = _take_over(connection)
+        # A step's own children must not keep open what says that it has ended.
+        os.register_at_fork(after_in_child=connection.close)
         # Who asked is gone: so is the step, as if it had been that process.
         watch = threading.Thread(target=_end_with, args=(connection,), daemon=True)
         watch.start()
@@ -146,6 +162,8 @@ def _step(connection: socket.socket) -> None:
             status = cli.main(argv[1:])
     except SystemExit as error:  # of argparse
         status = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # nothing above this child would say it
+        traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -160,13 +178,16 @@ def _take_over(connection: socket.socket) -> tuple[list[str], int | None]:
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     data = bytearray()
     while len(data) < int.from_bytes(size):
-        data += connection.recv(2**16)
+        if not (part := connection.recv(2**16)):
+            os._exit(1)  # who asked is gone
+        data += part
     argv, folder, environment, umask = json.loads(data)
     for own, given in enumerate(streams):
         os.dup2(given, own)
         os.close(given)
     os.environ.clear()
     os.environ.update(environment)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))
     os.umask(umask)
     os.chdir(folder)
     threads = os.environ.get("OMP_NUM_THREADS", "")

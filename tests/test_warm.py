@@ -54,7 +54,7 @@ def test_one_that_ends_before_it_takes_a_step_over_is_done_without(study, tmp_pa
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen(1)
-        environment = {**os.environ, warm.VARIABLE: f"{path}@{sys.prefix}"}
+        environment = {**os.environ, warm.VARIABLE: f"{path}@{sys.prefix}@"}
         started = subprocess.Popen(
             [*COMMAND, "check", "config/config.yaml"],
             cwd=study,
@@ -78,7 +78,7 @@ def test_a_folder_too_long_for_a_socket_starts_none(study, tmp_path, monkeypatch
 
 
 def test_without_one_a_command_runs_by_itself(study, monkeypatch):
-    for where in ("", "/nowhere/steps@/usr", f"/nowhere/steps@{sys.prefix}"):
+    for where in ("", "/nowhere/steps@/usr", f"/nowhere/steps@{sys.prefix}@"):
         monkeypatch.setenv(warm.VARIABLE, where)
         assert ask("check", "config/config.yaml", cwd=study).returncode == 0
 
@@ -86,14 +86,14 @@ def test_without_one_a_command_runs_by_itself(study, monkeypatch):
 def test_it_is_asked_by_its_own_environment_alone(process, study, monkeypatch):
     """Another environment may have another version."""
     path = os.environ[warm.VARIABLE].split("@")[0]
-    monkeypatch.setenv(warm.VARIABLE, f"{path}@/usr")
+    monkeypatch.setenv(warm.VARIABLE, f"{path}@/usr@")
     asked = "import sys; sys.path.insert(0, {!r}); sys.modules['numpy'] = None\n"
     asked += "from capeneuro import warm; sys.argv = ['capeneuro', '--help']\n"
     asked += "sys.exit(warm.main())"
     code = asked.format(str(Path(warm.__file__).parents[1]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0 and "numpy" in done.stderr  # it imports by itself
-    monkeypatch.setenv(warm.VARIABLE, f"{path}@{sys.prefix}")
+    monkeypatch.setenv(warm.VARIABLE, f"{path}@{sys.prefix}@")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and "usage" in done.stdout
 

@@ -281,7 +281,9 @@ def from_moment(
     N = like.n_units
     chosen, judged = statements.split(released)
     if released.deviation:
-        about = Moment(like.matrix, like.noise_deviation, N)
+        # As in what was released, where people who are clipped count less.
+        w = like.weight
+        about = Moment(w * like.matrix, w * like.noise_deviation, N)
         chosen, judged = statements.split_sampling(chosen, judged, about)
     known = covariance.about_means(chosen, sizes, n_groups, within)
     found = from_covariance(

@@ -62,6 +62,7 @@ import numpy as np
 
 from capeneuro.algorithms import metrics, updates
 from capeneuro.algorithms.pca import OVERSAMPLING, SMOOTH
+from capeneuro.algorithms.statements import SHARE
 from capeneuro.privacy.accounting import Budget, Unit
 from capeneuro.privacy.queries import QUERIES
 
@@ -98,8 +99,11 @@ ABIDE_SAID, ABIDE_SCORED = 0.02, 0.12
 # low end, in the middle and at the high end of data sets [benchmarks/agreement.py].
 STEEP = 2.5
 AGREEING = {"spatial": (0.0058, 0.0212, 0.0776), "temporal": (0.0011, 0.0114, 0.118)}
-# Share of outcomes that the range held on five data sets, each left out of its fit.
+# Share of outcomes that the range held, give or take 0.03, on five data sets, each left
+# out of its fit.
 HELD = (0.67, 1.0)
+# Noise of ICA over that of PCA in those studies, at most.
+MOST_ICA = 0.45
 # How far halves of a study agree without any privacy, by volumes of all its people:
 # ABIDE, 8 to 128 people [benchmarks/replicability.py].
 VOLUMES = (1484, 2967, 5934, 11868, 23736)
@@ -111,8 +115,9 @@ HALVES = {
     ("spatial", 10): (-0.05, 0.27, 0.56, 0.77, 0.91),
     ("spatial", 20): (0.04, 0.27, 0.38, 0.51, 0.69),
 }
-# Agreement of halves below which a note says that little replicates.
-REPLICATES = 0.5
+# Agreement of halves below which a note says that little replicates, and what is
+# expected below which nothing is.
+REPLICATES, NOTHING = 0.5, 0.05
 # Below this share of chance a prediction is called good.
 GOOD = 0.2
 # What :func:`best` tries.
@@ -291,6 +296,8 @@ def predict(design: Design, promise: Budget) -> Prediction:
 
     ngi_exact, ngi = index(0.0), index(1.0)
     least, middle, most = agreement("temporal", R, p)
+    if q > MOST_ICA * p:  # nobody has tried what so much noise of ICA does
+        least = 0.0
     return Prediction(
         agrees=middle,
         agrees_low=least,
@@ -347,28 +354,49 @@ def halves(kind: str, n_components: int, n_volumes: int) -> float:
 
 
 def choices(
-    design: Design, promise: Budget
+    design: Design, promise: Budget, own: str
 ) -> list[tuple[str, int, tuple[float, float, float], float]]:
     """What kinds of ICA and numbers of components would give at the same budget.
+
+    Parameters
+    ----------
+    design, promise
+        Of the study.
+    own
+        Its kind of ICA, which is among them with its own clips and shares.
 
     Returns
     -------
     list
         Kind, components, :func:`agreement` and :func:`halves`; where most is to be
-        expected, the product of the two, first.
+        expected, the product of the two, first. Of noise by which a study is refused
+        nothing is.
     """
     rows = []
     volumes = design.n_subjects * design.n_volumes
     for kind in AGREEING:
-        share = 1.0 if kind == "spatial" else min(design.pca_share, 0.5)
+        share = 1.0 if kind == "spatial" else 0.5
         for R in sorted({5, 10, 20, design.n_components}):
-            if design.n_features < 2 * R:
+            at = replace(
+                design, n_components=R, pca_share=share, clip=None, pca_clip=None
+            )
+            if (kind, R) == (own, design.n_components):
+                at = design
+            elif design.n_features < 2 * R:
                 continue
-            fair = {"pca_share": share, "clip": None, "pca_clip": None}
-            own = replace(design, n_components=R, **fair)
-            p = predict_subspace(own, promise)[1]
-            rows.append((kind, R, agreement(kind, R, p), halves(kind, R, volumes)))
-    return sorted(rows, key=lambda row: -row[2][1] * max(row[3], 0.0))
+            p = predict_subspace(at, promise)[1]
+            said = agreement(kind, R, p) if p <= MOST_NOISE else (0.0, 0.0, 0.0)
+            if kind == own == "temporal" and at is design:
+                sure = predict(design, promise)
+                said = sure.agrees_low, said[1], said[2]
+            rows.append((kind, R, said, halves(kind, R, volumes)))
+    return sorted(rows, key=expected, reverse=True)
+
+
+def expected(choice: tuple[str, int, tuple[float, float, float], float]) -> float:
+    """How much of a choice is private noise's and sampling's to leave."""
+    _, _, (_, middle, _), replicates = choice
+    return middle * max(replicates, 0.0)
 
 
 def best(design: Design, promise: Budget) -> Design:
@@ -460,9 +488,11 @@ def predict_fusion(
         R directions of each view are found; smaller ones are lost.
     """
     R, D = design.n_components, max(design.n_features, n_second)
+    # Pairs are found on one half of a split of noise and sampling.
     tau = _noise(design, promise, "second_moment", clip, design.pca_share)
+    tau, people = tau * math.sqrt(1 + SHARE), design.n_subjects / (1 + SHARE)
     energy = KEPT / (2 * R)  # half of the norm is each view's
-    one = math.hypot(tau / (math.sqrt(2) * energy), 1 / math.sqrt(design.n_subjects))
+    one = math.hypot(tau / (math.sqrt(2) * energy), 1 / math.sqrt(people))
     return tau * math.sqrt(2 * D) / energy, 2 * math.sqrt(R) * one
 
 

@@ -266,7 +266,8 @@ def correlation(
     Returns
     -------
     Interval
-        In [-1, 1]; NaN where the first half foretells that it cannot be told.
+        In [-1, 1]; NaN where the first half foretells that it cannot be told. Where it
+        did not, and the second half knows nothing, the interval is all of that.
     """
 
     def numbers(moment: Moment) -> tuple[float, float, float]:
@@ -279,7 +280,7 @@ def correlation(
         return UNKNOWN
     c, a, b = numbers(judged)
     if a <= 0 or b <= 0:
-        return UNKNOWN
+        return Interval(np.nan, -1.0, 1.0)
     # d sqrt(ab) = sqrt(ab) / 2 (da / a + db / b).
     V, cross = (a * b) ** 0.5, (u, v)
     along = [(u, u), (v, v)]

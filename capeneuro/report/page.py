@@ -5,6 +5,9 @@ import io as bytes_io
 import itertools
 import json
 import multiprocessing
+import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
@@ -167,12 +170,22 @@ def gallery(
 def pictures(drawn: Drawn, threads: int) -> list[tuple[str, str]]:
     """Draw and encode figures, so many at a time, each in a process of its own."""
     bar = partial(tqdm, desc="report", total=len(drawn), disable=None)
-    if threads == 1 or len(drawn) < 2:
+    # Elsewhere a process that has imported matplotlib cannot be forked.
+    if threads == 1 or len(drawn) < 2 or sys.platform != "linux":
         return [*bar(itertools.starmap(_picture, drawn))]
-    # What is imported here need not be there.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(threads, mp_context=context) as pool:
+    with ProcessPoolExecutor(threads, context, _end_with_parent) as pool:
         return [*bar(pool.map(_picture, *zip(*drawn, strict=True)))]
+
+
+def _end_with_parent() -> None:
+    """End this worker when the step is killed; it would wait for work for ever."""
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _picture(title: str, draw: Callable[[], Any]) -> tuple[str, str]:

@@ -227,7 +227,7 @@ def quality_against_epsilon(
     """
     figure, axis = axes(height=2.9)
     axis.semilogx(epsilons, curves["agrees"], color=INK, label="expected")
-    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "four of five data sets"}
+    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "range of a new data set"}
     axis.fill_between(epsilons, curves["agrees_low"], curves["agrees_high"], **band)
     axis.axvline(epsilon, color=ACCENT, lw=1)
     axis.text(epsilon, 1.06, f" this study: epsilon {epsilon:g}", color=ACCENT)
@@ -382,7 +382,7 @@ def correlations(
     label = "of the variates, in people like these (95%)"
     axis.plot(i, value, "o", color=INK, ms=5, label=label)
     label = "where the pair was found"
-    axis.plot(i, found_at, "_", color=ACCENT, ms=12, mew=2, label=label)
+    axis.plot(i, np.minimum(found_at, 1), "_", color=ACCENT, ms=12, mew=2, label=label)
     label = "what noise alone reaches there (95%)"
     axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
     axis.set_xlabel("pair of variates")

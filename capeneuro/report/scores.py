@@ -85,7 +85,8 @@ def correlations(estimate: np.ndarray, truth: np.ndarray, prefix: str) -> list[S
     r = [np.pad(np.sort(c)[::-1], (0, K - len(c))) for c in (estimate, truth)]
     error = float(np.linalg.norm(r[0] - r[1]) / K)
     known = f"{np.linalg.norm(r[1]) / K:.3f} if all were said to be 0"
-    note = f"error of the correlations against the {AGAINST[prefix]}, 0 is perfect"
+    what = f"error of the canonical correlations against the {AGAINST[prefix]}"
+    note = f"{what}, 0 is perfect"
     return [(f"{prefix}_err_corr", error, known, note)]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capeneuro.algorithms import model_order, shrinkage
+from capeneuro.algorithms import model_order, shrinkage, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
@@ -110,7 +110,7 @@ def ica_lines(found: Unmixing) -> list[str]:
 
 def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
-    above, (p, q) = found.found_at > found.null_level, found.n_directions
+    above, (p, q) = verdicts.of_pairs(found).above, found.n_directions
     lines = [
         f"{above.sum()} of {len(above)} pairs are above noise: were nothing common, "
         "the largest correlation among those found would exceed "

@@ -108,35 +108,34 @@ def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
 
 def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     """Say what other kinds of ICA and numbers of components would give, and why."""
-    rows = prediction.choices(design, study.promise)
+    own, R = study.ica.independence, design.n_components
+    rows = prediction.choices(design, study.promise, own)
     least, most = (f"{100 * held:.0f}" for held in prediction.HELD)
     print(
         "\nAgreement: of maps with those of the pooled run without privacy, as a share "
         "of what chance\nleaves; 1 is the same, 0 no better than a random turn. The "
-        f"range held {least} to {most}% of\noutcomes on five data sets, each left out "
-        "of its own calibration.\n\n"
+        f"range held {least} to {most}% of\noutcomes, give or take 0.03, on five data "
+        "sets, each left out of its own calibration.\n\n"
         f"{'at this budget':23} agreement      two halves agree without privacy"
     )
-    for kind, R, (low, _, high), halves in rows:
-        name = f"{kind}, {R} components"
-        print(f"{name:23} {low:.2f} to {high:.2f}   {max(halves, 0.0):.2f}")
-    if not rows:
-        return
-    kind, R, _, halves = rows[0]
-    own = study.ica.independence
+    for kind, n, (low, _, high), halves in rows:
+        said = f"{low:.2f} to {high:.2f}" if high else "refused     "
+        print(f"{f'{kind}, {n} components':23} {said}   {max(halves, 0.0):.2f}")
+    kind, n, *_ = rows[0]
     print(
-        f"most is expected of {kind} ICA with {R} components: noise and people both "
-        "count. Halves are those of\nas many volumes of ABIDE (128 people at most): "
-        "what does not replicate without privacy\nwill not with it"
+        "Halves are of as many volumes of ABIDE, with 5 to 20 components and at most "
+        "128 people; beyond\nthat the nearest is shown. What does not replicate "
+        "without privacy will not with it."
     )
-    mine = prediction.halves(
-        own, design.n_components, design.n_subjects * design.n_volumes
-    )
+    if prediction.expected(rows[0]) < prediction.NOTHING:
+        print("Of none of these is anything to be expected")
+    else:
+        print(f"Most is expected of {kind} ICA with {n} components")
+    mine = next(row[3] for row in rows if row[:2] == (own, R))
     if mine < prediction.REPLICATES:
         print(
-            f"note: {own} ICA with {design.n_components} components hardly replicates "
-            f"with so few people: two halves agree by {max(mine, 0.0):.2f} without "
-            "privacy"
+            f"note: {own} ICA with {R} components hardly replicates there: two halves "
+            f"agree by {max(mine, 0.0):.2f} without privacy"
         )
 
 

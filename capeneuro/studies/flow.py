@@ -103,11 +103,16 @@ def check_each(
 ) -> None:
     """Check all, so many at a time in threads; what is refused is told at once.
 
-    Files are read and unpacked beside each other; nothing of them is kept.
+    Files are read and unpacked beside each other; nothing of them is kept. No check may
+    catch warnings: filters are the whole process's.
     """
+
+    def one(item: tuple[Any, ...]) -> None:
+        check(*item)
+
     pool = ThreadPoolExecutor(threads)
     try:
-        asked = [pool.submit(check, *item) for item in items]
+        asked = [pool.submit(one, item) for item in items]
         check_all(one.result for one in tqdm(asked, "validate", disable=None))
     finally:
         pool.shutdown(cancel_futures=True)

@@ -47,7 +47,6 @@ from capeneuro.studies.flow import (
     MOST_FEATURES,
     VERDICTS,
     Kind,
-    check_each,
     folder_of,
     is_exact,
     mechanism_of,
@@ -109,7 +108,10 @@ KEYS = {
 
 
 def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
-    """Match the sites' people, read them all, check budgets; say what features are."""
+    """Match the sites' people, read them all, check budgets; say what features are.
+
+    One person at a time, whatever ``threads`` says: readers of EEG catch warnings.
+    """
     mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
     views = open_views(study, mask)
     if sum(views.sizes) > MOST_FEATURES:
@@ -125,12 +127,9 @@ def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
 
     check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
-    everybody = [
-        (study, views, person)
-        for people in found.values()
-        for person in people.values()
-    ]
-    check_each(read_person, everybody, threads)
+    everybody = [person for people in found.values() for person in people.values()]
+    bar = tqdm(everybody, "validate", disable=None)
+    check_all(partial(read_person, study, views, person) for person in bar)
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -295,7 +294,7 @@ def maps(study: FusionConfig, sites: Sites) -> None:
     about = {
         "Description": "Linked components of two views by canonical correlation "
         "analysis: how each view varies per unit deviation of its variate",
-        "Order": "by correlation of the two variates, descending",
+        "Order": "by correlation of the two variates where they were found, descending",
         "Sign": "the entry of largest magnitude of a map over features is positive; "
         "the EEG pattern of a component has the sign that goes with it",
         "Stamp": str(arrays["stamp"]),
@@ -321,12 +320,14 @@ def maps(study: FusionConfig, sites: Sites) -> None:
         files.write_table(folder / file, ["feature", *columns], rows)
     told = verdicts.of_pairs(found)
     write_verdicts(study, told)
-    numbers = zip(*found.variates.T, found.found_at, told.words, strict=True)
+    about = *found.variates.T, found.found_at, found.correlations
+    numbers = zip(*about, told.words, strict=True)
     rows = (
         [i + 1, *(f"{value:.4f}" for value in values), word]
         for i, (*values, word) in enumerate(numbers)
     )
-    header = ["component", "correlation", "low", "high", "found_at", "verdict"]
+    header = ["component", "correlation", "low", "high", "found_at", "canonical"]
+    header.append("verdict")
     files.write_table(folder / COMPONENTS, header, rows)
 
 

@@ -138,6 +138,25 @@ def test_how_released_variates_correlate_in_other_people_holds(rng, few_draws):
     assert _correlations_held(rng) >= 0.90
 
 
+def test_clipped_people_are_split_as_they_count(rng, few_draws, monkeypatch):
+    """What is split is of the size of what was released, not of all alike."""
+    x, y = rng.standard_normal((2, 6, 800)) / 2
+    Z = cca.stack(x, y).astype(float) / cca.NORM_BOUND
+    w = np.minimum(1, 1 / np.sum(Z**2, axis=0))
+    assert w.mean() < 0.75
+    taken = []
+    real = statements.split_sampling
+
+    def noted(chosen: Moment, judged: Moment, like: Moment) -> tuple[Moment, Moment]:
+        taken.append(like)
+        return real(chosen, judged, like)
+
+    monkeypatch.setattr(statements, "split_sampling", noted)
+    cca.from_moment(noisy((Z * w) @ Z.T / 800, 1e-5, rng), np.array([800]), 2, 6)
+    within = Z[:-1] - np.average(Z[:-1], axis=1, weights=w)[:, None]
+    np.testing.assert_allclose(taken[0].value, (within * w) @ within.T / 800, atol=2e-3)
+
+
 def test_a_split_of_noise_alone_does_not_hold_in_other_people(
     rng, few_draws, monkeypatch
 ):

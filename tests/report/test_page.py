@@ -3,6 +3,9 @@
 import json
 import math
 import re
+import subprocess
+import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +28,7 @@ from tiny_study import (
 )
 
 from capeneuro import linalg
-from capeneuro.algorithms import cca, regression
+from capeneuro.algorithms import cca, regression, verdicts
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.statements import Moment
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
@@ -400,3 +403,39 @@ def test_the_page_says_who_took_part_and_what_was_void(results, record):
 def test_a_range_is_one_of_numbers():
     assert pages._range([9, 10], "{:d}") == "9 to 10"
     assert pages._range([0.009, 0.01, None], "{:.2e}") == "9.00e-03 to 1.00e-02"
+
+
+DRAWING = """
+import time
+from functools import partial
+from capeneuro.report import page
+page.pictures([("a", partial(time.sleep, 60)), ("b", partial(time.sleep, 60))], 2)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_report_that_is_killed_leaves_no_worker():
+    drawing = subprocess.Popen([sys.executable, "-c", DRAWING])
+    children = Path(f"/proc/{drawing.pid}/task/{drawing.pid}/children")
+    while len(workers := children.read_text().split()) < 2:
+        time.sleep(0.05)
+    drawing.kill()
+    drawing.wait()
+    for _ in range(100):
+        alive = [w for w in workers if Path(f"/proc/{w}/cmdline").exists()]
+        if not any(Path(f"/proc/{w}/cmdline").read_bytes() for w in alive):
+            return  # what is left is not yet reaped
+        time.sleep(0.05)
+    raise AssertionError(alive)
+
+
+def test_a_fusions_lines_and_verdicts_count_alike(rng):
+    """Noise makes correlations above 1: a line must say no more than the verdict."""
+    n = 15 * 16 // 2
+    for tau in (1e-3, 0.02, 0.3):
+        for _ in range(20):
+            E = tau * linalg.unpack_symmetric(rng.standard_normal(n))
+            released = Moment(np.eye(15) / 15 + E, tau)
+            found = cca.from_moment(released, np.array([200]), 3, 7)
+            above = verdicts.of_pairs(found).above.sum()
+            assert words.correlation_lines(found)[0].startswith(f"{above} of 3 pairs")

@@ -271,3 +271,17 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
     assert sorted(commands) == [(f"demo-{i}", "8") for i in (1, 2, 3, 4)]
     assert len(re.findall(r"mem_mb=16000.*runtime=240", text)) == 4
+
+
+KINDS = ["mixture", "topics", "regression", "network", "linked"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_study_has_a_plan(tmp_path, name):
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    for part in ("workflow", "sim"):
+        (tmp_path / part).symlink_to(ROOT / part)
+    study = f"config/{name}/study.yaml"
+    done = run(tmp_path, "snakemake", "-n", "--cores", "2", "--configfile", study)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^report +1$", done.stdout + done.stderr, re.MULTILINE)

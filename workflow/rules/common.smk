@@ -30,11 +30,9 @@ KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 kind = kinds.of(study)
 PRIVATE = f"private/{{site}}/{study.study}"
-# On a cluster nobody says how many there are, and asking is an error.
-CORES = workflow.resource_settings.cores or 1
+# On a cluster nobody says how many cores there are, and asking is an error.
+CORES = workflow.resource_settings.cores
 # A run without privacy goes beside the private one.
-STAGE_THREADS = max(1, CORES // (2 if study.score.reference else 1))
-
-
-wildcard_constraints:
-    site="|".join(names(study, sites)),
+STAGE_THREADS = len(sites)
+if CORES:
+    STAGE_THREADS = max(1, CORES // (2 if study.score.reference else 1))

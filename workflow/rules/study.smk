@@ -40,7 +40,7 @@ rule plan:
     priority: 100
     conda:
         "../envs/capeneuro.yaml"
-    threads: CORES
+    threads: CORES or 1
     params:
         study=STUDY,
         options=[kind.depends(study, stage) for stage, _ in kind.stages],
@@ -149,7 +149,7 @@ rule report:
         f"private/_logs/{study.study}/report.log",
     conda:
         "../envs/capeneuro.yaml"
-    threads: CORES
+    threads: CORES or 1
     params:
         study=STUDY,
         options=kind.depends(study, "report"),
