@@ -241,8 +241,8 @@ def fusion(cell: Views, n_draws: int, seed: int) -> list[tuple[object, ...]]:
                 np.sum(U * (C[:n_first, :n_first] @ U), axis=0)
                 * np.sum(V * (C[n_first:, n_first:] @ V), axis=0)
             )
-            for value, (_, low, high) in zip(true, found.variates, strict=True):
-                told = bool(np.isfinite(low))
+            for value, (said, low, high) in zip(true, found.variates, strict=True):
+                told = bool(np.isfinite(said))
                 one = told, not told or low <= value <= high, high - low
                 hits.setdefault(what, []).append(one)
     return counted_in(cell, weight, hits)

@@ -539,7 +539,7 @@ def test_plan_predicts_the_quality_as_a_table_and_a_plot(tiny, capsys):
     assert Path("results/tiny/plan.png").read_bytes().startswith(b"\x89PNG")
     assert "of real data it says nothing" in text
     low, high = (float(rows[0][f"agrees_{end}"]) for end in ("low", "high"))
-    assert 0 <= low < high < 1 and f"{low:.2f} to {high:.2f}" in text
+    assert 0 < low < high < 1 and f"{low:.2f} to {high:.2f}" in text
     # Halves of so few people do not agree, and temporal ones least.
     assert "Most is expected of spatial ICA" in text
 

@@ -103,7 +103,7 @@ AGREEING = {"spatial": (0.0058, 0.0212, 0.0776), "temporal": (0.0011, 0.0114, 0.
 # out of its fit.
 HELD = (0.67, 1.0)
 # Noise of ICA over that of PCA in those studies, at most.
-MOST_ICA = 0.45
+MOST_ICA = 0.43
 # How far halves of a study agree without any privacy, by volumes of all its people:
 # ABIDE, 8 to 128 people [benchmarks/replicability.py].
 VOLUMES = (1484, 2967, 5934, 11868, 23736)
@@ -295,9 +295,8 @@ def predict(design: Design, promise: Budget) -> Prediction:
         return clipped(exact + factor * (x - exact), chance)
 
     ngi_exact, ngi = index(0.0), index(1.0)
-    least, middle, most = agreement("temporal", R, p)
-    if q > MOST_ICA * p:  # nobody has tried what so much noise of ICA does
-        least = 0.0
+    # More noise of ICA than was tried counts as if PCA's had grown with it.
+    least, middle, most = agreement("temporal", R, max(p, q / MOST_ICA))
     return Prediction(
         agrees=middle,
         agrees_low=least,
@@ -384,17 +383,18 @@ def choices(
                 at = design
             elif design.n_features < 2 * R:
                 continue
-            p = predict_subspace(at, promise)[1]
-            said = agreement(kind, R, p) if p <= MOST_NOISE else (0.0, 0.0, 0.0)
-            if kind == own == "temporal" and at is design:
-                sure = predict(design, promise)
-                said = sure.agrees_low, said[1], said[2]
+            p, said = predict_subspace(at, promise)[1], (0.0, 0.0, 0.0)
+            if p <= MOST_NOISE and kind == "spatial":
+                said = agreement(kind, R, p)
+            elif p <= MOST_NOISE:
+                found = predict(at, promise)
+                said = found.agrees_low, found.agrees, found.agrees_high
             rows.append((kind, R, said, halves(kind, R, volumes)))
     return sorted(rows, key=expected, reverse=True)
 
 
 def expected(choice: tuple[str, int, tuple[float, float, float], float]) -> float:
-    """How much of a choice is private noise's and sampling's to leave."""
+    """What may be expected of a choice: its agreement, as far as halves agree, too."""
     _, _, (_, middle, _), replicates = choice
     return middle * max(replicates, 0.0)
 

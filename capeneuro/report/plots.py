@@ -226,9 +226,9 @@ def quality_against_epsilon(
         The study's own total.
     """
     figure, axis = axes(height=2.9)
-    axis.semilogx(epsilons, curves["agrees"], color=INK, label="expected")
     band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "range of a new data set"}
     axis.fill_between(epsilons, curves["agrees_low"], curves["agrees_high"], **band)
+    axis.semilogx(epsilons, curves["agrees"], color=INK, label="its middle")
     axis.axvline(epsilon, color=ACCENT, lw=1)
     axis.text(epsilon, 1.06, f" this study: epsilon {epsilon:g}", color=ACCENT)
     axis.legend(frameon=False, loc="lower right", handlelength=1.2)
@@ -376,7 +376,7 @@ def correlations(
     found_at: np.ndarray, variates: np.ndarray, null_level: float
 ) -> Figure:
     """Draw canonical correlations where found (K,), judged (K, 3), level of noise."""
-    figure, axis = axes()
+    figure, axis = axes(height=3.2)
     i, (value, low, high) = np.arange(1, len(found_at) + 1), variates.T
     axis.vlines(i, low, high, color=INK, lw=1)
     label = "of the variates, in people like these (95%)"
@@ -391,7 +391,7 @@ def correlations(
     lowest = min(0, np.nan_to_num(low).min())
     axis.set_ylim(lowest - 0.02 * (lowest < 0), 1.02)
     axis.set_xlim(0.5, len(found_at) + 0.5)
-    axis.legend(frameon=False, loc="upper right")
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure
 
 

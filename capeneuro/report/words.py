@@ -141,8 +141,6 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
             f"people count {found.weight:.2f} on average, the rest was clipped: were "
             "all counted alike, correlations would be some hundredths larger, which "
             "intervals leave out"
-            + "; so much clipping makes them hold in 9 of 10 studies only"
-            * (found.weight < 0.85)
         )
     return lines + _loose_bounds(found)
 

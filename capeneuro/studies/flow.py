@@ -113,7 +113,7 @@ def check_each(
     pool = ThreadPoolExecutor(threads)
     try:
         asked = [pool.submit(one, item) for item in items]
-        check_all(one.result for one in tqdm(asked, "validate", disable=None))
+        check_all(done.result for done in tqdm(asked, "validate", disable=None))
     finally:
         pool.shutdown(cancel_futures=True)
 

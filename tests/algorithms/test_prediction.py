@@ -269,3 +269,22 @@ def test_predicts_studies_it_never_saw_within_a_factor_of_two(fixed_noise):
         f"between low and high: {np.mean(covered):.2f}"
     )
     assert np.mean(within) >= 0.8
+
+
+def test_noise_of_either_stage_lowers_what_is_foretold():
+    """Taking the budget from ICA for PCA, or the reverse, does not look free."""
+    shares = (0.02, 0.5, 0.98)
+    low, fair, high = (
+        predict(replace(DEMO, n_rounds=100, pca_share=s), promise()).agrees
+        for s in shares
+    )
+    assert low < fair and high < fair
+
+
+def test_a_studys_own_choice_is_always_among_them():
+    for R in (3, 10, 40):
+        design = replace(DEMO, n_features=R + 1, n_components=R)
+        rows = prediction.choices(design, promise(), "temporal")
+        assert ("temporal", R) in [row[:2] for row in rows]
+    few = prediction.choices(replace(DEMO, n_subjects=16), promise(0.01), "spatial")
+    assert prediction.expected(few[0]) == 0
