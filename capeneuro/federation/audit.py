@@ -36,14 +36,18 @@ from capeneuro.privacy.queries import QUERIES
 ARMS = ("pooled", "local", "conventional", "cape", "secure_sum")
 DELTA = 1e-5
 # Both volumes of the attacked person in the two worlds. Clipped contributions: x and
-# -x; x x' of two orthogonal x; nearly x h' and -x h'; x x x and -x x x; K and -K; about
-# I and -I; q and -q. Every entry moves, so none may lack noise.
+# -x; x x' of two orthogonal x; nearly x h' and -x h'; x x x and -x x x; x x' and 0
+# about 2 I; K and -K; about I and -I; q and -q. Every entry moves, so none may lack
+# noise.
 CANARIES = {
     "mean": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
     "second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "moment_product": ([[-5200, -5200], [8600, 8600]], [[6800, 6800], [-7400, -7400]]),
     "network_gradient": ([[14, 14], [0, 0]], [[14, 14], [1, 1]]),
     "third_moment": ([[1e3, 1e3], [500, 500]], [[-1e3, -1e3], [-500, -500]]),
+    "white_second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
+    "deviation": ([[1e3, 1e3], [1e3, 1e3]], [[0, 0], [0, 0]]),
+    "held": ([[1e3, 1e3], [0, 0]], [[0, 0], [1e3, 1e3]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
@@ -61,6 +65,10 @@ PARAMETERS = {
         "clip": 1.0,
     },
     "third_moment": {"covariance": 0.1 * np.eye(2), "clip": 1.0},
+    "white_second_moment": {"clip": 1.0},
+    # Nobody's second moment is as far below the public one as another's is above.
+    "held": {"Q": np.eye(2, 1, dtype="f4") * np.float32(1e3), "clip": 1.0},
+    "deviation": {"energies": np.full(2, 2.0), "weights": np.eye(2), "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},

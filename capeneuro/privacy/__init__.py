@@ -10,6 +10,8 @@ clipping
     How far one unit's data reach.
 moments
     Second and third moments, and moments of words, as clipped sums.
+deviations
+    How people differ from public ones, as clipped sums.
 gradients
     Gradients of infomax and of a network, as clipped sums.
 noise

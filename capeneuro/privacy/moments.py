@@ -146,24 +146,73 @@ def second_moment(
     ``sqrt(2) clip / n``.
     """
     if unit == "sample":
-        return linalg.pack_symmetric(_gram(bounded(X, norm_bound, clip, center)))
+        return linalg.pack_symmetric(gram(bounded(X, norm_bound, clip, center)))
     if len(starts) == X.shape[1]:  # |x x'| of a person's one sample is |x|^2
         # `bounded` leaves room twice, for both factors; the clip below once.
         X = bounded(X, norm_bound, clip / CLIP_SAFETY, center)
-        return linalg.pack_symmetric(_gram(X))
-    X = bounded(X, norm_bound, np.inf, center)
-    total = np.zeros((X.shape[0],) * 2)
+        return linalg.pack_symmetric(gram(X))
+    return _of_people(bounded(X, norm_bound, np.inf, center), starts, clip)
+
+
+def white_second_moment(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
+) -> np.ndarray:
+    """Sum over units of x x' of projected samples, clipped to ``clip``, packed.
+
+    As :func:`second_moment`, of a site's people together: no person's number of samples
+    may change how another's are clipped, so one of one sample is a mean like any other.
+
+    Parameters
+    ----------
+    X
+        A block of projected samples as columns, (n_features, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    clip
+        Largest Frobenius norm of a contribution. Infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, packed, (n_features (n_features + 1) / 2,).
+
+    Guarantee
+    ---------
+    As of :func:`second_moment`.
+    """
+    if unit == "sample":
+        return linalg.pack_symmetric(gram(bounded(X, 1.0, clip)))
+    return _of_people(bounded(X, 1.0, np.inf), starts, clip)
+
+
+def _of_people(X: np.ndarray, starts: np.ndarray, clip: float) -> np.ndarray:
+    """Sum over people of their mean x x', each clipped; packed."""
+    total = np.zeros((len(X),) * 2)
     for a, b in pairwise([*starts.tolist(), X.shape[1]]):
-        C = _gram(X[:, a:b]) / (b - a)
+        C = gram(X[:, a:b]) / (b - a)
         total += C * clip_factors(np.linalg.norm(C), clip)
     return linalg.pack_symmetric(total)
 
 
-def _gram(X: np.ndarray) -> np.ndarray:
+def gram(X: np.ndarray) -> np.ndarray:
     """X X' as float64, by the symmetric rank-k kernel in float32.
 
-    Privacy: sums of many samples in float32 would move by more than one sample's clip;
-    within :data:`GRAM_BLOCK` columns CLIP_SAFETY covers the rounding.
+    Parameters
+    ----------
+    X
+        Samples as columns, (n_features, n_samples), float32.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_features, n_features).
+
+    Guarantee
+    ---------
+    Sums of many samples in float32 would move by more than one sample's clip; within
+    :data:`GRAM_BLOCK` columns CLIP_SAFETY covers the rounding.
     """
     half = np.zeros((len(X),) * 2)
     for first in range(0, X.shape[1], GRAM_BLOCK):

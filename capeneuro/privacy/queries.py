@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from capeneuro.privacy import gradients, moments
+from capeneuro.privacy import deviations, gradients, moments
 from capeneuro.privacy.accounting import Relation
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
@@ -519,6 +519,29 @@ QUERIES = {
             moments.whitened_word_triples,
             parameters={"Q": DIRECTIONS, "clip": CLIP},
             cubic=True,
+        ),
+        Query(
+            "white_second_moment",
+            "components",
+            moments.white_second_moment,
+            parameters={"clip": CLIP},
+            positive=True,
+        ),
+        Query(
+            "held",
+            "features",
+            deviations.held,
+            parameters={"Q": DIRECTIONS, "clip": CLIP},
+        ),
+        Query(
+            "deviation",
+            "components",
+            deviations.deviation,
+            parameters={
+                "energies": VECTOR_OF_ROWS,
+                "weights": COVARIANCE,
+                "clip": CLIP,
+            },
         ),
         Query(
             "infomax_gradient",

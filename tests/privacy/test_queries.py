@@ -40,6 +40,7 @@ SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 # Covariances of noise: any, and one of rank 1 that cancels the cube of some samples.
 S_ANY = np.add(W_ANY, W_ANY.T)
 S_THIN = np.outer(W_ANY[0], W_ANY[0])
+S_SPARSE = 1e3 * np.diag([1.0, 0.0, 1e-3, 0.0])
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("mean", {"norm_bound": 2.0}),
     "second_moment": ("second_moment", {"norm_bound": 2.0}),
@@ -50,6 +51,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "moment_product",
         {"norm_bound": 2.0, "Q": Q_ANY, "center": B_ANY},
     ),
+    "white": ("white_second_moment", {}),
+    "deviation": ("deviation", {"energies": np.abs(B_ANY), "weights": S_ANY}),
+    "deviation thin": ("deviation", {"energies": B_ANY, "weights": S_SPARSE}),
+    "held": ("held", {"Q": np.eye(D, 2, dtype="f4")}),
     "third": ("third_moment", {"norm_bound": 2.0, "covariance": 0.05 * np.eye(D)}),
     "third any": ("whitened_third_moment", {"covariance": S_ANY}),
     "third thin": ("whitened_third_moment", {"covariance": S_THIN}),
@@ -170,6 +175,10 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("moment_product", "zero-out", 3 / 8),
         ("second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("second_moment", "zero-out", 3 / 8),
+        ("white_second_moment", "replace-one", np.sqrt(2) * 3 / 8),
+        ("held", "replace-one", 6 / 8),
+        ("deviation", "replace-one", 6 / 8),
+        ("deviation", "zero-out", 3 / 8),
         ("network_gradient", "replace-one", 6 / 8),
         ("network_gradient", "zero-out", 3 / 8),
         ("third_moment", "replace-one", 6 / 8),
@@ -215,7 +224,18 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
         return _clipped(X.mean(axis=1), clip)
     if name == "moment_product":
         return _clipped(X @ X.T @ parameters["Q"] / n, clip).ravel()
-    if name == "second_moment":
+    if name == "held":
+        share = np.sum((parameters["Q"].T @ X) ** 2) / np.sum(X**2)
+        return _clipped(np.array([2 * share - 1]), clip)
+    if name == "deviation":
+        weights = parameters["weights"]
+        z = linalg.pack_symmetric(
+            (X @ X.T / n - np.diag(parameters["energies"])) * weights
+        )[linalg.pack_symmetric(weights) != 0]
+        c = clip / np.sqrt(1 + 1 / 16)
+        f = min(1.0, CLIP_SAFETY * c / np.linalg.norm(z))
+        return np.append(f * z, (c if clip < 1e200 else 1.0) * (f - 0.5) / 2)
+    if name.endswith("second_moment"):
         C = X @ X.T / n
         if n == 1:  # samples are clipped as vectors: squared norm, safety twice
             return linalg.pack_symmetric(_clipped(C, clip * CLIP_SAFETY))

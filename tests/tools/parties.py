@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import yaml
-from tiny_study import STUDY, command, edit, write_study
+from tiny_study import ACCEPT, STUDY, command, edit, write_study
 
 from capeneuro.config import load
 from capeneuro.flare import joining, kit
@@ -30,11 +30,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def write_parties(root: Path, n_rounds: int, names=SITES, **keys: object) -> None:
+def write_parties(
+    root: Path, n_rounds: int, names=SITES, prior: bool = False, **keys: object
+) -> None:
     """The tiny study: all of it in ``root/together``, and each party's part beside it.
 
     Together, its steps run in this process; noise is fixed, so the results must be
-    the same to the last bit wherever the sites work. ``keys`` of its budget.
+    the same to the last bit wherever the sites work. ``keys`` of its budget; with
+    ``prior`` it starts from what these very people tell.
     """
     together = root / "together"
     together.mkdir(parents=True)
@@ -48,6 +51,13 @@ def write_parties(root: Path, n_rounds: int, names=SITES, **keys: object) -> Non
         edit(STUDY, "expected", {"people": 2 * len(names), "volumes": 12})
         edit(STUDY, "score.reference", False)
         edit(STUDY, "ica.n_rounds", n_rounds)
+        if prior:
+            about = "--out", "prior.npz", "--source", "these people"
+            assert command("prior", STUDY, *about) == 0
+            said = {"file": "prior.npz", "source": "these very people"}
+            edit(STUDY, "prior", said)
+            edit(STUDY, "ica", {"independence": "spatial"})
+            edit(STUDY, "accept", [*ACCEPT, {**ACCEPT[0], "rule": "gain"}])
         assert command("validate", STUDY) == 0
         for name in names:
             assert command("prepare", STUDY, "--site", name) == 0
@@ -61,6 +71,8 @@ def write_parties(root: Path, n_rounds: int, names=SITES, **keys: object) -> Non
         (root / "aggregator/data").mkdir(parents=True)
         shutil.copy(STUDY, root / "aggregator")
         shutil.copy("data/mask.nii.gz", root / "aggregator/data")
+        for party in ("aggregator", *names) if prior else ():
+            shutil.copy("prior.npz", root / party)
         join_all(root, names)
         assert command("pca", STUDY) == 0
         assert command("ica", STUDY) == 0
