@@ -10,6 +10,10 @@ rows
     The rows of a study at one site: who has one, and what it says.
 views
     Two views of the same people: found, matched, read.
+labels
+    Public regions and maps to call components after.
+priors
+    Public knowledge: priors, maps, second moments.
 basis
     The public map between voxels and features.
 files

@@ -72,7 +72,7 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
     return runs
 
 
-def open_image(path: Path, n_dimensions: int) -> nib.Nifti1Image:
+def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
     """Open an image's header; its data are read later.
 
     Raises
@@ -86,10 +86,9 @@ def open_image(path: Path, n_dimensions: int) -> nib.Nifti1Image:
         raise ConfigError(f"{path}: file not found; check the path") from None
     except (nib.filebasedimages.ImageFileError, OSError, EOFError, zlib.error):
         raise ConfigError(f"{path}: not a readable NIfTI image; is it cut?") from None
-    if len(image.shape) != n_dimensions:
-        raise ConfigError(
-            f"{path}: must be a {n_dimensions}-D image, got shape {image.shape}"
-        )
+    if len(image.shape) not in n_dimensions:
+        kinds = " or ".join(f"{n}-D" for n in n_dimensions)
+        raise ConfigError(f"{path}: must be a {kinds} image, got shape {image.shape}")
     return image
 
 
@@ -451,6 +450,15 @@ def write_maps(
     with atomic(path) as part:
         nib.save(image, part)
     write_json(path.with_name(path.name.split(".")[0] + ".json"), sidecar)
+
+
+def read_atlas(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, bool]:
+    """Read regions (3-D) or maps (4-D) on a mask's grid, (n_voxels, n), and which."""
+    image = open_image(path, 3, 4)
+    regions = len(image.shape) == 3
+    values = read_data(on_grid(image, mask, resample=True, nearest=regions))
+    values = np.nan_to_num(values[np.asarray(mask.dataobj) > 0])
+    return values.reshape(len(values), -1), regions
 
 
 def read_maps(path: Path, mask: nib.Nifti1Image) -> np.ndarray:

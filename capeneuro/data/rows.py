@@ -17,6 +17,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
+from capeneuro.privacy.clipping import clip_factors
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Shape:
         Low and high of each, (D, 2); None: rows are counts, which have none.
     norm_bound
         What a scaled row will be divided by.
+    longest
+        Norm of a scaled row above which it is shortened; infinite: none is.
     mask, basis
         Space of images; None where features are of a table.
     """
@@ -38,14 +41,16 @@ class Shape:
     names: list[str]
     bounds: np.ndarray | None
     norm_bound: float
+    longest: float = np.inf
     mask: Any | None = None
     basis: Basis | None = None
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
-        """Features (D, N) in [-1, 1]; counts as they are."""
+        """Features (D, N) in [-1, 1], of rows not too long; counts as they are."""
         if self.bounds is None:
             return values
-        return to_unit(values, self.bounds[:, :1], self.bounds[:, 1:])
+        x = to_unit(values, self.bounds[:, :1], self.bounds[:, 1:])
+        return x * clip_factors(np.linalg.norm(x, axis=0), self.longest)
 
     @property
     def spread(self) -> np.ndarray:
@@ -105,7 +110,12 @@ def open_rows(study: RowStudy) -> Shape:
             f"{some(twice)}"
         )
     bound = options.norm_bound or len(names) ** 0.5
-    return Shape(names, bounds, bound, mask, basis)
+    if options.shorten and bounds is None:
+        raise ConfigError(
+            f"study {study.study}: rows.shorten: must be false where rows are counts"
+        )
+    longest = bound if options.shorten else np.inf
+    return Shape(names, bounds, bound, longest, mask, basis)
 
 
 def _features(

@@ -1,0 +1,67 @@
+"""Public regions and maps by whose names components are called."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capeneuro.config.components import Atlas
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import nifti
+from capeneuro.data.tables import open_table
+
+
+class Regions(NamedTuple):
+    """Regions of an atlas, or maps of a template, over the voxels of a mask."""
+
+    names: list[str]
+    maps: np.ndarray
+    """(n_voxels, n): 1 inside a region and 0 outside, or weights."""
+    are_labels: bool
+    """Whether they are regions."""
+
+
+def read(atlas: Atlas, mask: Any) -> Regions:
+    """Read labelled regions (3-D) or maps (4-D), brought to the mask's grid.
+
+    Raises
+    ------
+    ConfigError
+        If the files do not fit together, or nothing of them is in the mask.
+    """
+    values, are_labels = nifti.read_atlas(atlas.file, mask)
+    names = _names(atlas.labels)
+    if not are_labels and values.shape[1] != len(names):
+        raise ConfigError(
+            f"{atlas.labels}: must have a row for each of the {values.shape[1]} maps "
+            f"of {atlas.file}, has {len(names)}"
+        )
+    if are_labels:
+        found = {i: values[:, 0].round() == i for i in names}
+        kept = {i: inside for i, inside in found.items() if inside.any()}
+        maps = np.stack([*kept.values()], axis=1) if kept else np.zeros((0, 0))
+        named = [names[i] for i in kept]
+    else:
+        maps, named = values, [*names.values()]
+    if not maps.size or not maps.any():
+        raise ConfigError(f"{atlas.file}: nothing of it lies in the study's mask")
+    return Regions(named, maps.astype(np.float32), are_labels)
+
+
+def _names(path: Path) -> dict[int, str]:
+    """Names by index, with the network of a region behind its name, if there is one."""
+    table = open_table(path, dtype=str, keep_default_na=False)
+    if not {"index", "name"} <= set(table):
+        raise ConfigError(
+            f"{path}: must have the columns index and name, has {', '.join(table)}"
+        )
+    found = {}
+    for row in table.to_dict("records"):
+        given = row["name"], row.get("network", "")
+        text = ", ".join(part for part in given if part)
+        if not row["index"].strip().isdigit():
+            raise ConfigError(
+                f"{path}: index must be a whole number, got {row['index']!r}"
+            )
+        found[int(row["index"])] = text or f"region {row['index']}"
+    return found
