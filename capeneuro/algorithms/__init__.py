@@ -2,6 +2,10 @@
 
 pca
     The subspace that all sites share: capePCA.
+prior
+    What private data add to a public second moment.
+prior_maps
+    Maps of that, and what private data are foretold to add to public ones.
 ica
     Joint independent components: capeDJICA; spatial ICA; repeated runs.
 updates

@@ -37,7 +37,7 @@ from capeneuro.federation.site import Site
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.gradients import SCALE
 
-Start = Literal["varimax", "identity"] | int
+Start = Literal["varimax", "identity"] | int | np.ndarray
 # Shares of the rounds after which the kinds of sources are measured, if asked for;
 # sooner where the rounds have settled.
 MEASURED_AT = (0.25, 0.5)
@@ -135,7 +135,8 @@ def infomax(
         super-Gaussian.
     start
         Rotation that W starts from: ``"varimax"``, ``"identity"`` as in the papers, or
-        a seed: varimax with every pair turned at random, by :data:`TURN`.
+        a seed: varimax with every pair turned at random, by :data:`TURN`; or public
+        maps (n_features, R) to come close to.
     first_round
         Number of the first round; part of the identity of each request.
     schedule
@@ -215,6 +216,10 @@ def rotation(subspace: Subspace, start: Start) -> np.ndarray:
     structure [Kaiser 1958]: post-processing. An integer seeds a random turn of that.
     """
     R = len(subspace.eigenvalues)
+    if isinstance(start, np.ndarray):
+        turn = np.linalg.pinv(start) @ np.linalg.pinv(subspace.whitening())
+        U, _, Vt = np.linalg.svd(turn)
+        return U @ Vt
     if start == "identity":
         return np.eye(R)
     if start == "varimax":

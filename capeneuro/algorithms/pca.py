@@ -24,7 +24,8 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.algorithms import shrinkage
+from capeneuro.algorithms import shrinkage, statements
+from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rounds import RoundVoid
@@ -63,6 +64,18 @@ class Subspace:
         Deviation of the noise in one released coordinate; 0 without privacy.
     n_units
         Public number of units behind it; 0 where unknown.
+    captured
+        Share of the energy of units as they were counted that so many directions hold,
+        found with 14% more noise than these, and its 95% interval
+        [:func:`.statements.captured`], shape (3,). NaN where it cannot be told; empty
+        without a second moment.
+    posterior
+        Rows of a :class:`.prior.Posterior`, where a prior was used; else none.
+    held
+        Share of people's energy along a prior's first directions, as released; NaN
+        where there is no prior.
+    prior
+        SHA-256 of the prior's file; empty where there is none.
     """
 
     eigenvalues: np.ndarray
@@ -72,6 +85,10 @@ class Subspace:
     spectrum: np.ndarray = field(default_factory=lambda: np.zeros(0))
     noise_deviation: float = 0.0
     n_units: int = 0
+    captured: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    posterior: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    held: float = np.nan
+    prior: str = ""
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).
@@ -178,7 +195,8 @@ def principal_subspace(
     tau, n_units = released.deviation, released.n_units
     values = shrinkage.energies(spectrum, tau, n_components)
     about = norm_bound, _filled(center, len(C)), spectrum, tau, n_units
-    return Subspace(values, vectors, *about)
+    captured = np.array(statements.captured(Moment(C, tau), n_components))
+    return Subspace(values, vectors, *about, captured)
 
 
 def power_start(

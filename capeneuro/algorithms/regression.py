@@ -48,6 +48,7 @@ from capeneuro.algorithms.statements import WIDTH, Interval, Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
+from capeneuro.privacy.clipping import clip_factors
 
 Task = Literal["linear", "logistic"]
 # Weight c of the target in z, and largest squared norm of a person's z
@@ -106,6 +107,9 @@ class LinearModel:
         Mean weight of a person, 1 where nobody was clipped.
     bounds
         Smallest and largest value of each feature that were told apart, shape (D, 2).
+    ball
+        Center and radius along each feature, shape (D, 2): longer rows were shortened
+        to it. Infinite radii: none were.
     target_bounds
         Smallest and largest target, shape (2,).
     """
@@ -125,6 +129,7 @@ class LinearModel:
     n_units: int
     weight: float
     bounds: np.ndarray
+    ball: np.ndarray
     target_bounds: np.ndarray
 
     @property
@@ -141,8 +146,8 @@ class LinearModel:
     def predict(self, X: np.ndarray, group: int | None = None) -> np.ndarray:
         """Predict the target, or the probability of label 1.
 
-        Features are limited to ``bounds`` before, as they were where the model was
-        found, and a target to ``target_bounds``.
+        Features are limited to ``bounds`` and ``ball`` before, as they were where the
+        model was found, and a target to ``target_bounds``.
 
         Parameters
         ----------
@@ -157,8 +162,7 @@ class LinearModel:
             Shape (N,).
         """
         start = self.intercept if group is None else self.intercepts[group]
-        low, high = self.bounds.T[:, :, None]
-        value = self.coefficients @ np.clip(X, low, high) + start
+        value = self.coefficients @ limited(X, self.bounds, self.ball) + start
         if self.task == "linear":
             return np.clip(value, *self.target_bounds)
         return np.exp(-np.logaddexp(0, -value))
@@ -172,7 +176,7 @@ class LinearModel:
     ) -> "LinearModel":
         """The same model of features ``center + spread * x``, and such a target.
 
-        Bounds are taken along; before they are given there are none.
+        Bounds and the ball are taken along; before they are given there are none.
 
         Parameters
         ----------
@@ -194,8 +198,30 @@ class LinearModel:
             residual=b**2 * self.residual,
             residual_variance=b**2 * self.residual_variance,
             bounds=center[:, None] + spread[:, None] * self.bounds,
+            ball=np.stack([center, 0 * center], 1) + spread[:, None] * self.ball,
             target_bounds=shift + b * self.target_bounds,
         )
+
+
+def limited(X: np.ndarray, bounds: np.ndarray, ball: np.ndarray) -> np.ndarray:
+    """Features as a model was found with: the one rule of what lies beyond.
+
+    Parameters
+    ----------
+    X
+        Samples, shape (D, N).
+    bounds, ball
+        Of :class:`LinearModel`, shape (D, 2) each.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (D, N): each feature within its bounds, then each row within the ball.
+    """
+    low, high = bounds.T[:, :, None]
+    center, radius = ball.T[:, :, None]
+    away = np.clip(X, low, high) - center
+    return center + away * clip_factors(np.linalg.norm(away / radius, axis=0), 1.0)
 
 
 def stack(
@@ -425,6 +451,7 @@ def from_covariance(
         n_units=N,
         weight=known.weight,
         bounds=np.full((D, 2), [-np.inf, np.inf]),
+        ball=np.full((D, 2), [0.0, np.inf]),
         target_bounds=np.array([-np.inf, np.inf]),
     )
 

@@ -297,6 +297,37 @@ def correlation(
     return Interval(*(float(np.clip(end, -1, 1)) for end in ends))
 
 
+def captured(released: Moment, n_components: int) -> Interval:
+    """Share of the energy that a subspace holds which was found on one half.
+
+    ``tr(V'C V) / tr C``. The subspace of the whole release has 14% less noise, and
+    holds as much or more: so the lower end is one for it, at no cost.
+
+    Parameters
+    ----------
+    released
+        Of units as they were counted.
+    n_components
+        K.
+
+    Returns
+    -------
+    Interval
+        In [0, 1]; NaN where the first half foretells that it cannot be told.
+    """
+    chosen, judged = split(released)
+    tau, D, K = judged.deviation, len(released.value), n_components
+    V = linalg.top_eigenpairs(chosen.value, K)[1]
+    total = float(np.trace(chosen.value))
+    if total <= 0 or (tau and not is_told(tau * K**0.5, total)):
+        return UNKNOWN
+    R = float(np.sum(V * (judged.value @ V)))
+    # Cov(tr A E, tr B E) = tau^2 tr AB of symmetric A, B; A = VV', B = I.
+    about = tau**2 * K, tau**2 * K, tau**2 * D
+    ends = fieller(R, float(np.trace(judged.value)), *about)
+    return Interval(*(float(np.clip(end, 0, 1)) for end in ends))
+
+
 def fieller(
     R: float, V: float, s_RR: float, s_RV: float, s_VV: float
 ) -> tuple[float, float, float]:

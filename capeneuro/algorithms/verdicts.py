@@ -13,6 +13,7 @@ verdict              what it means
 ``above noise``      noise alone would not give this, but once in twenty studies
 ``not above noise``  noise alone gives this; nothing was found here
 ``cannot be told``   there is something, but not which part of the result it is
+``as the prior``     private data change a public result by no more than noise would
 ===================  ===============================================================
 """
 
@@ -22,16 +23,22 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from capeneuro import linalg
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network, noise_slopes
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.shrinkage import reliabilities, signal_shares
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.linalg import TINY
 
 ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
+AS_PRIOR = "as the prior"
+# What is compared where a prior was used, and draws of what noise alone would be.
+CHANGE = "change of a public map by private data, over what noise alone gives"
+N_NOISE = 1000
 # What a regression's first verdict is of.
 TOGETHER = "all features together"
 # Chance that noise alone lifts some result of a study above it.
@@ -67,6 +74,11 @@ class Verdicts:
     measure: str
 
     @property
+    def of_prior(self) -> bool:
+        """Whether they are of what private data change of public results."""
+        return self.measure == CHANGE
+
+    @property
     def above(self) -> np.ndarray:
         """Which results stand above the noise, shape (n,)."""
         return np.array([word == ABOVE for word in self.words])
@@ -80,6 +92,12 @@ class Verdicts:
     def sentence(self) -> str:
         """What was found, in one sentence."""
         n, n_above = len(self.words), int(self.above.sum())
+        if self.of_prior:
+            return (
+                f"private data change {n_above} of {n} public maps by more than noise "
+                f"alone would (noise changes one in {LEVEL:.0%} of studies at most); "
+                "other maps are as public knowledge has them"
+            )
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"
         chance = f"; noise alone lifts one in {LEVEL:.0%} of studies at most"
@@ -138,6 +156,59 @@ def of_components(
         for i, word in enumerate(verdicts.words)
     ]
     return Verdicts(**{**vars(verdicts), "words": tuple(words)})
+
+
+def of_changes(prior: Prior, found: Posterior, P: np.ndarray) -> Verdicts:
+    """Verdicts of components around a prior: whether private data change their maps.
+
+    The released deviation E moves a map p by ``E p``, here over the root of the public
+    energies, and with each coordinate of E weighted by what public sites differ by over
+    its noise. Compared is its norm with that of noise alone; the level is the largest
+    of all maps. Other sites differ from any prior, so many people always change
+    something.
+
+    Parameters
+    ----------
+    prior
+        In the unit of what was released.
+    found
+        What was released.
+    P
+        Unmixing of the prior's directions, (R, q).
+    """
+    rng, R = np.random.default_rng(0), len(P)
+    root, t = np.sqrt(prior.energies)[:, None], prior.between
+    weight = t / (t + found.deviation**2)
+
+    def moved(packed: np.ndarray) -> np.ndarray:
+        E = linalg.unpack_symmetric(weight * packed)
+        return np.linalg.norm(E @ P.T / root, axis=0)
+
+    noise = np.stack(
+        [
+            moved(found.deviation * rng.standard_normal(len(found.deviation)))
+            for _ in range(N_NOISE)
+        ]
+    )
+    usual = np.maximum(np.sqrt(np.mean(noise**2, axis=0)), TINY)
+    level = float(np.quantile(np.max(noise / usual, axis=1), 1 - LEVEL))
+    values = moved(found.released) / usual
+    words = np.where(values > level, ABOVE, AS_PRIOR)
+    names = tuple(f"component {i + 1}" for i in range(R))
+    return Verdicts(names, values, np.full(R, level), tuple(words.tolist()), CHANGE)
+
+
+def unmixed(told: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
+    """Verdicts of changes where rounds with noise of their own found the components.
+
+    Nothing can be told of components that those could not separate, or of any where
+    their noise exceeds what they can bear.
+    """
+    mixed = {i for pair in inseparable(unmixing) for i in pair}
+    words = [
+        UNTOLD if is_loud or i in mixed else word for i, word in enumerate(told.words)
+    ]
+    return Verdicts(**{**vars(told), "words": tuple(words)})
 
 
 def of_pairs(found: CanonicalDirections) -> Verdicts:

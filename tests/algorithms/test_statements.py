@@ -169,3 +169,20 @@ def test_a_split_of_noise_alone_does_not_hold_in_other_people(
 def test_what_cannot_be_told_is_known_before_it_is_looked_at():
     assert statements.is_told(0.1, 1.0) and not statements.is_told(0.3, 1.0)
     assert not statements.is_told(0.1, 0.0) and not statements.is_told(0.1, -1.0)
+
+
+def test_directions_hold_at_least_as_much_as_is_said(rng):
+    values, tau, K, n = np.arange(1, 21.0) ** -1, 0.15, 3, 300
+    share = np.zeros(2)
+    for _ in range(n):
+        released = noisy(np.diag(values), tau, rng)
+        top, V = linalg.top_eigenpairs(released.value, K)
+        truth = values @ np.sum(V**2, axis=1) / values.sum()
+        low = statements.captured(released, K).low
+        # Who reads the energies of what was chosen reads the noise twice.
+        twice = top.sum() / np.trace(released.value)
+        share += low <= truth, twice - 2 * tau * K**0.5 / values.sum() <= truth
+    assert share[0] / n > 0.95 > share[1] / n
+    whole = statements.captured(Moment(np.diag(values), 0.0), 20)
+    assert whole == pytest.approx((1, 1, 1))
+    assert np.isnan(statements.captured(noisy(np.eye(4), 9.0, rng), 2).value)
