@@ -115,6 +115,21 @@ def step(options: argparse.Namespace) -> None:
     own.steps[options.step](study, sites, **given)
 
 
+def prior(options: argparse.Namespace) -> None:
+    """Make a prior of public people, for studies of others to start from.
+
+    Of a study of images whose sites' data are all public or simulated: its space,
+    cleaning and sites count. Studies that name the file (`prior:`) must have the same
+    space and cleaning.
+    """
+    from capeneuro.studies import priors
+    from capeneuro.studies.sites import load_sites
+
+    study = load.load_study(options.study)
+    about = options.source, options.licence, options.threads
+    priors.make(study, load_sites(study), options.out, *about)
+
+
 def predict(options: argparse.Namespace) -> None:
     """Predict the target of people in a table by the model of a regression.
 
@@ -462,6 +477,12 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("study", help="study file")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
+    command = add(prior, "config/public.yaml --out public.npz --source ABIDE")
+    command.add_argument("study", help="study file, of public or simulated people")
+    command.add_argument("--out", type=Path, required=True, help="file, .npz")
+    command.add_argument("--source", required=True, help="where the data are from")
+    command.add_argument("--licence", default="", help="what may be done with them")
+    command.add_argument("--threads", type=int, default=1, help="people at a time")
     command = add(predict, "results/my-study/group_desc-regression_model.json new.tsv")
     command.add_argument("model", type=Path, help="model file of a study")
     command.add_argument("table", type=Path, help="participant_id and the features")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    StringConstraints,
     model_validator,
 )
 
@@ -174,6 +175,36 @@ class Painting(Section):
     """[mm]."""
 
 
+class Prior(Section):
+    """Public knowledge that a study starts from, or is compared with."""
+
+    file: Path
+    """What `capeneuro prior` made of public people (`.npz`), in the study's own space
+    and cleaning; or public maps (4-D NIfTI), or a public second moment of the features
+    (`.npy`). Never of anybody whom this study protects."""
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
+    """Where it comes from, and under which licence, for the readers of the report."""
+    use: bool = True
+    """Release how the study's people differ from it, and start, order and sign maps by
+    it. False: it is for comparison only."""
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether it says how much energy lies along its directions; maps do not."""
+        return self.file.suffix in (".npz", ".npy")
+
+
+class Atlas(Section):
+    """Public regions, or maps, by whose names components are called."""
+
+    file: Path
+    """Labelled regions (3-D NIfTI) or maps of networks (4-D), in the space of the mask;
+    they are brought to its grid."""
+    labels: Path
+    """Table (.tsv) with `index` (the label, or the number of the map in order) and
+    `name`; `network` if regions have one."""
+
+
 class ComponentsConfig(Study):
     """A study of components: PCA, then ICA."""
 
@@ -183,6 +214,12 @@ class ComponentsConfig(Study):
     """Number R of components."""
     pca: PcaOptions
     ica: IcaOptions
+    prior: Prior | None = None
+    """Public knowledge to start from: private data are then asked for what they add.
+    null: none."""
+    names: tuple[Atlas, ...] = ()
+    """Public atlases and templates by whose names components are called: the region or
+    map that each is most like, and the region of its peak."""
     data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
@@ -211,11 +248,30 @@ class ComponentsConfig(Study):
             )
         return self
 
+    @model_validator(mode="after")
+    def _prior_is_of_such_volumes(self) -> "ComponentsConfig":
+        if self.has_prior and self.pca.center:
+            fail("pca.center: must be false with a prior, which is not centered")
+        return self
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether private data are asked how they differ from public ones."""
+        used = self.prior is not None and self.prior.use
+        return used and self.arm != "non-private"
+
+    @property
+    def checks_prior(self) -> bool:
+        """Whether a first number tells if the prior is of such people."""
+        return self.has_prior and self.prior.has_shares
+
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         stages = {"center": 1} if self.pca.center else {}
-        stages["pca"] = self.pca.n_iterations if self.pca.method == "power" else 1
+        power = self.pca.method == "power" and not self.has_prior
+        stages |= {"check": 1} if self.checks_prior else {}
+        stages["pca"] = self.pca.n_iterations if power else 1
         if self.ica.independence == "temporal":
             stages["ica"] = self.ica.n_rounds * self.ica.n_runs
         return stages
@@ -224,8 +280,11 @@ class ComponentsConfig(Study):
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
         share = self.budget.pca_share if "ica" in self.n_releases else 1.0
-        center = CENTER_SHARE * share if self.pca.center else 0.0
-        return {"center": center, "pca": share - center, "ica": 1 - share}
+        first = CENTER_SHARE * share
+        center = first if self.pca.center else 0.0
+        check = first if self.checks_prior else 0.0
+        about = {"center": center, "check": check, "ica": 1 - share}
+        return {**about, "pca": share - center - check}
 
     @property
     def asked(self) -> dict[str, str]:
@@ -233,6 +292,10 @@ class ComponentsConfig(Study):
         stages = {"center": "the mean"} if self.pca.center else {}
         power = self.pca.method == "power"
         stages["pca"] = "the second moment" + "'s products" * power
+        if self.checks_prior:
+            stages["check"] = "how much of people's energy lies where the prior says"
+        if self.has_prior:
+            stages["pca"] = "how the second moment differs from a public prior"
         if "ica" in self.n_releases:
             kinds = " or of kinds of sources" * (self.ica.sub_gaussian == "measured")
             n = self.ica.n_runs
@@ -245,4 +308,6 @@ class ComponentsConfig(Study):
     def idle(self) -> dict[str, Any]:
         """Keys that no release depends on, beside those of every study."""
         whole = self.pca.method == "moment"
-        return {"pca": {"n_iterations", "start_grid"}} if whole else {}
+        unread = {"pca": {"n_iterations", "start_grid"}} if whole else {}
+        known = {"source"} if self.has_prior else True
+        return {"names": True, "prior": known, **unread}

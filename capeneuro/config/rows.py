@@ -62,6 +62,9 @@ class Rows(Section):
     norm_bound: Bound | None = None
     """Public constant: norm of a typical row of scaled features, which rows are divided
     by; null: the root of the number of features, which no row exceeds."""
+    shorten: bool = False
+    """Shorten rows that are longer than `norm_bound` to it, as they are read and where
+    a regression predicts: a model is then of the very rows that it will be given."""
 
 
 class Made(Section):
@@ -108,6 +111,8 @@ class RowStudy(Study):
         is_table = self.rows.features.kind == "table"
         if is_table != (self.space is None):
             fail("space: must be null where rows.features is a table, and only there")
+        if self.rows.shorten and self.rows.norm_bound is None:
+            fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
             fail("space.mask: must be a file in a study of rows, got 'computed'")
         if self.data is not None and not is_table:

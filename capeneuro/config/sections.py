@@ -125,6 +125,6 @@ class Expected(Section):
 class Accept(Section):
     """A rule that a study sets aside."""
 
-    rule: Literal["noise", "epsilon", "unit", "bounds"]
+    rule: Literal["noise", "epsilon", "unit", "bounds", "gain"]
     reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
     """Why, in a sentence of ten characters or more, for the readers of the report."""

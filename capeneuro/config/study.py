@@ -78,7 +78,8 @@ class Study(Section):
     expected: Expected = Expected()
     accept: tuple[Accept, ...] = ()
     """Rules that this study sets aside, each with the reason; they stand at the top of
-    the report and in privacy.json. `noise`: noise is foretold to drown the result. For
+    the report and in privacy.json. `noise`: noise is foretold to drown the result;
+    `gain`: private data are foretold to add nothing to the prior that can be told. For
     private data also `epsilon`: it is above 10; `unit`: it is the sample, one volume of
     a person; `bounds`: they have no public `source`."""
     source: Source | None = None

@@ -6,12 +6,13 @@ sources: a person's features ``X`` (D, T) are ``A S + noise``.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
+from capeneuro.data.labels import Regions
 
 # Component maps per unit deviation of a time course, the same as z-scores, their table.
 MAPS = "group_desc-ica_components.nii.gz"
@@ -93,6 +94,60 @@ def table(
     return rows
 
 
+# Overlap below which a component is called after nothing.
+LIKE = 0.25
+
+
+class Name(NamedTuple):
+    """What a component is like."""
+
+    name: str
+    """Of the region or map; empty: none."""
+    overlap: float
+    """Correlation with a map, or Dice coefficient of as many voxels as a region has."""
+    measure: str
+    peak: str
+    """Region of the peak; empty: none, or no regions are known."""
+
+    @property
+    def title(self) -> str:
+        """In words, for a picture."""
+        return f"like {self.name} ({self.measure} {self.overlap:.2f})" * bool(self.name)
+
+
+def named(maps: np.ndarray, known: Sequence[Regions]) -> list[Name]:
+    """Call each map after the public region or map that it is most like.
+
+    Parameters
+    ----------
+    maps
+        (n_voxels, R).
+    known
+        Public regions and maps over the same voxels.
+    """
+    found = []
+    for z in maps.T:
+        order = np.argsort(-np.abs(z), kind="stable")
+        best, peak = Name("", 0.0, "", ""), ""
+        for own in known:
+            if own.are_labels:
+                sizes = own.maps.sum(axis=0).astype(int)
+                inside = np.cumsum(own.maps[order], axis=0)
+                scores = inside[sizes - 1, np.arange(len(sizes))] / sizes
+                here = np.flatnonzero(own.maps[order[0]])
+                peak = peak or (own.names[here[0]] if len(here) else "")
+            else:
+                varied = np.maximum(own.maps.std(axis=0) * z.std(), 1e-12)
+                cross = (z - z.mean()) @ (own.maps - own.maps.mean(axis=0)) / len(z)
+                scores = np.abs(cross) / varied
+            k = int(np.argmax(scores))
+            if scores[k] > max(best.overlap, LIKE):
+                measure = "Dice" if own.are_labels else "r"
+                best = Name(own.names[k], float(scores[k]), measure, "")
+        found.append(best._replace(peak=peak))
+    return found
+
+
 def write_group(
     folder: Path,
     A: np.ndarray,
@@ -102,6 +157,7 @@ def write_group(
     independence: str = "temporal",
     stability: np.ndarray | None = None,
     verdicts: Sequence[str] = (),
+    known: Sequence[Regions] = (),
 ) -> None:
     """Write the group maps, raw and as z-scores, and the table of components.
 
@@ -117,6 +173,8 @@ def write_group(
         Goes into both sidecars; the first also describes the table.
     independence, stability, verdicts
         Kind of the ICA, and see :func:`table`.
+    known
+        Public regions and maps to call components after.
     """
     maps = basis.synthesis @ A
     order = {
@@ -147,10 +205,24 @@ def write_group(
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
         "verdict": "Whether the map stands above the noise of privacy",
     }
+    if known:
+        columns |= {
+            "like": f"Public region or map that it is most like, above {LIKE:g}",
+            "overlap": "Absolute correlation with that map, or Dice coefficient of "
+            "the region and as many voxels of the largest magnitude",
+            "peak": "Region of the voxel with the largest magnitude",
+        }
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
     rows = table(A, maps, coordinates, stability, verdicts)
+    if known:
+        names = named(zscore(maps), known)
+        told = ((n.name, f"{n.overlap:.2f}" if n.name else "", n.peak) for n in names)
+        rows = [
+            [*row, *(text or "n/a" for text in own)]
+            for row, own in zip(rows, told, strict=True)
+        ]
     files.write_table(folder / TABLE, list(columns), rows)
     nifti.write_maps(folder / ZSCORED, zscore(maps), mask, scored)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

@@ -135,7 +135,7 @@ def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html.jinja"]),  # not of a model card
         undefined=jinja2.StrictUndefined,
     ).get_template(name)
 
@@ -155,8 +155,11 @@ def gallery(
 ) -> dict[str, list[tuple[str, str]]]:
     """Pictures of results above the noise, ``maps``, and of the ``rest``.
 
-    Where nothing stands above the noise, a sentence stands in place of all.
+    Where nothing stands above the noise, a sentence stands in place of all; maps around
+    a prior are public at least, and all are shown.
     """
+    if told.of_prior:
+        return {"maps": pictures(drawn, threads), "rest": []}
     if not told.above.any():
         return {"maps": [], "rest": []}
     done = pictures(drawn, threads)

@@ -66,6 +66,8 @@ def shareable(config: Study) -> dict[str, Any]:
     def name(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: name(v) for k, v in value.items()}
+        if isinstance(value, tuple | list):
+            return [name(v) for v in value]
         return value.name if isinstance(value, Path) else value
 
     content = name(config.model_dump(exclude={"sites"}))
@@ -74,7 +76,7 @@ def shareable(config: Study) -> dict[str, Any]:
     erp = content.get("fusion", {}).get("eeg", {})
     if erp.get("montage"):
         erp["montage"] = Path(erp["montage"]).name
-    return json.loads(json.dumps(content))  # tuples become lists
+    return content
 
 
 def stamp(kinds: Mapping[str, str]) -> str:

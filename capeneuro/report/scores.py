@@ -17,8 +17,16 @@ AGAINST = {
 }
 
 
+# Of rows that are public knowledge alone.
+PUBLIC = "public, epsilon 0"
+
+
 def components(
-    unmixing: dict[str, np.ndarray], A: np.ndarray, prefix: str, norm_bound: float
+    unmixing: dict[str, np.ndarray],
+    A: np.ndarray,
+    prefix: str,
+    norm_bound: float,
+    whose: str = "",
 ) -> list[Score]:
     """Compare an unmixing with true or reference maps over features.
 
@@ -32,6 +40,8 @@ def components(
         What A is, for the names of the scores.
     norm_bound
         Constant that the samples were divided by.
+    whose
+        What the unmixing is, if not the study's own; begins the names of the scores.
 
     Returns
     -------
@@ -47,7 +57,13 @@ def components(
         value = metrics.normalized_gain_index(G)
         note = f"normalized gain index against the {against}, 0 is perfect"
         rows.append((f"{prefix}_ngi", value, chance, note))
-    return rows + patterns(unmixing["mixing"], A, prefix, against)
+    rows += patterns(unmixing["mixing"], A, prefix, against)
+    if whose:
+        rows = [
+            (f"{whose}_{name}", value, known, f"{PUBLIC}: {note}")
+            for name, value, known, note in rows
+        ]
+    return rows
 
 
 def patterns(

@@ -22,6 +22,7 @@ ACCEPTED = {
     "epsilon": "This study promises an epsilon above 10",
     "unit": "This study promises something to one volume, not to a person",
     "bounds": "The bounds of this study have no public source",
+    "gain": "This study accepts that private data may add nothing to the prior",
 }
 
 
@@ -71,10 +72,8 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
         f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
         f"minimum description length keeps {shortest}; the study uses {K}."
     )
-    total = subspace.spectrum.sum()  # noise has no part in it: its mean is 0
-    if total > 0:
-        share = 100 * np.clip(subspace.eigenvalues.sum() / total, 0, 1)
-        text += f" Its directions hold some {share:.0f}% of the energy of the data."
+    if subspace.captured.size:
+        text += f" {_captured(subspace)}"
     if counted < K:
         text += " What lies below the line cannot be told from noise."
     if config.budget.unit == "subject":
@@ -89,6 +88,28 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
     return edge, text
 
 
+def dropped(held: float, usual: float) -> str:
+    """That a prior does not fit, in one line."""
+    return (
+        "note: the prior was not used: along its first directions people have "
+        f"{100 * held:.0f}% of their energy, public people {100 * usual:.0f}%; is it "
+        "of the same parcels, in the same order?"
+    )
+
+
+def _captured(subspace: Subspace) -> str:
+    """What is known of the share of the energy that the directions hold."""
+    least = subspace.captured[1]
+    if np.isnan(least):
+        return "How much of the energy its directions hold cannot be told."
+    if not subspace.noise_deviation:
+        return f"Its directions hold {100 * least:.0f}% of the energy of the data."
+    return (
+        f"Its directions hold at least {100 * least:.0f}% of the energy of the data, "
+        "as it was clipped (true of 97 in 100 releases)."
+    )
+
+
 def ica_lines(found: Unmixing) -> list[str]:
     """What the rounds say of the components beside their maps, one line each."""
     lines = []
@@ -101,8 +122,9 @@ def ica_lines(found: Unmixing) -> list[str]:
         )
     if np.isfinite(found.stability).all():
         least = int(found.stability.argmin())
+        of, median = "runs" if found.n_rounds else "draws", np.median(found.stability)
         lines.append(
-            f"stability over runs: median {np.median(found.stability):.2f}, least "
+            f"stability over {of}: median {median:.2f}, least "
             f"{found.stability[least]:.2f} (component {least + 1})"
         )
     return lines

@@ -12,6 +12,10 @@ components
     Steps of a study of components.
 components_plan
     What noise leaves of a study of components.
+around_prior
+    Steps of a study of components that starts from public knowledge.
+priors
+    What public people tell, for studies of others.
 fusion
     Steps of a study of fMRI and EEG.
 rows

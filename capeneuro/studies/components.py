@@ -8,7 +8,7 @@ the sites work: in this process, or behind a network.
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from capeneuro import __version__
-from capeneuro.algorithms import metrics
+from capeneuro.algorithms import metrics, prior_maps
 from capeneuro.algorithms.ica import Unmixing, repeated, spatial_components
 from capeneuro.algorithms.pca import (
     Subspace,
@@ -27,12 +27,12 @@ from capeneuro.algorithms.pca import (
     principal_subspace,
     released_center,
 )
-from capeneuro.algorithms.verdicts import Verdicts, of_components
+from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, unmixed
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, nifti
+from capeneuro.data import files, labels, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.connectivity import connectivity
@@ -41,7 +41,12 @@ from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
-from capeneuro.studies.components_plan import check_features, check_told, foretell
+from capeneuro.studies import around_prior
+from capeneuro.studies.components_plan import (
+    check_features,
+    check_told,
+    foretell,
+)
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -49,13 +54,16 @@ from capeneuro.studies.flow import (
     check_each,
     folder_of,
     is_exact,
+    mask_file,
     mechanism_of,
     one_site,
+    read_released,
     releases_of,
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import gate, plan, write_sizes
+from capeneuro.studies.plan import FORECAST, gate, plan, write_sizes
+from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
 
 # A site's people, under private/<site>/<study>/.
@@ -173,6 +181,8 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     ]
     check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
+    if study.prior is not None:
+        open_prior(study)
     volumes = {
         name: [sum(length[run] for run in own) for own in people.values()]
         for name, people in runs.items()
@@ -220,10 +230,18 @@ def pca_over(
     check, exact = partial(gate, foretell, study, sites), is_exact(study, reference)
     mechanism = mechanism_of(study, "pca", reference, check)
     options, bound = study.pca, study.pca.norm_bound
-    center, stages = None, [mechanism]
+    center, stages, held = None, [mechanism], np.nan
+    if study.has_prior and not exact:
+        if study.checks_prior:
+            stages = [mechanism_of(study, "check", reference, check), mechanism]
+        subspace = around_prior.subspace(federation, stages, study, sites)
+        if subspace.posterior.size:
+            write_released(study, sites, reference, SUBSPACE, subspace, stages)
+            return
+        held = subspace.held
     power = options.method == "power"
     if power:  # before anything is released: what cannot work shall not be paid for
-        mask = nifti.read_mask(study.results / MASK)
+        mask = nifti.read_mask(mask_file(study))
         n_features = nifti.build_basis(study.space, mask).n_features
         regions = nifti.start_regions(study.space, mask, options.start_grid)
         start = power_start(n_features, study.n_components, regions)
@@ -243,6 +261,7 @@ def pca_over(
     else:
         subspace = principal_subspace(*about)
         print(words.order_line(study, subspace))
+    subspace = replace(subspace, held=held)
     write_released(study, sites, reference, SUBSPACE, subspace, stages)
 
 
@@ -264,7 +283,18 @@ def ica_over(
     stage = "ica" if "ica" in study.n_releases else "pca"
     check, exact = partial(gate, foretell, study, sites), is_exact(study, reference)
     mechanism = mechanism_of(study, stage, reference, check)
-    if study.ica.independence == "spatial":
+    start: Any = study.ica.start
+    if subspace.posterior.size:
+        prior, posterior = around_prior.known(study, subspace)
+        alone = around_prior.public(study, prior)
+        if study.ica.independence == "temporal":
+            start = alone.mixing
+    if subspace.posterior.size and study.ica.independence == "spatial":
+        mechanism.describe(federation)
+        bar = partial(tqdm, desc="ica", disable=None)
+        about = prior, posterior, study.n_components, alone
+        found = prior_maps.components(*about, progress=bar)
+    elif study.ica.independence == "spatial":
         mechanism.describe(federation)  # what kinds of data the subspace came from
         found = spatial_components(subspace, study.ica.max_rounds_exact, study.ica.tol)
     else:
@@ -276,11 +306,13 @@ def ica_over(
             n_rounds=study.ica.max_rounds_exact if exact else study.ica.n_rounds,
             clip=study.ica.clip,
             update=study.ica.update,
-            start=study.ica.start,
+            start=start,
             sub_gaussian=study.ica.sub_gaussian,
             tol=study.ica.tol,
             progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
         )
+        if subspace.posterior.size:
+            found = prior_maps.in_order_of(found, alone.mixing)
     for line in words.ica_lines(found):
         print(line)
     write_released(study, sites, reference, UNMIXING, found, [mechanism])
@@ -294,22 +326,12 @@ def all_over(federation: Federation, study: ComponentsConfig, sites: Sites) -> N
 
 def read_subspace(study: ComponentsConfig, reference: bool = False) -> Subspace:
     """Read the subspace that :func:`pca_over` wrote."""
-    arrays = files.read_arrays(folder_of(study, reference) / SUBSPACE)
-    return Subspace(
-        arrays["eigenvalues"],
-        arrays["eigenvectors"],
-        float(arrays["norm_bound"]),
-        arrays["center"],
-        arrays["spectrum"],
-        float(arrays["noise_deviation"]),
-        int(arrays["n_units"]),
-    )
+    return read_released(study, SUBSPACE, Subspace, "pca", reference)
 
 
 def read_unmixing(study: ComponentsConfig, reference: bool = False) -> Unmixing:
     """Read the unmixing that :func:`ica_over` wrote."""
-    arrays = files.read_arrays(folder_of(study, reference) / UNMIXING)
-    return Unmixing(**{field.name: arrays[field.name] for field in fields(Unmixing)})
+    return read_released(study, UNMIXING, Unmixing, "ica", reference)
 
 
 def maps(study: ComponentsConfig, sites: Sites) -> None:
@@ -327,18 +349,30 @@ def maps(study: ComponentsConfig, sites: Sites) -> None:
             **vars(study.promise),
         },
     }
+    if read_subspace(study).posterior.size:
+        about["Order"] = about["Sign"] = "as of the prior's own maps"
     A = unmixing["mixing"] * study.pca.norm_bound
     told = _verdicts(study)
     write_verdicts(study, told)
     options = study.ica.independence, unmixing["stability"], told.words
+    options += ([labels.read(atlas, mask) for atlas in study.names],)
     group_maps.write_group(study.results, A, basis, mask, about, *options)
 
 
 def _verdicts(study: ComponentsConfig) -> Verdicts:
+    subspace, unmixing = read_subspace(study), read_unmixing(study)
+    if subspace.posterior.size:
+        prior, found = around_prior.known(study, subspace)
+        told = of_changes(prior, found, unmixing.unmixing @ prior.directions)
+        if study.ica.independence == "temporal":
+            path = study.results / FORECAST
+            ratios = json.loads(path.read_text()) if path.is_file() else {}
+            return unmixed(told, unmixing, ratios.get("ICA", 0.0) > 1)
+        return told
     n = study.pca.n_iterations if study.pca.method == "power" else 0
     means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
     center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
-    return of_components(read_subspace(study), read_unmixing(study), n, center)
+    return of_components(subspace, unmixing, n, center)
 
 
 def score(study: ComponentsConfig, sites: Sites) -> None:
@@ -351,6 +385,13 @@ def score(study: ComponentsConfig, sites: Sites) -> None:
         for name, A in against.items()
         for row in scores.components(unmixing, A, name, bound)
     ]
+    if study.prior is not None and study.arm != "non-private":
+        alone = vars(around_prior.public(study, open_prior(study)[0]))
+        rows += [
+            row
+            for name, A in against.items()
+            for row in scores.components(alone, A, name, bound, "public")
+        ]
     if {"truth", "reference"} <= set(against):
         exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
         rows += scores.components(exact, against["truth"], "nonprivate_truth", bound)
@@ -372,7 +413,7 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
         if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
     ] or [0.0] * len(unmixing.trace)
     figures = {}
-    if len(subspace.spectrum):
+    if len(subspace.spectrum) and not subspace.posterior.size:
         edge, caption = words.order_in_words(study, subspace)
         figures[caption] = plots.spectrum(subspace.spectrum, edge, R)
     if len(unmixing.trace):
@@ -387,18 +428,35 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
         figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
     quality = [page.picture(title, figure) for title, figure in figures.items()]
     told, table = _verdicts(study), files.read_table(folder / "scores.tsv")
-    titles = told.titles([f"component {i + 1}" for i in range(R)])
+    titles = told.titles(_called(study, [f"component {i + 1}" for i in range(R)]))
     maps = [
         (title, partial(plots.component_map, folder / group_maps.ZSCORED, i, title))
         for i, title in enumerate(titles)
     ]
     pictures = {"quality": quality, **page.gallery(told, maps, threads)}
     notes = words.ica_lines(unmixing)
-    if study.pca.method == "power" and not is_exact(study, reference=False):
+    if study.has_prior and not subspace.posterior.size:
+        usual = open_prior(study)[0].held[R - 1]
+        notes = [words.dropped(subspace.held, usual), *notes]
+    if study.pca.method == "power" and not (
+        study.has_prior or is_exact(study, reference=False)
+    ):
         notes = [words.shares_line(study, subspace), *notes]
     text = page.render(study, record, table, pictures, told, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+def _called(study: ComponentsConfig, names: list[str]) -> list[str]:
+    """Names of components, with what they are like."""
+    if not study.names:
+        return names
+    mask = nifti.read_mask(study.results / MASK)
+    known = [labels.read(atlas, mask) for atlas in study.names]
+    maps = nifti.read_maps(study.results / group_maps.ZSCORED, mask)
+    like = [own.title for own in group_maps.named(maps, known)]
+    both = zip(names, like, strict=True)
+    return [f"{name}, {title}" if title else name for name, title in both]
 
 
 # --- files, for the workflow ---------------------------------------------------------
@@ -407,6 +465,10 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
 def public_files(study: ComponentsConfig) -> list[str]:
     """Public files that define the study's space."""
     given = [] if study.computes_mask else [study.space.mask]
+    if study.prior is not None:
+        given.append(str(study.prior.file))
+    for atlas in study.names:
+        given += [str(atlas.file), str(atlas.labels)]
     return [*given, *([str(f)] if (f := study.space.basis_file) else [])]
 
 
@@ -477,15 +539,15 @@ SITE_KEYS = {
 # Of each step the sections of the study file that it depends on.
 KEYS = {
     "make_data": ("data", "n_components"),
-    "validate": ("space", "n_components"),
+    "validate": ("space", "n_components", "prior"),
     "prepare": ("space", "cleaning", "n_components"),
-    "pca": ("arm", "noise", "budget", "pca", "n_components"),
-    "ica": ("arm", "noise", "budget", "ica"),
+    "pca": ("arm", "noise", "budget", "pca", "n_components", "prior"),
+    "ica": ("arm", "noise", "budget", "ica", "prior"),
     "reference_pca": ("pca", "n_components"),
     "reference_ica": ("ica",),
-    "maps": ("space",),
-    "score": ("score",),
-    "report": ("study", "space", "cleaning", "pca", "score"),
+    "maps": ("space", "names", "prior"),
+    "score": ("score", "prior"),
+    "report": ("study", "space", "cleaning", "pca", "score", "names", "prior"),
 }
 
 

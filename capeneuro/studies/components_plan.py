@@ -1,27 +1,34 @@
 """What noise leaves of a study of components: foretold from public numbers alone."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from capeneuro.algorithms import prediction
+from capeneuro.algorithms.prior_maps import foretold
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
-from capeneuro.studies.flow import MASK, MOST_FEATURES
+from capeneuro.privacy.deviations import OF_CLIP
+from capeneuro.privacy.queries import QUERIES
+from capeneuro.studies.flow import MOST_FEATURES, mask_file
 from capeneuro.studies.plan import (
+    LEAST_GAIN,
     Counts,
     Forecast,
     must_tell,
     noise_over_pooled,
     require,
 )
+from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
 
 # Cubes of a coarse grid where the study names none.
 CUBES = 500
+# Under private/_aggregator/<study>/: what private data were foretold to add to a prior.
+FORETOLD = "prior.json"
 
 
 def foretell(
@@ -47,6 +54,21 @@ def foretell(
     Unknown
         If a number is missing.
     """
+    if study.has_prior:
+        return _foretell_prior(study, everyone, counts)
+    return foretell_alone(study, everyone, counts)
+
+
+def foretell_alone(
+    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+) -> Forecast:
+    """The same as if a prior that the study starts from were not there.
+
+    Parameters
+    ----------
+    study, everyone, counts
+        As of :func:`foretell`.
+    """
     design = _design(study, everyone, counts)
     if "ica" in study.n_releases:
         at = prediction.predict(design, study.promise)
@@ -65,7 +87,82 @@ def foretell(
             _subspace(study, design)
 
     remedy = "More people, a larger epsilon, fewer features or clips as `plan` shows"
-    return Forecast(ratios, remedy, show)
+    return _compared(study, design, Forecast(ratios, remedy, show))
+
+
+def noise_of_prior(study: ComponentsConfig, everyone: Sequence[str], n: int) -> float:
+    """Deviation of the noise of what n units add to a prior, over their clip."""
+    _, n, over = noise_over_pooled(study, everyone, n)
+    people = study.budget.unit == "subject"
+    query = QUERIES["deviation" if people else "white_second_moment"]
+    t = query.sensitivity(n, study.promise.relation, {"clip": 1.0})
+    share = study.shares["pca"] / study.n_releases["pca"]
+    return over * t / (study.promise.mu * share**0.5) / (OF_CLIP if people else 1.0)
+
+
+def _foretell_prior(
+    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+) -> Forecast:
+    """Foretell what private data add to a prior, by populations drawn from it."""
+    people, volumes, _ = counts
+    by_volume = study.budget.unit == "sample"
+    require(counts, "people", *["volumes"] * by_volume)
+    n = people * volumes if by_volume else people
+    noise = noise_of_prior(study, everyone, n)
+    public, private = _known(study, noise, 0 if by_volume else n)
+    # Worth nothing is nothing, however much worse the prior is.
+    adds = private - public if private > prediction.NOTHING else 0.0
+    ratios = {}
+    if "ica" in study.n_releases:
+        design = _design(study, everyone, counts)
+        ratios["ICA"] = prediction.predict(design, study.promise).ratio_ica
+
+    def show(keep: bool) -> None:
+        print(
+            "\nagreement of spatial maps with the pooled ones, of populations that "
+            "differ from the prior as\npublic sites do: " + _beside(public, private)
+        )
+
+    return Forecast(ratios, "More people or a larger epsilon", show, adds)
+
+
+def _known(study: ComponentsConfig, noise: float, n: int) -> tuple[float, float]:
+    """Agreement of public maps, and of private ones; kept, since it takes a while."""
+    prior, digest = open_prior(study)
+    path = study.private("_aggregator") / FORETOLD
+    about = noise, n, study.budget.unit, study.n_components, study.pca.norm_bound
+    key = f"{digest} {about} {study.space}"
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    if known.get("of") != key:
+        about = study.n_components, noise, study.budget.unit, n
+        public, private = foretold(prior, *about)
+        known = {"of": key, "public": public, "private": private}
+        files.write_json(path, known)
+    return known["public"], known["private"]
+
+
+def _beside(public: float, private: float) -> str:
+    adds = private - public
+    gain = "adds nothing that can be told" if adds < LEAST_GAIN else f"+{adds:.2f}"
+    return f"public, epsilon 0: {public:.2f}; with private data: {private:.2f} ({gain})"
+
+
+def _compared(
+    study: ComponentsConfig, design: prediction.Design, found: Forecast
+) -> Forecast:
+    """The forecast of a study that names a prior for comparison only."""
+    if study.prior is None or study.has_prior or mask_file(study) is None:
+        return found
+    public, _ = _known(study, 0.0, 0)
+    kind, R = study.ica.independence, design.n_components
+    ratio = prediction.predict_subspace(design, study.promise)[1]
+    private = prediction.agreement(kind, R, ratio)[1]
+
+    def show(keep: bool) -> None:
+        found.show(keep)
+        print(f"\nbeside the prior, which is not used: {_beside(public, private)}")
+
+    return found._replace(show=show, adds=private - public)
 
 
 def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
@@ -190,8 +287,7 @@ def _design(
 ) -> prediction.Design:
     """What the planner needs, from the study file, public files and options."""
     people, volumes, features = counts
-    masks = [study.results / MASK, Path(study.space.mask)]
-    mask = next((path for path in masks if path.is_file()), None)
+    mask = mask_file(study)
     edge, n_regions = study.pca.start_grid, None
     if edge is not None and features is not None:
         # Cubes inside the mask; there are more at its rim.

@@ -123,6 +123,14 @@ def is_exact(study: Study, reference: bool) -> bool:
     return reference or study.arm == "non-private"
 
 
+def mask_file(study: Study) -> Path | None:
+    """The study's mask, or the public file; None where it is not known yet."""
+    found = [study.results / MASK]
+    if not study.computes_mask:
+        found.append(Path(study.space.mask))
+    return next((path for path in found if path.is_file()), None)
+
+
 def folder_of(study: Study, reference: bool) -> Path:
     """Where a run's released files go."""
     return study.results / "reference" if reference else study.results
@@ -184,6 +192,36 @@ def write_released(
     }
     files.write_arrays(folder / name, **vars(result), **about)
     record.write_beside(study, folder)
+
+
+def read_released(
+    study: Study, name: str, result: type, command: str, reference: bool = False
+) -> Any:
+    """Read a result that :func:`write_released` wrote.
+
+    Parameters
+    ----------
+    study, reference
+        The study, and whether of its run without privacy.
+    name, result
+        File, and the dataclass whose fields are its arrays.
+    command
+        The step that wrote it.
+
+    Raises
+    ------
+    ConfigError
+        If another version wrote it.
+    """
+    path = folder_of(study, reference) / name
+    arrays, names = files.read_arrays(path), result.__dataclass_fields__
+    if missing := [name for name in names if name not in arrays]:
+        raise ConfigError(
+            f"{path}: was written by another version, lacks {missing[0]}; remove it "
+            f"and run `{command}` again: the same request costs nothing"
+        )
+    values = {name: arrays[name] for name in names}
+    return result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
 
 
 def write_verdicts(study: Study, found: Verdicts) -> None:

@@ -51,6 +51,7 @@ from capeneuro.studies.flow import (
     is_exact,
     mechanism_of,
     one_site,
+    read_released,
     write_released,
     write_verdicts,
 )
@@ -269,12 +270,7 @@ def read_directions(
     study: FusionConfig, reference: bool = False
 ) -> CanonicalDirections:
     """Read the directions that :func:`cca_over` wrote."""
-    arrays = files.read_arrays(folder_of(study, reference) / DIRECTIONS)
-    values = {name: arrays[name] for name in CanonicalDirections.__dataclass_fields__}
-    numbers = {"null_level": float, "noise_deviation": float, "n_units": int}
-    numbers["weight"] = float
-    values |= {name: kind(values[name]) for name, kind in numbers.items()}
-    return CanonicalDirections(**values)
+    return read_released(study, DIRECTIONS, CanonicalDirections, "cca", reference)
 
 
 def patterns(

@@ -27,7 +27,9 @@ SIZES, PLANNED = "sizes.json", "planned.json"
 # Under results/<study>/: noise that was foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
 # What `accept` in a study file may set aside.
-NOISE = "noise"
+NOISE, GAIN = "noise", "gain"
+# Agreement that private data must be foretold to add to a prior.
+LEAST_GAIN = 0.01
 
 
 class Counts(NamedTuple):
@@ -49,6 +51,8 @@ class Forecast(NamedTuple):
     """What would help, in words."""
     show: Callable[[bool], None]
     """Prints the forecast beside what other choices would buy; True: also keeps it."""
+    adds: float | None = None
+    """What private data add to a prior; None: there is none."""
 
 
 class Unknown(Exception):
@@ -167,18 +171,29 @@ def must_tell(study: Study, key: str) -> ConfigError:
 
 def refuse(study: Study, found: Forecast) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it."""
+    reasons = accepted(study)
+    if found.adds is not None and found.adds < LEAST_GAIN:
+        if GAIN not in reasons:
+            raise BudgetExceeded(
+                f"study {study.study}: prior: private data must be foretold to add "
+                f"{LEAST_GAIN} or more to what is public, add {found.adds:.3f}: "
+                "nothing that can be told; nothing of it is released. More people or a "
+                f"larger epsilon help; accept: [{{rule: {GAIN}, reason: "
+                '"why, in a sentence"}] in the study file lets it run all the same'
+            )
+        print(f"accepted: private data add nothing that can be told; {reasons[GAIN]}")
     ratios = found.ratios.items()
     loud = [f"{x:.3g} times what {of} can bear" for of, x in ratios if x > 1]
     if not loud:
         return
-    if reason := accepted(study).get(NOISE):
+    if reason := reasons.get(NOISE):
         print(f"accepted: noise of {' and '.join(loud)}; {reason}")
         return
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
-        f"foretold to be {' and '.join(loud)}; nothing is released. {found.remedy} "
-        f'help; accept: [{{rule: {NOISE}, reason: "why, in a sentence"}}] in the study '
-        "file lets it run all the same"
+        f"foretold to be {' and '.join(loud)}; nothing of it is released. "
+        f"{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
+        '"why, in a sentence"}] in the study file lets it run all the same'
     )
 
 

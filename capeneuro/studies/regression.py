@@ -40,6 +40,9 @@ from capeneuro.studies.sites import Sites, names
 
 STEM = "group_desc-regression_coefficients"
 MODEL = "group_desc-regression_model.json"
+CARD = "group_desc-regression_modelcard.md"
+# Features whose bounds a model card lists.
+SHOWN = 40
 
 
 def check(study: RegressionConfig, shape: Shape) -> None:
@@ -155,6 +158,7 @@ def compute(
     return replace(
         found.in_unit(shape.middle, spread, (low + high) / 2, (high - low) / 2),
         bounds=shape.bounds,
+        ball=np.stack([shape.middle, shape.spread * shape.longest], axis=1),
         target_bounds=np.array([low, high]),
     )
 
@@ -176,8 +180,9 @@ def tables(
     found: LinearModel,
     about: dict[str, Any],
 ) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
-    """Write the model as JSON; coefficients have errors and intervals."""
+    """Write the model and its card; coefficients have errors and intervals."""
     files.write_json(study.results / MODEL, _model(study, sites, shape, found) | about)
+    files.write_text(study.results / CARD, _card(study, shape, found, about["Stamp"]))
     added = {"ridge_coefficient": found.ridge_coefficients}
     added |= {"standard_error": found.errors}
     added |= dict(zip(("low", "high"), found.intervals.T, strict=True))
@@ -185,8 +190,41 @@ def tables(
 
 
 def more(study: RegressionConfig) -> list[str]:
-    """The model."""
-    return [MODEL]
+    """The model, and a page on it."""
+    return [MODEL, CARD]
+
+
+def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str) -> str:
+    """What whoever is given the model has to know of it, in words."""
+    from capeneuro.report import page
+
+    linear = found.task == "linear"
+    low, high = study.regression.bounds
+    deviation, apart = found.residual_variance**0.5, _apart(study, found)
+    return page.template_of("model_card.md.jinja").render(
+        config=study,
+        found=found,
+        stamp=stamp,
+        linear=linear,
+        target=study.regression.target,
+        what=f"{study.regression.target} ({low:g} to {high:g})"
+        if linear
+        else f"how probable {study.regression.target} is to be {high:g}, not {low:g}",
+        names=shape.names,
+        bounds=list(zip(shape.names, shape.bounds.tolist(), strict=True)),
+        shown=SHOWN,
+        ball=bool(np.isfinite(found.ball).all()),
+        model=MODEL,
+        lines=model_lines(found),
+        half=WIDTH * deviation,
+        apart=apart > 0,
+        wider=WIDTH * float(np.hypot(deviation, apart)),
+    )
+
+
+def _apart(study: RegressionConfig, found: LinearModel) -> float:
+    """By how much the intercepts of sites differ."""
+    return float(np.std(found.intercepts)) if study.regression.within_sites else 0.0
 
 
 def _model(
@@ -200,7 +238,11 @@ def _model(
         target = f"log-odds of {target} being {high:g}, against {low:g}"
     told = found.ridge_coefficients, found.errors, *found.intervals.T
     precision = zip(found.coefficients, *told, strict=True)
-    own = {}
+    own, ball, nearer = {}, None, ""
+    if np.isfinite(found.ball).all():
+        ball = dict(zip(shape.names, found.ball.tolist(), strict=True))
+        nearer = ", then all moved towards the centers of the ball until the squares "
+        nearer += "of their distances over its radii add up to at most 1"
     if options.within_sites:
         everyone = names(study, sites)
         own = dict(zip(everyone, map(float, found.intercepts), strict=True))
@@ -211,9 +253,9 @@ def _model(
         "target": options.target,
         "target_bounds": options.bounds,
         "formula": f"{target} = intercept + sum over features of value * feature, each "
-        "feature first limited to its bounds, the target to target_bounds; at a site "
-        "of the study use the site's own intercept if it has one. capeneuro predict "
-        "does so",
+        f"feature first limited to its bounds{nearer}, the target to target_bounds; "
+        "at a site of the study use the site's own intercept if it has one. capeneuro "
+        "predict does so",
         "precision": "low to high holds the coefficient of ridge regression for people "
         f"like these, with {found.ridge:.3g} added to mean squares of features that "
         "are scaled to norms of at most 1, in 95 of 100 releases; ridge_value is its "
@@ -225,9 +267,10 @@ def _model(
             for name, row in zip(shape.names, precision, strict=True)
         },
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
+        "ball": ball,
         "r2": dict(zip(("value", "low", "high"), map(_number, found.r2), strict=True)),
         "residual_deviation": found.residual_variance**0.5,
-        "deviation_of_intercepts": float(np.std(found.intercepts)) if own else 0.0,
+        "deviation_of_intercepts": _apart(study, found),
         "n_people": found.n_units,
         "mean_weight_of_people": found.weight,
         "noise_deviation": found.noise_deviation,
@@ -269,6 +312,9 @@ def predicted(
         own, features = dict(model["intercept_of_site"]), list(model["coefficients"])
         w = _numbers([model["coefficients"][f]["value"] for f in features], 1)
         bounds = _numbers([model["bounds"][f] for f in features], 2)
+        ball = np.full(bounds.shape, [0.0, np.inf])
+        if model["ball"] is not None:
+            ball = _numbers([model["ball"][f] for f in features], 2)
         (low, high), linear = _numbers(model["target_bounds"], 1), model["task"]
         linear = {"linear": True, "logistic": False}[linear]
         of = "intercept", "residual_deviation", "deviation_of_intercepts"
@@ -287,14 +333,14 @@ def predicted(
         raise ConfigError(f"{table}: holds nobody; give a table with a row a person")
     # Of somebody from elsewhere the intercept is not known.
     deviation = float(np.hypot(deviation, apart if site is None else 0.0))
-    X = np.clip(np.stack(list(people.values())), *bounds.T)
-    value = X @ w + (start if site is None else own[site])
+    X = regression.limited(np.stack(list(people.values()), axis=1), bounds, ball)
+    value = w @ X + (start if site is None else own[site])
     if not linear:
         p = np.exp(-np.logaddexp(0, -value))
         return ["participant_id", "probability"], _cells(people, p)
     about = value, value - WIDTH * deviation, value + WIDTH * deviation
-    limited = (np.clip(each, low, high) for each in about)
-    return ["participant_id", "predicted", "low", "high"], _cells(people, *limited)
+    inside = (np.clip(each, low, high) for each in about)
+    return ["participant_id", "predicted", "low", "high"], _cells(people, *inside)
 
 
 def _numbers(values: Any, n_dims: int) -> np.ndarray:

@@ -47,6 +47,7 @@ from capeneuro.studies.flow import (
     is_exact,
     mechanism_of,
     one_site,
+    read_released,
     releases_of,
     write_released,
     write_verdicts,
@@ -424,7 +425,7 @@ def run(
 def _layout(study: RowStudy, shape: Shape) -> str:
     """What the numbers of prepared rows are: names, bounds, target, place of a site."""
     bounds = None if shape.bounds is None else shape.bounds.tolist()
-    about = study.layout, shape.names, bounds, shape.norm_bound
+    about = study.layout, shape.names, bounds, shape.norm_bound, shape.longest
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
@@ -447,15 +448,7 @@ def over(
 
 def read_result(own: RowKind, study: RowStudy, reference: bool = False) -> Any:
     """Read what :func:`over` wrote."""
-    arrays = files.read_arrays(folder_of(study, reference) / own.file)
-    names = list(own.result.__dataclass_fields__)
-    if missing := [name for name in names if name not in arrays]:
-        raise ConfigError(
-            f"{own.file}: was written by another version, lacks {missing[0]}; remove "
-            f"it and run `{own.command}` again: the same request costs nothing"
-        )
-    values = {name: arrays[name] for name in names}
-    return own.result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
+    return read_released(study, own.file, own.result, own.command, reference)
 
 
 # --- what readers see ----------------------------------------------------------------

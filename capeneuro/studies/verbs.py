@@ -31,6 +31,7 @@ from capeneuro.algorithms.updates import Update
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.privacy.clipping import clip_factors
 from capeneuro.privacy.queries import QUERIES
 
 Progress = Callable[[range], range]
@@ -376,7 +377,7 @@ def linear_model(
     def held(k: int, X: np.ndarray) -> np.ndarray:
         # Privacy: what the sensitivity assumes of a column, whatever the data are.
         x = X[:-1].astype(float) / norm_bound
-        x = x / np.maximum(np.linalg.norm(x, axis=0), 1.0)
+        x = x * clip_factors(np.linalg.norm(x, axis=0), 1.0)
         y = ((X[-1] - middle) / half).clip(-1, 1)
         y = y if task == "linear" else (y + 1) / 2
         return regression.stack(x, y, task, group=k, n_groups=S)
@@ -400,7 +401,8 @@ def linear_model(
     unit = (middle, half) if task == "linear" else (0.5, 0.5)
     found = found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
     low, high = unit[0] - unit[1], unit[0] + unit[1]
-    return replace(found, target_bounds=np.array([low, high]))
+    ball = np.full((D, 2), [0.0, norm_bound])
+    return replace(found, ball=ball, target_bounds=np.array([low, high]))
 
 
 def train_network(

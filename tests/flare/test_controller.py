@@ -322,6 +322,16 @@ def test_a_study_across_processes_is_the_study_in_one(root, kits):
     assert "NOT PRIVATE: simulated data" in text
 
 
+def test_a_study_around_a_prior_across_processes_is_that_of_one(tmp_path, kits):
+    root = tmp_path / "root"
+    parties.write_parties(root, 3, prior=True)
+    with sites(root, kits), parties.aggregate(root, kits, patience=90) as drive:
+        assert drive.wait(120) == 0, said(root / "aggregator")
+    parties.assert_same_results(root)
+    # A number that tells whether the prior fits, and how people differ from it.
+    assert [parties.n_charged(root, name) for name in SITES] == [2, 2, 2]
+
+
 def loot_of(root: Path) -> list[dict]:
     path = root / "site-2/loot.json"
     with contextlib.suppress(OSError, ValueError):

@@ -8,6 +8,7 @@ from decomposed import read
 from scipy import stats
 
 from capeneuro.data import nifti
+from capeneuro.data.labels import Regions
 from capeneuro.report import maps as group_maps
 
 R, D, T = 3, 30, 200
@@ -62,3 +63,25 @@ def test_group_files_agree_with_each_other(tmp_path, site):
         assert sidecar["Stamp"] == "s"
         assert "strength" in sidecar["Order"] and "positive" in sidecar["Sign"]
     assert "z-scores" in sidecar["Description"]
+
+
+def test_components_are_called_after_the_region_or_map_they_are_most_like(rng):
+    n = 400
+    regions = np.zeros((n, 3))
+    for k in range(3):
+        regions[100 * k : 100 * k + 60, k] = 1
+    template = rng.standard_normal((n, 2))
+    known = [
+        Regions(["left", "right", "middle"], regions, are_labels=True),
+        Regions(["default", "visual"], template, are_labels=False),
+    ]
+    noise = 0.2 * rng.standard_normal((n, 4))
+    z = np.stack([regions[:, 1], -template[:, 0], np.zeros(n), np.zeros(n)], 1) + noise
+    z[:, 2] = rng.standard_normal(n)
+    z[350, 2], z[150, 3] = 9, 9
+    found = group_maps.named(z, known)
+    assert [own.name for own in found] == ["right", "default", "", ""]
+    assert [own.measure for own in found[:2]] == ["Dice", "r"]
+    assert found[0].overlap > 0.8 and found[1].overlap > 0.9
+    assert found[0].title == f"like right (Dice {found[0].overlap:.2f})"
+    assert found[2].title == "" and [own.peak for own in found[2:]] == ["", "right"]

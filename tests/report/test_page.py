@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -330,6 +331,10 @@ def test_the_order_in_words(results):
     assert "tend to be large" in words.order_line(study, exact)
     one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
     assert "cannot be told" not in words.order_in_words(study, one_more)[1]
+    told = replace(one_more, captured=np.array([0.8, 0.714, 0.9]))
+    assert "at least 71% of the energy" in words.order_in_words(study, told)[1]
+    unknown = replace(one_more, captured=np.full(3, np.nan))
+    assert "hold cannot be told" in words.order_in_words(study, unknown)[1]
 
 
 @pytest.mark.parametrize(
@@ -407,6 +412,7 @@ def test_a_range_is_one_of_numbers():
 
 DRAWING = """
 import time
+from dataclasses import replace
 from functools import partial
 from capeneuro.report import page
 page.pictures([("a", partial(time.sleep, 60)), ("b", partial(time.sleep, 60))], 2)

@@ -373,6 +373,10 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
         assert said[name][1] == pytest.approx(y, rel=1e-4)
         assert said[name][0] == pytest.approx(person.target, rel=1e-4)
     assert model["n_people"] == 600 and model["Stamp"].startswith("NOT PRIVATE")
+    card = (study.results / of_regression.CARD).read_text()
+    assert f"# Model card: age from {len(NAMES)} features" in card
+    assert "600 people at 3 sites" in card and "NOT PRIVATE" in card
+    assert "target's variance in these people" in card  # nothing is escaped
     # By the command, too, and by the estimator: one rule, beyond the bounds as well.
     head, bounds = ["participant_id", *NAMES], np.array(list(model["bounds"].values()))
     far = bounds[:, 1] + 9 * (bounds[:, 1] - bounds[:, 0])
@@ -419,7 +423,40 @@ def test_intercepts_are_of_sites_only_where_asked(folder, monkeypatch):
     options = {"target": "age", "bounds": [20, 80], "within_sites": False}
     study = run_alone(folder, monkeypatch, "age", "y", regression=options)
     model = json.loads((study.results / of_regression.MODEL).read_text())
-    assert model["intercept_of_site"] == {}
+    assert model["intercept_of_site"] == {} and model["ball"] is None
+
+
+def test_long_rows_are_shortened_where_a_model_is_found_and_where_it_predicts(
+    folder, monkeypatch, capsys
+):
+    options = {"target": "age", "bounds": [20, 80], "within_sites": False}
+    of_rows = {"features": STUDY_TABLE, "norm_bound": 0.5, "shorten": True}
+    changes = {"regression": options, "rows": of_rows}
+    study = run_alone(folder, monkeypatch, "age", "z", **changes)
+    path, shape = study.results / of_regression.MODEL, open_rows(study)
+    model = json.loads(path.read_text())
+    middles, radii = np.array(list(model["ball"].values())).T
+    np.testing.assert_allclose(radii, 0.5 * shape.spread)
+    site = load_sites(study)["south"]
+    people = find_people(study, site, shape)
+    X = np.array([person.values for person in people.values()])
+    assert (np.linalg.norm((X - middles) / radii, axis=1) > 1).mean() > 0.5
+    head = ["participant_id", *NAMES]
+    new = [[n, *p.values] for n, p in people.items()]
+    files.write_table(Path("new.tsv"), head, new)
+    assert cli.main(["predict", str(path), "new.tsv", "--out", "out.tsv"]) == 0
+    (_, said), (_, out) = (
+        table(p) for p in (study.private("south") / "people.tsv", Path("out.tsv"))
+    )
+    for name in people:
+        assert out[name][0] == pytest.approx(said[name][1], rel=1e-4)
+    # A result of another version is no traceback.
+    result = study.results / kinds.of(study).own.file
+    arrays = files.read_arrays(result)
+    del arrays["ball"]
+    files.write_arrays(result, **arrays)
+    with pytest.raises(ConfigError, match="another version, lacks ball; remove it"):
+        rows.read_result(kinds.of(study).own, study)
 
 
 def test_two_groups_are_told_apart_and_the_base_rate_is_beside_it(ran):

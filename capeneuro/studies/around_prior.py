@@ -1,0 +1,110 @@
+"""Steps of a study of components that starts from public knowledge."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capeneuro.algorithms import prior as priors
+from capeneuro.algorithms import prior_maps
+from capeneuro.algorithms.ica import Unmixing
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.prior import Posterior, Prior
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report import words
+from capeneuro.studies.components_plan import foretell_alone, noise_of_prior
+from capeneuro.studies.plan import gate
+from capeneuro.studies.priors import open_prior
+from capeneuro.studies.sites import Sites
+
+
+def subspace(
+    federation: Federation,
+    stages: Sequence[Mechanism],
+    study: ComponentsConfig,
+    sites: Sites,
+) -> Subspace:
+    """Release how people, or volumes, differ from public ones.
+
+    Parameters
+    ----------
+    federation, sites
+        Sites that work anywhere, and their files as far as they are here.
+    stages
+        Of the number that tells whether the prior is of such people, if there is one,
+        and of the release.
+    study
+        With a prior.
+
+    Returns
+    -------
+    Subspace
+        Without a ``posterior`` where the prior is of other people: nothing but that
+        number was released then.
+
+    Raises
+    ------
+    BudgetExceeded
+        If it is of others, and noise would drown the result of a study without it.
+    ConfigError
+        If it is of others, and a study without it would need more rounds.
+    """
+    (*first, mechanism), (prior, digest), held = stages, open_prior(study), np.nan
+    K, bound = study.n_components, study.pca.norm_bound
+    if first:
+        fits, held = priors.is_of_these(federation, *first, prior, K)
+        if not fits:
+            print(words.dropped(held, prior.held[K - 1]))
+            _can_do_without(study, sites, mechanism.describe(federation))
+            return Subspace(np.zeros(0), np.zeros((0, 0)), bound, held=held)
+    roster = mechanism.describe(federation)
+    n = sum(own["n_units"] for own in roster.values())
+    about = federation, mechanism, prior
+    if study.budget.unit == "subject":
+        # Of the arm `local` the first site alone described itself.
+        everyone = n * (len(study.sites) if study.arm == "local" else 1)
+        noise = noise_of_prior(study, tuple(roster), everyone)
+        found = priors.deviation_of_people(*about, noise, bound)
+    else:
+        found = priors.deviation_of_volumes(*about, bound)
+    told = np.sum(found.informed * prior.between) / np.sum(prior.between)
+    print(f"of how people differ from the prior {100 * told:.0f}% is told")
+    return priors.subspace(prior, found, K, bound, n, held, digest)
+
+
+def _can_do_without(study: ComponentsConfig, sites: Sites, roster: dict) -> None:
+    """Refuse to go on without the prior where nothing would come of it."""
+    if study.pca.method == "power":
+        raise ConfigError(
+            f"study {study.study}: prior.file: people's energy is not where it says, "
+            "and pca.method power would need more rounds than are paid for; give "
+            "another prior, or none, under another name of the study"
+        )
+    gate(foretell_alone, study, sites, roster)
+
+
+def known(study: ComponentsConfig, found: Subspace) -> tuple[Prior, Posterior]:
+    """The prior that a subspace was found around, and what its release told.
+
+    Raises
+    ------
+    ConfigError
+        If the prior's file is another by now.
+    """
+    prior, digest = open_prior(study)
+    if digest != found.prior:
+        raise ConfigError(
+            f"{study.prior.file}: prior.file: is another than when `pca` ran; put that "
+            "back, or run another study"
+        )
+    return prior, Posterior(*found.posterior)
+
+
+def public(study: ComponentsConfig, prior: Prior) -> Unmixing:
+    """What public knowledge alone gives: its temporal maps, if so many, or spatial."""
+    temporal = study.ica.independence == "temporal"
+    if temporal and prior.maps.shape[1:] == (study.n_components,):
+        return prior_maps.of_maps(prior)
+    return prior_maps.components(prior, None, study.n_components)
