@@ -6,12 +6,18 @@ the algorithm as a release does. Truths are of the people themselves, nobody cli
 of new people (predictions). Fusion: every draw has new people and noise; the truth is
 how the variates that were released correlate in the population.
 
+Energy: a second moment with a decaying spectrum; the truth is the share of its trace
+along the directions of the whole release, of which the lower end is said.
+
 Coverage is counted of all draws, where nothing told counts as true, and of those that
 are told.
 
     python -m benchmarks.statements [--draws 500] [--workers 2]
 
-Writes ``benchmarks/statements.tsv`` and ``benchmarks/statements_fusion.tsv``.
+Real tables are judged as the made ones are, with their own people as the truth.
+
+Writes ``benchmarks/statements.tsv``, ``statements_tables.tsv``,
+``statements_fusion.tsv`` and ``statements_energy.tsv``.
 """
 
 import argparse
@@ -23,14 +29,17 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
+from benchmarks import table_ranges
 from capeneuro import linalg
-from capeneuro.algorithms import cca, regression
+from capeneuro.algorithms import cca, regression, statements
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.statements import WIDTH, Moment
 from capeneuro.privacy import accounting
 
 OUT = Path(__file__).with_suffix(".tsv")
+OUT_TABLES = OUT.with_stem("statements_tables")
 OUT_FUSION = OUT.with_stem("statements_fusion")
+OUT_ENERGY = OUT.with_stem("statements_energy")
 HEAD = ("what", "told", "of_all", "of_told", "width")
 DELTA = 1e-5
 
@@ -97,6 +106,19 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
     """Coverage of each statement in one cell."""
     rng = np.random.default_rng([seed, *map(int, cell[:4]), int(100 * cell.epsilon)])
     X, y, site, _ = table(cell, rng)
+    weight, hits = judged(cell, X, y, site, n_draws, rng)
+    return counted_in(cell, weight, hits)
+
+
+def judged(
+    cell: "Cell | Table",
+    X: np.ndarray,
+    y: np.ndarray,
+    site: np.ndarray,
+    n_draws: int,
+    rng: np.random.Generator,
+) -> tuple[float, dict[str, list[tuple[bool, bool, float]]]]:
+    """Mean weight of N people, and which statements hold; people after N are new."""
     N, S = cell.N, cell.S
     Z = (
         np.concatenate(
@@ -133,26 +155,59 @@ def trial(cell: Cell, n_draws: int, seed: int) -> list[tuple[object, ...]]:
         found = regression.from_moment(Moment(C + E, tau), sizes, n_groups=S)
         left = y - (found.coefficients @ X + found.intercepts[site])
         truth = 1 - np.mean(left[:N] ** 2) / np.mean(base**2)
-        counted = 1 - np.average(left[:N] ** 2, weights=everybody) / spread
+        counted = np.average(left[:N] ** 2, weights=everybody)
         statements = {
             "r2": (truth, *found.r2[1:]),
-            "r2, as people count": (counted, *found.r2[1:]),
+            "r2, as people count": (1 - counted / spread, *found.r2[1:]),
             "residual": (np.mean(left[:N] ** 2), *found.residual[1:]),
+            "residual, as people count": (counted, *found.residual[1:]),
         }
         for name, (value, low, high) in statements.items():
             told = bool(np.isfinite(low))
             one = told, not told or low <= value <= high, high - low
             hits.setdefault(name, []).append(one)
-        half = WIDTH * found.residual_variance**0.5
-        inside = float(np.mean(np.abs(left[N:]) <= half))
-        hits.setdefault("prediction", []).append((True, inside, 2 * half))
+        if len(y) > N:
+            half = WIDTH * found.residual_variance**0.5
+            inside = float(np.mean(np.abs(left[N:]) <= half))
+            hits.setdefault("prediction", []).append((True, inside, 2 * half))
         low, high = found.intervals.T
-        exact = np.linalg.solve(M + found.ridge * np.eye(cell.D), g)
+        exact = np.linalg.solve(M + found.ridge * np.eye(len(g)), g)
         inside = float(np.mean((low <= exact) & (exact <= high)))
         hits.setdefault("coefficients", []).append(
             (True, inside, np.median(high - low))
         )
-    return counted_in(cell, float(weight.mean()), hits)
+    return float(weight.mean()), hits
+
+
+class Table(NamedTuple):
+    """A real table, or one of the papers' own, and a promise."""
+
+    name: str
+    D: int
+    S: int
+    N: int
+    epsilon: float
+    clip: float = regression.CLIP
+
+
+def tables(data: Path) -> Iterator[tuple[Table, np.ndarray]]:
+    """Each table with its z, as a study scales its bounds, at four sites."""
+    S = table_ranges.SITES
+    for name, Z in table_ranges.rows(argparse.Namespace(data=data, vbm=None)):
+        for epsilon in (1.0, 4.0, 8.0):
+            yield Table(name, len(Z) - 1 - S, S, Z.shape[1], epsilon), Z
+
+
+def of_table(
+    asked: tuple[Table, np.ndarray], n_draws: int, seed: int
+) -> list[tuple[object, ...]]:
+    """Coverage of each statement about one table."""
+    cell, Z = asked
+    Z, D = Z.astype(float), cell.D
+    site = Z[D + 1 :].argmax(axis=0)
+    rng = np.random.default_rng([seed, D, cell.N, int(10 * cell.epsilon)])
+    y = Z[D] / regression.SCALE
+    return counted_in(cell, *judged(cell, Z[:D], y, site, n_draws, rng))
 
 
 def counted_in(
@@ -248,18 +303,66 @@ def fusion(cell: Views, n_draws: int, seed: int) -> list[tuple[object, ...]]:
     return counted_in(cell, weight, hits)
 
 
+class Volumes(NamedTuple):
+    """A second moment of trace 1, and a promise."""
+
+    D: int
+    K: int
+    decay: float  # eigenvalue i is in proportion to i^-decay
+    N: int  # volumes or people
+    epsilon: float
+
+
+def volumes() -> Iterator[Volumes]:
+    """Flat and steep spectra, from people to volumes."""
+    for D, K in ((20, 5), (100, 20), (300, 20)):
+        for decay in (0.3, 1.0, 2.0):
+            for N in (300, 3000, 30_000, 256_000):
+                for epsilon in (1.0, 4.0):
+                    yield Volumes(D, K, decay, N, epsilon)
+
+
+def energy(cell: Volumes, n_draws: int, seed: int) -> list[tuple[object, ...]]:
+    """How often the share that released directions hold is above what is said."""
+    D, K = cell.D, cell.K
+    rng = np.random.default_rng([seed, D, cell.N, int(10 * cell.decay)])
+    values = np.arange(1, D + 1.0) ** -cell.decay
+    values /= values.sum()
+    tau = 2**0.5 / cell.N / accounting.mu_from_epsilon(cell.epsilon, DELTA)
+    hits: dict[str, list[tuple[bool, bool, float]]] = {}
+    for _ in range(n_draws):
+        E = tau * linalg.unpack_symmetric(rng.standard_normal(D * (D + 1) // 2))
+        Y = np.diag(values) + E
+        _, V = linalg.top_eigenpairs(Y, K)
+        chosen = statements.split(Moment(Y, tau))[0].value
+        rough = linalg.top_eigenpairs(chosen, K)[1]
+        said, low, high = statements.captured(Moment(Y, tau), K)
+        told = bool(np.isfinite(said))
+        own, roughly = (float(np.sum(values[:, None] * v**2)) for v in (V, rough))
+        for what, right in (
+            ("share of the released is at least", own >= low),
+            ("share of the half's, interval", low <= roughly <= high),
+        ):
+            one = told, not told or right, own - low
+            hits.setdefault(what, []).append(one)
+    return counted_in(cell, 1.0, hits)
+
+
 def main() -> None:
     """Run all cells and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clips", type=float, nargs="+", default=[regression.CLIP])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     options = parser.parse_args()
-    tables = (
+    everything = (
         (OUT, trial, Cell, cells(tuple(options.clips))),
+        (OUT_TABLES, of_table, Table, tables(options.data)),
         (OUT_FUSION, fusion, Views, views()),
+        (OUT_ENERGY, energy, Volumes, volumes()),
     )
-    for path, one, kind, asked in tables:
+    for path, one, kind, asked in everything:
         lines = ["\t".join((*kind._fields, "weight", *HEAD))]
         work = (delayed(one)(cell, options.draws, 1) for cell in asked)
         for rows in Parallel(options.workers, return_as="generator")(work):

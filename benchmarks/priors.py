@@ -1,0 +1,259 @@
+"""What private data add to public knowledge: ABIDE, one half of its sites for another.
+
+Two folds by sites, each public for the other; also a prior of one small site, of public
+network maps in the same parcels, and of permuted parcels. People are drawn with
+replacement where more are asked for than there are. Scores are those of spatial maps
+matched with the private people's own, without privacy, as a share of what chance
+leaves; and of the energy of so many directions, as a share of the most. Beside each
+release stand the same code without private data ("public") and the study without a
+prior ("no prior"). The number that checks the prior is paid for, and taken to have said
+that it fits.
+
+    python -m benchmarks.priors [--data ../shared/data] [--what people volumes]
+
+Writes ``benchmarks/priors_people.tsv`` and the like; half an hour.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from capeneuro import linalg
+from capeneuro.algorithms import metrics, prior, prior_maps
+from capeneuro.algorithms.ica import spatial_components
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.prior import Posterior, Prior
+from capeneuro.config.study import CENTER_SHARE
+from capeneuro.data import files
+from capeneuro.privacy import accounting, deviations
+from papers.cells import abide
+
+OUT = Path(__file__)
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+# Share of mu^2 that is left beside the number that checks the prior.
+LEFT = 1 - CENTER_SHARE
+K, DELTA, SITES, COLLUDING = 20, 1e-5, 11, 3
+# Noise at the aggregator over that of a trusted curator.
+OVER = (SITES / (SITES - COLLUDING)) ** 0.5
+HEAD = ["prior", "people", "epsilon", "population", "public", "private", "worst"]
+HEAD += ["no_prior", "public_energy", "private_energy", "no_prior_energy", "told"]
+
+Series = Mapping[str, Mapping[str, np.ndarray]]
+
+
+class Fold(NamedTuple):
+    """A prior, and the people who are private."""
+
+    name: str
+    prior: Prior
+    moments: np.ndarray  # (M, D, D)
+    volumes: list[np.ndarray]
+
+
+def moment(X: np.ndarray) -> np.ndarray:
+    """Second moment of a person's volumes."""
+    return X.astype(np.float64) @ X.T / X.shape[1]
+
+
+def public_prior(series: Series, order: np.ndarray | None = None) -> Prior:
+    """A prior of these people; parcels in another order, if one is given."""
+    parcels = slice(None) if order is None else order
+    people = {s: [X[parcels] for X in own.values()] for s, own in series.items()}
+    C = {s: np.stack([moment(X) for X in own]) for s, own in people.items()}
+    _, U = linalg.top_eigenpairs(
+        np.concatenate([*C.values()]).mean(axis=0), prior.DIRECTIONS
+    )
+    y = [U.T @ X for own in people.values() for X in own]
+    norms = [np.trace(M) for own in C.values() for M in own]
+    return prior.from_people(U, {s: U.T @ M @ U for s, M in C.items()}, y, norms)
+
+
+def folds(series: Series) -> list[Fold]:
+    """Both folds, and priors that are poor or wrong."""
+    names = sorted(series)
+    parts = {
+        "A": (names[::2], names[1::2]),
+        "B": (names[1::2], names[::2]),
+        "one site": (["CMU"], [n for n in names if n != "CMU"]),
+        "permuted": (names[::2], names[1::2]),
+    }
+    found = []
+    for name, (public, private) in parts.items():
+        order = None
+        if name == "permuted":
+            order = np.random.default_rng(0).permutation(200)
+        own = public_prior({s: series[s] for s in public}, order)
+        X = [x for s in private for x in series[s].values()]
+        found.append(Fold(name, own, np.stack([moment(x) for x in X]), X))
+    return found
+
+
+def exact_maps(C: np.ndarray) -> np.ndarray:
+    """Maps of spatial ICA of a second moment."""
+    values, V = linalg.top_eigenpairs(C, K)
+    spectrum = np.linalg.eigvalsh(C)[::-1]
+    about = Subspace(np.maximum(values, 1e-9), V, 1.0, spectrum=spectrum)
+    return spatial_components(about, 500, 1e-4).mixing
+
+
+def agreement(A: np.ndarray, T: np.ndarray, r0: float) -> float:
+    """Mean correlation of matched maps, as a share of what chance leaves."""
+    return (float(np.abs(metrics.match(A, T)[1]).mean()) - r0) / (1 - r0)
+
+
+def energy(V: np.ndarray, C: np.ndarray) -> float:
+    """Energy of directions, as a share of the most, both above chance."""
+    chance = K / len(C) * np.trace(C)
+    top = linalg.top_eigenpairs(C, K)[0].sum()
+    return float((metrics.captured_energy(V, C) - chance) / (top - chance))
+
+
+def contributions(P: Prior, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """What each person adds to the sum of ``deviation``, by the query itself."""
+    asked, found = prior.request(P, s), []
+    for own in C:
+        values, V = np.linalg.eigh(P.directions.T @ own @ P.directions)
+        # Volumes with this second moment.
+        Y = V * np.sqrt(np.maximum(values, 0) * len(values))
+        one = np.zeros(1, int)
+        found.append(deviations.deviation(Y.astype("f4"), one, "subject", **asked))
+    return np.array(found)
+
+
+def released(
+    fold: Fold, chosen: np.ndarray, epsilon: float, n: int, rng: np.random.Generator
+) -> list[Posterior]:
+    """Posteriors of n draws of the noise."""
+    P, M = fold.prior, len(chosen)
+    mu = LEFT**0.5 * accounting.mu_from_epsilon(epsilon, DELTA)
+    noise = 2 * OVER / (M * mu)
+    s = prior.spread(P, noise / deviations.OF_CLIP)
+    own = contributions(P, s, fold.moments)[chosen].mean(axis=0)
+    tau = noise * prior.request(P, s)["clip"]
+    draws = tau * rng.standard_normal((n, len(own)))
+    return [prior.of_people(P, s, own + e, tau, M) for e in draws]
+
+
+def of_people(
+    fold: Fold, M: int, epsilon: float, population: int, n_draws: int
+) -> list[Any]:
+    """One row: a prior, a number of people, an epsilon, one population."""
+    rng = np.random.default_rng([population, M, int(10 * epsilon)])
+    n = len(fold.moments)
+    chosen = rng.integers(0, n, M) if M else np.arange(n)
+    C = fold.moments[chosen].mean(axis=0)
+    T, P = exact_maps(C), fold.prior
+    r0 = metrics.chance_match(T)
+    alone = prior_maps.components(P, None, K)
+    U = P.directions.astype(float)
+    maps, held, told = [], [], []
+    for found in released(fold, chosen, epsilon, n_draws, rng):
+        maps.append(agreement(prior_maps.components(P, found, K, alone).mixing, T, r0))
+        held.append(energy(prior.subspace(P, found, K, 1.0, 0).eigenvectors, C))
+        told.append(np.sum(found.informed * P.between) / np.sum(P.between))
+    # Without a prior: a person's second moment, clipped to its median norm.
+    norms = np.linalg.norm(fold.moments, axis=(1, 2))
+    clip = float(np.median(norms))
+    w = np.minimum(1, clip / norms)[:, None, None]
+    mean = (fold.moments * w)[chosen].mean(axis=0)
+    mu = accounting.mu_from_epsilon(epsilon, DELTA)
+    tau = 2**0.5 * OVER * clip / (len(chosen) * mu)
+    plain, plain_held = [], []
+    for _ in range(n_draws):
+        E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
+        Y = mean + tau * linalg.unpack_symmetric(E)
+        plain.append(agreement(exact_maps(Y), T, r0))
+        plain_held.append(energy(linalg.top_eigenpairs(Y, K)[1], C))
+    scores = [
+        agreement(alone.mixing, T, r0),
+        np.mean(maps),
+        np.min(maps),
+        np.mean(plain),
+        energy(U[:, :K], C),
+        np.mean(held),
+        np.mean(plain_held),
+        np.mean(told),
+    ]
+    return [fold.name, len(chosen), epsilon, population, *scores]
+
+
+def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> list[Any]:
+    """One row where the unit is a volume."""
+    rng = np.random.default_rng([population, int(10 * epsilon)])
+    n = len(fold.volumes)
+    chosen = rng.integers(0, n, n) if population else np.arange(n)
+    X = np.concatenate([fold.volumes[i] for i in chosen], axis=1).astype(np.float64)
+    P, N = fold.prior, X.shape[1]
+    C = X @ X.T / N
+    T = exact_maps(C)
+    r0 = metrics.chance_match(T)
+    alone, U = prior_maps.components(P, None, K), P.directions.astype(float)
+    Y = (U / P.energies**prior.POWER).T @ X
+    w = np.minimum(1, P.radius / np.sum(Y**2, axis=0))
+    own = linalg.pack_symmetric((Y * w) @ Y.T / N)
+    mu = accounting.mu_from_epsilon(epsilon, DELTA)
+    tau = 2**0.5 * OVER * P.radius / (N * LEFT**0.5 * mu)
+    # Without a prior, volumes are clipped to the square of the usual norm.
+    clip = float(len(C))
+    w = np.minimum(1, clip / np.sum(X**2, axis=0))
+    mean = (X * w) @ X.T / N
+    noise = 2**0.5 * OVER * clip / (N * mu)
+    scores: dict[str, list[float]] = {k: [] for k in ("r", "e", "r0", "e0", "told")}
+    for _ in range(n_draws):
+        found = prior.of_volumes(P, own + tau * rng.standard_normal(len(own)), tau)
+        A = prior_maps.components(P, found, K, alone).mixing
+        V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
+        E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
+        plain = mean + noise * linalg.unpack_symmetric(E)
+        told = np.sum(found.informed * P.between) / np.sum(P.between)
+        values = agreement(A, T, r0), energy(V, C), agreement(exact_maps(plain), T, r0)
+        values += energy(linalg.top_eigenpairs(plain, K)[1], C), told
+        for name, value in zip(scores, values, strict=True):
+            scores[name].append(float(value))
+    means = {name: np.mean(own) for name, own in scores.items()}
+    public = agreement(alone.mixing, T, r0), energy(U[:, :K], C)
+    about = [fold.name, N, epsilon, population, public[0], means["r"]]
+    about += [np.min(scores["r"]), means["r0"], public[1]]
+    return [*about, means["e"], means["e0"], means["told"]]
+
+
+def main() -> None:
+    """Run, print and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--what", nargs="+", default=["people", "volumes"])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--populations", type=int, default=2)
+    given = parser.parse_args()
+    every = folds(abide.load(given.data / "abide_cc200"))
+    for what in given.what:
+        work = []
+        if what == "people":
+            for fold in every:
+                wrong = fold.name not in "AB"
+                for M in (0, 250, 1000, 5000):
+                    for epsilon in (1.0, 4.0) if wrong else EPSILONS:
+                        n = given.populations if M else 1
+                        for k in range(n):
+                            asked = fold, M, epsilon, k, given.draws
+                            work.append(delayed(of_people)(*asked))
+        else:
+            for fold in every[:2]:
+                for epsilon in EPSILONS:
+                    for k in range(given.populations):
+                        asked = fold, epsilon, k, given.draws
+                        work.append(delayed(of_volumes)(*asked))
+        rows = []
+        print(*HEAD, sep="\t")
+        for row in Parallel(2, return_as="generator")(work):
+            rows.append([*map(str, row[:4]), *(f"{x:.3f}" for x in row[4:])])
+            print(*rows[-1], sep="\t", flush=True)
+        files.write_table(OUT.with_name(f"priors_{what}.tsv"), HEAD, rows)
+
+
+if __name__ == "__main__":
+    main()
