@@ -48,6 +48,7 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tensors": ("Find the parts of a mixture, or topics.", OVER),
     "regression": ("Fit regressions to the people of all sites.", OVER),
     "network": ("Train a network on the people of all sites.", OVER),
+    "contrast": ("Find what outcomes of people differ by.", OVER),
 }
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.

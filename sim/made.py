@@ -6,7 +6,11 @@ Features are in a unit of their own, with bounds that next to nobody is beyond:
 * topics: counts of ``data.n_words`` words, no bounds;
 * regression: uniform in [-1, 1], plus what a site differs by; the target is in the
   unit of the study's bounds (a number), or one of the two (groups);
-* network: unit variance within a group, bounds -4 and 4.
+* network: unit variance within a group, bounds -4 and 4;
+* contrast: outcomes of deviation about 1, bounds -6 and 6, of which the first third
+  differ between the groups of the first covariate by ``data.separation``; sites differ
+  by ``data.site_offset``. Public tables of means and covariances go where the study
+  looks for them.
 
 Site k has a generator of its own, so a further site leaves the others as they were;
 components and coefficients are common to all.
@@ -18,18 +22,20 @@ from typing import Any
 
 import numpy as np
 
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import Made, RowStudy
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies import kinds
-from sim import mixtures
+from capeneuro.studies.contrast import names_of
+from sim import contrasts, mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes
 from sim.fmri import subject_labels
 from sim.rows import rows
 
-WIDEST = {"mixture": 2.0, "network": 4.0}
+WIDEST = {"mixture": 2.0, "network": 4.0, "contrast": 6.0}
 
 Drawn = tuple[np.ndarray, np.ndarray | None]
 
@@ -60,12 +66,13 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
         TensorConfig: _components,
         RegressionConfig: _regression,
         NetworkConfig: _groups,
+        ContrastConfig: _outcomes,
     }
     names, bounds, sites, truth = makers[type(study)](study, study.data, model, rngs)
     labels = subject_labels([study.data.n_subjects] * len(tables))
-    header = ["participant_id", *names, *([study.target[0]] if study.target else [])]
+    header = ["participant_id", *names, *study.beside]
     for path, people, (X, y) in zip(tables.values(), labels, sites, strict=True):
-        values = X.T if y is None else np.column_stack([X.T, y])
+        values = X.T if y is None else np.column_stack([X.T, y.T])
         write_tsv(path, header, _numbered([f"sub-{p}" for p in people], values))
     public = Path(study.rows.features.features)
     if bounds is None:
@@ -159,3 +166,31 @@ def _groups(
         X, y = two_classes(D, N, rng, made.separation)
         sites.append((X, np.where(y == 1, high, low)))
     return _names("feature", D), WIDEST["network"], sites, []
+
+
+def _outcomes(
+    study: ContrastConfig,
+    made: Made,
+    model: np.random.Generator,
+    own: list[np.random.Generator],
+) -> tuple[list[str], float, list[Drawn], list[Any]]:
+    names, d = _names("outcome", made.n_features), made.n_features
+    S = contrasts.correlations(d, model)
+    shown = [name for own_names in names_of(study).values() for name in own_names]
+    B = 0.2 * model.standard_normal((len(shown), d))
+    B[0] = made.separation * (np.arange(d) < d / 3)
+    drawn = [contrasts.people(study, made, B, S, rng) for rng in own]
+    options = study.contrast
+    if options.means is not None:
+        columns = [*drawn[0].means]
+        rows_ = [
+            [site, *(f"{one.means[c]:g}" for c in columns)]
+            for site, one in zip(study.site_names, drawn, strict=True)
+        ]
+        write_tsv(options.means, ["site", *columns], rows_)
+    if options.covariance is not None:
+        lines = _numbered(names, np.column_stack([np.zeros(d), S]))
+        write_tsv(options.covariance, ["feature", "mean", *names], lines)
+    sites = [(one.Y, one.beside) for one in drawn]
+    lines = _numbered(names, B.T)
+    return names, WIDEST["contrast"], sites, [(["feature", *shown], lines)]

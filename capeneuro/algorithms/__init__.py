@@ -20,6 +20,8 @@ regression
     Linear and logistic regression: capeFM.
 network
     A network of two layers.
+contrasts
+    Many outcomes on few covariates: group contrasts over sites.
 model_order
     How many components a released spectrum supports.
 shrinkage

@@ -25,6 +25,7 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network, noise_slopes
 from capeneuro.algorithms.pca import Subspace
@@ -265,6 +266,31 @@ def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
     )
     measure = "size of a coefficient, or of all of them, over its error"
     return Verdicts((TOGETHER, *names), values, levels, tuple(words.tolist()), measure)
+
+
+def of_contrasts(
+    found: Contrasts, shown: Sequence[bool], names: Sequence[Sequence[str]]
+) -> Verdicts:
+    """Verdicts of effects: each over its error, beside the largest of all [Bonferroni].
+
+    Parameters
+    ----------
+    found
+        Of the study.
+    shown
+        Which covariates are asked about: constants are not, (p,).
+    names
+        Of each of their effects, p lists of d.
+    """
+    here = np.flatnonzero(shown)
+    z = np.abs(found.effects[here]) / np.maximum(found.errors[here], TINY)
+    level = float(scipy.stats.norm.isf(LEVEL / 2 / z.size))
+    told = np.repeat(found.is_told[here], z.shape[1])
+    words = np.select([~told, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
+    every = tuple(name for k in here for name in names[k])
+    measure = "size of an effect over its error, of noise and sampling"
+    levels = np.full(z.size, level)
+    return Verdicts(every, z.ravel(), levels, tuple(words.tolist()), measure)
 
 
 def of_network(

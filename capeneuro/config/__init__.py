@@ -20,6 +20,8 @@ regression
     Studies that predict a number or a group.
 network
     Studies of a network that tells two groups apart.
+contrast
+    Studies of what outcomes differ by between groups.
 scaffold
     Files of a new study, every key explained.
 errors

@@ -1,8 +1,8 @@
 """Study files and site files, read and checked.
 
 A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-or none of them for a study of components. Unknown or misspelled keys are errors that
-name the nearest known key, and all errors of a file are shown at once.
+`contrast`, or none of them for a study of components. Unknown or misspelled keys are
+errors that name the nearest known key, and all errors of a file are shown at once.
 """
 
 import json
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from capeneuro.config import errors
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
@@ -29,6 +30,7 @@ KINDS = {
     "tensors": TensorConfig,
     "regression": RegressionConfig,
     "network": NetworkConfig,
+    "contrast": ContrastConfig,
 }
 
 

@@ -130,6 +130,19 @@ class RowStudy(Study):
         return None
 
     @property
+    def beside(self) -> dict[str, tuple[float, ...] | None]:
+        """Columns of the table of people that are no features, such as the target.
+
+        With the only values that they may take, where they are groups.
+        """
+        return {} if self.target is None else {self.target[0]: self.groups}
+
+    @property
+    def public_tables(self) -> tuple[Path, ...]:
+        """Further public files that rows depend on."""
+        return ()
+
+    @property
     def feature_columns(self) -> tuple[str, ...]:
         """Columns that a table of features has; without bounds they are counts."""
         return ("feature", "low", "high")

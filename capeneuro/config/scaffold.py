@@ -47,6 +47,12 @@ FILL_IN = {
     "network.bounds": [0.0, 1.0],
     "network.target": "patient",
     "rows.norm_bound": None,
+    "contrast.covariates": {
+        "patient": {"groups": [0, 1]},
+        "age": {"mean": 40, "deviation": 12},
+    },
+    "contrast.primary": "patient",
+    "contrast.means": "config/means.tsv",
 }
 
 

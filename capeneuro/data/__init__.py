@@ -8,6 +8,8 @@ tables
     A person's features from a row of a table or from one image.
 rows
     The rows of a study at one site: who has one, and what it says.
+contrasts
+    Public tables of a study of contrasts.
 views
     Two views of the same people: found, matched, read.
 labels

@@ -70,8 +70,9 @@ class Person(NamedTuple):
     """Their image, or None."""
     values: np.ndarray
     """What tables say: features, unless of an image, then covariates."""
-    target: float
-    """What is predicted, in its own unit; 0 where nothing is."""
+    beside: np.ndarray
+    """What tables say that is no feature, in its own unit: the target, or covariates of
+    outcomes."""
 
 
 def to_unit(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
@@ -99,10 +100,9 @@ def open_rows(study: RowStudy) -> Shape:
     names = [*names, *options.covariates]
     if bounds is not None:
         bounds = np.array([*bounds, *options.covariates.values()], float)
-    if study.target is not None and study.target[0] in names:
+    if both := sorted(set(study.beside) & set(names)):
         raise ConfigError(
-            f"study {study.study}: target: must not be a feature, too, got "
-            f"{study.target[0]}"
+            f"study {study.study}: target: must not be a feature, too, got {some(both)}"
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
@@ -152,8 +152,10 @@ def _features(
 def public_files(study: RowStudy) -> list[str]:
     """Public files that define the features."""
     if study.space is None:
-        return [str(study.rows.features.features)]
-    given = [study.space.mask, study.space.basis_file]
+        given = [study.rows.features.features]
+    else:
+        given = [study.space.mask, study.space.basis_file]
+    given += study.public_tables
     return [str(path) for path in given if path is not None]
 
 
@@ -162,7 +164,7 @@ def public_files(study: RowStudy) -> list[str]:
 
 def _table(study: RowStudy, site: SiteConfig) -> Path | None:
     """Table of a site's people; None where the study reads nothing from it."""
-    if study.target is None and not study.rows.covariates:
+    if not (study.beside or study.rows.covariates):
         return None
     if site.people is not None:
         return site.people
@@ -189,7 +191,7 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         If someone has an image and no row, or a value is missing or wrong. The text
         names people and stays at the site.
     """
-    covariates, target = list(study.rows.covariates), study.target
+    covariates, beside = list(study.rows.covariates), list(study.beside)
     images: dict[str, Path] = {}
     own: dict[str, np.ndarray] = {}
     if study.rows.features.kind == "maps":
@@ -204,20 +206,18 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
     if table is not None:
-        names = [*covariates, *([target[0]] if target else [])]
-        more = read_rows(table, names)
+        more = read_rows(table, [*covariates, *beside])
         if lacking := [name for name in people if name not in more]:
             raise ConfigError(
                 f"{table}: must have a row for each person of the site, lacks "
                 f"{some(lacking)}; add them, or remove their data"
             )
-    if target:
-        _check_target(study, site, {name: more[name][-1] for name in people})
     found = {}
     for name in people:
-        rest, y = (more[name][:-1], more[name][-1]) if target else (more[name], 0.0)
+        rest, other = np.split(more[name], [len(covariates)])
         values = np.concatenate([own.get(name, rest[:0]), rest])
-        found[name] = Person(images.get(name), values, float(y))
+        found[name] = Person(images.get(name), values, other.astype(float))
+    _check_groups(study, site, found)
     return found
 
 
@@ -231,16 +231,18 @@ def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
         )
 
 
-def _check_target(study: RowStudy, site: SiteConfig, values: dict[str, float]) -> None:
-    """Refuse groups that are none of the two."""
-    column, bounds = study.target
-    if study.groups is None:
-        return
-    if odd := [name for name, y in values.items() if y not in np.float32(bounds)]:
-        raise ConfigError(
-            f"site {site.name}: {column}: must be one of the groups {bounds[0]:g} and "
-            f"{bounds[1]:g}, is something else for {some(odd)}"
-        )
+def _check_groups(study: RowStudy, site: SiteConfig, people: dict[str, Person]) -> None:
+    """Refuse groups that are none of the study's."""
+    for i, (column, groups) in enumerate(study.beside.items()):
+        if groups is None:
+            continue
+        allowed = np.float32(groups)
+        if odd := [n for n, p in people.items() if p.beside[i] not in allowed]:
+            known = " and ".join(f"{value:g}" for value in groups)
+            raise ConfigError(
+                f"site {site.name}: {column}: must be one of the groups {known}, is "
+                f"something else for {some(odd)}"
+            )
 
 
 def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:

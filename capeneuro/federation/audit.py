@@ -48,6 +48,7 @@ CANARIES = {
     "white_second_moment": ([[1e3, 1e3], [500, 500]], [[-500, -500], [1e3, 1e3]]),
     "deviation": ([[1e3, 1e3], [1e3, 1e3]], [[0, 0], [0, 0]]),
     "held": ([[1e3, 1e3], [0, 0]], [[0, 0], [1e3, 1e3]]),
+    "linear_moments": ([[1, 1], [1, 1], [9, 9]], [[1, 1], [-1, -1], [-9, -9]]),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
@@ -69,6 +70,7 @@ PARAMETERS = {
     # Nobody's second moment is as far below the public one as another's is above.
     "held": {"Q": np.eye(2, 1, dtype="f4") * np.float32(1e3), "clip": 1.0},
     "deviation": {"energies": np.full(2, 2.0), "weights": np.eye(2), "clip": 1.0},
+    "linear_moments": {"weights": np.ones(1), "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},
@@ -77,7 +79,7 @@ PARAMETERS = {
 # classes that have the messages, not the answers alone.
 PARTNERS = {"reader": 0, "partner": 1, "aggregator": 0, "site_as_aggregator": 1}
 HEARS = ("aggregator", "aggregator_and_colluders", "site_as_aggregator")
-OTHERS = np.full((2, 2), 0.5, dtype=np.float32)  # everyone else; the adversary knows
+OTHER = np.float32(0.5)  # everyone else's data; the adversary knows
 CEILING = accounting.Budget(1e8, DELTA, "sample", "replace-one", 0)  # never met
 
 
@@ -210,9 +212,10 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     each of their entries, and the mu that is claimed for the whole.
     """
     sites, people, ledgers = [], [], []
+    others = np.full_like(CANARIES[case.query][0], OTHER, dtype=np.float32)
     for s in range(case.n_sites):
         n_volumes = {f"{s}-{i}": 2 for i in range(1 + s % 2)}
-        people.append(dict.fromkeys(n_volumes, OTHERS))
+        people.append(dict.fromkeys(n_volumes, others))
         ledgers.append(Ledger(None, CEILING))
         own = (people[s], n_volumes, ledgers[s], Limits("simulated"))
         sites.append(Witness(f"s{s}", *own))
@@ -229,12 +232,12 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         side = (world + j) % 2 if case.canary == "alternating" else world
         # A real aggregator would turn the sign by the query's parameters; sites read
         # lazily, so here the data turn, for all queries alike.
-        people[0]["0-0"] = X = OTHERS.copy()
+        people[0]["0-0"] = X = others.copy()
         replaced = slice(1 if case.unit == "sample" else 2)
         X[:, replaced] = np.array(CANARIES[case.query][side])[:, replaced]
         reduction = ""
         if QUERIES[case.query].stage == "components":
-            reduction = mechanism.project(federation, np.eye(2), 1.0)
+            reduction = mechanism.project(federation, np.eye(len(X)), 1.0)
         one = mechanism.answer(federation, case.query, asked, j, reduction)
         answers.append(one.value)
         seen, shares = overhear(sites, case.n_sites - n_partners, shares)

@@ -10,6 +10,8 @@ clipping
     How far one unit's data reach.
 moments
     Second and third moments, and moments of words, as clipped sums.
+contrasts
+    A linear model of many outcomes on few covariates, as one clipped sum.
 deviations
     How people differ from public ones, as clipped sums.
 gradients

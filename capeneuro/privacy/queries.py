@@ -3,7 +3,7 @@
 A query is a mean over units of bounded contributions. ``total`` adds the contributions
 of one block of data, so a site streams its subjects and holds one block at a time; the
 site divides by its public number of units. The contributions, clipped by public
-constants, are in :mod:`.moments` and :mod:`.gradients`. :data:`QUERIES` is the whole
+constants, are in :mod:`.moments` and its neighbours. :data:`QUERIES` is the whole
 list, and each query there declares what its parameters may be: another query is
 another entry, and nothing that is shared changes.
 
@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from capeneuro.privacy import deviations, gradients, moments
+from capeneuro.privacy import contrasts, deviations, gradients, moments
 from capeneuro.privacy.accounting import Relation
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
@@ -244,6 +244,38 @@ class Weights:
         return value.shape == shape and _is_moderate(value)
 
 
+@dataclass(frozen=True)
+class Instruments:
+    """Positive float64 weights of instruments, of which the data have two rows each."""
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such weights; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such weights.
+
+        Guarantee
+        ---------
+        At least one outcome is left, and no weight is too small to divide by.
+        """
+        return (
+            _is_float64(value)
+            and value.ndim == 1
+            and 0 < 2 * value.size < n_rows
+            and bool((value >= RANGE[0]).all())
+            and _is_moderate(value)
+        )
+
+
 def _is_float64(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.float64
 
@@ -261,6 +293,7 @@ SIGNS = Array(1, signs=True)
 COVARIANCE = Array(2, symmetric=True)
 DIRECTIONS = Directions(0, (np.float32,), LARGEST_WEIGHT)
 WEIGHTS = Weights(LARGEST_HIDDEN)
+INSTRUMENTS = Instruments()
 # Fields of the message of a projection; its matrix holds a direction in each row.
 PROJECTION: Mapping[str, Kind] = {
     "matrix": Directions(1, (np.float32, np.float64), np.inf),
@@ -540,6 +573,16 @@ QUERIES = {
             parameters={
                 "energies": VECTOR_OF_ROWS,
                 "weights": COVARIANCE,
+                "clip": CLIP,
+            },
+        ),
+        Query(
+            "linear_moments",
+            "features",
+            contrasts.linear_moments,
+            parameters={
+                "weights": INSTRUMENTS,
+                "center": VECTOR_OF_ROWS,
                 "clip": CLIP,
             },
         ),

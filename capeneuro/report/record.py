@@ -15,7 +15,7 @@ from capeneuro.privacy import accounting, cape
 
 # Results that carry their releases.
 NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
-NAMES += "network_weights"
+NAMES += "network_weights contrast_effects"
 RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 

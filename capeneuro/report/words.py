@@ -4,6 +4,7 @@ import numpy as np
 
 from capeneuro.algorithms import model_order, shrinkage, verdicts
 from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.pca import Subspace
@@ -258,5 +259,26 @@ def model_lines(found: LinearModel) -> list[str]:
             "is clipped. Were all counted alike, the share explained would differ by "
             "some hundredths and slopes would be as much larger; intervals leave that "
             "out. regression.clip: 1 counts all alike, at twice the noise"
+        )
+    return lines
+
+
+def contrast_lines(found: Contrasts) -> list[str]:
+    """What contrasts say beside their numbers, one line each."""
+    share = np.median(found.noise_errors**2 / found.errors**2)
+    lines = [
+        f"{found.n_units} people; noise for privacy is {_percent(share)} of the "
+        "squared standard error of a typical effect, the rest is sampling"
+    ]
+    if not found.is_told.all():
+        lines.append(
+            "note: covariates vary by too little above the noise for anything to be "
+            "told of some of them"
+        )
+    if found.weight < ALIKE:
+        lines.append(
+            f"people count {found.weight:.2f} on average: whose outcomes are far from "
+            "the usual ones is clipped, in whatever group; effects and intervals are "
+            "corrected for that, as normal outcomes need it"
         )
     return lines

@@ -26,6 +26,8 @@ regression
     Steps of studies that predict a number or a group.
 network
     Steps of studies of a network.
+contrast
+    Steps of studies of contrasts between groups.
 one_run
     An attack on a whole study in a single run.
 verbs

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
@@ -18,6 +19,7 @@ KINDS: dict[type[Study], str] = {
     TensorConfig: "capeneuro.studies.tensors",
     RegressionConfig: "capeneuro.studies.regression",
     NetworkConfig: "capeneuro.studies.network",
+    ContrastConfig: "capeneuro.studies.contrast",
 }
 
 

@@ -20,6 +20,7 @@ from capeneuro.report.words import network_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
+    Holder,
     Other,
     People,
     RowKind,
@@ -40,16 +41,14 @@ def check(study: NetworkConfig, shape: Shape) -> None:
 # --- at one site ---------------------------------------------------------------------
 
 
-def held(
-    study: NetworkConfig,
-    shape: Shape,
-    x: np.ndarray,
-    target: np.ndarray,
-    place: tuple[int, int] = (0, 1),
-) -> np.ndarray:
+def holder(study: NetworkConfig, shape: Shape, place: tuple[int, int]) -> Holder:
     """Features, and the label 0 or 1 in the last row, float32."""
-    labels = (to_unit(target, *study.target[1]) + 1) / 2
-    return np.concatenate([x, labels[None]]).astype(np.float32)
+
+    def held(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        labels = (to_unit(beside[0], *study.target[1]) + 1) / 2
+        return np.concatenate([x, labels[None]]).astype(np.float32)
+
+    return held
 
 
 def size(study: NetworkConfig, shape: Shape, z: np.ndarray) -> float:
@@ -241,7 +240,7 @@ KIND = kind_of(
         file="group_desc-network_weights.npz",
         stem=STEM,
         check=check,
-        held=held,
+        holder=holder,
         size=size,
         kept=kept,
         limit=limit,

@@ -27,6 +27,7 @@ from capeneuro.report.words import model_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
+    Holder,
     Other,
     People,
     RowKind,
@@ -52,29 +53,29 @@ def check(study: RegressionConfig, shape: Shape) -> None:
 # --- at one site ---------------------------------------------------------------------
 
 
-def held(
-    study: RegressionConfig,
-    shape: Shape,
-    x: np.ndarray,
-    target: np.ndarray,
-    place: tuple[int, int] = (0, 1),
-) -> np.ndarray:
+def holder(study: RegressionConfig, shape: Shape, place: tuple[int, int]) -> Holder:
     """Stack features, target and the constant of the site [:func:`.regression.stack`].
 
     Parameters
     ----------
     study, shape
         The study, and what its rows are.
-    x
-        Rows, (D, N).
-    target
-        In its own unit, (N,).
     place
         That of the people's site among the study's S sites, and S.
+
+    Returns
+    -------
+    Callable
+        Of rows, (D, N), and the target in its own unit, (1, N).
     """
-    y, task, S = to_unit(target, *study.target[1]), study.regression.task, place[1]
-    y = y if task == "linear" else (y + 1) / 2
-    return regression.stack(x / shape.norm_bound, y, task, group=place[0], n_groups=S)
+    task, (group, S) = study.regression.task, place
+
+    def held(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        y = to_unit(beside[0], *study.target[1])
+        y = y if task == "linear" else (y + 1) / 2
+        return regression.stack(x / shape.norm_bound, y, task, group=group, n_groups=S)
+
+    return held
 
 
 def size(study: RegressionConfig, shape: Shape, z: np.ndarray) -> float:
@@ -482,7 +483,7 @@ KIND = kind_of(
         file="group_desc-regression_model.npz",
         stem=STEM,
         check=check,
-        held=held,
+        holder=holder,
         size=size,
         kept=kept,
         limit=limit,

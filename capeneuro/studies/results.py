@@ -17,6 +17,7 @@ COMPONENTS = (
     "tensor_components",
     "regression_coefficients",
     "network_importance",
+    "contrast_sizes",
 )
 IMAGES = {
     "components": COMPONENTS,
@@ -26,6 +27,7 @@ IMAGES = {
 TABLES = {
     "table": COMPONENTS,
     "weights": ("tensor_weights",),
+    "effects": ("contrast_table",),
 }
 ARRAYS = {
     "subspace": ("pca_subspace",),
@@ -34,6 +36,7 @@ ARRAYS = {
     "tensors": ("tensor_components",),
     "model": ("regression_model",),
     "network": ("network_weights",),
+    "contrasts": ("contrast_effects",),
 }
 WHOLE = ("scores", "verdicts", "privacy", "promise", "study", "report")
 
@@ -45,10 +48,11 @@ class Results:
     ----------
     components, zscores, mask : nibabel.Nifti1Image
         Maps as released and as z-scores, and the study's mask; nilearn plots them.
-    table, weights, scores, verdicts : pandas.DataFrame
-        A row for each component or feature; shares of people; scores with their levels
-        of chance; what stands above the noise.
-    subspace, unmixing, directions, tensors, model, network : dict of numpy.ndarray
+    table, weights, effects, scores, verdicts : pandas.DataFrame
+        A row for each component or feature; shares of people; effects of covariates on
+        outcomes; scores with their levels of chance; what stands above the noise.
+    subspace, unmixing, directions, tensors, model, network, contrasts : dict of \
+numpy.ndarray
         Arrays of a result by name.
     promise, privacy, study : dict
         The promise, the whole privacy record, and the study file as run.

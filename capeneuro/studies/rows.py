@@ -109,6 +109,8 @@ class Expected(NamedTuple):
 # What a picture of the report is drawn by, by its title.
 Drawn = dict[str, Callable[[], Any]]
 Figures = tuple[dict[str, Any], Drawn, Drawn]
+# (x, beside) -> z, float32; beside: what tables say that is no feature, (n, N).
+Holder = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,8 @@ class RowKind:
     """Of the table over features, and of the maps where features are of images."""
     check: Callable[[RowStudy, Shape], None]
     """(study, shape): refuses what its algorithm cannot take; writes nothing."""
-    held: Callable[..., np.ndarray]
-    """(study, shape, x, target, place) -> z, float32; place: the site's, and S."""
+    holder: Callable[[RowStudy, Shape, tuple[int, int]], Holder]
+    """(study, shape, place) -> what gives z; place: the site's among all, and S."""
     size: Callable[[RowStudy, Shape, np.ndarray], float]
     """(study, shape, z) of one person: what the clip looks at."""
     kept: Callable[[RowStudy, Shape, np.ndarray], float]
@@ -348,7 +350,8 @@ def prepare(
     shape = _opened(own, study)
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
-    rows: list[tuple[str, float, float, float]] = []
+    held = own.holder(study, shape, place)
+    rows: list[tuple[str, float, float, list[float]]] = []
     low, high = np.inf, -np.inf
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
@@ -356,9 +359,9 @@ def prepare(
         for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
             x = read_row(study, shape, person)
             low, high = np.minimum(low, x), np.maximum(high, x)
-            z = own.held(study, shape, x, np.array([person.target]), place)
+            z = held(x, person.beside[:, None])
             about = own.size(study, shape, z), own.kept(study, shape, z)
-            rows.append((name, *about, person.target))
+            rows.append((name, *about, person.beside.tolist()))
             yield name, z
 
     folder = study.private(site)
@@ -375,7 +378,7 @@ def prepare(
         site=site,
         rows=rows,
         picture=page.picture("", figure)[1],
-        target=None if study.target is None else study.target[0],
+        beside=list(study.beside),
         number=number,
         what=what,
         limit=name,
@@ -396,10 +399,8 @@ def reconstruct(own: RowKind, study: RowStudy, sites: Sites, site: str) -> None:
     for name, person in tqdm(found.items(), f"reconstruct {site}", disable=None):
         x = read_row(study, shape, person)
         said = own.told(study, shape, result, x, place)[:, 0]
-        target = [] if study.target is None else [person.target]
-        rows.append([name, *(f"{value:.6g}" for value in (*target, *said))])
-    target = [] if study.target is None else [study.target[0]]
-    header = [*target, *own.header(study)]
+        rows.append([name, *(f"{value:.6g}" for value in (*person.beside, *said))])
+    header = [*study.beside, *own.header(study)]
     files.write_table(study.private(site) / KEPT[0], ["participant_id", *header], rows)
 
 
@@ -573,7 +574,8 @@ def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:
     """Files that the data makers write last."""
     features = study.rows.features.features
     truth = [features.parent / "truth" / name for name in own.truths]
-    return [*(site.images for site in sites.values()), *map(str, [features, *truth])]
+    public = [features, *study.public_tables, *truth]
+    return [*(site.images for site in sites.values()), *map(str, public)]
 
 
 def score_inputs(own: RowKind, study: RowStudy) -> list[str]:
@@ -622,7 +624,7 @@ def _truth(own: RowKind, shape: Shape, folder: Path) -> Other:
             f"{folder}: score.truth: must be finite numbers, as many in each row"
             + ", and a weight of each component" * bool(more)
         )
-    return Other(A, w) if more else Other(A[:, :1], None)
+    return Other(A, w if more else None)
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:

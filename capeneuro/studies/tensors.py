@@ -23,6 +23,7 @@ from capeneuro.report.words import tensor_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
+    Holder,
     Other,
     People,
     RowKind,
@@ -71,15 +72,9 @@ def check(study: TensorConfig, shape: Shape) -> None:
 # --- at one site ---------------------------------------------------------------------
 
 
-def held(
-    study: TensorConfig,
-    shape: Shape,
-    x: np.ndarray,
-    target: np.ndarray,
-    place: tuple[int, int] = (0, 1),
-) -> np.ndarray:
+def holder(study: TensorConfig, shape: Shape, place: tuple[int, int]) -> Holder:
     """Rows as they are, float32: there is no target."""
-    return x.astype(np.float32)
+    return lambda x, beside: x.astype(np.float32)
 
 
 def size(study: TensorConfig, shape: Shape, z: np.ndarray) -> float:
@@ -342,7 +337,7 @@ KIND = kind_of(
         file=f"{STEM}.npz",
         stem=STEM,
         check=check,
-        held=held,
+        holder=holder,
         size=size,
         kept=kept,
         limit=limit,

@@ -371,7 +371,7 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
         x = shape.middle + shape.spread * read_row(study, shape, person)[:, 0]
         y = model["intercept_of_site"]["south"] + w @ x
         assert said[name][1] == pytest.approx(y, rel=1e-4)
-        assert said[name][0] == pytest.approx(person.target, rel=1e-4)
+        assert said[name][0] == pytest.approx(person.beside[0], rel=1e-4)
     assert model["n_people"] == 600 and model["Stamp"].startswith("NOT PRIVATE")
     card = (study.results / of_regression.CARD).read_text()
     assert f"# Model card: age from {len(NAMES)} features" in card

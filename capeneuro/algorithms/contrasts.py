@@ -1,0 +1,603 @@
+"""How many outcomes depend on few covariates: group contrasts over sites.
+
+``y = sum_k b_k x_k + rest`` for each of d outcomes of a person. A site releases, once,
+the mean over people of ``z [x; w y]'``, of the squares of w y and of w, for instruments
+z (bounded functions of x) and ``w = min(1, c / |y|)`` [:mod:`.privacy.contrasts`]; then
+
+    ``J = mean z x'``,  ``b = J^-1 mean z (w y)' / mean w``
+
+and all else is algebra. Whom the clip shortens counts by w, whatever the covariates
+are; so b is right but for effects along directions in which outcomes vary most, which a
+clip shortens more, and by a factor that is known where their covariance is public:
+``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``.
+
+Outcomes are multiplied by a public T first, ``Sigma^(-1/4)`` of a public covariance or
+one over public deviations: noise that is alike in every direction then costs least over
+all outcomes together.
+
+Covariates are centered at public means of each site: what sites differ by in their
+outcomes is then in nobody's effect, at no price. Or each site has a constant of its
+own, whose noise has to be paid for.
+
+Guarantee
+---------
+One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-processing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import scipy
+
+from capeneuro.algorithms.statements import WIDTH
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism, Release
+from capeneuro.linalg import TINY
+from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
+
+# Share of the public mean square of outcomes that a person's may have: half the noise
+# of all of it, for people who count a little less.
+CLIP = 0.5
+# A number counts up to so many deviations from its mean as a covariate, up to one as an
+# instrument; of a normal number, means of z x and of z^2.
+FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
+# Weight of an instrument whose effect is not the primary one.
+SECONDARY = 0.3
+# Largest share of an outcome that covariates are taken to explain, where noise is.
+MOST_EXPLAINED = 0.75
+# Draws of public outcomes that tell what a clip does to them.
+N_DRAWS = 4000
+# Smallest mean weight that is believed, and scales of outcomes that are tried.
+LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
+# How far correlations of covariates are from 0, usually: what noise leaves of them is
+# taken from that.
+CORRELATED = 0.3
+# Largest relative error of J from noise for anything to be told.
+LARGEST_ERROR = 0.5
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A covariate, its instrument, and what is public of both.
+
+    Parameters
+    ----------
+    name
+        Of the effect, in tables.
+    bound
+        Largest size of the covariate x, in its own unit.
+    product, square
+        Mean of z x and of z^2 that public numbers make likely.
+    weight
+        Of the instrument, against the others.
+    is_constant
+        Whether it is the same for all people, or of one site.
+    """
+
+    name: str
+    bound: float
+    product: float
+    square: float
+    weight: float = 1.0
+    is_constant: bool = False
+
+    def times(self, other: "Effect") -> "Effect":
+        """The interaction of two effects."""
+        return Effect(
+            f"{self.name} x {other.name}",
+            self.bound * other.bound,
+            self.product * other.product,
+            self.square * other.square,
+        )
+
+
+def group_effect(name: str, shares: Sequence[float], sizes: Sequence[float]) -> Effect:
+    """Difference of a group from the others, by their public shares at sites.
+
+    Parameters
+    ----------
+    name
+        Of the effect.
+    shares
+        Of the group among each site's people.
+    sizes
+        Of the sites, against each other.
+    """
+    m, n = np.asarray(shares, float), np.asarray(sizes, float) / np.sum(sizes)
+    widest = np.maximum(m, 1 - m)
+    variance = m * (1 - m)
+    of_z = float(n @ (variance / widest)), float(n @ (variance / widest**2))
+    return Effect(name, float(np.max(widest, where=variance > 0, initial=0.5)), *of_z)
+
+
+def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Covariate and instrument of a group, centered at its public share at a site.
+
+    At a site that has one group alone both are 0: it tells nothing of the difference.
+    """
+    if not 0 < share < 1:
+        return np.zeros(len(is_one)), np.zeros(len(is_one))
+    x = is_one - share
+    return x, x / max(share, 1 - share)
+
+
+def number_effect(name: str) -> Effect:
+    """Change of outcomes per public deviation of a number."""
+    return Effect(name, FARTHEST, PRODUCT, SQUARE)
+
+
+def code_number(
+    values: np.ndarray, mean: float, deviation: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Covariate and instrument of a number, about its public mean at a site."""
+    x = np.clip((values - mean) / deviation, -FARTHEST, FARTHEST)
+    return x, np.clip(x, -1, 1)
+
+
+def constant_effect(name: str, share: float = 1.0) -> Effect:
+    """Mean of all people, or of one site that has a share of them."""
+    return Effect(name, 1.0, share, share, SECONDARY, True)
+
+
+def weighted(
+    effects: Sequence[Effect], primary: Collection[str] = ()
+) -> tuple[Effect, ...]:
+    """Effects with the weights of their instruments: primary ones have most.
+
+    Without any, all but constants are alike. A person has one constant, so instruments
+    together are of norm 1 at most.
+    """
+    first = [not e.is_constant and (not primary or e.name in primary) for e in effects]
+    weights = np.where(first, 1.0, SECONDARY)
+    constant = np.array([e.is_constant for e in effects])
+    norm = np.sqrt(np.sum(weights[~constant] ** 2) + constant.any() * SECONDARY**2)
+    return tuple(
+        replace(e, weight=float(w / norm))
+        for e, w in zip(effects, weights, strict=True)
+    )
+
+
+def scales(effects: Sequence[Effect]) -> np.ndarray:
+    """What covariates are divided by, so that those of a person have norm 1 at most."""
+    at_once = sum(not e.is_constant for e in effects) + 1
+    return np.array([e.bound for e in effects]) * at_once**0.5
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What is public of d outcomes.
+
+    Parameters
+    ----------
+    center
+        What is subtracted from them, (d,).
+    covariance
+        Within sites and groups, (d, d); where only deviations are public, diagonal.
+    is_known
+        Whether how they vary together is public.
+    """
+
+    center: np.ndarray
+    covariance: np.ndarray
+    is_known: bool = True
+
+    @cached_property
+    def transform(self) -> np.ndarray:
+        """T over the root mean square of T y: outcomes have a mean square of 1."""
+        T = np.diag(np.diag(self.covariance) ** -0.5)
+        if self.is_known:
+            R = T @ self.covariance @ T
+            values, V = np.linalg.eigh(R)
+            # Directions that people hardly vary along are not blown up.
+            values = np.maximum(values, 0.05 * values.mean())
+            T = V * values**-0.25 @ V.T @ T
+        return T / np.sqrt(np.trace(T @ self.covariance @ T.T))
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        """From T y back to y."""
+        return np.linalg.inv(self.transform)
+
+    @cached_property
+    def typical(self) -> np.ndarray:
+        """Covariance of T y, of trace 1."""
+        S = self.transform @ self.covariance @ self.transform.T
+        return (S + S.T) / 2
+
+    def clipped(self, c: float, weight: float | None = None) -> "Clipped":
+        """What a clip to c does to normal outcomes.
+
+        Parameters
+        ----------
+        c
+            Largest norm of T y that counts whole; infinite: none is clipped.
+        weight
+            Mean weight of people, which tells how far they vary; None: as in public.
+        """
+        d = len(self.center)
+        values, V = np.linalg.eigh(self.typical)
+        g = np.random.default_rng(0).standard_normal((N_DRAWS, d))
+        y = g * np.sqrt(np.maximum(values, 0))
+        norms = np.linalg.norm(y, axis=1)
+        scale = 1.0
+        if weight is not None and np.isfinite(c):
+            means = [np.minimum(1, c / (a * norms)).mean() for a in SCALES]
+            scale = float(np.interp(-weight, -np.array(means), SCALES))
+        w = np.minimum(1, c / (scale * norms))
+        u2 = (y / norms[:, None]) ** 2
+        # In these coordinates both are diagonal, but for the error of the draws.
+        lost = (w * (w < 1)) @ u2 / w.sum()
+        held = scale**2 * (w**2) @ y**2 / N_DRAWS
+        whole = scale**2 * self.typical
+        return Clipped(float(w.mean()), V / (1 - lost) @ V.T, V * held @ V.T, whole)
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Public outcomes as they count.
+
+    Parameters
+    ----------
+    weight
+        Mean weight of a person.
+    undone
+        D^-1, (d, d): what a clip took from effects.
+    covariance, whole
+        Of T y with and without the clip, (d, d).
+    """
+
+    weight: float
+    undone: np.ndarray
+    covariance: np.ndarray
+    whole: np.ndarray
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Effects on outcomes, with all that is known of their precision.
+
+    Parameters
+    ----------
+    effects
+        Of each of p covariates on each of d outcomes, in the unit of the outcome per
+        unit of the covariate, shape (p, d).
+    errors
+        Standard errors: noise of privacy and sampling, shape (p, d).
+    noise_errors
+        The part of privacy, shape (p, d).
+    deviations
+        Of outcomes within groups, shape (d,).
+    deviation_error
+        Standard error of these, over them.
+    together
+        Of each covariate: chance of effects as large together, if it had none, (p,).
+    noise_deviation
+        Of the noise in a coordinate of the release; 0 without privacy.
+    weight
+        Mean weight of people, 1 where nobody was clipped.
+    n_units
+        Public number N of people.
+    is_told
+        Which covariates vary by so much more than noise that anything can be said of
+        them, (p,).
+    """
+
+    effects: np.ndarray
+    errors: np.ndarray
+    noise_errors: np.ndarray
+    deviations: np.ndarray
+    deviation_error: float
+    together: np.ndarray
+    noise_deviation: float
+    weight: float
+    n_units: int
+    is_told: np.ndarray
+
+    @property
+    def intervals(self) -> np.ndarray:
+        """95% intervals of effects, shape (p, d, 2)."""
+        return self.effects[..., None] + self.errors[..., None] * [-WIDTH, WIDTH]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Effects over deviations of outcomes with 95% intervals, shape (p, d, 3)."""
+        size = self.effects / self.deviations
+        half = WIDTH * np.hypot(
+            self.errors / self.deviations, size * self.deviation_error
+        )
+        return np.stack([size, size - half, size + half], axis=-1)
+
+    @property
+    def p_values(self) -> np.ndarray:
+        """Two-sided, of each effect alone, shape (p, d)."""
+        return 2 * scipy.stats.norm.sf(np.abs(self.effects) / self.errors)
+
+    @property
+    def q_values(self) -> np.ndarray:
+        """Largest share of false ones among outcomes up to each, by covariate, (p, d).
+
+        [Benjamini & Hochberg 1995]
+        """
+        return np.stack([scipy.stats.false_discovery_control(p) for p in self.p_values])
+
+
+def stack(
+    z: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+) -> np.ndarray:
+    """What sites hold of people: instruments, covariates and outcomes, scaled.
+
+    Parameters
+    ----------
+    z, x
+        Instruments in [-1, 1] and covariates, shape (p, N) each.
+    y
+        Outcomes, shape (d, N).
+    effects, outcomes
+        What is public of covariates and of outcomes.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (2 p + d, N), float32.
+    """
+    y = outcomes.transform @ (y - outcomes.center[:, None])
+    return np.concatenate([z, x / scales(effects)[:, None], y]).astype(np.float32)
+
+
+def linear_contrasts(
+    federation: Federation,
+    mechanism: Mechanism,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float = CLIP,
+    center: np.ndarray | None = None,
+) -> Contrasts:
+    """Regress outcomes on covariates over all sites.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are those of :func:`stack`.
+    mechanism
+        How the moments are released.
+    effects
+        Covariates, in the order of the rows.
+    outcomes
+        What is public of outcomes.
+    clip
+        Largest share of the public mean square of outcomes that a person's may have.
+    center
+        Released before, of T y, shape (d,); None: 0.
+
+    Returns
+    -------
+    Contrasts
+        In the units of outcomes and covariates.
+
+    Guarantee
+    ---------
+    One release of ``linear_moments`` at the mechanism's noise multiplier.
+    """
+    weights = np.array([e.weight for e in effects], float)
+    asked = {"weights": weights, "clip": clip**0.5 * REACH}
+    if center is not None:
+        asked["center"] = np.concatenate([np.zeros(2 * len(effects)), center])
+    found = mechanism.answer(federation, "linear_moments", asked)
+    model = from_release(found, effects, outcomes, clip)
+    # Constants are of outcomes themselves.
+    constants = np.array([e.is_constant for e in effects])
+    model = replace(model, effects=model.effects + np.outer(constants, outcomes.center))
+    if center is None:
+        return model
+    here = outcomes.inverse @ center
+    return replace(model, effects=model.effects + np.outer(constants, here))
+
+
+def rough_center(
+    federation: Federation,
+    mechanism: Mechanism,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float = CLIP,
+) -> np.ndarray:
+    """Release the mean of outcomes, shrunk to what stands above its noise; T y, (d,).
+
+    Guarantee
+    ---------
+    One release of ``linear_moments``; shrinkage [James & Stein 1961] is
+    post-processing.
+    """
+    weights = np.array([float(e.is_constant) or TINY**0.5 for e in effects])
+    found = mechanism.answer(
+        federation, "linear_moments", {"weights": weights, "clip": clip**0.5 * REACH}
+    )
+    p, d = len(effects), len(outcomes.center)
+    c = clip**0.5 if found.deviation else 1.0
+    constant = [e.is_constant for e in effects]
+    # The constants of sites add up to that of everybody.
+    mean = found.value[: p * (p + d)].reshape(p, p + d)[constant, p:].sum(axis=0)
+    noise = found.deviation**2 * sum(constant)
+    mean *= max(0.0, 1 - d * noise / max(float(mean @ mean), TINY))
+    weight = found.value[-1] / (SHARE * c) + 0.5 if found.deviation else 1.0
+    return mean / np.clip(weight, LEAST_WEIGHT, 1)
+
+
+def least_seen(error: float, n_tests: int, level: float, power: float) -> float:
+    """Smallest effect that is seen in a share of studies, after Bonferroni."""
+    norm = scipy.stats.norm
+    return float(error * (norm.isf(level / 2 / n_tests) + norm.ppf(power)))
+
+
+def from_release(
+    found: Release, effects: Sequence[Effect], outcomes: Outcomes, clip: float
+) -> Contrasts:
+    """Effects of a release of ``linear_moments``; post-processing.
+
+    Parameters
+    ----------
+    found
+        As it was released.
+    effects, outcomes, clip
+        As in :func:`linear_contrasts`.
+    """
+    p, d, N, tau = len(effects), len(outcomes.center), found.n_units, found.deviation
+    c = clip**0.5 if tau else 1.0
+    moments = found.value[: p * (p + d)].reshape(p, p + d)
+    *squares, total, share = found.value[p * (p + d) :]
+    weight = float(np.clip(share / SHARE / c + 0.5, LEAST_WEIGHT, 1)) if tau else 1.0
+    public = outcomes.clipped(c if tau else np.inf, weight)
+    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
+    squares = c * np.array(squares) / SQUARES
+    squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
+
+    # Covariates are over their scales here, outcomes are T y.
+    per = 1 / (COVARIATES * c)
+    J, of_J = _products(per * moments[:, :p], per * tau, effects)
+    A = np.linalg.inv(J)
+    b = A @ moments[:, p:]
+    of_x, of_z = _second_moments(J, effects, exact=not tau)
+    # What covariates explain, without what noise alone would.
+    explained = np.einsum("kj,kl,lj->j", b, of_x, b) - np.trace(of_x @ A @ A.T) * tau**2
+    rest = squares - np.clip(explained, 0, (MOST_EXPLAINED if tau else 1.0) * squares)
+    scale = np.sqrt(rest / np.diag(public.covariance))[:, None]
+    within, whole = (scale * S * scale.T for S in (public.covariance, public.whole))
+    b /= weight
+
+    degrees = max(N - p, 1)
+    of_noise = np.sum(A**2, axis=1) * (tau / weight) ** 2
+    of_people = np.maximum(np.diag(A @ of_z @ A.T), 0) / degrees / weight**2
+    back = outcomes.inverse @ public.undone
+    told = b @ back.T
+    noise = np.outer(of_noise, np.sum(back**2, axis=1))
+    sampling = np.outer(of_people, np.einsum("jk,kl,jl->j", back, within, back))
+    # Noise of J, and of the mean weight, grows with effects, less what is but noise.
+    square = np.maximum(told**2 - noise - sampling, 0)
+    noise += A**2 @ of_J @ square + square * (tau / (SHARE * c * weight)) ** 2
+    errors = np.sqrt(noise + sampling)
+    T = outcomes.inverse
+    deviations = np.sqrt(np.einsum("jk,kl,jl->j", T, whole, T) * N / degrees)
+    vague = np.hypot(c * tau / TOTAL / total / 2, (2 * degrees) ** -0.5)
+    if outcomes.is_known:
+        # Noise of J moves all outcomes by what other covariates do to them.
+        real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
+        together = []
+        for k in range(p):
+            others = A[k] ** 2 @ of_J * real * (np.arange(p) != k)
+            V = of_noise[k] * np.eye(d) + of_people[k] * within + (b.T * others) @ b
+            together.append(_together(b[k], V))
+    else:  # nothing is known of how they vary together [Bonferroni]
+        z = np.max(np.abs(told) / np.maximum(errors, TINY), axis=1)
+        together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
+    own = scales(effects)[:, None]
+    return Contrasts(
+        effects=told / own,
+        errors=errors / own,
+        noise_errors=np.sqrt(noise) / own,
+        deviations=deviations,
+        deviation_error=float(vague),
+        together=np.array(together),
+        noise_deviation=tau,
+        weight=weight,
+        n_units=N,
+        is_told=np.sqrt(np.sum(A**2 @ of_J, axis=1)) < LARGEST_ERROR,
+    )
+
+
+def _squares(
+    released: np.ndarray, total: float, public: np.ndarray, noise: float
+) -> np.ndarray:
+    """Mean squares of outcomes, shrunk to the public ones by what noise there is.
+
+    They vary about the public ones by a common share, found from the release.
+    """
+    if noise == 0:
+        return np.maximum(released, TINY)
+    public = public * total / public.sum()
+    off, own = released / public - 1, (noise / public) ** 2
+    varies = max(float(np.mean(off**2 - own)), 0.0)
+    return public * np.maximum(1 + varies / (varies + own) * off, LEAST_WEIGHT)
+
+
+def _expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Means of ``z_k x_k`` and of ``x_k^2`` that public numbers make likely."""
+    product = np.array([e.product for e in effects]) / scales(effects)
+    square = product**2 / [e.square for e in effects]
+    weights = np.array([e.weight for e in effects])
+    return weights * (square if exact else product), square
+
+
+def _products(
+    J: np.ndarray, tau: float, effects: Sequence[Effect]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of z x', of which public numbers tell much, and the variance of its error.
+
+    Covariates are taken to be as correlated as :data:`CORRELATED`, give or take.
+    """
+    if tau == 0:
+        return J, np.zeros_like(J)
+    product, square = _expected(effects, exact=False)
+    around = np.diag(product)
+    size = np.array([e.weight * e.square**0.5 for e in effects])
+    varies = (CORRELATED * np.outer(size, np.sqrt(square))) ** 2
+    share = varies / (varies + tau**2)
+    return around + share * (J - around), share * tau**2
+
+
+def _second_moments(
+    J: np.ndarray, effects: Sequence[Effect], exact: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of x x' and of weighted z z' by that of z x', as if z were in proportion.
+
+    Of groups it is; of normal numbers the mean squares are right.
+    """
+    ratio = scales(effects) * [e.square / e.product for e in effects]
+    each = np.array([e.weight for e in effects]) * (1.0 if exact else ratio)
+    of_x, of_z = J / each[:, None], J * each
+    return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
+
+
+def _together(b: np.ndarray, V: np.ndarray) -> float:
+    """Chance that normal numbers of covariance V have squares as large as these.
+
+    The sum of squares is about a multiple of chi-squared [Box 1954].
+    """
+    mean, spread = float(np.trace(V)), float(np.sum(V**2))
+    scale = spread / max(mean, TINY)
+    return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
+
+
+def foretold(
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float,
+    deviation: float,
+    n_people: int,
+) -> Contrasts:
+    """Precision that public numbers make likely, where covariates have no effect.
+
+    Parameters
+    ----------
+    effects, outcomes, clip
+        As in :func:`linear_contrasts`.
+    deviation
+        Of the noise in a coordinate of the release; 0: what it would be without
+        privacy.
+    n_people
+        Public number N.
+    """
+    p, d = len(effects), len(outcomes.center)
+    c = clip**0.5 if deviation else 1.0
+    public = outcomes.clipped(c if deviation else np.inf)
+    J = np.diag(_expected(effects, exact=not deviation)[0])
+    moments = np.hstack([COVARIATES * c * J, np.zeros((p, d))])
+    held = np.diag(public.covariance) / c
+    rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
+    value = np.concatenate([moments.ravel(), SQUARES * held, rest])
+    release = Release(value, deviation, n_people, (), np.inf)
+    return from_release(release, effects, outcomes, clip)

@@ -1,0 +1,146 @@
+"""Studies of contrasts: what of people's outcomes goes with groups and numbers."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import RowStudy
+from capeneuro.config.sections import Bound, Positive, Section, fail
+from capeneuro.config.study import CENTER_SHARE
+
+# Between the name of a covariate and one of its groups, in tables of public counts.
+IS = "="
+
+
+class Covariate(Section):
+    """A column of the site's table of people: groups, or a number."""
+
+    groups: list[float] | None = None
+    """The only values that the column takes, two or more; effects are differences from
+    the first. Null: it is a number."""
+    mean: float | None = None
+    """Public mean of a number, where `means` does not say those of sites."""
+    deviation: Positive | None = None
+    """Public deviation of a number: effects are per deviation. What lies more than 2.5
+    of them from the mean counts as these."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Covariate":
+        is_group = self.groups is not None
+        if is_group == (self.deviation is not None) or (is_group and self.mean):
+            fail("must have groups: [1, 2], or a public mean and deviation, not both")
+        if is_group and (
+            len(set(self.groups)) < 2 or len(set(self.groups)) < len(self.groups)
+        ):
+            fail(f"groups must be two or more numbers that differ, got {self.groups}")
+        return self
+
+
+class Contrast(Section):
+    """What of people's outcomes goes with groups and numbers."""
+
+    covariates: Annotated[dict[str, Covariate], Field(min_length=1)]
+    """Columns of the site's table of people (its key `people`)."""
+    interactions: Annotated[list[list[str]], Field(default_factory=list)]
+    """Pairs of covariates whose product is a covariate, too."""
+    primary: str | None = None
+    """The covariate that the study is about: it gets most of the weight, and its
+    effects the least noise. Null: all alike, at two to three times as many people."""
+    sites: Literal["centered", "constants"] = "centered"
+    """`centered`: covariates are centered at the public means of each site, so that
+    what sites differ by is in no effect, at no price. `constants`: a constant for each
+    site, whose noise costs three to six times as much at 10 to 100 sites."""
+    means: Path | None = None
+    """Public table (.tsv) with a row for each `site`: the number of people in each
+    group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`.
+    Counts should be exact; needed for `centered`."""
+    covariance: Path | None = None
+    """Public table (.tsv) of how outcomes vary together within groups, with a row for
+    each outcome: `feature`, its `mean`, and a column for each outcome. Noise is then
+    shaped like it. Null: outcomes are taken to fill a third of their bounds."""
+    clip: Bound = 0.5
+    """Largest squared norm of a person's outcomes, over its public mean; a public
+    constant. Half is half the noise, for people who count a little less."""
+    center: bool | None = None
+    """Release a rough mean of outcomes first, for a twentieth of the budget, so that
+    clips count from there. Null: unless `covariance` says their means."""
+
+
+class ContrastConfig(RowStudy):
+    """A study of contrasts: many outcomes of people on few covariates."""
+
+    contrast: Contrast
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "ContrastConfig":
+        own = self.contrast
+        if self.rows.covariates:
+            fail("rows.covariates: outcomes have none; see contrast.covariates")
+        if self.rows.shorten:
+            fail("rows.shorten: outcomes are clipped by contrast.clip; set it to false")
+        for pair in own.interactions:
+            if len(pair) != 2 or not set(pair) <= set(own.covariates):
+                fail(f"contrast.interactions: must be pairs of covariates, got {pair}")
+        if own.primary is not None and own.primary not in own.covariates:
+            known = ", ".join(own.covariates)
+            fail(f"contrast.primary: must be one of {known}, got {own.primary!r}")
+        if own.sites == "centered" and own.means is None:
+            fail(
+                "contrast.means: a table of public means of sites is needed to center "
+                "covariates; give it, or set contrast.sites to constants"
+            )
+        for name, covariate in own.covariates.items():
+            if not (covariate.groups or own.means or covariate.mean is not None):
+                fail(f"contrast.covariates: {name}: a number needs its public mean")
+        return self
+
+    @property
+    def beside(self) -> dict[str, tuple[float, ...] | None]:
+        """Columns of the table of people, with the values that groups may take."""
+        return {
+            name: None if each.groups is None else tuple(each.groups)
+            for name, each in self.contrast.covariates.items()
+        }
+
+    @property
+    def public_tables(self) -> tuple[Path, ...]:
+        """Further public files that rows depend on."""
+        given = self.contrast.means, self.contrast.covariance
+        return tuple(path for path in given if path is not None)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        own = self.contrast.model_dump(mode="json", exclude={"clip", "center"})
+        return f"{super().layout} {self.site_names} {own}"
+
+    @property
+    def centers(self) -> bool:
+        """Whether a rough mean is released first."""
+        own = self.contrast
+        return own.covariance is None if own.center is None else own.center
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {**({"center": 1} if self.centers else {}), "contrast": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        center = CENTER_SHARE if self.centers else 0.0
+        return {"center": center, "contrast": 1 - center}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        said = "the moments of covariates with outcomes"
+        stages = {"center": "a rough mean of outcomes"} if self.centers else {}
+        return {**stages, "contrast": said}

@@ -1,0 +1,453 @@
+"""Studies of contrasts: outcomes of people between groups, and with numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrasts import Contrasts, Effect, Outcomes
+from capeneuro.algorithms.row_prediction import FILL, RATIO
+from capeneuro.algorithms.verdicts import LEVEL, Verdicts, of_contrasts
+from capeneuro.config.contrast import IS, ContrastConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import contrasts as tables_of
+from capeneuro.data import files
+from capeneuro.data.rows import Shape
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.privacy.contrasts import REACH
+from capeneuro.report.scores import AGAINST, Score
+from capeneuro.report.words import contrast_lines
+from capeneuro.studies.rows import (
+    Expected,
+    Figures,
+    Holder,
+    Other,
+    People,
+    RowKind,
+    kind_of,
+)
+from capeneuro.studies.sites import Sites
+
+STEM = "group_desc-contrast_effects"
+SIZES = "group_desc-contrast_sizes"
+TABLE = "group_desc-contrast_table.tsv"
+# Name of the constant: the mean of everybody, where covariates are at theirs.
+MEAN = "mean"
+# Chance to see an effect that `plan` speaks of, and the largest that one hopes for.
+POWER, LARGE = 0.8, 1.0
+
+
+# --- what is public -------------------------------------------------------------------
+
+
+def names_of(study: ContrastConfig) -> dict[str, list[str]]:
+    """Names of the effects of each covariate: a number's own, differences of groups."""
+    return {
+        name: [name]
+        if each.groups is None
+        else [f"{name} {value:g} - {each.groups[0]:g}" for value in each.groups[1:]]
+        for name, each in study.contrast.covariates.items()
+    }
+
+
+def effects_of(study: ContrastConfig) -> tuple[Effect, ...]:
+    """Effects of a study, in the order of rows, from public numbers alone."""
+    own, means = study.contrast, tables_of.site_means(study)
+    sizes = [1.0] if means is None else [m[""] for m in means]
+    by_covariate: dict[str, list[Effect]] = {}
+    for name, titles in names_of(study).items():
+        groups = own.covariates[name].groups
+        if groups is None:
+            by_covariate[name] = [contrasts.number_effect(name)]
+            continue
+        by_covariate[name] = [
+            contrasts.group_effect(
+                title, [_share(study, m, name, value) for m in means or [None]], sizes
+            )
+            for title, value in zip(titles, groups[1:], strict=True)
+        ]
+    found = [e for own_effects in by_covariate.values() for e in own_effects]
+    for a, b in own.interactions:
+        found += [x.times(y) for x in by_covariate[a] for y in by_covariate[b]]
+    if own.sites == "centered":
+        found.append(contrasts.constant_effect(MEAN))
+    else:
+        S = len(study.site_names)
+        found += [
+            contrasts.constant_effect(f"{MEAN} {s}", 1 / S) for s in study.site_names
+        ]
+    first = {e.name for e in by_covariate.get(own.primary, [])}
+    return contrasts.weighted(found, first)
+
+
+def _share(
+    study: ContrastConfig, means: Mapping[str, float] | None, name: str, value: float
+) -> float:
+    """Public share of a group among a site's people; half, where nothing is known."""
+    groups = study.contrast.covariates[name].groups
+    if means is None:
+        return 1 / len(groups)
+    return means[f"{name}{IS}{value:g}"] / sum(
+        means[f"{name}{IS}{g:g}"] for g in groups
+    )
+
+
+def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:
+    """What is public of the outcomes."""
+    if study.contrast.covariance is not None:
+        return Outcomes(*tables_of.covariance(study.contrast.covariance, shape.names))
+    bound = study.rows.norm_bound
+    filled = FILL if bound is None else bound / len(shape.names) ** 0.5
+    return Outcomes(shape.middle, np.diag((filled * shape.spread) ** 2), False)
+
+
+def check(study: ContrastConfig, shape: Shape) -> None:
+    """Refuse what no data could tell: a group that sites have whole or not at all."""
+    outcomes_of(study, shape)
+    for effect in effects_of(study):
+        if effect.product <= 0:
+            raise ConfigError(
+                f"study {study.study}: contrast.covariates: {effect.name} cannot be "
+                "told from sites, of which none has both groups; add a site that has, "
+                "or leave it out"
+            )
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def holder(study: ContrastConfig, shape: Shape, place: tuple[int, int]) -> Holder:
+    """Stack instruments, covariates and outcomes [:func:`.contrasts.stack`].
+
+    Parameters
+    ----------
+    study, shape
+        The study, and what its rows are.
+    place
+        That of the people's site among the study's S sites, and S.
+
+    Returns
+    -------
+    Callable
+        Of outcomes scaled to their bounds, (d, N), and covariates in their own unit,
+        (n, N).
+    """
+    effects, outcomes = effects_of(study), outcomes_of(study, shape)
+    means = tables_of.site_means(study)
+    here = None if means is None else means[place[0]]
+
+    def held(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        pairs = _coded(study, beside, here, place[0])
+        z, own = (np.array(rows, float) for rows in zip(*pairs, strict=True))
+        y = shape.middle[:, None] + shape.spread[:, None] * x
+        return contrasts.stack(z, own, y, effects, outcomes)
+
+    return held
+
+
+def _coded(
+    study: ContrastConfig,
+    beside: np.ndarray,
+    here: Mapping[str, float] | None,
+    place: int,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Instrument and covariate of each effect, (N,) each."""
+    own = study.contrast
+    coded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for (name, each), values in zip(own.covariates.items(), beside, strict=True):
+        if each.groups is None:
+            mean = each.mean if here is None else here[name]
+            coded[name] = [contrasts.code_number(values, mean, each.deviation)]
+        else:
+            coded[name] = [
+                contrasts.code_group(
+                    values == np.float32(value), _share(study, here, name, value)
+                )
+                for value in each.groups[1:]
+            ]
+    for pairs in coded.values():
+        yield from ((z, x) for x, z in pairs)
+    for a, b in own.interactions:
+        for x, z in coded[a]:
+            yield from ((z * z2, x * x2) for x2, z2 in coded[b])
+    one = np.ones(beside.shape[1])
+    if own.sites == "centered":
+        yield one, one
+    else:
+        for i in range(len(study.site_names)):
+            yield (one, one) if i == place else (0 * one, 0 * one)
+
+
+def size(study: ContrastConfig, shape: Shape, z: np.ndarray) -> float:
+    """Norm of a person's outcomes, over the root of its public mean square."""
+    return float(np.linalg.norm(z[-len(shape.names) :]))
+
+
+def kept(study: ContrastConfig, shape: Shape, z: np.ndarray) -> float:
+    """Weight with which a person counts."""
+    return min(1.0, study.contrast.clip**0.5 / max(size(study, shape, z), 1e-300))
+
+
+def limit(study: ContrastConfig) -> tuple[float, str, str]:
+    """Norm that the clip allows."""
+    what = "norm of a person's outcomes over the usual one"
+    return float(study.contrast.clip**0.5), what, "clip"
+
+
+def about(study: ContrastConfig) -> dict[str, Any]:
+    """What the private page of a site says of this kind."""
+    text = "Norms of each person's outcomes, over the root of their public mean square"
+    if study.centers:
+        text += ", before the released rough mean is subtracted"
+    text += (
+        ". Above the clip a person counts less, by the share below, whatever group the "
+        "person is of. At the default most people are a little above it."
+    )
+    return {"about": text, "size": "norm", "clipped": True}
+
+
+def told(
+    study: ContrastConfig, shape: Shape, found: Contrasts, x: np.ndarray, group: int
+) -> np.ndarray:
+    """Root mean square of outcomes, each over its public bounds, (1, N)."""
+    return np.sqrt(np.mean(x**2, axis=0))[None]
+
+
+def header(study: ContrastConfig) -> list[str]:
+    """Name of what is said of people."""
+    return ["size_of_outcomes"]
+
+
+# --- over all sites ------------------------------------------------------------------
+
+
+def compute(
+    federation: Federation,
+    study: ContrastConfig,
+    shape: Shape,
+    stages: Sequence[Mechanism],
+) -> Contrasts:
+    """Regress outcomes on covariates."""
+    *first, last = stages
+    effects, outcomes = effects_of(study), outcomes_of(study, shape)
+    clip, center = study.contrast.clip, None
+    if first:
+        center = contrasts.rough_center(federation, *first, effects, outcomes, clip)
+    return contrasts.linear_contrasts(federation, last, effects, outcomes, clip, center)
+
+
+# --- what readers see ----------------------------------------------------------------
+
+
+def columns(
+    study: ContrastConfig, shape: Shape, found: Contrasts
+) -> tuple[list[str], np.ndarray]:
+    """Effects on each outcome, in its unit."""
+    return [e.name for e in effects_of(study)], found.effects.T
+
+
+def tables(
+    study: ContrastConfig,
+    sites: Sites,
+    shape: Shape,
+    found: Contrasts,
+    about: dict[str, Any],
+) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
+    """Write the table of all effects with intervals; maps are of effects and sizes."""
+    effects, told = effects_of(study), verdicts(study, shape, found, [])
+    words = dict(zip(told.names, told.words, strict=True))
+    q, p, rows = found.q_values, found.p_values, []
+    for k, effect in enumerate(effects):
+        for j, name in enumerate(shape.names):
+            numbers = [found.effects[k, j], found.errors[k, j]]
+            numbers += [*found.intervals[k, j], found.noise_errors[k, j]]
+            numbers += [*found.sizes[k, j], p[k, j], q[k, j]]
+            verdict = words.get(_title(effect, name), "")
+            rows.append([effect.name, name, *(f"{x:.6g}" for x in numbers), verdict])
+    head = "covariate outcome effect standard_error low high standard_error_of_noise"
+    head += " size size_low size_high p q verdict"
+    files.write_table(study.results / TABLE, head.split(), rows)
+    what = f"Effects over deviations of outcomes; volumes: {_list(effects)}"
+    more = {SIZES: (found.sizes[..., 0].T, what)}
+    return {}, f"Effects on outcomes; volumes: {_list(effects)}", more
+
+
+def more(study: ContrastConfig) -> list[str]:
+    """The table of effects, and maps of their sizes."""
+    return [TABLE, *([] if study.space is None else [f"{SIZES}.nii.gz"])]
+
+
+def _list(effects: Sequence[Effect]) -> str:
+    return ", ".join(e.name for e in effects)
+
+
+def _title(effect: Effect, outcome: str) -> str:
+    return f"{effect.name}: {outcome}"
+
+
+def verdicts(
+    study: ContrastConfig,
+    shape: Shape,
+    found: Contrasts,
+    releases: list[dict[str, Any]],
+) -> Verdicts:
+    """Each effect beside what noise and sampling alone reach."""
+    effects = effects_of(study)
+    return of_contrasts(
+        found,
+        [not e.is_constant for e in effects],
+        [[_title(e, name) for name in shape.names] for e in effects],
+    )
+
+
+def figures(
+    study: ContrastConfig,
+    shape: Shape,
+    found: Contrasts,
+    record: dict[str, Any],
+    others: Mapping[str, Other],
+    told: Verdicts,
+) -> Figures:
+    """Sizes of each covariate's effects with intervals, and their maps."""
+    from capeneuro.report import plots
+
+    above, drawn, rest = told.above.reshape(-1, len(shape.names)), {}, {}
+    shown = [k for k, e in enumerate(effects_of(study)) if not e.is_constant]
+    for i, k in enumerate(shown):
+        name = effects_of(study)[k].name
+        beside = {
+            words: other.values[:, k] / found.deviations
+            for words, other in others.items()
+            if k < other.values.shape[1]
+        }
+        place = drawn if above[i].any() else rest
+        place[f"{name}: effects with 95% intervals"] = partial(
+            plots.effects,
+            shape.names,
+            found.sizes[k, :, 0],
+            f"{name}: effect over the outcome's deviation",
+            found.sizes[k, :, 1:],
+            beside,
+        )
+        if shape.mask is not None:
+            title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
+            place[title] = partial(plots.component_map, path, k, title)
+    return {}, drawn, rest
+
+
+# --- scores --------------------------------------------------------------------------
+
+
+def against(
+    study: ContrastConfig,
+    shape: Shape,
+    found: Contrasts,
+    other: Other,
+    prefix: str,
+    people: People | None,
+) -> list[Score]:
+    """How far effects are from others', and how many intervals hold them."""
+    truth, effects = other.values.T, effects_of(study)
+    shown = [k for k in range(len(truth)) if not effects[k].is_constant]
+    off = found.effects[shown] - truth[shown]
+    value = float(np.sqrt(np.mean((off / found.deviations) ** 2)))
+    known = np.sqrt(np.mean((truth[shown] / found.deviations) ** 2))
+    note = f"root mean square of effects less the {AGAINST[prefix]}'s, over deviations"
+    inside = float(np.mean(np.abs(off) <= contrasts.WIDTH * found.errors[shown]))
+    scores = [(f"{prefix}_effect_error", value, f"all 0: {known:.4f}", note)]
+    note = f"share of 95% intervals that hold the {AGAINST[prefix]}'s effect"
+    return [*scores, (f"{prefix}_held", inside, "0.95 meant", note)]
+
+
+def people(
+    study: ContrastConfig, shape: Shape, z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nothing is predicted of anybody."""
+    raise NotImplementedError
+
+
+def of_people(
+    study: ContrastConfig,
+    shape: Shape,
+    found: Contrasts,
+    everybody: People,
+    prefix: str,
+) -> list[Score]:
+    """Nothing is predicted of anybody."""
+    return []
+
+
+# --- what noise leaves ---------------------------------------------------------------
+
+
+def predict(study: ContrastConfig, expected: Expected) -> dict[str, float]:
+    """What noise leaves of the primary effect, or of all alike, by heading."""
+    effects, clip = effects_of(study), study.contrast.clip
+    tau = expected.noise("linear_moments", clip**0.5 * REACH, "contrast")
+    outcomes = _so_many(study, expected.n_features)
+    private, exact = (
+        contrasts.foretold(effects, outcomes, clip, t, expected.n_people)
+        for t in (tau, 0.0)
+    )
+    weights = np.array([0 if e.is_constant else e.weight for e in effects])
+    k = int(np.argmax(weights))
+    error = float(np.mean(private.errors[k] / private.deviations))
+    n_tests = expected.n_features * int(np.sum(weights > 0))
+    least = contrasts.least_seen(error, n_tests, LEVEL, POWER)
+    return {
+        "standard error": error,
+        "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
+        "smallest effect seen": least,
+        RATIO: least / LARGE,
+    }
+
+
+def _so_many(study: ContrastConfig, n: int) -> Outcomes:
+    """Public outcomes, or as many of them."""
+    if study.contrast.covariance is None:
+        return Outcomes(np.zeros(n), np.eye(n), False)
+    table = tables_of.open_table(study.contrast.covariance, dtype={"feature": str})
+    names = table["feature"].tolist()
+    names = [
+        names[i] for i in np.linspace(0, len(names) - 1, min(n, len(names))).astype(int)
+    ]
+    return Outcomes(*tables_of.covariance(study.contrast.covariance, names))
+
+
+KIND = kind_of(
+    RowKind(
+        command="contrast",
+        result=Contrasts,
+        file="group_desc-contrast_effects.npz",
+        stem=STEM,
+        check=check,
+        holder=holder,
+        size=size,
+        kept=kept,
+        limit=limit,
+        page=about,
+        template="contrast.html.jinja",
+        compute=compute,
+        lines=contrast_lines,
+        told=told,
+        header=header,
+        columns=columns,
+        tables=tables,
+        more=more,
+        truths=("effects.tsv",),
+        against=against,
+        people=people,
+        of_people=of_people,
+        verdicts=verdicts,
+        figures=figures,
+        predict=predict,
+        caveat="Of the primary effect, or of each where all are alike. Errors and "
+        "effects are over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 "
+        f"large. The smallest effect is seen in {POWER:.0%} of studies, after\n"
+        "correction for all outcomes and covariates. Fewer outcomes (their means over "
+        "domains), a primary\neffect and a public covariance of outcomes lower it most",
+    )
+)
