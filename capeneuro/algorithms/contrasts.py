@@ -229,7 +229,8 @@ class Outcomes:
         u2 = (y / norms[:, None]) ** 2
         # In these coordinates both are diagonal, but for the error of the draws.
         lost = (w * (w < 1)) @ u2 / w.sum()
-        held = scale**2 * (w**2) @ y**2 / N_DRAWS
+        # Over what the same draws have unclipped, so that their error is in neither.
+        held = scale**2 * values * ((w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY))
         whole = scale**2 * self.typical
         return Clipped(float(w.mean()), V / (1 - lost) @ V.T, V * held @ V.T, whole)
 
@@ -260,9 +261,13 @@ class Contrasts:
 
     Parameters
     ----------
+    names
+        Of p covariates, as of :class:`Effect`.
+    is_constant
+        Which of them are, (p,).
     effects
-        Of each of p covariates on each of d outcomes, in the unit of the outcome per
-        unit of the covariate, shape (p, d).
+        Of each covariate on each of d outcomes, in the unit of the outcome per unit of
+        the covariate, shape (p, d).
     errors
         Standard errors: noise of privacy and sampling, shape (p, d).
     noise_errors
@@ -284,6 +289,8 @@ class Contrasts:
         them, (p,).
     """
 
+    names: np.ndarray
+    is_constant: np.ndarray
     effects: np.ndarray
     errors: np.ndarray
     noise_errors: np.ndarray
@@ -391,12 +398,10 @@ def linear_contrasts(
     found = mechanism.answer(federation, "linear_moments", asked)
     model = from_release(found, effects, outcomes, clip)
     # Constants are of outcomes themselves.
-    constants = np.array([e.is_constant for e in effects])
-    model = replace(model, effects=model.effects + np.outer(constants, outcomes.center))
-    if center is None:
-        return model
-    here = outcomes.inverse @ center
-    return replace(model, effects=model.effects + np.outer(constants, here))
+    here = outcomes.center
+    if center is not None:
+        here = here + outcomes.inverse @ center
+    return replace(model, effects=model.effects + np.outer(model.is_constant, here))
 
 
 def rough_center(
@@ -413,7 +418,7 @@ def rough_center(
     One release of ``linear_moments``; shrinkage [James & Stein 1961] is
     post-processing.
     """
-    weights = np.array([float(e.is_constant) or TINY**0.5 for e in effects])
+    weights = np.array([float(e.is_constant) or 1e-3 for e in effects])
     found = mechanism.answer(
         federation, "linear_moments", {"weights": weights, "clip": clip**0.5 * REACH}
     )
@@ -496,6 +501,8 @@ def from_release(
         together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
     own = scales(effects)[:, None]
     return Contrasts(
+        names=np.array([e.name for e in effects]),
+        is_constant=np.array([e.is_constant for e in effects]),
         effects=told / own,
         errors=errors / own,
         noise_errors=np.sqrt(noise) / own,

@@ -12,6 +12,7 @@ from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import Study
+from capeneuro.linalg import TINY
 
 # Mean weight of people below which clipping is worth a word, and below which what is
 # said of them as they count is not true of all alike (docs/results-regression.md).
@@ -265,15 +266,20 @@ def model_lines(found: LinearModel) -> list[str]:
 
 def contrast_lines(found: Contrasts) -> list[str]:
     """What contrasts say beside their numbers, one line each."""
-    share = np.median(found.noise_errors**2 / found.errors**2)
-    lines = [
-        f"{found.n_units} people; noise for privacy is {_percent(share)} of the "
-        "squared standard error of a typical effect, the rest is sampling"
-    ]
-    if not found.is_told.all():
+    lines = []
+    for k in np.flatnonzero(~found.is_constant):
+        if not found.is_told[k]:
+            lines.append(
+                f"{found.names[k]}: cannot be told; it varies by too little above noise"
+            )
+            continue
+        of_people = np.sqrt(found.errors[k] ** 2 - found.noise_errors[k] ** 2)
+        times = float(np.median(found.errors[k] / np.maximum(of_people, TINY)))
+        p, one = found.together[k], found.effects.shape[1] == 1
         lines.append(
-            "note: covariates vary by too little above the noise for anything to be "
-            "told of some of them"
+            f"{found.names[k]}: "
+            + f"p = {p:.2g}{' of all outcomes together' * (not one)}; standard errors "
+            + f"are {times:.2f} times those of sampling alone"
         )
     if found.weight < ALIKE:
         lines.append(

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from capeneuro import linalg
 from capeneuro.privacy import gradients, queries
 from capeneuro.privacy.clipping import CLIP_SAFETY
+from capeneuro.privacy.contrasts import REACH
 from capeneuro.privacy.gradients import SCALE
 from capeneuro.privacy.queries import (
     BOUND,
@@ -55,6 +56,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "deviation": ("deviation", {"energies": np.abs(B_ANY), "weights": S_ANY}),
     "deviation thin": ("deviation", {"energies": B_ANY, "weights": S_SPARSE}),
     "held": ("held", {"Q": np.eye(D, 2, dtype="f4")}),
+    "linear moments": ("linear_moments", {"weights": np.array([3.0])}),
+    "linear moments thin": ("linear_moments", {"weights": np.full(1, 1e-3)}),
+    "linear moments centered": (
+        "linear_moments",
+        {"weights": np.ones(1), "center": B_ANY},
+    ),
     "third": ("third_moment", {"norm_bound": 2.0, "covariance": 0.05 * np.eye(D)}),
     "third any": ("whitened_third_moment", {"covariance": S_ANY}),
     "third thin": ("whitened_third_moment", {"covariance": S_THIN}),
@@ -177,6 +184,7 @@ def test_sqrt_two_is_attained_by_orthogonal_samples(unit):
         ("second_moment", "zero-out", 3 / 8),
         ("white_second_moment", "replace-one", np.sqrt(2) * 3 / 8),
         ("held", "replace-one", 6 / 8),
+        ("linear_moments", "replace-one", 6 / 8),
         ("deviation", "replace-one", 6 / 8),
         ("deviation", "zero-out", 3 / 8),
         ("network_gradient", "replace-one", 6 / 8),
@@ -224,6 +232,21 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
         return _clipped(X.mean(axis=1), clip)
     if name == "moment_product":
         return _clipped(X @ X.T @ parameters["Q"] / n, clip).ravel()
+    if name == "linear_moments":
+        exact, p = clip > 1e200, len(parameters["weights"])
+        c, parts = 1.0 if exact else clip / REACH, []
+        for x in X.T:
+            z, q, y = np.split(x, [p, 2 * p])
+            y = y - parameters.get("center", np.zeros(D))[2 * p :]
+            z = (q if exact else z) * parameters["weights"]
+            w = 1.0 if exact else min(1.0, CLIP_SAFETY * c / np.linalg.norm(y))
+            if not exact:
+                z, q = _clipped(z, 1.0), _clipped(q, 1.0)
+            s = (w * y) ** 2 / c
+            rest = [0.25 * (s.sum() - c / 2), 0.25 * c * (w - 0.5)]
+            v = np.concatenate([0.4 * c * q, w * y])
+            parts.append(np.concatenate([np.outer(z, v).ravel(), 0.2 * s, rest]))
+        return np.mean(parts, axis=0)
     if name == "held":
         share = np.sum((parameters["Q"].T @ X) ** 2) / np.sum(X**2)
         return _clipped(np.array([2 * share - 1]), clip)
@@ -418,6 +441,14 @@ EXAMPLES = {
             *(np.zeros(h * (D + 1) + 1) for h in (0, LARGEST_HIDDEN + 1)),
             *(np.zeros(D + 1), np.zeros(D + 3), np.zeros((1, D + 2)), np.zeros(0), 1.0),
             *(np.zeros(D + 2, "f4"), np.full(D + 2, np.nan), np.full(D + 2, 1.1e6)),
+        ],
+    ),
+    "instruments": (
+        queries.INSTRUMENTS,
+        [np.ones(1), np.full(1, 1e-12), np.full(1, 1e6)],
+        [
+            *(np.ones(2), np.zeros(1), -np.ones(1), np.ones(0), np.ones((1, 1)), 1.0),
+            *(np.ones(1, "f4"), np.full(1, np.nan), np.full(1, 1.1e6), np.ones(D)),
         ],
     ),
     "projection": (

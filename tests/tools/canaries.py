@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capeneuro.privacy import clipping, deviations, gradients, moments
+from capeneuro.privacy import clipping, contrasts, deviations, gradients, moments
 
 # A false alarm of the bound anywhere in this file has a probability below 1e-3.
 ALPHA = 1e-6
@@ -13,5 +13,5 @@ def _no_clip(norms: np.ndarray, bound: float) -> np.ndarray:
 
 
 def no_clip(monkeypatch):
-    for module in (clipping, deviations, gradients, moments):
+    for module in (clipping, contrasts, deviations, gradients, moments):
         monkeypatch.setattr(module, "clip_factors", _no_clip)

@@ -1,0 +1,166 @@
+"""Contrasts: exact arms are least squares; private ones say how far they are off."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import statsmodels.api
+from helpers import in_process, make_mechanism, make_site
+
+from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrasts import Effect, Outcomes
+from capeneuro.federation.mechanism import Release
+from capeneuro.privacy import accounting
+from capeneuro.privacy.contrasts import REACH, linear_moments
+from sim.contrasts import correlations
+
+M, D, SITES = 1500, 12, 6
+MU = accounting.mu_from_epsilon(2.0, 1e-5)
+EFFECT = 0.4
+
+
+def people(
+    rng: np.random.Generator, R: np.ndarray, off: float = 0.0
+) -> tuple[list[np.ndarray], list[Effect], np.ndarray]:
+    """Stacked people of each site, the effects, and covariates as sites code them.
+
+    Public means are those of the people, the group's off by so much.
+    """
+    site = rng.choice(SITES, M, p=rng.dirichlet(np.full(SITES, 8.0)))
+    shares = np.clip(0.5 + 0.15 * rng.standard_normal(SITES), 0.2, 0.8)
+    group = rng.random(M) < shares[site]
+    age = rng.standard_normal(M) + 0.5 * rng.standard_normal(SITES)[site] + 0.4 * group
+    y = np.linalg.cholesky(R) @ rng.standard_normal((D, M))
+    y *= rng.uniform(0.7, 1.4, SITES)[site]
+    y += 0.5 * rng.standard_normal((D, SITES))[:, site] + 0.1 * age
+    y[: D // 2] += EFFECT * group
+    x, z = np.ones((3, M)), np.ones((3, M))
+    for s in range(SITES):
+        own = site == s
+        share = group[own].mean() + off
+        x[0, own], z[0, own] = contrasts.code_group(group[own], share)
+        x[1, own], z[1, own] = contrasts.code_number(age[own], age[own].mean(), 1.0)
+    of_group = [group[site == s].mean() for s in range(SITES)]
+    effects = contrasts.weighted(
+        [
+            contrasts.group_effect("group", of_group, np.bincount(site)),
+            contrasts.number_effect("age"),
+            contrasts.constant_effect("mean"),
+        ],
+        {"group"},
+    )
+    return [site, z, x, y], effects, y
+
+
+def sites_of(X: np.ndarray, site: np.ndarray):
+    names = {f"s{s}": {"all": X[:, site == s]} for s in range(SITES)}
+    return in_process({name: make_site(name, own) for name, own in names.items()})
+
+
+def mechanism(arm: str, multiplier: float = 1.0):
+    return make_mechanism(arm, unit="sample", noise_multiplier=multiplier)
+
+
+def stacked(data: Sequence[np.ndarray], effects, outcomes: Outcomes) -> np.ndarray:
+    _, z, x, y = data
+    return contrasts.stack(z, x, y, effects, outcomes)
+
+
+def released(X: np.ndarray, effects, clip: float, tau: float, rng) -> Release:
+    """One release of all people, with noise of a deviation, 0 for an exact arm."""
+    weights = np.array([e.weight for e in effects])
+    starts, asked = np.arange(X.shape[1]), clip**0.5 * REACH if tau else np.inf
+    value = linear_moments(X, starts, "subject", weights=weights, clip=asked)
+    value = value / X.shape[1] + tau * rng.standard_normal(len(value))
+    return Release(value, tau, X.shape[1], (), np.inf)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_exact_arm_is_least_squares(rng, known):
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    outcomes = Outcomes(np.full(D, 0.3), R if known else np.eye(D), known)
+    X = stacked(data, effects, outcomes)
+    about = sites_of(X, data[0]), mechanism("non-private"), effects, outcomes
+    found = contrasts.linear_contrasts(*about)
+    # As the sites hold them: float32, scaled.
+    x = X[3:6] * contrasts.scales(effects)[:, None]
+    y = outcomes.inverse @ X[6:] + 0.3
+    for j in range(D):
+        oracle = statsmodels.api.OLS(y[j], x.T).fit()
+        np.testing.assert_allclose(
+            found.effects[:, j], oracle.params, rtol=1e-8, atol=1e-8
+        )
+        if not known:  # else the outcomes' public correlations are taken for theirs
+            np.testing.assert_allclose(found.errors[:, j], oracle.bse, rtol=1e-6)
+            residual = np.sqrt(oracle.mse_resid)
+            assert found.deviations[j] == pytest.approx(residual, rel=1e-6)
+
+
+def draws(n: int, R: np.ndarray, known: bool = True, off: float = 0.0, **odd):
+    """Errors of the group's effect over standard errors, and p of all together."""
+    clip, errors, together = 0.5, [], []
+    for i in range(n):
+        rng = np.random.default_rng(i)
+        data, effects, _ = people(rng, R, off)
+        outcomes = Outcomes(np.zeros(D), R if known else np.eye(D), known)
+        X = stacked(data, effects, outcomes)
+        tau = 2 * clip**0.5 * REACH / (M * MU)
+        release = released(X, effects, clip, tau, rng)
+        release = Release(release.value, tau * odd.get("told", 1), M, (), MU)
+        found = contrasts.from_release(release, effects, outcomes, clip)
+        true = np.where(np.arange(D) < D // 2, EFFECT, 0.0)
+        errors.append((found.effects[0] - true) / found.errors[0])
+        together.append(found.together[0])
+    return np.array(errors), np.array(together)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_intervals_hold_what_is_true_among_sites_that_differ(rng, known):
+    errors, together = draws(60, correlations(D, rng), known)
+    held = np.mean(np.abs(errors) < contrasts.WIDTH)
+    assert 0.92 < held < 0.995
+    assert np.median(together) < 0.01  # half of the outcomes differ
+
+
+def test_intervals_fail_where_less_noise_is_told(rng):
+    errors, _ = draws(40, correlations(D, rng), told=0.2)
+    assert np.mean(np.abs(errors) < contrasts.WIDTH) < 0.9
+
+
+def test_effects_are_as_precise_as_foretold(rng):
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    outcomes, tau = Outcomes(np.zeros(D), R), 2 * 0.5**0.5 * REACH / (M * MU)
+    release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
+    found = contrasts.from_release(release, effects, outcomes, 0.5)
+    told = contrasts.foretold(effects, outcomes, 0.5, tau, M)
+    assert np.median(found.errors[0]) == pytest.approx(
+        np.median(told.errors[0]), rel=0.4
+    )
+    # Half of the noise of a group that is one among others.
+    alike = contrasts.weighted(effects)
+    assert (
+        told.noise_errors[0, 0]
+        < 0.8 * (contrasts.foretold(alike, outcomes, 0.5, tau, M).noise_errors[0, 0])
+    )
+
+
+def test_a_rough_center_finds_outcomes_far_from_the_middle(rng):
+    R = correlations(D, rng)
+    data, effects, y = people(rng, R)
+    outcomes = Outcomes(np.full(D, -3.0), R)
+    X = stacked(data, effects, outcomes)
+    about = sites_of(X, data[0]), mechanism("pooled", 2.0), effects, outcomes
+    center = contrasts.rough_center(*about)
+    here = outcomes.inverse @ center - 3
+    assert np.abs(here - y.mean(axis=1)).max() < 1.0
+    found = contrasts.linear_contrasts(*about, center=center)
+    off = np.abs(found.effects[2] - y.mean(axis=1)) / found.errors[2]
+    assert off.max() < 6 and found.weight > 0.4
+
+
+def test_a_site_of_one_group_tells_nothing_of_the_difference():
+    x, z = contrasts.code_group(np.array([True, True]), 1.0)
+    assert not x.any() and not z.any()
+    assert contrasts.group_effect("g", [1.0, 0.0], [1, 1]).product == 0
