@@ -284,6 +284,9 @@ class Contrasts:
         Mean weight of people, 1 where nobody was clipped.
     n_units
         Public number N of people.
+    is_shaped
+        Whether how outcomes vary together was public. Where not, intervals are too
+        short for effects along directions in which they vary most together.
     is_told
         Which covariates vary by so much more than noise that anything can be said of
         them, (p,).
@@ -300,6 +303,7 @@ class Contrasts:
     noise_deviation: float
     weight: float
     n_units: int
+    is_shaped: bool
     is_told: np.ndarray
 
     @property
@@ -468,7 +472,7 @@ def from_release(
     b = A @ moments[:, p:]
     of_x, of_z = _second_moments(J, effects, exact=not tau)
     # What covariates explain, without what noise alone would.
-    explained = np.einsum("kj,kl,lj->j", b, of_x, b) - np.trace(of_x @ A @ A.T) * tau**2
+    explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     rest = squares - np.clip(explained, 0, (MOST_EXPLAINED if tau else 1.0) * squares)
     scale = np.sqrt(rest / np.diag(public.covariance))[:, None]
     within, whole = (scale * S * scale.T for S in (public.covariance, public.whole))
@@ -480,13 +484,13 @@ def from_release(
     back = outcomes.inverse @ public.undone
     told = b @ back.T
     noise = np.outer(of_noise, np.sum(back**2, axis=1))
-    sampling = np.outer(of_people, np.einsum("jk,kl,jl->j", back, within, back))
+    sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise.
     square = np.maximum(told**2 - noise - sampling, 0)
     noise += A**2 @ of_J @ square + square * (tau / (SHARE * c * weight)) ** 2
     errors = np.sqrt(noise + sampling)
     T = outcomes.inverse
-    deviations = np.sqrt(np.einsum("jk,kl,jl->j", T, whole, T) * N / degrees)
+    deviations = np.sqrt(np.sum((T @ whole) * T, axis=1) * N / degrees)
     vague = np.hypot(c * tau / TOTAL / total / 2, (2 * degrees) ** -0.5)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
@@ -512,6 +516,7 @@ def from_release(
         noise_deviation=tau,
         weight=weight,
         n_units=N,
+        is_shaped=outcomes.is_known,
         is_told=np.sqrt(np.sum(A**2 @ of_J, axis=1)) < LARGEST_ERROR,
     )
 

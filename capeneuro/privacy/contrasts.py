@@ -11,8 +11,8 @@ from capeneuro.privacy.accounting import Unit
 from capeneuro.privacy.clipping import clip_factors, norms, without_outliers
 
 # Over the clip c of outcomes: norm of the covariates beside them, and weights of their
-# squares, of the sum of these and of w. Together they are 11% of noise on ``z y'``.
-COVARIATES, SQUARES, TOTAL, SHARE = 0.4, 0.2, 0.25, 0.25
+# squares, of the sum of these and of w. Together they are 7% of noise on ``z y'``.
+COVARIATES, SQUARES, TOTAL, SHARE = 0.316, 0.1, 0.25, 0.25
 # Largest norm of a contribution, over c.
 REACH = float(np.sqrt(1 + COVARIATES**2 + SQUARES**2 + (TOTAL**2 + SHARE**2) / 4))
 
@@ -33,8 +33,8 @@ def linear_moments(
     min(1, c / |y|)``. Of a subject it is the mean over samples. Contributions, in this
     order, over c:
 
-    * ``z [0.4 x; w y / c]'``, of norm at most sqrt(1.16);
-    * ``0.2 (w y / c)^2``, of norm at most 0.2;
+    * ``z [0.316 x; w y / c]'``, of norm at most sqrt(1.1);
+    * ``0.1 (w y / c)^2``, of norm at most 0.1;
     * ``0.25 (|w y / c|^2 - 1/2)`` and ``0.25 (w - 1/2)``, at most 0.125 in size each.
 
     Where nothing is clipped, c is 1 and x are the instruments, too, so that the

@@ -1,0 +1,195 @@
+"""How good contrasts are over simulated consortia: errors, intervals, false alarms.
+
+Patients and controls with age and sex at 10, 30 or 100 unequal sites, which differ in
+location (.5 deviations), in scale (.7 to 1.4) and in groups; outcomes as correlated as
+connectivity; a third of the sites less one collude. Each cell draws data sets anew.
+What a study says is compared with the truth; its error stands beside the standard error
+of least squares of the same people without privacy.
+
+    python -m benchmarks.contrasts [--sets 200] [--jobs 2]
+
+Writes ``benchmarks/contrasts.tsv``; about ten minutes.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from joblib import Parallel, delayed
+
+from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrasts import WIDTH, Contrasts, Effect, Outcomes
+from capeneuro.data import files
+from capeneuro.federation.mechanism import Release
+from capeneuro.privacy import accounting
+from capeneuro.privacy.contrasts import REACH, linear_moments
+from sim.contrasts import correlations
+
+OUT = Path(__file__).with_suffix(".tsv")
+DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
+EPSILONS = (1.0, 2.0, 4.0)
+HEAD = "people outcomes sites epsilon weights covariance effect means"
+HEAD += " error_over_sampling foretold held family_wise together told"
+# Of every outcome, in deviations, of age and sex.
+OTHERS = 0.1
+
+
+class Cell(NamedTuple):
+    """What is simulated."""
+
+    M: int
+    d: int
+    S: int
+    primary: bool = True
+    known: bool = True
+    effect: str = "none"
+    off: float = 0.0
+
+
+def consortium(
+    cell: Cell, R: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, tuple[Effect, ...], Outcomes, np.ndarray]:
+    """Stacked people, effects, public outcomes, and true effects, (p, d)."""
+    M, d, S = cell.M, cell.d, cell.S
+    site = rng.choice(S, M, p=rng.dirichlet(np.full(S, 3.0)))
+    site[: 2 * S] = np.arange(2 * S) % S
+    shares = np.clip(0.5 + 0.15 * rng.standard_normal(S), 0.15, 0.85)
+    group = (rng.random(M) < shares[site]).astype(float)
+    sex = (rng.random(M) < 0.5).astype(float)
+    group[:S], group[S : 2 * S], sex[:S], sex[S : 2 * S] = 0, 1, 1, 0
+    age = rng.standard_normal(M) + (0.5 * rng.standard_normal(S))[site] + 0.3 * group
+    B = np.zeros((3, d))
+    B[1:] = OTHERS * rng.standard_normal((2, d))
+    if cell.effect == "dominant":
+        B[0] = 0.3 * np.linalg.eigh(R)[1][:, -1] * d**0.5
+    elif cell.effect == "some":
+        B[0] = 0.3 * (np.arange(d) < d / 4)
+    y = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
+    y *= rng.uniform(0.7, 1.4, S)[site]
+    y += 0.5 * rng.standard_normal((d, S))[:, site] + B.T @ [group, age, sex]
+    x, z = np.ones((4, M)), np.ones((4, M))
+    off = cell.off * rng.choice([-1, 1], (S, 3))
+    means = np.zeros((S, 3))
+    for s in range(S):
+        own = site == s
+        for k, values in enumerate((group, age, sex)):
+            means[s, k] = values[own].mean() + off[s, k]
+            coded = contrasts.code_number(values[own], means[s, k], 1.0)
+            if k != 1:
+                means[s, k] = np.clip(means[s, k], 0.02, 0.98)
+                coded = contrasts.code_group(values[own] == 1, means[s, k])
+            x[k, own], z[k, own] = coded
+    n = np.bincount(site, minlength=S)
+    effects = contrasts.weighted(
+        [
+            contrasts.group_effect("group", means[:, 0], n),
+            contrasts.number_effect("age"),
+            contrasts.group_effect("sex", means[:, 2], n),
+            contrasts.constant_effect("mean"),
+        ],
+        {"group"} if cell.primary else (),
+    )
+    # The public covariance is of other people: a Wishart draw of 200.
+    W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
+    C = W @ W.T / 200
+    outcomes = Outcomes(
+        np.zeros(d), C if cell.known else np.diag(np.diag(C)), cell.known
+    )
+    return contrasts.stack(z, x, y, effects, outcomes), effects, outcomes, B
+
+
+def of_set(cell: Cell, seed: int) -> list[list[float]]:
+    """Scores of one data set, one row an epsilon."""
+    rng = np.random.default_rng([seed, *cell[:3]])
+    R = correlations(cell.d, np.random.default_rng(cell.d))
+    X, effects, outcomes, B = consortium(cell, R, rng)
+    M, starts = cell.M, np.arange(cell.M)
+    weights = np.array([e.weight for e in effects])
+
+    def mean(clip: float) -> np.ndarray:
+        return linear_moments(X, starts, "subject", weights=weights, clip=clip) / M
+
+    exact = Release(mean(np.inf), 0.0, M, (), np.inf)
+    pooled = contrasts.from_release(exact, effects, outcomes, CLIP)
+    clipped, rows = mean(CLIP**0.5 * REACH), []
+    k = [0] if cell.primary else [0, 1, 2]
+    honest = cell.S - max(1, round(COLLUDING * cell.S))
+    for epsilon in EPSILONS:
+        mu = accounting.mu_from_epsilon(epsilon, DELTA)
+        tau = 2 * CLIP**0.5 * REACH * (cell.S / honest) ** 0.5 / (M * mu)
+        value = clipped + tau * rng.standard_normal(len(clipped))
+        release = Release(value, tau, M, (), mu)
+        found = contrasts.from_release(release, effects, outcomes, CLIP)
+        told = contrasts.foretold(effects, outcomes, CLIP, tau, M)
+        alone = contrasts.foretold(effects, outcomes, CLIP, 0.0, M)
+        rows.append(_scores(cell, found, pooled, B, k, told, alone))
+    return rows
+
+
+def _scores(
+    cell: Cell,
+    found: Contrasts,
+    pooled: Contrasts,
+    B: np.ndarray,
+    k: list[int],
+    told: Contrasts,
+    alone: Contrasts,
+) -> list[float]:
+    off = (found.effects[:3] - B)[k]
+    z = off / found.errors[k]
+    null = B[0] == 0
+    alarm = np.nan
+    if null.any():
+        level = scipy.stats.norm.isf(0.025 / cell.d)
+        alarm = float(np.max(np.abs(z[0][null])) > level)
+    return [
+        float(np.mean((off / pooled.errors[k]) ** 2)),
+        float(np.mean((told.errors / alone.errors)[k])),
+        float(np.mean(np.abs(z) < WIDTH)),
+        alarm,
+        float(found.together[0] < 0.05),
+        float(found.is_told[k].mean()),
+    ]
+
+
+def cells() -> list[Cell]:
+    """What is quoted."""
+    grid = [Cell(M, d, 10) for M in (200, 1000, 5000) for d in (10, 45, 105)]
+    grid += [Cell(5000, d, 10, primary=False) for d in (10, 45, 105)]
+    grid += [Cell(5000, 45, S) for S in (30, 100)]
+    grid += [
+        Cell(M, 45, 10, effect=e) for M in (1000, 5000) for e in ("some", "dominant")
+    ]
+    grid += [Cell(5000, 45, 10, known=False, effect="dominant")]
+    return [*grid, *(Cell(5000, 45, 10, off=off) for off in (0.05, 0.1))]
+
+
+def main() -> None:
+    """Run, print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    print(*HEAD.split(), sep="\t")
+    lines: list[list[Any]] = []
+    for cell in cells():
+        work = (delayed(of_set)(cell, seed) for seed in range(given.sets))
+        found = np.array(Parallel(given.jobs)(work))
+        for i, epsilon in enumerate(EPSILONS):
+            means = np.mean(found[:, i], axis=0)
+            means[0] **= 0.5
+            about = cell.M, cell.d, cell.S, f"{epsilon:g}"
+            about += (
+                "primary" if cell.primary else "alike",
+                "public" if cell.known else "none",
+            )
+            about += cell.effect, f"{cell.off:g}"
+            lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
+            print(*lines[-1], sep="\t", flush=True)
+    files.write_table(OUT, HEAD.split(), lines)
+
+
+if __name__ == "__main__":
+    main()
