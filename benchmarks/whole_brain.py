@@ -425,7 +425,7 @@ def streams(n_people: int) -> None:
 
     mask, affine = grid.head_mask_3d(STREAM_VOXEL)
     coordinates = grid.voxel_coordinates(mask, affine)
-    M = sources.maps_3d(sources.DEFAULT_20, coordinates).astype("f8")
+    M = sources.maps_3d(sources.named(sources.DEFAULT_20), coordinates).astype("f8")
     M *= np.sqrt(SIGNAL / np.square(M).sum())
     D, white = len(M), (1 - SIGNAL) / len(M)
     best = np.square(np.linalg.svd(M, compute_uv=False)).sum() + K * white

@@ -42,10 +42,20 @@ def simulate(
     indices = DEFAULT_SOURCES.get(
         study.n_components, tuple(range(1, study.n_components + 1))
     )
+    networks = sources.named(indices)
+    if made.altered is not None:
+        networks = sources.altered(networks, made.altered.network, made.altered.how)
     common, *own = np.random.SeedSequence(made.seed).spawn(1 + len(folders))
-    draw_courses = _time_courses(made, len(indices), np.random.default_rng(common))
+    draw_courses = _time_courses(made, len(networks), np.random.default_rng(common))
     mask, affine = grid.head_mask_3d(made.voxel_size)
     labels = fmri.subject_labels([made.n_subjects] * len(folders))
+    for folder, names in zip(folders.values(), labels, strict=True):
+        there = {path.name for path in folder.glob("sub-*")}
+        if others := there - {f"sub-{name}" for name in names}:
+            raise ConfigError(
+                f"{folder}: holds people who are not of this study, such as "
+                f"{min(others)}; remove the folder and make it anew"
+            )
     all_courses = {}
 
     def write_site(folder: Path, names: list[str], seed: Any) -> np.ndarray:
@@ -57,12 +67,13 @@ def simulate(
             names,
             courses,
             rng,
-            indices=indices,
+            networks=networks,
             mask=mask,
             affine=affine,
             repetition_time=made.repetition_time,
             percent_signal_change=made.percent_signal_change,
             cnr=made.cnr,
+            site_deviation=made.site_translation,
             translation_deviation=made.translation,
             rotation_deviation=made.rotation,
             spread_deviation=made.spread,
@@ -77,7 +88,7 @@ def simulate(
         Path(study.space.mask).parent,
         np.mean(maps, axis=0),
         {name: all_courses[name] for own_names in labels for name in own_names},
-        indices=indices,
+        networks=networks,
         mask=mask,
         affine=affine,
         percent_signal_change=made.percent_signal_change,

@@ -22,14 +22,15 @@ from sim.bids import (
 from sim.garch import garch, garch_parameters
 from sim.grid import fill_volumes, voxel_coordinates
 from sim.scanner import noise_deviation, subject_signal
-from sim.sources import DEFAULT_20, SOURCES, maps_2d, maps_3d, tissue_weights
+from sim.sources import DEFAULT_20, Source, maps_2d, maps_3d, tissue_weights
 
 
 def subject_maps(
-    indices: Sequence[int],
+    networks: Sequence[Source],
     coordinates_mm: np.ndarray,
     rng: np.random.Generator,
     *,
+    shift: np.ndarray | float = 0.0,
     translation_deviation: float = 0.0,
     rotation_deviation: float = 0.0,
     spread_deviation: float = 0.0,
@@ -38,12 +39,14 @@ def subject_maps(
 
     Parameters
     ----------
-    indices
-        Positions of the R sources in ``sources.SOURCES``.
+    networks
+        The R sources.
     coordinates_mm
         MNI coordinates of the voxels, shape (n_voxels, 3) [mm].
     rng
         Generator of the differences.
+    shift
+        Of each source at the subject's site, shape (R, 3) [mm].
     translation_deviation, rotation_deviation, spread_deviation
         Standard deviation, for each source, of its shift [mm], of its turn [deg] and
         of the logarithm of its spread.
@@ -53,11 +56,11 @@ def subject_maps(
     numpy.ndarray
         Shape (n_voxels, R), float32.
     """
-    n_sources = len(indices)
+    n_sources = len(networks)
     return maps_3d(
-        indices,
+        networks,
         coordinates_mm,
-        translation=translation_deviation * rng.standard_normal((n_sources, 3)),
+        translation=shift + translation_deviation * rng.standard_normal((n_sources, 3)),
         rotation=rotation_deviation * rng.standard_normal(n_sources),
         # Differs from erhardt2012simtb: the logarithm is normal, so rho stays positive.
         spread=np.exp(spread_deviation * rng.standard_normal(n_sources)),
@@ -150,7 +153,7 @@ def write_site(
     time_courses: np.ndarray,
     rng: np.random.Generator,
     *,
-    indices: Sequence[int],
+    networks: Sequence[Source],
     mask: np.ndarray,
     affine: np.ndarray,
     name: str = "Simulated site",
@@ -159,6 +162,7 @@ def write_site(
     percent_signal_change: float | np.ndarray = 1.0,
     tissue_contrast: bool = False,
     cnr: float | None = 1.0,
+    site_deviation: float = 0.0,
     translation_deviation: float = 0.0,
     rotation_deviation: float = 0.0,
     spread_deviation: float = 0.0,
@@ -181,8 +185,8 @@ def write_site(
         Shape (n_subjects, n_sources, n_volumes).
     rng
         Generator from which the subjects' generators are spawned.
-    indices
-        Positions of the sources in ``sources.SOURCES``.
+    networks
+        The sources.
     mask
         Shape (X, Y, Z), bool, from :func:`sim.grid.head_mask_3d`.
     affine
@@ -198,6 +202,8 @@ def write_site(
         :func:`sim.sources.tissue_weights`.
     cnr
         Contrast-to-noise ratio of the Rician noise; None adds no noise.
+    site_deviation
+        Standard deviation of the shift that each source has at this site [mm].
     translation_deviation, rotation_deviation, spread_deviation
         Differences between subjects, see :func:`subject_maps` [mm, deg].
     max_translation, max_rotation
@@ -209,14 +215,16 @@ def write_site(
         Mean over the site's subjects of their maps, (n_voxels, n_sources), float64.
     """
     coordinates = voxel_coordinates(mask, affine)
-    total = np.zeros((len(coordinates), len(indices)))
+    total = np.zeros((len(coordinates), len(networks)))
+    shift = site_deviation * rng.standard_normal((len(networks), 3))
     subjects = zip(labels, time_courses, rng.spawn(len(labels)), strict=True)
     progress = tqdm(subjects, desc=str(folder), total=len(labels), disable=None)
     for label, courses, subject_rng in progress:
         maps = subject_maps(
-            indices,
+            networks,
             coordinates,
             subject_rng,
+            shift=shift,
             translation_deviation=translation_deviation,
             rotation_deviation=rotation_deviation,
             spread_deviation=spread_deviation,
@@ -229,7 +237,7 @@ def write_site(
             subject_rng,
             baseline=baseline,
             percent_signal_change=percent_signal_change,
-            tissue=tissue_weights(indices, maps) if tissue_contrast else 1.0,
+            tissue=tissue_weights(networks, maps) if tissue_contrast else 1.0,
             cnr=cnr,
             max_translation=max_translation,
             max_rotation=max_rotation,
@@ -248,7 +256,7 @@ def write_truth(
     maps: np.ndarray,
     time_courses: Mapping[str, np.ndarray],
     *,
-    indices: Sequence[int],
+    networks: Sequence[Source],
     mask: np.ndarray,
     affine: np.ndarray,
     percent_signal_change: float | np.ndarray = 1.0,
@@ -269,8 +277,8 @@ def write_truth(
         Mean maps over all subjects, shape (n_voxels, n_sources).
     time_courses
         Those of each subject by label, shape (n_sources, n_volumes).
-    indices
-        Positions of the sources in ``sources.SOURCES``.
+    networks
+        The sources.
     mask
         Shape (X, Y, Z), bool.
     affine
@@ -280,7 +288,7 @@ def write_truth(
     parameters
         What else made the study (seed, coefficients, noise); must be plain JSON.
     """
-    names = [SOURCES[i].name for i in indices]
+    names = [own.name for own in networks]
     truth = Path(folder) / "truth"
     mixing = (maps * np.asarray(percent_signal_change)).astype(np.float32)
     components = nifti(fill_volumes(mixing, mask), affine)

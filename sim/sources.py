@@ -9,7 +9,7 @@ both layouts x grows to the right and y to the front.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -132,6 +132,8 @@ SOURCES: tuple[Source, ...] = (
 # dropout region and the smallest gray ones, so the maps overlap little.
 DEFAULT_20 = (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 17, 18, 19, 20, 21, 22, 23, 26, 27)
 DEFAULT_10 = (1, 7, 9, 10, 12, 17, 18, 19, 26, 27)
+# How far a network of other people is moved [mm], and where along y the middle is.
+FAR, MIDDLE = 24, -20
 
 
 def maps_2d(
@@ -177,8 +179,65 @@ def maps_2d(
     return maps, inside.reshape(n_side, n_side)
 
 
+def named(indices: Sequence[int]) -> tuple[Source, ...]:
+    """Sources at these positions in ``SOURCES``."""
+    return tuple(SOURCES[i] for i in indices)
+
+
+def altered(
+    networks: Sequence[Source], number: int, how: Literal["moved", "missing", "split"]
+) -> tuple[Source, ...]:
+    """Make networks, in MNI space, of people who differ from others in one of them.
+
+    Parameters
+    ----------
+    networks
+        Those of the others.
+    number
+        Of the one that differs, from 1.
+    how
+        ``moved``: forward or back by ``FAR``, towards the middle of the brain.
+        ``missing``: these people do not have it. ``split``: its parts are two networks;
+        of a single blob, its front and its back.
+
+    Returns
+    -------
+    tuple of Source
+        As many, one fewer, or one more; all others as they are.
+    """
+    own, n = networks[number - 1], number - 1
+    if how == "missing":
+        instead: tuple[Source, ...] = ()
+    elif how == "moved":
+        blobs = tuple(
+            _moved(blob, FAR if blob.center[1] <= MIDDLE else -FAR)
+            for blob in own.brain
+        )
+        instead = (own._replace(name=f"{own.name}, moved", brain=blobs),)
+    else:
+        blobs = own.brain if len(own.brain) > 1 else _halves(own.brain[0])
+        half = len(blobs) // 2
+        instead = tuple(
+            own._replace(name=f"{own.name}, part {i + 1}", brain=part)
+            for i, part in enumerate((blobs[:half], blobs[half:]))
+        )
+    return (*networks[:n], *instead, *networks[n + 1 :])
+
+
+def _moved(blob: Blob, forward: float) -> Blob:
+    x, y, z = blob.center
+    return blob._replace(center=(x, y + forward, z))
+
+
+def _halves(blob: Blob) -> tuple[Blob, Blob]:
+    """Front and back of a blob; together they have its spread."""
+    x, y, z = blob.width
+    half = blob._replace(width=(x, 0.6 * y, z))
+    return _moved(half, 0.8 * y), _moved(half, -0.8 * y)
+
+
 def maps_3d(
-    indices: Sequence[int],
+    networks: Sequence[Source],
     coordinates_mm: np.ndarray,
     *,
     translation: np.ndarray | None = None,
@@ -189,8 +248,8 @@ def maps_3d(
 
     Parameters
     ----------
-    indices
-        Positions of the R sources in ``SOURCES``.
+    networks
+        The R sources.
     coordinates_mm
         MNI coordinates of the voxels, shape (n_voxels, 3) [mm].
     translation
@@ -205,13 +264,13 @@ def maps_3d(
     numpy.ndarray
         Shape (n_voxels, R), float32, every column with maximum 1.
     """
-    blobs = [SOURCES[i].brain for i in indices]
+    blobs = [own.brain for own in networks]
     maps = _maps(blobs, np.asarray(coordinates_mm), translation, rotation, spread)
     return maps.astype(np.float32)
 
 
 def tissue_weights(
-    indices: Sequence[int],
+    networks: Sequence[Source],
     maps: np.ndarray,
     levels: Mapping[str, float] = TISSUE_LEVELS,
 ) -> np.ndarray:
@@ -222,8 +281,8 @@ def tissue_weights(
 
     Parameters
     ----------
-    indices
-        Positions of the R sources in ``SOURCES``.
+    networks
+        The R sources.
     maps
         Their maps, shape (n_voxels, R), in [0, 1].
     levels
@@ -234,7 +293,7 @@ def tissue_weights(
     numpy.ndarray
         Shape (n_voxels,), float32.
     """
-    excess = np.array([levels[SOURCES[i].tissue] - 1 for i in indices])
+    excess = np.array([levels[own.tissue] - 1 for own in networks])
     # Where blobs overlap, their average is taken: a sum could turn negative.
     crowding = np.maximum(maps.sum(axis=1), 1)
     return (1 + maps @ excess / crowding).astype(np.float32)

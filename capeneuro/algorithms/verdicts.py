@@ -85,19 +85,25 @@ class Verdicts:
         return np.array([word == ABOVE for word in self.words])
 
     def titles(self, names: Sequence[str]) -> list[str]:
-        """Names of results, with their verdict where they are not above the noise."""
+        """Names of results, with their verdict where they are not above the noise.
+
+        Of maps around a prior those that are above it are ``changed``.
+        """
+        above = ", changed" if self.of_prior else ""
         told = zip(names, self.words, strict=True)
-        return [name if word == ABOVE else f"{name}, {word}" for name, word in told]
+        return [n + (above if word == ABOVE else f", {word}") for n, word in told]
 
     @property
     def sentence(self) -> str:
         """What was found, in one sentence."""
         n, n_above = len(self.words), int(self.above.sum())
         if self.of_prior:
+            rest = "all of them" if n_above == 0 else "the others"
             return (
                 f"private data change {n_above} of {n} public maps by more than noise "
-                f"alone would (noise changes one in {LEVEL:.0%} of studies at most); "
-                "other maps are as public knowledge has them"
+                f"alone would (noise changes one in {LEVEL:.0%} of studies at most)"
+                + f"; {rest} are as public knowledge has them"
+                * (n_above < n)
             )
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"

@@ -126,6 +126,16 @@ class IcaOptions(Section):
         return self
 
 
+class Altered(Section):
+    """One network in which simulated people differ from others."""
+
+    network: Annotated[int, Field(ge=1)]
+    """Its number in the order of the true maps, at most `n_components`."""
+    how: Literal["moved", "missing", "split"]
+    """`moved`: 24 mm forward or back, towards the middle of the brain. `missing`: these
+    people do not have it. `split`: its parts are two networks."""
+
+
 class Simulation(Section):
     """Simulated fMRI, written as one BIDS folder per site before the study starts."""
 
@@ -152,6 +162,8 @@ class Simulation(Section):
     """Percent of the baseline at a map's peak for one standard deviation."""
     cnr: Positive = 1.0
     """Temporal deviation of the signal over that of the noise."""
+    site_translation: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation of a site's map positions, common to its people [mm]."""
     translation: Annotated[float, Field(ge=0)] = 0.0
     """Deviation of a subject's map position [mm]."""
     rotation: Annotated[float, Field(ge=0)] = 0.0
@@ -160,6 +172,9 @@ class Simulation(Section):
     """Deviation of a subject's map spread."""
     motion: Annotated[float, Field(ge=0)] = 0.0
     """Largest head translation [mm] and rotation [degrees]."""
+    altered: Altered | None = None
+    """Network in which these people differ from those of a study without this key, to
+    make a wrong prior of: `{network: 2, how: moved}`. null: none."""
 
 
 class Painting(Section):
@@ -245,6 +260,16 @@ class ComponentsConfig(Study):
             fail(
                 f"pca.start_grid: must be a multiple of space.grid_size {size}, "
                 f"got {edge}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _altered_network_is_there(self) -> "ComponentsConfig":
+        own, R = getattr(self.data, "altered", None), self.n_components
+        if own is not None and own.network > R:
+            fail(
+                f"data.altered.network: must be at most n_components {R}, "
+                f"got {own.network}"
             )
         return self
 

@@ -50,8 +50,10 @@ def component_map(path: Path, index: int, title: str) -> Figure:
     The threshold is the 95th percentile of the absolute values inside the mask: it
     only decides what is drawn.
     """
-    figure = plt.figure(figsize=(6.4, 2.3), layout="none")
-    draw_map(path, index, figure=figure, title=title)
+    figure = plt.figure(figsize=(6.4, 2.5), layout="none")
+    # Above the brain: nilearn would write it over what is drawn.
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    draw_map(path, index, figure=figure, axes=(0, 0, 1, 0.9))
     return figure
 
 
@@ -138,6 +140,30 @@ def _correlations(
 def _component_ticks(R: int) -> np.ndarray:
     """Indices of components that an axis names: all of few, every fifth of many."""
     return np.arange(R) if R <= 12 else np.arange(0, R, 5)
+
+
+def changes(likeness: np.ndarray, above: np.ndarray) -> Figure:
+    """Draw how like each map is to the public one that it started from.
+
+    Parameters
+    ----------
+    likeness
+        Correlation of both, (R,).
+    above
+        Whether private data changed it by more than noise alone would, (R,).
+    """
+    figure, axis = axes(height=2.9)
+    which = np.arange(1, len(likeness) + 1)
+    labels = "changed by more than noise alone would", "as the prior"
+    for own, color, label in zip((above, ~above), (ACCENT, INK), labels, strict=True):
+        if own.any():
+            axis.bar(which[own], likeness[own], color=color, width=0.7, label=label)
+    axis.set_ylim(min(0.0, likeness.min()), 1)
+    axis.set_xticks(_component_ticks(len(likeness)) + 1)
+    axis.set_xlabel("component")
+    axis.set_ylabel("correlation with its public map")
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+    return figure
 
 
 def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:

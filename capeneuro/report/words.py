@@ -28,6 +28,14 @@ ACCEPTED = {
 }
 
 
+# Below the picture of what private data change.
+CHANGES = (
+    "How like each map is to the public one that it started from. Sites differ from "
+    "any public people, so where private people are many every map changes a little: "
+    "the verdict says that it does, the correlation how far."
+)
+
+
 def parties(study: Study) -> dict[str, str]:
     """Classes of parties of a study in words, by their names in :func:`.cape.views`."""
     n_colluding = study.n_colluding

@@ -46,6 +46,7 @@ from capeneuro.studies.components_plan import (
     check_features,
     check_told,
     foretell,
+    foretold_line,
 )
 from capeneuro.studies.flow import (
     MASK,
@@ -380,18 +381,15 @@ def score(study: ComponentsConfig, sites: Sites) -> None:
     bound = study.pca.norm_bound
     against = _comparisons(study)
     unmixing = files.read_arrays(study.results / UNMIXING)
+    whose = {"": unmixing}
+    if study.prior is not None and study.arm != "non-private":
+        whose["public"] = vars(around_prior.public(study, open_prior(study)[0]))
     rows = [
         row
         for name, A in against.items()
-        for row in scores.components(unmixing, A, name, bound)
+        for who, found in whose.items()
+        for row in scores.components(found, A, name, bound, who)
     ]
-    if study.prior is not None and study.arm != "non-private":
-        alone = vars(around_prior.public(study, open_prior(study)[0]))
-        rows += [
-            row
-            for name, A in against.items()
-            for row in scores.components(alone, A, name, bound, "public")
-        ]
     if {"truth", "reference"} <= set(against):
         exact = files.read_arrays(folder_of(study, reference=True) / UNMIXING)
         rows += scores.components(exact, against["truth"], "nonprivate_truth", bound)
@@ -426,14 +424,15 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     for name, A in _comparisons(study).items():
         r = metrics.matched_correlation(unmixing.mixing, A)
         figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
+    found = _added(study, subspace, unmixing, told := _verdicts(study))
     quality = [page.picture(title, figure) for title, figure in figures.items()]
-    told, table = _verdicts(study), files.read_table(folder / "scores.tsv")
+    table = files.read_table(folder / "scores.tsv")
     titles = told.titles(_called(study, [f"component {i + 1}" for i in range(R)]))
     maps = [
         (title, partial(plots.component_map, folder / group_maps.ZSCORED, i, title))
         for i, title in enumerate(titles)
     ]
-    pictures = {"quality": quality, **page.gallery(told, maps, threads)}
+    pictures = {"found": found, "quality": quality, **page.gallery(told, maps, threads)}
     notes = words.ica_lines(unmixing)
     if study.has_prior and not subspace.posterior.size:
         usual = open_prior(study)[0].held[R - 1]
@@ -445,6 +444,21 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     text = page.render(study, record, table, pictures, told, notes)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+def _added(
+    study: ComponentsConfig, subspace: Subspace, unmixing: Unmixing, told: Verdicts
+) -> list[tuple[str, str]]:
+    """Picture of how far private data moved public maps, if there was a prior."""
+    from capeneuro.report import plots
+
+    if not subspace.posterior.size:
+        return []
+    public = around_prior.public(study, around_prior.known(study, subspace)[0]).mixing
+    R = study.n_components
+    r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
+    title = f"{words.CHANGES} {foretold_line(study)}".strip()
+    return [page.picture(title, plots.changes(r, told.above))]
 
 
 def _called(study: ComponentsConfig, names: list[str]) -> list[str]:

@@ -141,6 +141,18 @@ def _known(study: ComponentsConfig, noise: float, n: int) -> tuple[float, float]
     return known["public"], known["private"]
 
 
+def foretold_line(study: ComponentsConfig) -> str:
+    """What private data were foretold to add to a prior, as a sentence; or nothing."""
+    path = study.private("_aggregator") / FORETOLD
+    if not path.is_file():
+        return ""
+    known = json.loads(path.read_text())
+    return (
+        "Foretold agreement with the pooled maps, as a share of what chance leaves: "
+        f"{_beside(known['public'], known['private'])}."
+    )
+
+
 def _beside(public: float, private: float) -> str:
     adds = private - public
     gain = "adds nothing that can be told" if adds < LEAST_GAIN else f"+{adds:.2f}"

@@ -114,6 +114,23 @@ def test_an_unknown_key_of_painted_data_knows_its_own_keys(tmp_path):
     assert "n_volumes'" not in line
 
 
+@pytest.mark.parametrize(
+    ("altered", "said"),
+    [
+        ({"network": 11, "how": "moved"}, "at most n_components 10, got 11"),
+        ({"network": 0, "how": "moved"}, "greater than or equal to 1, got 0"),
+        ({"network": 4, "how": "turned"}, "'moved', 'missing' or 'split', got 'turned"),
+        ({"network": 4}, "data.altered.how: required key is missing"),
+        ({"networks": 4, "how": "split"}, "did you mean 'network'?"),
+    ],
+)
+def test_an_altered_network_must_be_there(tmp_path, altered, said):
+    lines = errors(study, tmp_path, {"data": {**DATA, "altered": altered}})
+    assert said in lines[-1] and lines[-1].startswith("data.altered")
+    fine = {**DATA, "altered": {"network": 10, "how": "split"}}
+    assert study(tmp_path, data=fine).data.altered.network == 10
+
+
 def test_an_unknown_key_near_nothing_lists_what_is_known(tmp_path):
     (line,) = errors(study, tmp_path, {"ica.qqq": 1})
     known = ", ".join(sorted(components.IcaOptions.model_fields))
@@ -478,6 +495,7 @@ def test_a_key_that_is_no_more_says_what_is_there(tmp_path):
 
 IDENTITIES = {
     "demo": "3a3724556cac772e",
+    "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",

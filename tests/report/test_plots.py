@@ -93,8 +93,15 @@ def test_component_map_of_a_small_image(tmp_path, rng):
     path = tmp_path / "maps.nii.gz"
     nib.save(nib.Nifti1Image(maps, np.diag([12.0, 12, 12, 1])), path)
     figure = plots.component_map(path, 1, "component 2")
-    texts = {t.get_text() for axis in figure.axes for t in axis.texts}
-    assert "component 2" in texts
+    assert figure.get_suptitle() == "component 2"
+
+
+def test_changes_tell_which_maps_private_data_changed():
+    figure = plots.changes(np.array([0.9, 0.4, -0.1]), np.array([False, True, True]))
+    bars = {bar.get_x() + 0.35: bar for bar in figure.axes[0].patches}
+    assert [bars[x].get_height() for x in sorted(bars)] == [0.9, 0.4, -0.1]
+    color = {x: bar.get_facecolor() for x, bar in bars.items()}
+    assert len(set(color.values())) == 2 and figure.axes[0].get_ylim() == (-0.1, 1)
 
 
 def test_component_map_of_an_empty_map(tmp_path):

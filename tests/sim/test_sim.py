@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import kurtosis
 
+from capeneuro.config import load
+from capeneuro.config.components import Simulation
+from capeneuro.config.errors import ConfigError
 from sim import bids, fmri, garch, grid, hemodynamics, painting, scanner, sources
+from sim.__main__ import simulate
 
+CONFIG = Path(__file__).resolve().parents[2] / "config/config.yaml"
 DATA = Path(
     os.environ.get(
         "CAPENEURO_DATA", Path(__file__).resolve().parents[2] / "../shared/data"
@@ -120,7 +125,7 @@ def test_hemodynamic_response_peaks_then_undershoots():
 @pytest.mark.parametrize("indices", [sources.DEFAULT_20, sources.DEFAULT_10])
 def test_default_maps_are_separable(indices, brain):
     plane, inside = sources.maps_2d(indices, 30)
-    maps = sources.maps_3d(indices, grid.voxel_coordinates(*brain))
+    maps = sources.maps_3d(sources.named(indices), grid.voxel_coordinates(*brain))
     assert plane.shape == (900, len(indices))
     assert not plane[~inside.ravel()].any()
     for M in (plane, maps):
@@ -141,31 +146,71 @@ def test_maps_lie_on_their_side():
     assert len(sources.SOURCES) == 30
 
 
+@pytest.mark.parametrize("number", [4, 8, 9])  # of one blob, of four, on one side
+def test_other_people_differ_in_one_network_alone(brain, number):
+    coordinates, n = grid.voxel_coordinates(*brain), number - 1
+    networks = sources.named(sources.DEFAULT_10)
+    usual = sources.maps_3d(networks, coordinates)
+    moved, missing, split = (
+        sources.maps_3d(sources.altered(networks, number, how), coordinates)
+        for how in ("moved", "missing", "split")
+    )
+    others = np.delete(usual, n, axis=1)
+    np.testing.assert_array_equal(missing, others)
+    np.testing.assert_array_equal(np.delete(moved, n, axis=1), others)
+    np.testing.assert_array_equal(np.delete(split, [n, n + 1], axis=1), others)
+    own = usual[:, n]
+    assert np.corrcoef(own, moved[:, n])[0, 1] < 0.6
+    middle = [own @ coordinates / own.sum() for own in (own, moved[:, n])]
+    assert abs(middle[0][0] - middle[1][0]) < 3 and abs(middle[0][2] - middle[1][2]) < 3
+    # Both parts are of the network, and of different places.
+    parts = split[:, n : n + 2]
+    assert np.corrcoef(parts.T)[0, 1] < 0.3
+    assert np.corrcoef(own, parts.sum(axis=1))[0, 1] > 0.9
+    assert (np.corrcoef(own, parts.T)[0, 1:] > 0.4).all()
+
+
+def test_sites_shift_maps_for_all_their_people_alike(tmp_path, brain):
+    same = {"translation_deviation": 0.0, "rotation_deviation": 0.0}
+    same |= {"spread_deviation": 0.0, "tissue_contrast": False}
+    usual = _site(tmp_path / "usual", brain, **same)
+    shifted = _site(tmp_path / "shifted", brain, site_deviation=4.0, **same)
+    r = [np.corrcoef(a, b)[0, 1] for a, b in zip(usual.T, shifted.T, strict=True)]
+    assert 0.5 < min(r) < 0.95 and max(r) < 1 - 1e-4
+    # Both people have the mean's peak, where the site's map is 1.
+    np.testing.assert_allclose(shifted.max(axis=0), 1, rtol=1e-6)
+
+
 def test_subject_differences_move_turn_and_widen_a_map(brain):
     coordinates = grid.voxel_coordinates(*brain)
-    still = sources.maps_3d([10], coordinates)
+    still = sources.maps_3d(sources.named([10]), coordinates)
     step = brain[1][0, 0]
-    moved = sources.maps_3d([10], coordinates - [step, 0, 0])
-    shifted = sources.maps_3d([10], coordinates, translation=[[step, 0, 0]])
+    moved = sources.maps_3d(sources.named([10]), coordinates - [step, 0, 0])
+    shifted = sources.maps_3d(
+        sources.named([10]), coordinates, translation=[[step, 0, 0]]
+    )
     np.testing.assert_allclose(shifted, moved, rtol=1e-5, atol=1e-7)
-    wide = sources.maps_3d([10], coordinates, spread=[2.0])
+    wide = sources.maps_3d(sources.named([10]), coordinates, spread=[2.0])
     np.testing.assert_allclose(wide, np.sqrt(still), rtol=1e-5, atol=1e-6)
     # A half turn maps every ellipse onto itself, a quarter turn does not.
     half, quarter = (
-        sources.maps_3d([12], coordinates, rotation=[a]) for a in (180, 90)
+        sources.maps_3d(sources.named([12]), coordinates, rotation=[a])
+        for a in (180, 90)
     )
-    unturned = sources.maps_3d([12], coordinates)
+    unturned = sources.maps_3d(sources.named([12]), coordinates)
     np.testing.assert_allclose(half, unturned, atol=1e-6)
     assert np.abs(quarter - unturned).max() > 0.1
 
 
 def test_tissue_weights_stay_between_the_levels(brain):
     indices = range(1, 30)
-    maps = sources.maps_3d(indices, grid.voxel_coordinates(*brain))
-    weights = sources.tissue_weights(indices, maps)
+    maps = sources.maps_3d(sources.named(indices), grid.voxel_coordinates(*brain))
+    weights = sources.tissue_weights(sources.named(indices), maps)
     assert weights.min() >= 0.3
     assert weights.max() <= 1.5
-    np.testing.assert_array_equal(sources.tissue_weights([7], maps[:, [6]]), 1)
+    np.testing.assert_array_equal(
+        sources.tissue_weights(sources.named([7]), maps[:, [6]]), 1
+    )
 
 
 # Scanner
@@ -273,7 +318,7 @@ def _site(folder: Path, brain: tuple[np.ndarray, np.ndarray], **asked) -> np.nda
         ["001", "002"],
         S,
         rng,
-        indices=sources.DEFAULT_20,
+        networks=sources.named(sources.DEFAULT_20),
         mask=brain[0],
         affine=brain[1],
         **settings,
@@ -308,7 +353,9 @@ def test_site_is_a_bids_like_folder_in_mni_space(tmp_path, brain):
 
 def test_quantization_is_far_below_the_noise(tmp_path, rng, brain):
     mask, affine = brain
-    maps = sources.maps_3d(sources.DEFAULT_20, grid.voxel_coordinates(mask, affine))
+    maps = sources.maps_3d(
+        sources.named(sources.DEFAULT_20), grid.voxel_coordinates(mask, affine)
+    )
     clean = scanner.noiseless_signal(maps, rng.standard_normal((20, 30)))
     noisy = scanner.add_rician_noise(clean, scanner.noise_deviation(clean, 1.0), rng)
     bids.write_run(tmp_path, "x", noisy, mask, affine, 2.0)
@@ -324,7 +371,7 @@ def test_truth_is_the_mixing_in_percent(tmp_path, brain):
         tmp_path,
         maps,
         {"001": S},
-        indices=sources.DEFAULT_20,
+        networks=sources.named(sources.DEFAULT_20),
         mask=brain[0],
         affine=brain[1],
         percent_signal_change=1.5,
@@ -341,6 +388,37 @@ def test_truth_is_the_mixing_in_percent(tmp_path, brain):
     table = (tmp_path / "truth/sub-001_timecourses.tsv").read_text().splitlines()
     assert table[0].split("\t") == sidecar["Sources"]
     assert len(table) == 41
+
+
+def made(**changes) -> tuple[np.ndarray, list[str]]:
+    """Make a small demo study of one site here; its true maps and their names."""
+    study = load.load_study(CONFIG)
+    about = {"n_subjects": 2, "n_volumes": 12, "voxel_size": 16.0, **changes}
+    data = Simulation.model_validate({**study.data.model_dump(), **about})
+    simulate(study, data, {"demo-1": Path("data/demo/demo-1")})
+    truth = Path("data/demo/truth/desc-truth_components.nii.gz")
+    sidecar = json.loads(truth.with_name("desc-truth_components.json").read_text())
+    return nib.load(truth).get_fdata(), sidecar["Sources"]
+
+
+def test_a_study_of_other_people_has_their_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    usual, names = made()
+    for how, n in (("moved", 10), ("missing", 9), ("split", 11)):
+        other, others = made(altered={"network": 2, "how": how})
+        assert other.shape[3] == len(others) == n
+        np.testing.assert_array_equal(other[..., 0], usual[..., 0])
+        np.testing.assert_array_equal(other[..., 2 - 10 :], usual[..., 2:])
+        assert set(names) - set(others) == {"default mode"}
+    courses = Path("data/demo/truth/sub-001_timecourses.tsv").read_text()
+    assert "default mode, part 2" in courses
+
+
+def test_people_of_another_study_do_not_stay_unnoticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(n_subjects=3)
+    with pytest.raises(ConfigError, match="not of this study, such as sub-003; remove"):
+        made()
 
 
 # Painting

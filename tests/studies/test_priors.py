@@ -126,6 +126,8 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     report = (results / "report.html").read_text()
     assert "public maps by more than noise alone would" in report
     assert "how they differ from a public prior" in report
+    assert "How like each map is to the public one that it started from" in report
+    assert "Foretold agreement with the pooled maps" in report
     assert "This study accepts that private data may add nothing" in report
     words = {row[-1] for row in files.read_table(results / "verdicts.tsv")}
     assert words <= {"above noise", "as the prior", "cannot be told", "verdict"}
