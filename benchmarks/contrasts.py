@@ -19,8 +19,9 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
-from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import WIDTH, Contrasts, Effect, Outcomes
+from capeneuro.algorithms import contrasts, designs
+from capeneuro.algorithms.contrasts import WIDTH, Contrasts, Outcomes
+from capeneuro.algorithms.designs import Effect
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -78,18 +79,18 @@ def consortium(
         own = site == s
         for k, values in enumerate((group, age, sex)):
             means[s, k] = values[own].mean() + off[s, k]
-            coded = contrasts.code_number(values[own], means[s, k], 1.0)
+            coded = designs.code_number(values[own], means[s, k], 1.0)
             if k != 1:
                 means[s, k] = np.clip(means[s, k], 0.02, 0.98)
-                coded = contrasts.code_group(values[own] == 1, means[s, k])
+                coded = designs.code_group(values[own] == 1, means[s, k])
             x[k, own], z[k, own] = coded
     n = np.bincount(site, minlength=S)
-    effects = contrasts.weighted(
+    effects = designs.weighted(
         [
-            contrasts.group_effect("group", means[:, 0], n),
-            contrasts.number_effect("age"),
-            contrasts.group_effect("sex", means[:, 2], n),
-            contrasts.constant_effect("mean"),
+            designs.group_effect("group", means[:, 0], n),
+            designs.number_effect("age"),
+            designs.group_effect("sex", means[:, 2], n),
+            designs.constant_effect("mean"),
         ],
         {"group"} if cell.primary else (),
     )

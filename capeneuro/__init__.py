@@ -28,6 +28,7 @@ Verbs, each with a share of the budget, the same call in every arm
     topic_components       topics in counts of words: capeAGN
     linear_model           linear and logistic regression: capeFM
     train_network          a network of two layers
+    linear_contrasts       many outcomes between groups, and with numbers
 
 Doors
     federate    sites made of arrays in this process, with one budget
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from capeneuro.studies.results import load as load
     from capeneuro.studies.verbs import canonical_directions as canonical_directions
     from capeneuro.studies.verbs import infomax as infomax
+    from capeneuro.studies.verbs import linear_contrasts as linear_contrasts
     from capeneuro.studies.verbs import linear_model as linear_model
     from capeneuro.studies.verbs import mixture_components as mixture_components
     from capeneuro.studies.verbs import principal_subspace as principal_subspace
@@ -74,6 +76,7 @@ _HOMES = {
     "topic_components": "studies.verbs",
     "linear_model": "studies.verbs",
     "train_network": "studies.verbs",
+    "linear_contrasts": "studies.verbs",
 }
 __all__ = [*_HOMES]
 

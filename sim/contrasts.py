@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capeneuro.config.contrast import IS, ContrastConfig
+from capeneuro.algorithms.designs import IS
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.rows import Made
 
 # Deviation of a site's people from the others' in how they vary, and of its groups.

@@ -28,7 +28,7 @@ from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import Made, RowStudy
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies import kinds
-from capeneuro.studies.contrast import names_of
+from capeneuro.studies.contrast import covariates_of
 from sim import contrasts, mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes
@@ -176,7 +176,7 @@ def _outcomes(
 ) -> tuple[list[str], float, list[Drawn], list[Any]]:
     names, d = _names("outcome", made.n_features), made.n_features
     S = contrasts.correlations(d, model)
-    shown = [name for own_names in names_of(study).values() for name in own_names]
+    shown = [title for c in covariates_of(study) for title in c.titles]
     B = 0.2 * model.standard_normal((len(shown), d))
     B[0] = made.separation * (np.arange(d) < d / 3)
     drawn = [contrasts.people(study, made, B, S, rng) for rng in own]

@@ -20,6 +20,8 @@ regression
     Linear and logistic regression: capeFM.
 network
     A network of two layers.
+designs
+    Covariates of people, coded by public numbers.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
 model_order

@@ -24,13 +24,14 @@ Guarantee
 One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-processing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import scipy
 
+from capeneuro.algorithms.designs import Effect, scales
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -40,11 +41,6 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 # Share of the public mean square of outcomes that a person's may have: half the noise
 # of all of it, for people who count a little less.
 CLIP = 0.5
-# A number counts up to so many deviations from its mean as a covariate, up to one as an
-# instrument; of a normal number, means of z x and of z^2.
-FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
-# Weight of an instrument whose effect is not the primary one.
-SECONDARY = 0.3
 # Largest share of an outcome that covariates are taken to explain, where noise is.
 MOST_EXPLAINED = 0.75
 # Draws of public outcomes that tell what a clip does to them.
@@ -56,113 +52,6 @@ LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 CORRELATED = 0.3
 # Largest relative error of J from noise for anything to be told.
 LARGEST_ERROR = 0.5
-
-
-@dataclass(frozen=True)
-class Effect:
-    """A covariate, its instrument, and what is public of both.
-
-    Parameters
-    ----------
-    name
-        Of the effect, in tables.
-    bound
-        Largest size of the covariate x, in its own unit.
-    product, square
-        Mean of z x and of z^2 that public numbers make likely.
-    weight
-        Of the instrument, against the others.
-    is_constant
-        Whether it is the same for all people, or of one site.
-    """
-
-    name: str
-    bound: float
-    product: float
-    square: float
-    weight: float = 1.0
-    is_constant: bool = False
-
-    def times(self, other: "Effect") -> "Effect":
-        """The interaction of two effects."""
-        return Effect(
-            f"{self.name} x {other.name}",
-            self.bound * other.bound,
-            self.product * other.product,
-            self.square * other.square,
-        )
-
-
-def group_effect(name: str, shares: Sequence[float], sizes: Sequence[float]) -> Effect:
-    """Difference of a group from the others, by their public shares at sites.
-
-    Parameters
-    ----------
-    name
-        Of the effect.
-    shares
-        Of the group among each site's people.
-    sizes
-        Of the sites, against each other.
-    """
-    m, n = np.asarray(shares, float), np.asarray(sizes, float) / np.sum(sizes)
-    widest = np.maximum(m, 1 - m)
-    variance = m * (1 - m)
-    of_z = float(n @ (variance / widest)), float(n @ (variance / widest**2))
-    return Effect(name, float(np.max(widest, where=variance > 0, initial=0.5)), *of_z)
-
-
-def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Covariate and instrument of a group, centered at its public share at a site.
-
-    At a site that has one group alone both are 0: it tells nothing of the difference.
-    """
-    if not 0 < share < 1:
-        return np.zeros(len(is_one)), np.zeros(len(is_one))
-    x = is_one - share
-    return x, x / max(share, 1 - share)
-
-
-def number_effect(name: str) -> Effect:
-    """Change of outcomes per public deviation of a number."""
-    return Effect(name, FARTHEST, PRODUCT, SQUARE)
-
-
-def code_number(
-    values: np.ndarray, mean: float, deviation: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Covariate and instrument of a number, about its public mean at a site."""
-    x = np.clip((values - mean) / deviation, -FARTHEST, FARTHEST)
-    return x, np.clip(x, -1, 1)
-
-
-def constant_effect(name: str, share: float = 1.0) -> Effect:
-    """Mean of all people, or of one site that has a share of them."""
-    return Effect(name, 1.0, share, share, SECONDARY, True)
-
-
-def weighted(
-    effects: Sequence[Effect], primary: Collection[str] = ()
-) -> tuple[Effect, ...]:
-    """Effects with the weights of their instruments: primary ones have most.
-
-    Without any, all but constants are alike. A person has one constant, so instruments
-    together are of norm 1 at most.
-    """
-    first = [not e.is_constant and (not primary or e.name in primary) for e in effects]
-    weights = np.where(first, 1.0, SECONDARY)
-    constant = np.array([e.is_constant for e in effects])
-    norm = np.sqrt(np.sum(weights[~constant] ** 2) + constant.any() * SECONDARY**2)
-    return tuple(
-        replace(e, weight=float(w / norm))
-        for e, w in zip(effects, weights, strict=True)
-    )
-
-
-def scales(effects: Sequence[Effect]) -> np.ndarray:
-    """What covariates are divided by, so that those of a person have norm 1 at most."""
-    at_once = sum(not e.is_constant for e in effects) + 1
-    return np.array([e.bound for e in effects]) * at_once**0.5
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,17 @@ Network
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from capeneuro.algorithms import shrinkage
+import numpy as np
+
+from capeneuro.algorithms import contrasts, shrinkage
+from capeneuro.algorithms.contrasts import Outcomes
 from capeneuro.algorithms.covariance import CONSTANT
+from capeneuro.algorithms.designs import Effect
 from capeneuro.algorithms.statements import SHARE
 from capeneuro.algorithms.tensors import REACH
-from capeneuro.algorithms.verdicts import SUPREMUM
+from capeneuro.algorithms.verdicts import LEVEL, SUPREMUM
 from capeneuro.privacy.moments import largest_third
 
 # Deviation of the noise at the aggregator of (query, clip, stage).
@@ -63,6 +67,9 @@ LOST = 0.05, 7.1
 # All rounds' noise over the clip from which on little can be told: of 0.45, 0.7 and
 # 1.1 the share of what can be told above chance that is left is 0.6, 0.9 and 0.3.
 GRADIENT = 0.6
+# Chance to see a contrast that is spoken of, and the largest that one hopes for, in
+# deviations of the outcome.
+POWER, LARGE = 0.8, 1.0
 
 
 def predict_mixture(
@@ -220,4 +227,43 @@ def predict_network(
         "one round's noise over clip": one,
         "all rounds' noise over clip": one / math.sqrt(n_rounds),
         RATIO: one / math.sqrt(n_rounds) / GRADIENT,
+    }
+
+
+def predict_contrasts(
+    noise: Noise,
+    n_people: int,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float,
+) -> dict[str, float]:
+    """Predict how small an effect is seen, by heading.
+
+    Parameters
+    ----------
+    noise
+        Of the stage ``contrast``.
+    n_people
+        N.
+    effects, outcomes, clip
+        See :func:`.contrasts.linear_contrasts`.
+
+    Returns
+    -------
+    dict of str to float
+        Of the effect with most weight, with :data:`RATIO`.
+    """
+    tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
+    about = effects, outcomes, clip
+    private, exact = (contrasts.foretold(*about, t, n_people) for t in (tau, 0.0))
+    weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
+    k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
+    error = float(np.mean(private.errors[k] / private.deviations))
+    n_tests = n * len(outcomes.center)
+    least = contrasts.least_seen(error, n_tests, LEVEL, POWER)
+    return {
+        "standard error": error,
+        "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
+        "smallest effect seen": least,
+        RATIO: least / LARGE,
     }

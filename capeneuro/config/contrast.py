@@ -10,9 +10,6 @@ from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Bound, Positive, Section, fail
 from capeneuro.config.study import CENTER_SHARE
 
-# Between the name of a covariate and one of its groups, in tables of public counts.
-IS = "="
-
 
 class Covariate(Section):
     """A column of the site's table of people: groups, or a number."""

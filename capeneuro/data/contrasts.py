@@ -1,73 +1,63 @@
 """Public tables of a study of contrasts: groups and means of sites, and outcomes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from capeneuro.config.contrast import IS, ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data.tables import open_table, some
 
+# In the name of a column that counts a group.
+IS = "="
 # Of a correlation between outcomes; a table of covariances has no smaller eigenvalue.
 LEAST = -1e-8
 
 
-def site_means(study: ContrastConfig) -> list[dict[str, float]] | None:
-    """Public means of covariates at each site, in the order of the study's sites.
+def site_means(
+    path: Path, sites: Sequence[str], columns: Sequence[str]
+) -> tuple[dict[str, float], ...]:
+    """Public means of covariates, and counts of groups, at each site.
 
-    Returns
-    -------
-    list of dict, or None
-        By site: counts of people by ``diagnosis=1``, means by ``age``, and their number
-        by ``""`` (1 where there are no groups). None: the study has no table.
+    Parameters
+    ----------
+    path
+        Table with a row for each ``site``.
+    sites
+        Names of sites, in their order.
+    columns
+        What it must have of each: ``age``, ``diagnosis=1``.
 
     Raises
     ------
     ConfigError
         If a site, a column or a number is missing or wrong.
     """
-    path = study.contrast.means
-    if path is None:
-        return None
     table = open_table(path, dtype={"site": str})
-    needed = ["site"]
-    for name, each in study.contrast.covariates.items():
-        groups = each.groups or []
-        needed += [f"{name}{IS}{value:g}" for value in groups] or [name]
-    if lacking := [name for name in needed if name not in table]:
+    if lacking := [name for name in ("site", *columns) if name not in table]:
         raise ConfigError(
-            f"{path}: must have the columns of means, lacks {some(lacking)}"
+            f"{path}: must have a column for each mean or group, lacks {some(lacking)}"
         )
     rows = {str(row["site"]): row for row in table.to_dict("records")}
-    if lacking := [name for name in study.site_names if name not in rows]:
+    if lacking := [name for name in sites if name not in rows]:
+        lack = f"lacks {some(lacking)}"
+        raise ConfigError(f"{path}: must have a row for each site, {lack}")
+    return tuple({c: _number(path, rows[s], c) for c in columns} for s in sites)
+
+
+def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
+    is_count = IS in column
+    try:
+        value = float(row[column])
+    except (TypeError, ValueError):
+        value = np.nan
+    if not np.isfinite(value) or (is_count and value < 0):
         raise ConfigError(
-            f"{path}: must have a row for each site, lacks {some(lacking)}"
+            f"{path}: {column} of site {row['site']}: must be a number"
+            f"{', 0 or more' * is_count}, got {row[column]}"
         )
-    return [_means(study, path, rows[name]) for name in study.site_names]
-
-
-def _means(study: ContrastConfig, path: Path, row: dict[str, Any]) -> dict[str, float]:
-    found, size = {}, 1.0
-    for name, each in study.contrast.covariates.items():
-        groups = [f"{name}{IS}{value:g}" for value in each.groups or []]
-        for column in groups or [name]:
-            try:
-                found[column] = float(row[column])
-            except (TypeError, ValueError):
-                found[column] = np.nan
-            if not np.isfinite(found[column]) or (groups and found[column] < 0):
-                raise ConfigError(
-                    f"{path}: {column} of site {row['site']}: must be a number"
-                    f"{', 0 or more' * bool(groups)}, got {row[column]}"
-                )
-        if groups:
-            size = sum(found[column] for column in groups)
-            if size <= 0:
-                raise ConfigError(
-                    f"{path}: {name} of site {row['site']}: must count somebody"
-                )
-    return {**found, "": size}
+    return value
 
 
 def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,23 +1,23 @@
 """Studies of contrasts: outcomes of people between groups, and with numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts, Effect, Outcomes
-from capeneuro.algorithms.row_prediction import FILL, RATIO
-from capeneuro.algorithms.verdicts import LEVEL, Verdicts, of_contrasts
-from capeneuro.config.contrast import IS, ContrastConfig
+from capeneuro.algorithms.contrasts import Contrasts, Outcomes
+from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
+from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files
 from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.privacy.contrasts import REACH
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
 from capeneuro.studies.rows import (
@@ -34,65 +34,32 @@ from capeneuro.studies.sites import Sites
 STEM = "group_desc-contrast_effects"
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
-# Name of the constant: the mean of everybody, where covariates are at theirs.
-MEAN = "mean"
-# Chance to see an effect that `plan` speaks of, and the largest that one hopes for.
-POWER, LARGE = 0.8, 1.0
 
 
 # --- what is public -------------------------------------------------------------------
 
 
-def names_of(study: ContrastConfig) -> dict[str, list[str]]:
-    """Names of the effects of each covariate: a number's own, differences of groups."""
-    return {
-        name: [name]
-        if each.groups is None
-        else [f"{name} {value:g} - {each.groups[0]:g}" for value in each.groups[1:]]
-        for name, each in study.contrast.covariates.items()
-    }
+def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
+    """Covariates of a study, without what is public of its sites."""
+    return tuple(
+        Covariate(name, tuple(c.groups or ()), c.mean or 0.0, c.deviation or 1.0)
+        for name, c in study.contrast.covariates.items()
+    )
+
+
+def design_of(study: ContrastConfig) -> Design:
+    """Covariates of a study, and what its public table says of them."""
+    own, covariates, means = study.contrast, covariates_of(study), None
+    if own.sites == "centered":
+        columns = [column for c in covariates for column in c.columns]
+        means = tables_of.site_means(own.means, study.site_names, columns)
+    pairs = tuple((a, b) for a, b in own.interactions)
+    return Design(covariates, study.site_names, means, pairs, own.primary)
 
 
 def effects_of(study: ContrastConfig) -> tuple[Effect, ...]:
     """Effects of a study, in the order of rows, from public numbers alone."""
-    own, means = study.contrast, tables_of.site_means(study)
-    sizes = [1.0] if means is None else [m[""] for m in means]
-    by_covariate: dict[str, list[Effect]] = {}
-    for name, titles in names_of(study).items():
-        groups = own.covariates[name].groups
-        if groups is None:
-            by_covariate[name] = [contrasts.number_effect(name)]
-            continue
-        by_covariate[name] = [
-            contrasts.group_effect(
-                title, [_share(study, m, name, value) for m in means or [None]], sizes
-            )
-            for title, value in zip(titles, groups[1:], strict=True)
-        ]
-    found = [e for own_effects in by_covariate.values() for e in own_effects]
-    for a, b in own.interactions:
-        found += [x.times(y) for x in by_covariate[a] for y in by_covariate[b]]
-    if own.sites == "centered":
-        found.append(contrasts.constant_effect(MEAN))
-    else:
-        S = len(study.site_names)
-        found += [
-            contrasts.constant_effect(f"{MEAN} {s}", 1 / S) for s in study.site_names
-        ]
-    first = {e.name for e in by_covariate.get(own.primary, [])}
-    return contrasts.weighted(found, first)
-
-
-def _share(
-    study: ContrastConfig, means: Mapping[str, float] | None, name: str, value: float
-) -> float:
-    """Public share of a group among a site's people; half, where nothing is known."""
-    groups = study.contrast.covariates[name].groups
-    if means is None:
-        return 1 / len(groups)
-    return means[f"{name}{IS}{value:g}"] / sum(
-        means[f"{name}{IS}{g:g}"] for g in groups
-    )
+    return design_of(study).effects
 
 
 def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:
@@ -135,50 +102,14 @@ def holder(study: ContrastConfig, shape: Shape, place: tuple[int, int]) -> Holde
         Of outcomes scaled to their bounds, (d, N), and covariates in their own unit,
         (n, N).
     """
-    effects, outcomes = effects_of(study), outcomes_of(study, shape)
-    means = tables_of.site_means(study)
-    here = None if means is None else means[place[0]]
+    design, outcomes = design_of(study), outcomes_of(study, shape)
 
     def held(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        pairs = _coded(study, beside, here, place[0])
-        z, own = (np.array(rows, float) for rows in zip(*pairs, strict=True))
+        z, own = design.code(beside, place[0])
         y = shape.middle[:, None] + shape.spread[:, None] * x
-        return contrasts.stack(z, own, y, effects, outcomes)
+        return contrasts.stack(z, own, y, design.effects, outcomes)
 
     return held
-
-
-def _coded(
-    study: ContrastConfig,
-    beside: np.ndarray,
-    here: Mapping[str, float] | None,
-    place: int,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Instrument and covariate of each effect, (N,) each."""
-    own = study.contrast
-    coded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for (name, each), values in zip(own.covariates.items(), beside, strict=True):
-        if each.groups is None:
-            mean = each.mean if here is None else here[name]
-            coded[name] = [contrasts.code_number(values, mean, each.deviation)]
-        else:
-            coded[name] = [
-                contrasts.code_group(
-                    values == np.float32(value), _share(study, here, name, value)
-                )
-                for value in each.groups[1:]
-            ]
-    for pairs in coded.values():
-        yield from ((z, x) for x, z in pairs)
-    for a, b in own.interactions:
-        for x, z in coded[a]:
-            yield from ((z * z2, x * x2) for x2, z2 in coded[b])
-    one = np.ones(beside.shape[1])
-    if own.sites == "centered":
-        yield one, one
-    else:
-        for i in range(len(study.site_names)):
-            yield (one, one) if i == place else (0 * one, 0 * one)
 
 
 def size(study: ContrastConfig, shape: Shape, z: np.ndarray) -> float:
@@ -385,24 +316,10 @@ def of_people(
 
 def predict(study: ContrastConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of the primary effect, or of all alike, by heading."""
-    effects, clip = effects_of(study), study.contrast.clip
-    tau = expected.noise("linear_moments", clip**0.5 * REACH, "contrast")
-    outcomes = _so_many(study, expected.n_features)
-    private, exact = (
-        contrasts.foretold(effects, outcomes, clip, t, expected.n_people)
-        for t in (tau, 0.0)
+    about = effects_of(study), _so_many(study, expected.n_features)
+    return predict_contrasts(
+        expected.noise, expected.n_people, *about, study.contrast.clip
     )
-    weights = np.array([0 if e.is_constant else e.weight for e in effects])
-    k = int(np.argmax(weights))
-    error = float(np.mean(private.errors[k] / private.deviations))
-    n_tests = expected.n_features * int(np.sum(weights > 0))
-    least = contrasts.least_seen(error, n_tests, LEVEL, POWER)
-    return {
-        "standard error": error,
-        "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),
-        "smallest effect seen": least,
-        RATIO: least / LARGE,
-    }
 
 
 def _so_many(study: ContrastConfig, n: int) -> Outcomes:

@@ -6,21 +6,32 @@ returns the result of its algorithm. The same call runs in every arm. What noise
 foretold to drown is refused before anything is released.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
-from capeneuro.algorithms import cca, ica, pca, prediction, regression, tensors
+from capeneuro.algorithms import (
+    cca,
+    contrasts,
+    ica,
+    pca,
+    prediction,
+    regression,
+    tensors,
+)
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.contrasts import Contrasts, Outcomes
+from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.ica import Start, Unmixing
 from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.algorithms.row_prediction import (
     RATIO,
+    predict_contrasts,
     predict_mixture,
     predict_network,
     predict_regression,
@@ -403,6 +414,90 @@ def linear_model(
     low, high = unit[0] - unit[1], unit[0] + unit[1]
     ball = np.full((D, 2), [0.0, norm_bound])
     return replace(found, ball=ball, target_bounds=np.array([low, high]))
+
+
+def linear_contrasts(
+    sites: Sites,
+    covariates: Mapping[str, Mapping[str, Any]],
+    center: np.ndarray,
+    covariance: np.ndarray,
+    *,
+    means: Mapping[str, Mapping[str, float]] | None = None,
+    primary: str | None = None,
+    interactions: Sequence[tuple[str, str]] = (),
+    clip: float = contrasts.CLIP,
+    share: float | None = None,
+) -> Contrasts:
+    """Regress many outcomes on a few covariates over all sites: group contrasts.
+
+    Parameters
+    ----------
+    sites, share
+        As in :func:`principal_subspace`. The first rows of a person are d outcomes, the
+        last covariates, in their order.
+    covariates
+        By name ``{"groups": (0, 1)}``, of which others are compared with the first, or
+        public ``{"mean": 40, "deviation": 12}`` of a number.
+    center, covariance
+        Public mean of the outcomes, (d,), and how they vary within groups and sites,
+        (d, d); or only their variances, (d,), at more noise.
+    means
+        Public means of each site: ``{"north": {"patient=0": 20, "patient=1": 22,
+        "age": 41}}``, counts of groups and means of numbers. None: not public; each
+        site has a constant of its own, at more noise.
+    primary
+        The covariate that it is about, which gets least noise; None: all alike.
+    interactions
+        Pairs of covariates whose product is one, too.
+    clip
+        See :func:`.contrasts.linear_contrasts`.
+
+    Returns
+    -------
+    Contrasts
+        Effects of each covariate on each outcome, with intervals.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or unknown; nothing is planned then.
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to hide any effect.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``linear_moments``.
+    """
+    for name in {*interactions, *([primary] if primary else [])} - {*covariates}:
+        if not isinstance(name, tuple) or set(name) - {*covariates}:
+            known = ", ".join(covariates)
+            raise ValueError(f"covariates: must be among {known}, got {name}")
+    d, covariance = _n_features(sites) - len(covariates), np.asarray(covariance, float)
+    if d < 1 or len(covariance) != d or np.shape(center) != (d,):
+        raise ValueError(
+            f"center, covariance: must be of {d} outcomes, got shapes "
+            f"{np.shape(center)} and {covariance.shape}"
+        )
+    is_known = covariance.ndim == 2
+    spread = covariance if is_known else np.diag(covariance)
+    outcomes = Outcomes(np.asarray(center, float), spread, is_known)
+    public = None if means is None else tuple(means[name] for name in sites.names)
+    columns = tuple(Covariate(name, **own) for name, own in covariates.items())
+    design = Design(columns, tuple(sites.names), public, tuple(interactions), primary)
+
+    def held(k: int, X: np.ndarray) -> np.ndarray:
+        z, x = design.code(X[d:], k)
+        y = X[:d].astype(float)
+        return contrasts.stack(z, x, y, design.effects, outcomes)
+
+    share, (_, people, _) = sites.share(share), _release(sites)
+    about = design.effects, outcomes, clip
+    forecast = predict_contrasts(_noise(sites, share), len(people), *about)
+    _refuse_noise(sites, forecast[RATIO])
+    mechanism = sites.mechanism(1, share)
+    return contrasts.linear_contrasts(sites.federation(held), mechanism, *about)
 
 
 def train_network(

@@ -7,8 +7,9 @@ import pytest
 import statsmodels.api
 from helpers import in_process, make_mechanism, make_site
 
-from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Effect, Outcomes
+from capeneuro.algorithms import contrasts, designs
+from capeneuro.algorithms.contrasts import Outcomes
+from capeneuro.algorithms.designs import Effect
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
@@ -38,14 +39,14 @@ def people(
     for s in range(SITES):
         own = site == s
         share = group[own].mean() + off
-        x[0, own], z[0, own] = contrasts.code_group(group[own], share)
-        x[1, own], z[1, own] = contrasts.code_number(age[own], age[own].mean(), 1.0)
+        x[0, own], z[0, own] = designs.code_group(group[own], share)
+        x[1, own], z[1, own] = designs.code_number(age[own], age[own].mean(), 1.0)
     of_group = [group[site == s].mean() for s in range(SITES)]
-    effects = contrasts.weighted(
+    effects = designs.weighted(
         [
-            contrasts.group_effect("group", of_group, np.bincount(site)),
-            contrasts.number_effect("age"),
-            contrasts.constant_effect("mean"),
+            designs.group_effect("group", of_group, np.bincount(site)),
+            designs.number_effect("age"),
+            designs.constant_effect("mean"),
         ],
         {"group"},
     )
@@ -84,7 +85,7 @@ def test_an_exact_arm_is_least_squares(rng, known):
     about = sites_of(X, data[0]), mechanism("non-private"), effects, outcomes
     found = contrasts.linear_contrasts(*about)
     # As the sites hold them: float32, scaled.
-    x = X[3:6] * contrasts.scales(effects)[:, None]
+    x = X[3:6] * designs.scales(effects)[:, None]
     y = outcomes.inverse @ X[6:] + 0.3
     for j in range(D):
         oracle = statsmodels.api.OLS(y[j], x.T).fit()
@@ -139,7 +140,7 @@ def test_effects_are_as_precise_as_foretold(rng):
         np.median(told.errors[0]), rel=0.4
     )
     # Half of the noise of a group that is one among others.
-    alike = contrasts.weighted(effects)
+    alike = designs.weighted(effects)
     assert (
         told.noise_errors[0, 0]
         < 0.8 * (contrasts.foretold(alike, outcomes, 0.5, tau, M).noise_errors[0, 0])
@@ -161,6 +162,6 @@ def test_a_rough_center_finds_outcomes_far_from_the_middle(rng):
 
 
 def test_a_site_of_one_group_tells_nothing_of_the_difference():
-    x, z = contrasts.code_group(np.array([True, True]), 1.0)
+    x, z = designs.code_group(np.array([True, True]), 1.0)
     assert not x.any() and not z.any()
-    assert contrasts.group_effect("g", [1.0, 0.0], [1, 1]).product == 0
+    assert designs.group_effect("g", [1.0, 0.0], [1, 1]).product == 0

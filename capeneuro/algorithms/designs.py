@@ -1,0 +1,264 @@
+"""Covariates of people, coded by public numbers: groups, numbers, their products.
+
+A covariate x has an instrument z, a bounded function of it: a number counts up to one
+deviation in z, up to 2.5 in x. Where sites' means are public, covariates are centered
+at them: what sites differ by in outcomes is then in no effect.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+# Name of the constant: the mean of everybody, where covariates are at theirs.
+MEAN = "mean"
+# Between a covariate and one of its groups, in public counts.
+IS = "="
+# A number counts up to so many deviations from its mean as a covariate, up to one as an
+# instrument; of a normal number, means of z x and of z^2.
+FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
+# Weight of an instrument whose effect is not the primary one.
+SECONDARY = 0.3
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A covariate, its instrument, and what is public of both.
+
+    Parameters
+    ----------
+    name
+        Of the effect, in tables.
+    bound
+        Largest size of the covariate x, in its own unit.
+    product, square
+        Mean of z x and of z^2 that public numbers make likely.
+    weight
+        Of the instrument, against the others.
+    is_constant
+        Whether it is the same for all people, or of one site.
+    """
+
+    name: str
+    bound: float
+    product: float
+    square: float
+    weight: float = 1.0
+    is_constant: bool = False
+
+    def times(self, other: "Effect") -> "Effect":
+        """The interaction of two effects."""
+        return Effect(
+            f"{self.name} x {other.name}",
+            self.bound * other.bound,
+            self.product * other.product,
+            self.square * other.square,
+        )
+
+
+def group_effect(name: str, shares: Sequence[float], sizes: Sequence[float]) -> Effect:
+    """Difference of a group from the others, by their public shares at sites.
+
+    Parameters
+    ----------
+    name
+        Of the effect.
+    shares
+        Of the group among each site's people.
+    sizes
+        Of the sites, against each other.
+    """
+    m, n = np.asarray(shares, float), np.asarray(sizes, float) / np.sum(sizes)
+    widest = np.maximum(m, 1 - m)
+    variance = m * (1 - m)
+    of_z = float(n @ (variance / widest)), float(n @ (variance / widest**2))
+    return Effect(name, float(np.max(widest, where=variance > 0, initial=0.5)), *of_z)
+
+
+def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Covariate and instrument of a group, centered at its public share at a site.
+
+    At a site that has one group alone both are 0: it tells nothing of the difference.
+    """
+    if not 0 < share < 1:
+        return np.zeros(len(is_one)), np.zeros(len(is_one))
+    x = is_one - share
+    return x, x / max(share, 1 - share)
+
+
+def number_effect(name: str) -> Effect:
+    """Change of outcomes per public deviation of a number."""
+    return Effect(name, FARTHEST, PRODUCT, SQUARE)
+
+
+def code_number(
+    values: np.ndarray, mean: float, deviation: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Covariate and instrument of a number, about its public mean at a site."""
+    x = np.clip((values - mean) / deviation, -FARTHEST, FARTHEST)
+    return x, np.clip(x, -1, 1)
+
+
+def constant_effect(name: str, share: float = 1.0) -> Effect:
+    """Mean of all people, or of one site that has a share of them."""
+    return Effect(name, 1.0, share, share, SECONDARY, True)
+
+
+def weighted(
+    effects: Sequence[Effect], primary: Collection[str] = ()
+) -> tuple[Effect, ...]:
+    """Effects with the weights of their instruments: primary ones have most.
+
+    Without any, all but constants are alike. A person has one constant, so instruments
+    together are of norm 1 at most.
+    """
+    first = [not e.is_constant and (not primary or e.name in primary) for e in effects]
+    weights = np.where(first, 1.0, SECONDARY)
+    constant = np.array([e.is_constant for e in effects])
+    norm = np.sqrt(np.sum(weights[~constant] ** 2) + constant.any() * SECONDARY**2)
+    return tuple(
+        replace(e, weight=float(w / norm))
+        for e, w in zip(effects, weights, strict=True)
+    )
+
+
+def scales(effects: Sequence[Effect]) -> np.ndarray:
+    """What covariates are divided by, so that those of a person have norm 1 at most."""
+    at_once = sum(not e.is_constant for e in effects) + 1
+    return np.array([e.bound for e in effects]) * at_once**0.5
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """A group or a number that people have.
+
+    Parameters
+    ----------
+    name
+        Its column.
+    groups
+        Values that it takes, the first of which others are compared with; empty: it is
+        a number.
+    mean, deviation
+        Public ones of a number.
+    """
+
+    name: str
+    groups: tuple[float, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @property
+    def titles(self) -> list[str]:
+        """Names of its effects: a number's own, differences from the first group."""
+        first, *rest = self.groups or (0,)
+        return [f"{self.name} {g:g} - {first:g}" for g in rest] or [self.name]
+
+    @property
+    def columns(self) -> list[str]:
+        """Public numbers of each site: a mean, or counts of groups."""
+        return [f"{self.name}{IS}{g:g}" for g in self.groups] or [self.name]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Covariates of a study, and what is public of them at its sites.
+
+    Parameters
+    ----------
+    covariates
+        In the order of people's rows.
+    sites
+        Names, in their order.
+    means
+        Of each site: means of numbers, counts of groups, by :attr:`Covariate.columns`;
+        None: not public, and each site has a constant of its own.
+    interactions
+        Pairs of covariates whose product is one, too.
+    primary
+        The covariate that the study is about; None: all alike.
+    """
+
+    covariates: tuple[Covariate, ...]
+    sites: tuple[str, ...]
+    means: tuple[Mapping[str, float], ...] | None = None
+    interactions: tuple[tuple[str, str], ...] = ()
+    primary: str | None = None
+
+    @cached_property
+    def effects(self) -> tuple[Effect, ...]:
+        """Effects in the order of rows: covariates, interactions, constants."""
+        own: dict[str, list[Effect]] = {}
+        for each in self.covariates:
+            if not each.groups:
+                own[each.name] = [number_effect(each.name)]
+                continue
+            own[each.name] = [
+                group_effect(
+                    title,
+                    [self._share(i, each, g) for i in range(len(self.sites))],
+                    [self._size(i, each) for i in range(len(self.sites))],
+                )
+                for title, g in zip(each.titles, each.groups[1:], strict=True)
+            ]
+        found = [e for effects in own.values() for e in effects]
+        for a, b in self.interactions:
+            found += [x.times(y) for x in own[a] for y in own[b]]
+        if self.means is not None:
+            found.append(constant_effect(MEAN))
+        else:
+            S = len(self.sites)
+            found += [constant_effect(f"{MEAN} {s}", 1 / S) for s in self.sites]
+        return weighted(found, {e.name for e in own.get(self.primary or "", [])})
+
+    def _size(self, place: int, covariate: Covariate) -> float:
+        if self.means is None:
+            return 1.0
+        return sum(self.means[place][column] for column in covariate.columns)
+
+    def _share(self, place: int, covariate: Covariate, group: float) -> float:
+        """Public share of a group among a site's people; alike where not known."""
+        if self.means is None:
+            return 1 / len(covariate.groups)
+        column = f"{covariate.name}{IS}{group:g}"
+        return self.means[place][column] / max(self._size(place, covariate), 1e-9)
+
+    def code(self, values: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """Instruments and covariates of a site's people.
+
+        Parameters
+        ----------
+        values
+            Of each covariate in its own unit, shape (n, N).
+        place
+            That of the site among all.
+
+        Returns
+        -------
+        z, x : numpy.ndarray
+            A row for each effect, shape (p, N).
+        """
+        x, z = zip(*self._coded(values, place), strict=True)
+        return np.array(z, float), np.array(x, float)
+
+    def _coded(
+        self, values: np.ndarray, place: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        own: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for each, column in zip(self.covariates, values, strict=True):
+            if not each.groups:
+                mean = each.mean if self.means is None else self.means[place][each.name]
+                own[each.name] = [code_number(column, mean, each.deviation)]
+                continue
+            own[each.name] = [
+                code_group(column == np.float32(g), self._share(place, each, g))
+                for g in each.groups[1:]
+            ]
+        for pairs in own.values():
+            yield from pairs
+        for a, b in self.interactions:
+            yield from ((x * x2, z * z2) for x, z in own[a] for x2, z2 in own[b])
+        one = np.ones(values.shape[1])
+        places = [place] if self.means is not None else range(len(self.sites))
+        yield from ((one * (i == place),) * 2 for i in places)

@@ -1,0 +1,150 @@
+"""A study of contrasts, from its file to its report, and what it refuses."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from workflows import ROOT, edit
+
+import capeneuro as cn
+from capeneuro import cli
+from capeneuro.data import files
+from capeneuro.privacy import accounting
+from sim import __main__ as sim
+
+D, N, SITES = 8, 220, ("contrast-1", "contrast-2", "contrast-3")
+TABLE = "group_desc-contrast_table.tsv"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The example study at three of its sites, small, with its data."""
+    root = tmp_path_factory.mktemp("contrast")
+    here = ROOT / "config/contrast"
+    study = yaml.safe_load((here / "study.yaml").read_text())
+    study["sites"] = [f"sites/{name}.yaml" for name in SITES]
+    study["data"] |= {"n_subjects": N, "n_features": D, "separation": 0.8}
+    files.write_text(root / "study.yaml", yaml.safe_dump(study, sort_keys=False))
+    for path in (here / "sites").glob("*.yaml"):
+        files.write_text(root / "sites" / path.name, path.read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        assert sim.main(["study.yaml"]) == 0
+        done = [("validate",), ("plan",)]
+        done += [("prepare", "--site", name) for name in SITES]
+        done += [("contrast", "--reference"), ("contrast",), ("maps",), ("score",)]
+        done += [("reconstruct", "--site", SITES[0]), ("report",)]
+        for step, *more in done:
+            assert cli.main([step, "study.yaml", *more]) == 0, step
+    return root
+
+
+def test_a_group_that_differs_is_found_where_it_differs(made):
+    found = cn.load(made / "results/contrast")
+    table = found.effects
+    own = table[table.covariate == "diagnosis 1 - 0"]
+    differs = np.arange(D) < D / 3
+    assert (own.verdict[differs] == "above noise").all()
+    assert (own.verdict[~differs] != "above noise").mean() > 0.7
+    truth = np.array(
+        [r[1] for r in files.read_table(made / "data/contrast/truth/effects.tsv")]
+    )
+    off = np.abs(own.effect - truth.astype(float)) / own.standard_error
+    assert np.abs(off).max() < 4
+    assert set(table.covariate) == {"diagnosis 1 - 0", "age", "sex 2 - 1", "mean"}
+    scores = found.scores.set_index("name").value.astype(float)
+    assert scores["truth_held"] > 0.85
+    assert scores["nonprivate_truth_effect_error"] < scores["truth_effect_error"]
+
+
+def test_one_release_is_charged_and_is_all_that_left(made):
+    record = cn.load(made / "results/contrast").privacy
+    assert [own["query"] for own in record["releases"]] == ["linear_moments"]
+    mu = record["releases"][0]["sites"][SITES[0]]["mu"]["aggregator_and_colluders"]
+    assert mu == pytest.approx(accounting.mu_from_epsilon(2.0, 1e-5))
+    page = (made / "results/contrast/report.html").read_text()
+    assert "diagnosis 1 - 0: effects with 95% intervals" in page
+    assert re.search(r"Diagnosis 1 - 0: p = .* of all outcomes together", page)
+
+
+def test_without_privacy_it_is_least_squares_of_the_tables(made):
+    found = files.read_arrays(
+        made / "results/contrast/reference/group_desc-contrast_effects.npz"
+    )
+    x, y = [], []
+    for name in SITES:
+        rows = files.read_table(made / f"data/contrast/{name}.tsv")
+        values = np.array([row[1:] for row in rows], float)
+        own = values[:, D:] - [0, values[:, D + 1].mean(), 1]
+        own[:, 1] = np.clip(np.round(own[:, 1], 9) / 12, -2.5, 2.5)
+        own[:, [0, 2]] -= own[:, [0, 2]].mean(axis=0)
+        x.append(np.column_stack([own, np.ones(len(own))]))
+        y.append(values[:, :D])
+    b = np.linalg.lstsq(np.concatenate(x), np.concatenate(y), rcond=None)[0]
+    # Public means of age are rounded to three digits.
+    np.testing.assert_allclose(found["effects"], b, atol=2e-3)
+
+
+def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
+    made, monkeypatch, capsys
+):
+    monkeypatch.chdir(made)
+    means = Path("data/contrast/means.tsv").read_text().splitlines()
+    head, rows = means[0].split("\t"), [line.split("\t") for line in means[1:]]
+    at = head.index("diagnosis=0")
+    for i, row in enumerate(rows):
+        row[at : at + 2] = ["220", "0"] if i % 2 else ["0", "220"]
+    files.write_table(Path("apart.tsv"), head, rows)
+    Path("apart.yaml").write_text(Path("study.yaml").read_text())
+    edit(Path("apart.yaml"), contrast__means="apart.tsv", study="apart")
+    assert cli.main(["validate", "apart.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "diagnosis 1 - 0 cannot be told from sites" in said and "\n" not in said.strip()
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("contrast__primary", "height", "must be one of age, diagnosis, sex"),
+        ("contrast__means", None, "contrast.means: a table of public means"),
+        ("contrast__interactions", [["age"]], "must be pairs of covariates"),
+        ("contrast__covariates", {"age": {"mean": 3}}, "not both"),
+        ("contrast__covariance", "data/contrast/means.tsv", "lacks"),
+        ("contrast__means", "data/contrast/covariance.tsv", "lacks"),
+        ("rows__covariates", {"age": [0, 90]}, "see contrast.covariates"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(made, monkeypatch, capsys, key, value, words):
+    monkeypatch.chdir(made)
+    Path("odd.yaml").write_text(Path("study.yaml").read_text())
+    edit(Path("odd.yaml"), **{key: value})
+    assert cli.main(["validate", "odd.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert words in said and "Traceback" not in said and len(said.splitlines()) == 1
+
+
+def test_constants_of_sites_do_without_public_means(made, monkeypatch):
+    monkeypatch.chdir(made)
+    Path("constants.yaml").write_text(Path("study.yaml").read_text())
+    changes = {"contrast__sites": "constants", "contrast__means": None}
+    edit(
+        Path("constants.yaml"), study="constants", **changes, contrast__covariance=None
+    )
+    done = [("validate",), *(("prepare", "--site", name) for name in SITES)]
+    for step, *more in [*done, ("contrast", "--reference"), ("contrast",), ("maps",)]:
+        assert cli.main([step, "constants.yaml", *more]) == 0, step
+    found = files.read_arrays(Path("results/constants/group_desc-contrast_effects.npz"))
+    exact = files.read_arrays(
+        Path("results/constants/reference/group_desc-contrast_effects.npz")
+    )
+    assert list(found["names"][-3:]) == [f"mean {name}" for name in SITES]
+    off = np.abs(found["effects"] - exact["effects"]) / found["errors"]
+    assert (
+        off.max() < 4.5 and found["is_told"][found["names"] == "diagnosis 1 - 0"].all()
+    )
+    record = cn.load(Path("results/constants"))
+    assert "verdict" in record.effects
