@@ -149,7 +149,7 @@ def _scores(
     alarm = np.nan
     if null.any():
         level = scipy.stats.norm.isf(0.025 / cell.d)
-        alarm = float(np.max(np.abs(z[0][null])) > level)
+        alarm = float(np.max(np.abs(off / found.null_errors[k])[0][null]) > level)
     return [
         float(np.mean((off / pooled.errors[k]) ** 2)),
         foretold,

@@ -49,8 +49,8 @@ N_DRAWS = 4000
 LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 # How far correlations of covariates are from 0, usually: what noise leaves of them is
 # taken from that.
-CORRELATED = 0.3
-# Largest relative error of J from noise for anything to be told.
+CORRELATED, CENTERED = 0.2, 0.05
+# Largest relative error of an effect from noise of J, for anything to be told of it.
 LARGEST_ERROR = 0.5
 
 
@@ -159,6 +159,9 @@ class Contrasts:
         the covariate, shape (p, d).
     errors
         Standard errors: noise of privacy and sampling, shape (p, d).
+    null_errors
+        The same if a covariate had no effect, by which effects are told from none:
+        noise that multiplies an effect only makes it vaguer.
     noise_errors
         The part of privacy, shape (p, d).
     deviations
@@ -185,6 +188,7 @@ class Contrasts:
     is_constant: np.ndarray
     effects: np.ndarray
     errors: np.ndarray
+    null_errors: np.ndarray
     noise_errors: np.ndarray
     deviations: np.ndarray
     deviation_error: float
@@ -212,7 +216,7 @@ class Contrasts:
     @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        return 2 * scipy.stats.norm.sf(np.abs(self.effects) / self.errors)
+        return 2 * scipy.stats.norm.sf(np.abs(self.effects) / self.null_errors)
 
     @property
     def q_values(self) -> np.ndarray:
@@ -374,9 +378,14 @@ def from_release(
     told = b @ back.T
     noise = np.outer(of_noise, np.sum(back**2, axis=1))
     sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
-    # Noise of J, and of the mean weight, grows with effects, less what is but noise.
+    # Noise of J, and of the mean weight, grows with effects, less what is but noise:
+    # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
-    noise += A**2 @ of_J @ square + square * (tau / (SHARE * c * weight)) ** 2
+    of_J = A**2 @ of_J
+    own = np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2
+    noise += (of_J - np.diag(np.diag(of_J))) @ square
+    null_errors = np.sqrt(noise + sampling)
+    noise += own * square
     errors = np.sqrt(noise + sampling)
     T = outcomes.inverse
     deviations = np.sqrt(np.sum((T @ whole) * T, axis=1) * N / degrees)
@@ -386,19 +395,20 @@ def from_release(
         real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
         together = []
         for k in range(p):
-            others = A[k] ** 2 @ of_J * real * (np.arange(p) != k)
+            others = of_J[k] * real * (np.arange(p) != k)
             V = of_noise[k] * np.eye(d) + of_people[k] * within + (b.T * others) @ b
             together.append(_together(b[k], V))
     else:  # nothing is known of how they vary together [Bonferroni]
-        z = np.max(np.abs(told) / np.maximum(errors, TINY), axis=1)
+        z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
         together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
-    own = scales(effects)[:, None]
+    unit = scales(effects)[:, None]
     return Contrasts(
         names=np.array([e.name for e in effects]),
         is_constant=np.array([e.is_constant for e in effects]),
-        effects=told / own,
-        errors=errors / own,
-        noise_errors=np.sqrt(noise) / own,
+        effects=told / unit,
+        errors=errors / unit,
+        null_errors=null_errors / unit,
+        noise_errors=np.sqrt(noise) / unit,
         deviations=deviations,
         deviation_error=float(vague),
         together=np.array(together),
@@ -406,7 +416,7 @@ def from_release(
         weight=weight,
         n_units=N,
         is_shaped=outcomes.is_known,
-        is_told=np.sqrt(np.sum(A**2 @ of_J, axis=1)) < LARGEST_ERROR,
+        is_told=np.sqrt(np.diag(of_J)) < LARGEST_ERROR,
     )
 
 
@@ -438,14 +448,19 @@ def _products(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean of z x', of which public numbers tell much, and the variance of its error.
 
-    Covariates are taken to be as correlated as :data:`CORRELATED`, give or take.
+    Correlations of covariates are taken to be normal about 0, of deviation
+    :data:`CORRELATED`; with a constant that all share, about which they are centered,
+    :data:`CENTERED`.
     """
     if tau == 0:
         return J, np.zeros_like(J)
     product, square = _expected(effects, exact=False)
     around = np.diag(product)
     size = np.array([e.weight * e.square**0.5 for e in effects])
-    varies = (CORRELATED * np.outer(size, np.sqrt(square))) ** 2
+    constant = np.array([e.is_constant for e in effects])
+    is_centered = np.logical_xor.outer(constant, constant) & (constant.sum() == 1)
+    correlated = np.where(is_centered, CENTERED, CORRELATED)
+    varies = (correlated * np.outer(size, np.sqrt(square))) ** 2
     share = varies / (varies + tau**2)
     return around + share * (J - around), share * tau**2
 

@@ -289,7 +289,7 @@ def of_contrasts(
         Of each of their effects, p lists of d.
     """
     here = np.flatnonzero(shown)
-    z = np.abs(found.effects[here]) / np.maximum(found.errors[here], TINY)
+    z = np.abs(found.effects[here]) / np.maximum(found.null_errors[here], TINY)
     level = float(scipy.stats.norm.isf(LEVEL / 2 / z.size))
     told = np.repeat(found.is_told[here], z.shape[1])
     words = np.select([~told, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)

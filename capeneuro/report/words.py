@@ -282,7 +282,7 @@ def contrast_lines(found: Contrasts) -> list[str]:
             )
             continue
         of_people = np.sqrt(found.errors[k] ** 2 - found.noise_errors[k] ** 2)
-        times = float(np.median(found.errors[k] / np.maximum(of_people, TINY)))
+        times = float(np.median(found.null_errors[k] / np.maximum(of_people, TINY)))
         p, one = found.together[k], found.effects.shape[1] == 1
         lines.append(
             f"{found.names[k]}: "
