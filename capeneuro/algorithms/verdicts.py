@@ -98,12 +98,11 @@ class Verdicts:
         """What was found, in one sentence."""
         n, n_above = len(self.words), int(self.above.sum())
         if self.of_prior:
-            rest = "all of them" if n_above == 0 else "the others"
             return (
                 f"private data change {n_above} of {n} public maps by more than noise "
-                f"alone would (noise changes one in {LEVEL:.0%} of studies at most)"
-                + f"; {rest} are as public knowledge has them"
-                * (n_above < n)
+                f"alone would, which changes one in {LEVEL:.0%} of studies or so"
+                + "; of the others no change can be told" * (n_above < n)
+                + ". Many people of other sites than the public ones always change some"
             )
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"
@@ -165,7 +164,9 @@ def of_components(
     return Verdicts(**{**vars(verdicts), "words": tuple(words)})
 
 
-def of_changes(prior: Prior, found: Posterior, P: np.ndarray) -> Verdicts:
+def of_changes(
+    prior: Prior, found: Posterior, P: np.ndarray, n_people: int = 0
+) -> Verdicts:
     """Verdicts of components around a prior: whether private data change their maps.
 
     The released deviation E moves a map p by ``E p``, here over the root of the public
@@ -181,7 +182,10 @@ def of_changes(prior: Prior, found: Posterior, P: np.ndarray) -> Verdicts:
     found
         What was released.
     P
-        Unmixing of the prior's directions, (R, q).
+        Unmixing of the prior's directions, (R, q): of the public maps, whatever the
+        study made of them.
+    n_people
+        Behind the release, who are a sample of some population, too; 0: volumes are.
     """
     rng, R = np.random.default_rng(0), len(P)
     root, t = np.sqrt(prior.energies)[:, None], prior.between
@@ -191,11 +195,11 @@ def of_changes(prior: Prior, found: Posterior, P: np.ndarray) -> Verdicts:
         E = linalg.unpack_symmetric(weight * packed)
         return np.linalg.norm(E @ P.T / root, axis=0)
 
+    sent = found.deviation > 0
+    sampling = prior.person / n_people * sent if n_people else 0.0
+    spread = np.sqrt(found.deviation**2 + sampling)
     noise = np.stack(
-        [
-            moved(found.deviation * rng.standard_normal(len(found.deviation)))
-            for _ in range(N_NOISE)
-        ]
+        [moved(spread * rng.standard_normal(len(spread))) for _ in range(N_NOISE)]
     )
     usual = np.maximum(np.sqrt(np.mean(noise**2, axis=0)), TINY)
     level = float(np.quantile(np.max(noise / usual, axis=1), 1 - LEVEL))

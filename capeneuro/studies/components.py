@@ -364,7 +364,9 @@ def _verdicts(study: ComponentsConfig) -> Verdicts:
     subspace, unmixing = read_subspace(study), read_unmixing(study)
     if subspace.posterior.size:
         prior, found = around_prior.known(study, subspace)
-        told = of_changes(prior, found, unmixing.unmixing @ prior.directions)
+        alone = around_prior.public(study, prior).unmixing @ prior.directions
+        people = subspace.n_units if study.budget.unit == "subject" else 0
+        told = of_changes(prior, found, alone, people)
         if study.ica.independence == "temporal":
             path = study.results / FORECAST
             ratios = json.loads(path.read_text()) if path.is_file() else {}

@@ -213,7 +213,8 @@ def test_a_public_moment_or_maps_alone_are_a_prior(rng):
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_verdict_says_whether_private_data_change_a_map(public, moved, rng):
+@pytest.mark.parametrize("n_people", [0, 40])
+def test_a_verdict_says_whether_private_data_change_a_map(public, moved, n_people, rng):
     n, t = len(public.person), public.between
     tau = np.full(n, 0.3 * np.sqrt(t.max()))
     alone = prior_maps.components(public, None, K)
@@ -221,12 +222,14 @@ def test_a_verdict_says_whether_private_data_change_a_map(public, moved, rng):
     alarms = 0
     for _ in range(40):
         released = tau * rng.standard_normal(n)
+        if n_people:  # few people are a sample of such as the public ones
+            released += np.sqrt(public.person / n_people) * rng.standard_normal(n)
         if moved:
             d = np.zeros((D, D))
             d[0, 1] = d[1, 0] = 20 * tau[0]
             released = released + linalg.pack_symmetric(d)
         found = Posterior(*np.zeros((3, n)), released, tau)
-        told = verdicts.of_changes(public, found, P)
+        told = verdicts.of_changes(public, found, P, n_people)
         alarms += told.above.any()
     assert set(told.words) <= {verdicts.ABOVE, verdicts.AS_PRIOR}
     assert alarms == 40 if moved else alarms <= 6
