@@ -22,8 +22,7 @@ verdict compares, else by how many times as far from the prior as public sites a
 (variance, less noise and sampling); where nothing is altered, how often each of the six
 is first, 1/20 by chance. ``excess`` is that number for the altered network, or the
 largest. ``changed`` is how often the verdict calls the altered network changed,
-``others`` the other 19 (all, where nothing is altered), ``any`` at least one; it is
-along the study's own components where these are found, else along the public ones.
+``others`` the other 19 (all, where nothing is altered), ``any`` at least one.
 ``unaltered`` are people of other sites, ``public`` the prior's own people.
 
     python -m benchmarks.altered [--data ../shared/data]
@@ -280,11 +279,9 @@ def looks(
             "regressed": (regressed(L + E, p) - regressed(L, p)) @ U.T,
             "dual": two.mean.reshape(K, -1) @ U.T,
         }
-        told = of.alone
         if (M, epsilon) == FULL:
-            told = components(of, one)
-            maps["maps"] = told.mixing.T - of.alone.mixing.T
-        said = verdicts.of_changes(P, one, told.unmixing @ U)
+            maps["maps"] = components(of, one).mixing.T - of.alone.mixing.T
+        said = verdicts.of_changes(P, one, p, M)
         y = regressed(L + linalg.unpack_symmetric(one.released), p) - regressed(L, p)
         own_spreads = (x.reshape(K, -1) for x in spreads(of.spreads, two, M))
         large = {

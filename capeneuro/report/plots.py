@@ -92,6 +92,8 @@ def draw_map(path: Path, index: int, **where: Any) -> None:
         annotate=True,
         black_bg=False,
         cmap="RdBu_r",
+        # White is 0, also where all values have one sign.
+        symmetric_cbar=True,
         **where,
     )
 
