@@ -8,7 +8,7 @@ of least squares of the same people without privacy.
 
     python -m benchmarks.contrasts [--sets 200] [--jobs 2]
 
-Writes ``benchmarks/contrasts.tsv``; about ten minutes.
+Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; ten minutes.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from capeneuro.privacy.contrasts import REACH, linear_moments
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
+FIGURE = OUT.parents[1] / "docs/figures/contrasts.png"
 DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
 EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
@@ -172,8 +173,34 @@ def cells() -> list[Cell]:
     return [*grid, *(Cell(5000, 45, 10, off=off) for off in (0.05, 0.1))]
 
 
+def draw(lines: list[list[Any]]) -> None:
+    """Draw the ladder: errors by people and outcomes, dashed what was foretold."""
+    import matplotlib.pyplot as plt
+
+    from capeneuro.report.plots import COLORS
+
+    figure, axes = plt.subplots(1, 3, figsize=(7.6, 2.9), sharey=True, layout="tight")
+    for axis, epsilon in zip(axes, EPSILONS, strict=True):
+        for d, color in zip(("10", "45", "105"), COLORS, strict=False):
+            cell = [d, "10", f"{epsilon:g}", "primary", "public", "none", "0"]
+            own = [line for line in lines if line[1:8] == cell]
+            M, error, told = (np.array([x[i] for x in own], float) for i in (0, 8, 9))
+            axis.loglog(M, error, "o-", color=color, ms=4, label=f"{d} outcomes")
+            axis.loglog(M, told, "--", color=color, lw=1)
+        axis.axhline(1, color="k", lw=0.5)
+        axis.set_title(f"epsilon {epsilon:g}", fontsize=10)
+        axis.minorticks_off()
+        axis.set_xticks(M, [f"{m:g}" for m in M])
+        axis.set_yticks((1, 2, 4, 8), list("1248"))
+        axis.set_xlabel("people")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("error over that of all data")
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(FIGURE, dpi=150)
+
+
 def main() -> None:
-    """Run, print and write the table."""
+    """Run, print and write the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
@@ -195,6 +222,7 @@ def main() -> None:
             lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
             print(*lines[-1], sep="\t", flush=True)
     files.write_table(OUT, HEAD.split(), lines)
+    draw(lines)
 
 
 if __name__ == "__main__":

@@ -296,6 +296,6 @@ def contrast_lines(found: Contrasts) -> list[str]:
             "corrected for that, as normal outcomes need it"
             + ", but not for outcomes that vary together, which is not public: effects "
             "on what all of them have in common are understated, and their intervals "
-            "held 80 to 92% in simulations" * (not found.is_shaped)
+            "held 78 to 89% in simulations" * (not found.is_shaped)
         )
     return lines
