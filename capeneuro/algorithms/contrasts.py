@@ -361,7 +361,7 @@ def from_release(
     # Covariates are over their scales here, outcomes are T y.
     per = 1 / (COVARIATES * c)
     J, of_J = _products(per * moments[:, :p], per * tau, effects)
-    A = np.linalg.inv(J)
+    A = np.linalg.pinv(J)
     b = A @ moments[:, p:]
     of_x, of_z = _second_moments(J, effects, exact=not tau)
     # What covariates explain, without what noise alone would.
@@ -416,7 +416,9 @@ def from_release(
         weight=weight,
         n_units=N,
         is_shaped=outcomes.is_known,
-        is_told=np.sqrt(np.diag(of_J)) < LARGEST_ERROR,
+        # Collinear covariates cannot be told from each other, with or without noise.
+        is_told=(np.sqrt(np.diag(of_J)) < LARGEST_ERROR)
+        & (np.linalg.matrix_rank(J) == p),
     )
 
 

@@ -39,16 +39,19 @@ class Contrast(Section):
     """What of people's outcomes goes with groups and numbers."""
 
     covariates: Annotated[dict[str, Covariate], Field(min_length=1)]
-    """Columns of the site's table of people (its key `people`)."""
+    """Columns of the site's table of people (its key `people`): each with `groups`, the
+    values that it takes, of which others are compared with the first, or with the
+    public `mean` and `deviation` of a number, whose effects are per deviation."""
     interactions: Annotated[list[list[str]], Field(default_factory=list)]
     """Pairs of covariates whose product is a covariate, too."""
     primary: str | None = None
     """The covariate that the study is about: it gets most of the weight, and its
-    effects the least noise. Null: all alike, at two to three times as many people."""
+    effects the least noise. Null: all alike; three then have half as much again."""
     sites: Literal["centered", "constants"] = "centered"
     """`centered`: covariates are centered at the public means of each site, so that
     what sites differ by is in no effect, at no price. `constants`: a constant for each
-    site, whose noise costs three to six times as much at 10 to 100 sites."""
+    site, whose noise makes errors three times as large at 10 sites, and four to seven
+    times at 30."""
     means: Path | None = None
     """Public table (.tsv) with a row for each `site`: the number of people in each
     group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`.

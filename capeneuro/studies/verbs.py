@@ -486,6 +486,12 @@ def linear_contrasts(
     public = None if means is None else tuple(means[name] for name in sites.names)
     columns = tuple(Covariate(name, **own) for name, own in covariates.items())
     design = Design(columns, tuple(sites.names), public, tuple(interactions), primary)
+    for effect in design.effects:
+        if effect.product <= 0:
+            raise ValueError(
+                f"means: {effect.name}: cannot be told from sites, of which none has "
+                "both groups"
+            )
 
     def held(k: int, X: np.ndarray) -> np.ndarray:
         z, x = design.code(X[d:], k)

@@ -165,3 +165,13 @@ def test_a_site_of_one_group_tells_nothing_of_the_difference():
     x, z = designs.code_group(np.array([True, True]), 1.0)
     assert not x.any() and not z.any()
     assert designs.group_effect("g", [1.0, 0.0], [1, 1]).product == 0
+
+
+def test_covariates_that_are_the_same_are_not_told(rng):
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    data[1][1], data[2][1] = data[1][0], data[2][0]
+    outcomes = Outcomes(np.zeros(D), R)
+    release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
+    found = contrasts.from_release(release, effects, outcomes, 0.5)
+    assert not found.is_told.any() and np.isfinite(found.effects).all()

@@ -162,3 +162,30 @@ def test_examples_run(name, tmp_path):
         assert Path(tmp_path / "results/examples/arrays.png").stat().st_size > 5000
     if name == "table":
         assert "explains" in done.stdout
+
+
+@pytest.mark.parametrize("arm", ["non-private", "cape"])
+def test_a_group_contrast_from_arrays(rng, arm):
+    d, sites, means = 4, {}, {}
+    for name, off in (("north", 0.3), ("south", -0.3)):
+        group = (rng.random(700) < 0.5).astype(float)
+        age = 40 + 12 * rng.standard_normal(700)
+        Y = rng.standard_normal((d, 700)) + off
+        Y[0] += 0.6 * group
+        sites[name] = list(np.vstack([Y, group, age]).T[:, :, None])
+        counts = {"patient=0": np.sum(group == 0), "patient=1": np.sum(group)}
+        means[name] = {**counts, "age": age.mean()}
+    promise = cn.Budget(2, 1e-5, unit="subject")
+    about = {"patient": {"groups": (0, 1)}, "age": {"mean": 40, "deviation": 12}}
+    public = about, np.zeros(d), np.eye(d)
+    shared = cn.federate(sites, promise, arm=arm)
+    with pytest.raises(ValueError, match="must be among patient, age"):
+        cn.linear_contrasts(shared, *public, means=means, primary="sex")
+    with pytest.raises(ValueError, match="must be of 4 outcomes"):
+        cn.linear_contrasts(shared, about, np.zeros(3), np.eye(3), means=means)
+    found = cn.linear_contrasts(shared, *public, means=means, primary="patient")
+    assert list(found.names) == ["patient 1 - 0", "age", "mean"]
+    true = np.array([0.6, 0, 0, 0])
+    assert np.abs((found.effects[0] - true) / found.errors[0]).max() < 4.5
+    assert found.together[0] < 1e-3
+    assert np.all(found.errors[0] < 0.15)
