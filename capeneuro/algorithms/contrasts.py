@@ -27,6 +27,7 @@ One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-pro
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -349,32 +350,24 @@ def from_release(
         As in :func:`linear_contrasts`.
     """
     p, d, N, tau = len(effects), len(outcomes.center), found.n_units, found.deviation
-    c = clip**0.5 if tau else 1.0
-    moments = found.value[: p * (p + d)].reshape(p, p + d)
-    *squares, total, share = found.value[p * (p + d) :]
-    weight = float(np.clip(share / SHARE / c + 0.5, LEAST_WEIGHT, 1)) if tau else 1.0
-    public = outcomes.clipped(c if tau else np.inf, weight)
-    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
-    squares = c * np.array(squares) / SQUARES
-    squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
-
+    sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
+    public, weight, c = sums.public, sums.weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
-    per = 1 / (COVARIATES * c)
-    J, of_J = _products(per * moments[:, :p], per * tau, effects)
+    J, of_J = _products(sums.zx, tau / (COVARIATES * c), effects)
     A = np.linalg.pinv(J)
-    b = A @ moments[:, p:]
+    b = A @ sums.zy
     of_x, of_z = _second_moments(J, effects, exact=not tau)
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
-    rest = squares - np.clip(explained, 0, (MOST_EXPLAINED if tau else 1.0) * squares)
+    most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
+    rest = sums.squares - np.clip(explained, 0, most)
     scale = np.sqrt(rest / np.diag(public.covariance))[:, None]
     within, whole = (scale * S * scale.T for S in (public.covariance, public.whole))
     b /= weight
 
-    degrees = max(N - p, 1)
     of_noise = np.sum(A**2, axis=1) * (tau / weight) ** 2
     of_people = np.maximum(np.diag(A @ of_z @ A.T), 0) / degrees / weight**2
-    back = outcomes.inverse @ public.undone
+    back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
     told = b @ back.T
     noise = np.outer(of_noise, np.sum(back**2, axis=1))
     sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
@@ -382,35 +375,33 @@ def from_release(
     # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
     of_J = A**2 @ of_J
-    own = np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2
     noise += (of_J - np.diag(np.diag(of_J))) @ square
+    own = (np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2) * square
     null_errors = np.sqrt(noise + sampling)
-    noise += own * square
-    errors = np.sqrt(noise + sampling)
-    T = outcomes.inverse
-    deviations = np.sqrt(np.sum((T @ whole) * T, axis=1) * N / degrees)
-    vague = np.hypot(c * tau / TOTAL / total / 2, (2 * degrees) ** -0.5)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
         real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
-        together = []
-        for k in range(p):
-            others = of_J[k] * real * (np.arange(p) != k)
-            V = of_noise[k] * np.eye(d) + of_people[k] * within + (b.T * others) @ b
-            together.append(_together(b[k], V))
+        others = (of_J * real)[:, :, None] * (1 - np.eye(p))[:, :, None]
+        together = [
+            _together(
+                b[k],
+                of_noise[k] * np.eye(d) + of_people[k] * within + (b * others[k]).T @ b,
+            )
+            for k in range(p)
+        ]
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
         together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
-    unit = scales(effects)[:, None]
+    T = outcomes.inverse
     return Contrasts(
         names=np.array([e.name for e in effects]),
         is_constant=np.array([e.is_constant for e in effects]),
         effects=told / unit,
-        errors=errors / unit,
+        errors=np.sqrt(noise + own + sampling) / unit,
         null_errors=null_errors / unit,
-        noise_errors=np.sqrt(noise) / unit,
-        deviations=deviations,
-        deviation_error=float(vague),
+        noise_errors=np.sqrt(noise + own) / unit,
+        deviations=np.sqrt(np.sum((T @ whole) * T, axis=1) * N / degrees),
+        deviation_error=float(np.hypot(sums.vague / 2, (2 * degrees) ** -0.5)),
         together=np.array(together),
         noise_deviation=tau,
         weight=weight,
@@ -420,6 +411,39 @@ def from_release(
         is_told=(np.sqrt(np.diag(of_J)) < LARGEST_ERROR)
         & (np.linalg.matrix_rank(J) == p),
     )
+
+
+class _Sums(NamedTuple):
+    """A release of ``linear_moments``, in the units of what sites hold."""
+
+    zx: np.ndarray
+    """Mean of weighted z x', (p, p)."""
+    zy: np.ndarray
+    """Mean of weighted z (w y)', (p, d)."""
+    squares: np.ndarray
+    """Of w y, shrunk to the public ones, (d,)."""
+    vague: float
+    """Error of their sum, over it."""
+    weight: float
+    """Mean of w."""
+    clip: float
+    """Largest norm of w y; 1 where there is none."""
+    public: Clipped
+    """Public outcomes as they count at this weight."""
+
+
+def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
+    tau, d = found.deviation, len(outcomes.center)
+    c = clip**0.5 if tau else 1.0
+    moments = found.value[: p * (p + d)].reshape(p, p + d)
+    *squares, total, share = found.value[p * (p + d) :]
+    weight = float(np.clip(share / SHARE / c + 0.5, LEAST_WEIGHT, 1)) if tau else 1.0
+    public = outcomes.clipped(c if tau else np.inf, weight)
+    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
+    squares = c * np.array(squares) / SQUARES
+    squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
+    zx, vague = moments[:, :p] / (COVARIATES * c), c * tau / TOTAL / total
+    return _Sums(zx, moments[:, p:], squares, vague, weight, c, public)
 
 
 def _squares(
