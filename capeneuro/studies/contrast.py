@@ -366,5 +366,6 @@ KIND = kind_of(
         f"large. The smallest effect is seen in {POWER:.0%} of studies, after\n"
         "correction for all outcomes and covariates. Fewer outcomes (their means over "
         "domains), a primary\neffect and a public covariance of outcomes lower it most",
+        ladder=(10, 1),
     )
 )

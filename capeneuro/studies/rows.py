@@ -178,6 +178,8 @@ class RowKind:
     """(study, expected): what noise leaves, by heading, :data:`RATIO` among them."""
     caveat: str
     """What a prediction rests on."""
+    ladder: tuple[int, ...] = ()
+    """Fewer features, for which `plan` foretells the same, too."""
 
 
 def kind_of(own: RowKind) -> Kind:
@@ -272,6 +274,13 @@ def foretell(
         "half the features": (people, max(features // 2, 1), study.promise),
         "twice the epsilon": (people, features, double),
     }
+    for n in own.ladder:
+        if n < features:
+            choices[f"{n} of them" if n > 1 else "one of them"] = (
+                people,
+                n,
+                study.promise,
+            )
     found = {}
     for name, (N, D, promise) in choices.items():
         S, n, over = noise_over_pooled(study, everyone, N)

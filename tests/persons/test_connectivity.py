@@ -21,3 +21,20 @@ def test_connectivity_is_pearsons(S):
     r = connectivity.connectivity(3 * S + 7)
     np.testing.assert_allclose(r, np.corrcoef(S), atol=1e-12)
     assert r[0, 1] > 0.3
+
+
+def test_domain_means_are_means_of_fishers_z_over_pairs(rng):
+    S = rng.standard_normal((5, 400))
+    S[1] += S[0]
+    names, means = connectivity.domain_means(S, ["a", "a", "", "b", "b"])
+    z = np.arctanh(np.corrcoef(S))
+    assert names == ["a", "a - b", "b"]
+    np.testing.assert_allclose(means[0], z[0, 1])
+    np.testing.assert_allclose(means[1], z[:2, 3:].mean())
+    np.testing.assert_allclose(means[2], z[3, 4])
+    alike, flat = np.ones((2, 1)) * S[0], np.zeros((2, 400))
+    names, means = connectivity.domain_means(
+        np.vstack([alike, flat]), ["a", "a", "b", "c"]
+    )
+    assert means[0] == 2.0 and np.isfinite(means).all()  # bounded, whatever people are
+    assert means[names.index("b")] == 0
