@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.designs import Effect, scales
+from capeneuro.algorithms.designs import FARTHEST, Effect, scales
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -46,6 +46,8 @@ CLIP = 0.5
 MOST_EXPLAINED = 0.75
 # Draws of public outcomes that tell what a clip does to them.
 N_DRAWS = 4000
+# Times that effects, and what a clip takes from them, are found from each other.
+N_PASSES = 3
 # Smallest mean weight that is believed, and scales of outcomes that are tried.
 LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 # How far correlations of covariates are from 0, usually: what noise leaves of them is
@@ -217,7 +219,9 @@ class Contrasts:
     @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        return 2 * scipy.stats.norm.sf(np.abs(self.effects) / self.null_errors)
+        degrees = max(self.n_units - len(self.names), 1)
+        z = np.abs(self.effects) / self.null_errors
+        return 2 * scipy.stats.t.sf(z, degrees)
 
     @property
     def q_values(self) -> np.ndarray:
@@ -374,13 +378,16 @@ def from_release(
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
+    # A clip takes more from large effects, and from all where the center is off.
+    real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
+    lost = _bent(effects, outcomes, public, c if tau else np.inf, b, real)
+    told, b = told - lost @ back.T, b - lost
     of_J = A**2 @ of_J
     noise += (of_J - np.diag(np.diag(of_J))) @ square
     own = (np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2) * square
     null_errors = np.sqrt(noise + sampling)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
-        real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
         others = (of_J * real)[:, :, None] * (1 - np.eye(p))[:, :, None]
         together = [
             _together(
@@ -487,8 +494,63 @@ def _products(
     is_centered = np.logical_xor.outer(constant, constant) & (constant.sum() == 1)
     correlated = np.where(is_centered, CENTERED, CORRELATED)
     varies = (correlated * np.outer(size, np.sqrt(square))) ** 2
+    # What surely stands above the noise is believed.
+    varies = np.maximum(varies, (J - around) ** 2 - tau**2)
     share = varies / (varies + tau**2)
     return around + share * (J - around), share * tau**2
+
+
+def _bent(
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    public: Clipped,
+    c: float,
+    b: np.ndarray,
+    real: np.ndarray,
+) -> np.ndarray:
+    """What a clip does to effects beyond D, by draws of people who have them; (p, d).
+
+    Effects are those that stand above noise: their share ``real`` of what was found.
+    """
+    if not np.isfinite(c):
+        return np.zeros_like(b)
+    rng, p, n = np.random.default_rng(1), len(effects), N_DRAWS
+    constant = np.array([e.is_constant for e in effects])
+    ratio = np.array([e.square / e.product for e in effects])
+    deviation = np.array([e.product / e.square**0.5 for e in effects]) / scales(effects)
+    x = deviation[:, None] * rng.choice([-1.0, 1.0], (p, n))
+    # A number is normal, a group has two values; one of the constants is a person's.
+    is_number = np.array([e.bound >= FARTHEST for e in effects]) & ~constant
+    x[is_number] = deviation[is_number, None] * rng.standard_normal(
+        (is_number.sum(), n)
+    )
+    own = (
+        rng.integers(0, max(constant.sum(), 1), n) == np.arange(constant.sum())[:, None]
+    )
+    x[constant] = own / scales(effects)[constant][:, None]
+    values, V = np.linalg.eigh(outcomes.typical)
+    e = V @ (np.sqrt(np.maximum(values, 0))[:, None] * rng.standard_normal((len(V), n)))
+    z = x * (ratio * [e.weight for e in effects])[:, None]
+    J, B, extra = np.linalg.pinv(z @ x.T), real[:, None] * b @ public.undone.T, 0.0
+    for _ in range(N_PASSES):
+        mean = B.T @ x
+        # |mean + a e|^2, for the scale a at which people weigh as much as they do.
+        mm, me, ee = (
+            np.sum(u * v, axis=0) for u, v in ((mean, mean), (mean, e), (e, e))
+        )
+        squares = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * ee
+        means = np.minimum(1, c / np.sqrt(np.maximum(squares, TINY))).mean(axis=1)
+        a = float(np.interp(-public.weight, -means, SCALES))
+        w, alone = (_weights(y, c) for y in (mean + a * e, a * e))
+        # Less what the same draws have without effects.
+        found = J @ (z @ (w * (mean + a * e) - alone * a * e).T) / w.mean()
+        extra = found - B @ np.linalg.inv(public.undone).T
+        B = real[:, None] * (b - extra) @ public.undone.T
+    return extra
+
+
+def _weights(y: np.ndarray, c: float) -> np.ndarray:
+    return np.minimum(1, c / np.maximum(np.linalg.norm(y, axis=0), TINY))
 
 
 def _second_moments(

@@ -69,7 +69,8 @@ def group_effect(name: str, shares: Sequence[float], sizes: Sequence[float]) -> 
     sizes
         Of the sites, against each other.
     """
-    m, n = np.asarray(shares, float), np.asarray(sizes, float) / np.sum(sizes)
+    m, n = np.asarray(shares, float), np.asarray(sizes, float)
+    n = n / max(n.sum(), 1e-9)
     widest = np.maximum(m, 1 - m)
     variance = m * (1 - m)
     of_z = float(n @ (variance / widest)), float(n @ (variance / widest**2))

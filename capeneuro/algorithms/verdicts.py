@@ -100,9 +100,9 @@ class Verdicts:
         if self.of_prior:
             return (
                 f"private data change {n_above} of {n} public maps by more than noise "
-                f"alone would, which changes one in {LEVEL:.0%} of studies or so"
+                f"alone would, which changes one in {LEVEL:.0%} of studies"
                 + "; of the others no change can be told" * (n_above < n)
-                + ". Many people of other sites than the public ones always change some"
+                + ". Who takes part, and at which sites, changes some as well"
             )
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"

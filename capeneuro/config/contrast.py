@@ -80,9 +80,18 @@ class ContrastConfig(RowStudy):
             fail("rows.covariates: outcomes have none; see contrast.covariates")
         if self.rows.shorten:
             fail("rows.shorten: outcomes are clipped by contrast.clip; set it to false")
-        for pair in own.interactions:
-            if len(pair) != 2 or not set(pair) <= set(own.covariates):
-                fail(f"contrast.interactions: must be pairs of covariates, got {pair}")
+        for i, pair in enumerate(own.interactions):
+            known = len(set(pair)) == len(pair) == 2 and set(pair) <= {*own.covariates}
+            if not known or any(set(pair) == set(p) for p in own.interactions[:i]):
+                fail(
+                    "contrast.interactions: must be pairs of two covariates, each "
+                    f"once, got {pair}"
+                )
+        if own.interactions and own.sites == "centered":
+            fail(
+                "contrast.sites: must be constants with interactions: a product of "
+                "covariates is not centered where sites correlate them differently"
+            )
         if own.primary is not None and own.primary not in own.covariates:
             known = ", ".join(own.covariates)
             fail(f"contrast.primary: must be one of {known}, got {own.primary!r}")

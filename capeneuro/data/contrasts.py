@@ -11,6 +11,8 @@ from capeneuro.data.tables import open_table, some
 
 # In the name of a column that counts a group.
 IS = "="
+# Of a public number; larger ones are mistakes, and would overflow.
+LARGEST = 1e12
 # Of a correlation between outcomes; a table of covariances has no smaller eigenvalue.
 LEAST = -1e-8
 
@@ -39,6 +41,8 @@ def site_means(
         raise ConfigError(
             f"{path}: must have a column for each mean or group, lacks {some(lacking)}"
         )
+    if twice := sorted(table["site"][table["site"].duplicated()].astype(str)):
+        raise ConfigError(f"{path}: must name each site once, got {some(twice)} again")
     rows = {str(row["site"]): row for row in table.to_dict("records")}
     if lacking := [name for name in sites if name not in rows]:
         lack = f"lacks {some(lacking)}"
@@ -52,10 +56,11 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
         value = float(row[column])
     except (TypeError, ValueError):
         value = np.nan
-    if not np.isfinite(value) or (is_count and value < 0):
+    is_odd = is_count and (value < 0 or value != np.floor(value))
+    if not abs(value) <= LARGEST or is_odd:
         raise ConfigError(
-            f"{path}: {column} of site {row['site']}: must be a number"
-            f"{', 0 or more' * is_count}, got {row[column]}"
+            f"{path}: {column} of site {row['site']}: must be a "
+            f"{'whole number, 0 or more' if is_count else 'number'}, got {row[column]}"
         )
     return value
 
@@ -91,7 +96,7 @@ def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
     except ValueError:
         numbers = np.full((len(names), len(names) + 1), np.nan)
     mean, S = numbers[:, 0], numbers[:, 1:]
-    fits = numbers.shape[0] == len(names) and np.isfinite(numbers).all()
+    fits = numbers.shape[0] == len(names) and (np.abs(numbers) <= LARGEST).all()
     if fits and np.allclose(S, S.T) and (np.diag(S) > 0).all():
         s = np.sqrt(np.diag(S))
         if np.linalg.eigvalsh(S / np.outer(s, s))[0] >= LEAST:

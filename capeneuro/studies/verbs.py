@@ -448,7 +448,7 @@ def linear_contrasts(
     primary
         The covariate that it is about, which gets least noise; None: all alike.
     interactions
-        Pairs of covariates whose product is one, too.
+        Pairs of covariates whose product is one, too; without ``means``.
     clip
         See :func:`.contrasts.linear_contrasts`.
 
@@ -470,22 +470,48 @@ def linear_contrasts(
     ---------
     One release of ``linear_moments``.
     """
-    for name in {*interactions, *([primary] if primary else [])} - {*covariates}:
-        if not isinstance(name, tuple) or set(name) - {*covariates}:
-            known = ", ".join(covariates)
-            raise ValueError(f"covariates: must be among {known}, got {name}")
+    asked = [primary] * (primary is not None) + [
+        x for pair in interactions for x in pair
+    ]
+    if odd := [name for name in asked if name not in covariates]:
+        known = ", ".join(covariates)
+        raise ValueError(f"covariates: must be among {known}, got {odd[0]}")
     d, covariance = _n_features(sites) - len(covariates), np.asarray(covariance, float)
     if d < 1 or len(covariance) != d or np.shape(center) != (d,):
         raise ValueError(
             f"center, covariance: must be of {d} outcomes, got shapes "
             f"{np.shape(center)} and {covariance.shape}"
         )
+    if interactions and means is not None:
+        raise ValueError(
+            "means: must be None with interactions, which are not centered"
+        )
+    columns = tuple(Covariate(name, **own) for name, own in covariates.items())
+    needed = {column for each in columns for column in each.columns}
+    public: Any = None
+    if means is not None:
+        if lacking := [s for s in sites.names if not needed <= {*means.get(s, {})}]:
+            raise ValueError(
+                f"means: must have {', '.join(sorted(needed))} of each site, lacks "
+                f"some of {lacking[0]}"
+            )
+        public = tuple(means[name] for name in sites.names)
+    numbers = [*np.ravel(center), *covariance.ravel(), clip]
+    numbers += [x for own in public or () for x in own.values()]
+    numbers += [x for each in columns for x in (each.mean, each.deviation)]
+    if (
+        not np.isfinite(numbers).all()
+        or min(clip, *(c.deviation for c in columns)) <= 0
+    ):
+        raise ValueError(
+            "center, covariance, means, clip, deviations: must be finite, the last two "
+            "above 0"
+        )
     is_known = covariance.ndim == 2
     spread = covariance if is_known else np.diag(covariance)
     outcomes = Outcomes(np.asarray(center, float), spread, is_known)
-    public = None if means is None else tuple(means[name] for name in sites.names)
-    columns = tuple(Covariate(name, **own) for name, own in covariates.items())
-    design = Design(columns, tuple(sites.names), public, tuple(interactions), primary)
+    pairs = tuple((a, b) for a, b in interactions)
+    design = Design(columns, tuple(sites.names), public, pairs, primary)
     for effect in design.effects:
         if effect.product <= 0:
             raise ValueError(

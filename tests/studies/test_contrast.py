@@ -111,7 +111,8 @@ def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
     [
         ("contrast__primary", "height", "must be one of age, diagnosis, sex"),
         ("contrast__means", None, "contrast.means: a table of public means"),
-        ("contrast__interactions", [["age"]], "must be pairs of covariates"),
+        ("contrast__interactions", [["age"]], "must be pairs of two covariates"),
+        ("contrast__interactions", [["age", "sex"]], "must be constants with"),
         ("contrast__covariates", {"age": {"mean": 3}}, "not both"),
         ("contrast__covariance", "data/contrast/means.tsv", "lacks"),
         ("contrast__means", "data/contrast/covariance.tsv", "lacks"),
