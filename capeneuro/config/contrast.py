@@ -43,7 +43,7 @@ class Contrast(Section):
     values that it takes, of which others are compared with the first, or with the
     public `mean` and `deviation` of a number, whose effects are per deviation."""
     interactions: Annotated[list[list[str]], Field(default_factory=list)]
-    """Pairs of covariates whose product is a covariate, too."""
+    """Pairs of covariates whose product is one, too; need `sites: constants`."""
     primary: str | None = None
     """The covariate that the study is about: it gets most of the weight, and its
     effects the least noise. Null: all alike; three then have half as much again."""
@@ -55,7 +55,8 @@ class Contrast(Section):
     means: Path | None = None
     """Public table (.tsv) with a row for each `site`: the number of people in each
     group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`.
-    Counts should be exact; needed for `centered`."""
+    Counts should be exact; needed for `centered`. It is outside the promise: what
+    sites publish of their people anyway."""
     covariance: Path | None = None
     """Public table (.tsv) of how outcomes vary together within groups, with a row for
     each outcome: `feature`, its `mean`, and a column for each outcome. Noise is then

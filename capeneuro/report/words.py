@@ -292,8 +292,8 @@ def contrast_lines(found: Contrasts) -> list[str]:
     if found.weight < ALIKE:
         lines.append(
             f"people count {found.weight:.2f} on average: whose outcomes are far from "
-            "the usual ones is clipped, in whatever group; effects and intervals are "
-            "corrected for that, as normal outcomes need it"
+            "the usual ones is clipped; effects and intervals are corrected for that, "
+            "as normal outcomes need it that vary alike in all groups"
             + ", but not for outcomes that vary together, which is not public: effects "
             "on what all of them have in common are understated, and their intervals "
             "held 78 to 89% in simulations" * (not found.is_shaped)
