@@ -8,8 +8,9 @@ z (bounded functions of x) and ``w = min(1, c / |y|)`` [:mod:`.privacy.contrasts
 
 and all else is algebra. Whom the clip shortens counts by w; where groups vary alike b
 is right but along directions in which outcomes vary most, of which a clip leaves
-``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their covariance
-is public. What it takes from large effects besides is told by draws of such people.
+``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
+covariance is public. What it takes from large effects besides is told by draws of such
+people.
 
 Outcomes are multiplied by a public T first, ``Sigma^(-1/4)`` of a public covariance or
 one over public deviations: noise that is alike in every direction then costs least over
