@@ -19,8 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nibabel as nib
 import numpy as np
 from joblib import Parallel, delayed
+from nilearn.image import resample_to_img
 
 from capeneuro import linalg
 from capeneuro.algorithms import metrics, prior, prior_maps
@@ -30,6 +32,7 @@ from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
 from capeneuro.privacy import accounting, deviations
+from capeneuro.studies.priors import of_maps
 from papers.cells import abide
 
 OUT = Path(__file__)
@@ -72,7 +75,19 @@ def public_prior(series: Series, order: np.ndarray | None = None) -> Prior:
     return prior.from_people(U, {s: U.T @ M @ U for s, M in C.items()}, y, norms)
 
 
-def folds(series: Series) -> list[Fold]:
+def template(data: Path) -> Prior:
+    """A prior of public network maps in another space, averaged in these parcels."""
+    networks = data / "networks"
+    labels = nib.load(networks / "A_licence_stated/cc200_3mm.nii.gz")
+    maps = networks / "B_repackager_licence/picachooser_smithD50_ic36_3mm.nii.gz"
+    options = {"force_resample": True, "copy_header": True}
+    values = resample_to_img(nib.load(maps), labels, **options).get_fdata()
+    where = np.asarray(labels.dataobj).astype(int)
+    A = np.array([values[where == k].mean(axis=0) for k in range(1, 201)])
+    return of_maps(A / np.linalg.norm(A, axis=0)).over(200**-0.5)
+
+
+def folds(series: Series, data: Path) -> list[Fold]:
     """Both folds, and priors that are poor or wrong."""
     names = sorted(series)
     parts = {
@@ -80,13 +95,16 @@ def folds(series: Series) -> list[Fold]:
         "B": (names[1::2], names[::2]),
         "one site": (["CMU"], [n for n in names if n != "CMU"]),
         "permuted": (names[::2], names[1::2]),
+        "templates": ([], names),
     }
     found = []
     for name, (public, private) in parts.items():
         order = None
         if name == "permuted":
             order = np.random.default_rng(0).permutation(200)
-        own = public_prior({s: series[s] for s in public}, order)
+        own = template(data)
+        if public:
+            own = public_prior({s: series[s] for s in public}, order)
         X = [x for s in private for x in series[s].values()]
         found.append(Fold(name, own, np.stack([moment(x) for x in X]), X))
     return found
@@ -228,8 +246,13 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=["people", "volumes"])
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--populations", type=int, default=2)
+    parser.add_argument(
+        "--folds", nargs="+", help="only these, in a table of their own"
+    )
     given = parser.parse_args()
-    every = folds(abide.load(given.data / "abide_cc200"))
+    every = folds(abide.load(given.data / "abide_cc200"), given.data)
+    if given.folds:
+        every = [fold for fold in every if fold.name in given.folds]
     for what in given.what:
         work = []
         if what == "people":
@@ -252,7 +275,8 @@ def main() -> None:
         for row in Parallel(2, return_as="generator")(work):
             rows.append([*map(str, row[:4]), *(f"{x:.3f}" for x in row[4:])])
             print(*rows[-1], sep="\t", flush=True)
-        files.write_table(OUT.with_name(f"priors_{what}.tsv"), HEAD, rows)
+        name = "_".join(["priors", what, *(given.folds or [])])
+        files.write_table(OUT.with_name(f"{name}.tsv"), HEAD, rows)
 
 
 if __name__ == "__main__":

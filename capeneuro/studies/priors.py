@@ -189,15 +189,17 @@ def open_prior(study: ComponentsConfig) -> tuple[Prior, str]:
         values, U = linalg.top_eigenpairs(C, q)
         prior = priors.from_moment(U.astype(np.float32), values, float(np.trace(C)))
     else:
-        A = prior_files.read_maps(path, mask, basis)
-        # Maps of equal strength, and volumes of the norm that the study says.
-        U, s, _ = np.linalg.svd(A, full_matrices=False)
-        values = (s**2 + REST) / np.sum(s**2 + REST)
-        prior = priors.from_moment(U.astype(np.float32), values)
-        prior = replace(prior, maps=A)
+        prior = of_maps(prior_files.read_maps(path, mask, basis))
     if len(prior.energies) < study.n_components:
         raise ConfigError(
             f"study {study.study}: n_components: must be at most the "
             f"{len(prior.energies)} directions of the prior, got {study.n_components}"
         )
     return prior, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def of_maps(A: np.ndarray) -> Prior:
+    """A prior of public maps alone, (D, R): of equal strength, volumes of norm 1."""
+    U, s, _ = np.linalg.svd(A, full_matrices=False)
+    values = (s**2 + REST) / np.sum(s**2 + REST)
+    return replace(priors.from_moment(U.astype(np.float32), values), maps=A)
