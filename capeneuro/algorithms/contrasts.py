@@ -54,6 +54,8 @@ LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 # How far correlations of covariates are from 0, usually: what noise leaves of them is
 # taken from that.
 CORRELATED, CENTERED = 0.2, 0.05
+# Deviations of the noise that a correlation stands above, to be believed.
+SURELY = 4.0
 # Largest relative error of an effect from noise of J, for anything to be told of it.
 LARGEST_ERROR = 0.5
 
@@ -496,7 +498,8 @@ def _products(
     correlated = np.where(is_centered, CENTERED, CORRELATED)
     varies = (correlated * np.outer(size, np.sqrt(square))) ** 2
     # What surely stands above the noise is believed.
-    varies = np.maximum(varies, (J - around) ** 2 - tau**2)
+    off = np.abs(J - around)
+    varies = np.where(off > SURELY * tau, np.maximum(off**2 - tau**2, varies), varies)
     share = varies / (varies + tau**2)
     return around + share * (J - around), share * tau**2
 
