@@ -51,9 +51,10 @@ def test_of_components_dp_djica_is_shown_with_what_it_claims(tiny, capsys):
     run_steps("validate", "prepare")
     change(STUDY, "budget.epsilon", 500.0)
     change(STUDY, "budget.unit", "sample")
-    assert papers.main(["compare", STUDY, "--draws", "1"]) == 0
+    # One draw of DP-djICA is .45 to .88, and once in some twenty above .9.
+    assert papers.main(["compare", STUDY, "--draws", "3"]) == 0
     found = scores("tiny")
-    assert found["cape"] > 0.9 > found["DP-djICA (100 rounds)"]
+    assert found["cape"] > 0.95 > found["DP-djICA (100 rounds)"]
     assert "which does not hold" in capsys.readouterr().out
 
 
