@@ -57,7 +57,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "deviation thin": ("deviation", {"energies": B_ANY, "weights": S_SPARSE}),
     "held": ("held", {"Q": np.eye(D, 2, dtype="f4")}),
     "linear moments": ("linear_moments", {"weights": np.array([3.0])}),
-    "linear moments thin": ("linear_moments", {"weights": np.full(1, 1e-3)}),
     "linear moments centered": (
         "linear_moments",
         {"weights": np.ones(1), "center": B_ANY},
