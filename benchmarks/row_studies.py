@@ -52,7 +52,7 @@ def read(study: RowStudy) -> tuple[Shape, People]:
     for name, site in load_sites(study).items():
         people = list(find_people(study, site, shape).values())
         X = np.concatenate([read_row(study, shape, p) for p in people], axis=1)
-        found[name] = X, np.array([p.target for p in people])
+        found[name] = X, np.array([p.beside[0] for p in people])
     return shape, found
 
 
@@ -65,7 +65,7 @@ def draw(
     budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = kinds.of(study).own.held(study, shape, X, y, (k, S))
+        z = kinds.of(study).own.holder(study, shape, (k, S))(X, y[None])
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [

@@ -162,7 +162,7 @@ def people(study: study.Study) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for k, site in enumerate(load_sites(study).values()):
         for person in find_people(study, site, shape).values():
             xs.append(person.values)
-            ys.append(person.beside[0])
+            ys.append(person.beside[0] if person.beside.size else 0.0)
             sites.append(k)
             assert np.isfinite(read_row(study, shape, person)).all()
     return np.array(xs, float).T, np.array(ys), np.array(sites)
