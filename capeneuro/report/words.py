@@ -296,6 +296,6 @@ def contrast_lines(found: Contrasts) -> list[str]:
             "as normal outcomes need it that vary alike in all groups"
             + ", but not for outcomes that vary together, which is not public: effects "
             "on what all of them have in common are understated, and their intervals "
-            "held 78 to 89% in simulations" * (not found.is_shaped)
+            "held 80 to 90% in simulations" * (not found.is_shaped)
         )
     return lines
