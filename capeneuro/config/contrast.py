@@ -102,7 +102,8 @@ class ContrastConfig(RowStudy):
                 "covariates; give it, or set contrast.sites to constants"
             )
         for name, covariate in own.covariates.items():
-            if not (covariate.groups or own.means or covariate.mean is not None):
+            is_centered = covariate.groups or own.sites == "centered"
+            if not is_centered and covariate.mean is None:
                 fail(f"contrast.covariates: {name}: a number needs its public mean")
         return self
 

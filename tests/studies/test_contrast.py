@@ -116,6 +116,11 @@ def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
         ("contrast__covariates", {"age": {"mean": 3}}, "not both"),
         ("contrast__covariance", "data/contrast/means.tsv", "lacks"),
         ("contrast__means", "data/contrast/covariance.tsv", "lacks"),
+        (
+            "contrast",
+            {"covariates": {"age": {"deviation": 9}}, "sites": "constants"},
+            "age: a number needs its public mean",
+        ),
         ("rows__covariates", {"age": [0, 90]}, "see contrast.covariates"),
     ],
 )
