@@ -52,7 +52,7 @@ def people(data: Path) -> tuple[np.ndarray, pd.DataFrame]:
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as arrays:
             for name in arrays.files:
-                found[name] = domain_means(arrays[name].T.astype(float), yeo)[1]
+                found[name] = domain_means(arrays[name].T.astype(float), yeo)
     return np.array([*found.values()]).T, table.loc[[*found]]
 
 

@@ -21,8 +21,7 @@ from scipy.io import loadmat
 from capeneuro import linalg
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.pca import Subspace, principal_subspace
-from capeneuro.config.components import Cleaning
-from capeneuro.config.sections import Space
+from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import nifti
 from capeneuro.federation.in_process import InProcess

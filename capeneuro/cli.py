@@ -103,13 +103,16 @@ def step(options: argparse.Namespace) -> None:
     from capeneuro.studies import kinds
     from capeneuro.studies.sites import load_sites
 
-    study = load.load_study(options.study)
+    study = load.load_study(options.study, options.stage)
     given = {name: getattr(options, name) for name in STEPS[options.step][1]}
     own = kinds.of(study)
     if options.step not in own.steps:
+        which = f" of {', '.join(study.members)}" if len(study.members) > 1 else ""
         raise ConfigError(
             f"{options.study}: {options.step}: no step of a study of {own.name}; its "
             f"steps are {', '.join(own.steps)}"
+            + f"; --stage says which{which}"
+            * bool(which)
         )
     sites = load_sites(study)
     files.keep_private()
@@ -476,6 +479,7 @@ def parser() -> argparse.ArgumentParser:
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
         command = add(step, " ".join(["config/config.yaml", *shown]), name, text)
         command.add_argument("study", help="study file")
+        command.add_argument("--stage", default="", help="one of several stages")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
     command = add(prior, "config/public.yaml --out public.npz --source ABIDE")

@@ -15,6 +15,7 @@ from capeneuro.config.components import Painting, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Linked
 from capeneuro.config.rows import Made
+from capeneuro.config.study import Study
 from capeneuro.studies.sites import is_complete, load_sites
 from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
 from sim import made as tables
@@ -175,6 +176,18 @@ def tabulate(study: rows.RowStudy, folders: dict[str, Path]) -> None:
     tables.write_study(folders, study)
 
 
+def make(study: Study, folders: dict[str, Path], threads: int) -> None:
+    """Write what a study, or a stage, asks for."""
+    if isinstance(study.data, Simulation):
+        simulate(study, study.data, folders, threads)
+    elif isinstance(study.data, Painting):
+        paint(study, study.data, folders)
+    elif isinstance(study.data, Linked):
+        link(study, study.data, folders)
+    elif isinstance(study.data, Made):
+        tabulate(study, folders)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
@@ -191,18 +204,13 @@ def main(argv: list[str] | None = None) -> int:
                 f"only {len(sites)} of {len(study.sites)} site files are here"
             )
         folders = {name: Path(site.images) for name, site in sites.items()}
-        if isinstance(study.data, Simulation):
-            simulate(study, study.data, folders, options.threads)
-        elif isinstance(study.data, Painting):
-            paint(study, study.data, folders)
-        elif isinstance(study.data, Linked):
-            link(study, study.data, folders)
-        elif isinstance(study.data, Made):
-            tabulate(study, folders)
-        else:
+        asked = [m for m in study.members.values() if m.data is not None]
+        if not asked:
             raise ConfigError(
                 f"{options.study}: data: nothing to make, the block is null"
             )
+        for member in asked:
+            make(member, folders, options.threads)
     except (ConfigError, ValueError) as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)

@@ -22,6 +22,8 @@ network
     Studies of a network that tells two groups apart.
 contrast
     Studies of what outcomes differ by between groups.
+stages
+    Studies of several stages with one promise.
 scaffold
     Files of a new study, every key explained.
 errors

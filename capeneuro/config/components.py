@@ -11,7 +11,14 @@ from pydantic import (
 )
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.sections import Positive, Range, Section, Space, fail
+from capeneuro.config.sections import (
+    Cleaning,
+    Positive,
+    Range,
+    Section,
+    Space,
+    fail,
+)
 from capeneuro.config.study import CENTER_SHARE, Study
 
 
@@ -20,36 +27,6 @@ def _number_or_measured(value: Any) -> Any:
     if value == "measured" or (type(value) is int and value >= 0):
         return value
     return fail("must be 'measured' or a whole number of at least 0")
-
-
-class Cleaning(Section):
-    """What is done to each run before features are formed; all within one person."""
-
-    standardize: Literal["none", "psc", "zscore"]
-    """`psc`: percent of each voxel's mean. `zscore`: each feature to variance 1."""
-    detrend: bool = True
-    """Remove mean and linear trend of each feature."""
-    confounds: Annotated[list[str], Field(default_factory=list)]
-    """Columns of the BIDS confounds table to regress out."""
-    low_pass: Positive | None = None
-    """Upper edge of the pass band [Hz]; needs a repetition time."""
-    high_pass: Positive | None = None
-    """Lower edge of the pass band [Hz]; needs a repetition time."""
-    smoothing_fwhm: Positive | None = None
-    """Width of a Gaussian kernel [mm], applied before masking."""
-    max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of in-mask voxels that may be constant over a run."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> "Cleaning":
-        if self.low_pass and self.high_pass and self.high_pass >= self.low_pass:
-            fail(
-                f"high_pass must be below low_pass {self.low_pass:g}, "
-                f"got {self.high_pass:g}"
-            )
-        if self.confounds and not self.detrend:
-            fail("confounds need detrend: true")
-        return self
 
 
 class PcaOptions(Section):

@@ -74,7 +74,7 @@ GONE = {
 LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
 # Kinds of blocks that have a key `kind`.
-KINDS = ("simtb", "painted", "linked", "maps", "erp", "table")
+KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
 
 
 def read(
@@ -108,14 +108,42 @@ def read(
         raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
     if common is not None and common.is_file():
         shared = {k: v for k, v in content(common).items() if k not in own}
+    return build(path, model, own, instead, shared, common)
+
+
+def build(
+    path: Path,
+    model: type[BaseModel],
+    own: Mapping[str, Any],
+    instead: Mapping[str, type[BaseModel]] = MappingProxyType({}),
+    shared: Mapping[str, Any] = MappingProxyType({}),
+    common: Path | None = None,
+    where: str = "",
+) -> Any:
+    """Make a model of what a file says.
+
+    Parameters
+    ----------
+    path, model, instead, common
+        As of :func:`read`.
+    own, shared
+        What the file says, and what the common one does.
+    where
+        Before the keys in errors: the block that ``own`` is.
+
+    Raises
+    ------
+    ConfigError
+        As of :func:`read`.
+    """
     model = next((m for key, m in instead.items() if key in own), model)
     try:
         return model.model_validate({**shared, **own})
     except ValidationError as error:
         lines = []
         for e in error.errors(include_url=False):
-            where = common if e["loc"][:1] and e["loc"][0] in shared else path
-            lines.append(f"{where}: {_explain(e, model)}")
+            file = common if e["loc"][:1] and e["loc"][0] in shared else path
+            lines.append(f"{file}: {where}{_explain(e, model)}")
         lacks = {e["loc"][0] for e in error.errors() if e["type"] == "missing"}
         # A forgotten block makes a study of another kind.
         if model not in instead.values() and {"pca", "ica"} <= lacks:

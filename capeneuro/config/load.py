@@ -18,6 +18,7 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
+from capeneuro.config.stages import OF_ALL, StagedStudy
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 
@@ -34,11 +35,60 @@ KINDS = {
 }
 
 
-def load_study(path: Path | str) -> Study:
-    """Read and check a study file; raise :class:`ConfigError` with all its errors."""
-    return errors.read(
-        Path(path), ComponentsConfig, "study", other="site", instead=KINDS
-    )
+def load_study(path: Path | str, stage: str = "") -> Study:
+    """Read and check a study file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    stage
+        Of a study with several stages the one that is meant; empty: all of it.
+
+    Raises
+    ------
+    ConfigError
+        With all errors of the file; or if it has no such stage.
+    """
+    path = Path(path)
+    known = {"stages": StagedStudy, **KINDS}
+    study = errors.read(path, ComponentsConfig, "study", "site", known)
+    if isinstance(study, StagedStudy):
+        _fill(path, study)
+    elif study.rows_are_of_a_stage:
+        raise ConfigError(
+            f"{path}: rows.features.kind: components are those of an earlier stage, "
+            "and this study has one stage; see the key stages in docs/configuration.md"
+        )
+    if not stage:
+        return study
+    if stage not in study.members:
+        names = ", ".join(filter(None, study.members)) or "it has one stage"
+        raise ConfigError(f"--stage: must be one of {path} ({names}), got {stage!r}")
+    return study.members[stage]
+
+
+def _fill(path: Path, study: StagedStudy) -> None:
+    """Read the stages' own blocks; those that all have in common count for each."""
+    common = {k: v for k, v in errors.content(path).items() if k in OF_ALL}
+    members, lines = {}, []
+    for name, own in study.stages.items():
+        where = f"stages.{name}."
+        if both := [key for key in own if key in OF_ALL]:
+            lines.append(f"{path}: {where}{both[0]}: is of all stages; move it up")
+            continue
+        try:
+            given = {**common, **own}
+            found = errors.build(path, ComponentsConfig, given, KINDS, where=where)
+            members[name] = found
+        except ConfigError as error:
+            lines.append(str(error))
+    if lines:
+        raise ConfigError("\n".join(lines))
+    try:
+        study.fill(members)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def load_site(path: Path | str) -> SiteConfig:

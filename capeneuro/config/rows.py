@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.sections import Bound, Positive, Section, Space, fail
+from capeneuro.config.sections import (
+    Bound,
+    Cleaning,
+    Label,
+    Positive,
+    Range,
+    Section,
+    Space,
+    fail,
+)
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.privacy.moments import GRAM_BLOCK
@@ -50,12 +59,58 @@ class Columns(Section):
     topics have no bounds."""
 
 
+class Measures(Section):
+    """Numbers of each person from the time courses of regions or networks.
+
+    They are made at the site from the person's own data and public or released maps,
+    and have public bounds.
+    """
+
+    measures: Annotated[
+        tuple[Literal["connectivity", "amplitude", "spectra", "similarity"], ...],
+        AfterValidator(
+            lambda m: m if len(set(m)) == len(m) > 0 else fail("must name some, once")
+        ),
+    ] = ("connectivity",)
+    """`connectivity`: correlations between courses as Fisher's z, which is limited to
+    [-2, 2]. `amplitude`: share of each course in the variance of all. `spectra`: share
+    of each band in the power of a course. `similarity`: correlation of the person's own
+    map with the group's as Fisher's z, of components alone."""
+    domains: Path | None = None
+    """Public table (.tsv) with a row for each region or map: `index`, its label in the
+    atlas or the number of the map, and `network`, what it belongs to (empty: left out).
+    Measures are then means within and between networks, which need far less noise: 14
+    domains 13 times less than 53 maps. Null: of all regions or maps."""
+    bands: Annotated[tuple[Range, ...], Field(min_length=2)] = (
+        (0.01, 0.03),
+        (0.03, 0.07),
+        (0.07, 0.15),
+    )
+    """Bands of `spectra` [Hz]."""
+
+
+class Runs(Measures):
+    """Features of a person's 4-D runs: what regions or networks of `space` do."""
+
+    kind: Literal["runs"]
+    cleaning: Cleaning
+
+
+class Components(Measures):
+    """Features of a person by the components of an earlier stage."""
+
+    kind: Literal["components"]
+    of: Label
+    """Name of the stage, which finds components."""
+
+
 class Rows(Section):
     """One row of features for each person, from public bounds scaled to [-1, 1]."""
 
-    features: Annotated[Maps | Columns, Field(discriminator="kind")]
-    """Of one image of each person (`maps`), or of a row of a table (`table`); the site
-    file's `images` says where."""
+    features: Annotated[Maps | Columns | Runs | Components, Field(discriminator="kind")]
+    """Of one image of each person (`maps`), of a row of a table (`table`), of 4-D runs
+    (`runs`), or of what an earlier stage found of them (`components`); the site file's
+    `images` says where."""
     covariates: Annotated[dict[str, Wide], Field(default_factory=dict)]
     """Further features, such as sex or head size: columns of the site's table of people
     (its key `people`) with their public [low, high]."""
@@ -95,7 +150,7 @@ class RowStudy(Study):
     """What studies of rows say: each person is one row of features."""
 
     space: Space | None
-    """Null where `rows.features` is a table."""
+    """Null where `rows.features` is a table, or of an earlier stage."""
     rows: Rows
     data: Made | None = None
     """Data to make before the study starts, with the data makers of the source
@@ -108,16 +163,37 @@ class RowStudy(Study):
                 "budget.unit: must be subject in a study of rows, where a person is "
                 f"one sample, got {self.budget.unit!r}"
             )
-        is_table = self.rows.features.kind == "table"
-        if is_table != (self.space is None):
-            fail("space: must be null where rows.features is a table, and only there")
+        kind = self.rows.features.kind
+        is_table = kind == "table"
+        if (kind in ("table", "components")) != (self.space is None):
+            fail(
+                "space: must be null where rows.features is a table or of an earlier "
+                "stage, and only there"
+            )
+        if kind == "runs" and self.space.basis not in ("atlas", "template"):
+            fail(
+                "space.basis: must be atlas or template where rows.features are of "
+                f"runs, got {self.space.basis}"
+            )
+        if kind == "runs" and "similarity" in self.rows.features.measures:
+            fail("rows.features.measures: similarity is of components alone")
         if self.rows.shorten and self.rows.norm_bound is None:
             fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
             fail("space.mask: must be a file in a study of rows, got 'computed'")
         if self.data is not None and not is_table:
-            fail("data: made rows are tables, got rows.features of maps")
+            fail(f"data: made rows are tables, got rows.features of {kind}")
         return self
+
+    @property
+    def rows_are_of_a_stage(self) -> bool:
+        """Whether people's features come from an earlier stage."""
+        return self.rows.features.kind == "components"
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether features are places of an image, and results are maps."""
+        return self.rows.features.kind == "maps"
 
     @property
     def target(self) -> tuple[str, tuple[float, float]] | None:
@@ -164,7 +240,7 @@ class RowStudy(Study):
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""
-        if site.mask is not None:
+        if site.mask is not None and self.has_maps:
             return (
                 "mask: maps of a study of rows cover the study's mask, got "
                 f"'{site.mask}'; set it to null, and space.mask to what all scans cover"

@@ -7,10 +7,17 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    PrivateAttr,
+    StringConstraints,
+    model_validator,
+)
 
 from capeneuro.config.sections import (
     LABEL,
@@ -50,6 +57,17 @@ def _inside(path: Path) -> Path:
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
+class Place(NamedTuple):
+    """Of a stage in a study of several: what it shares with the others."""
+
+    whole: Any
+    """The study of all stages."""
+    share: float
+    """Share of mu^2 that the stage may spend."""
+    earlier: Mapping[str, Any]
+    """Stages before it, by name."""
+
+
 class Study(Section):
     """What every kind of study says.
 
@@ -86,6 +104,7 @@ class Study(Section):
     """Where norm bounds, clips, ranges and public tables come from: a protocol, a
     paper, a public data set, so that nothing in this file was looked up in private
     data. For private data one is needed."""
+    _place: Place | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":
@@ -136,7 +155,8 @@ class Study(Section):
         """Volumes of one person, where the study's files tell."""
         if self.together > 1:  # a row each
             return 1
-        return self.expected.volumes or getattr(self.data, "n_volumes", None)
+        made = getattr(self.whole, "data", None)
+        return self.expected.volumes or getattr(made, "n_volumes", None)
 
     @property
     def for_a_person(self) -> tuple[int, float]:
@@ -202,6 +222,15 @@ class Study(Section):
         return accounting.Budget(epsilon, b.delta, b.unit, b.relation, *sites)
 
     @property
+    def own_promise(self) -> accounting.Budget:
+        """What a stage alone may spend of the promise; all where there is one."""
+        if self._place is None:
+            return self.promise
+        mu = self.promise.mu * self._place.share**0.5
+        epsilon = accounting.epsilon_from_mu(mu, self.budget.delta)
+        return replace(self.promise, epsilon=epsilon)
+
+    @property
     def mu_factors(self) -> dict[str, float]:
         """Mu of the sites with a promise of their own, over that of the others."""
         return {
@@ -216,11 +245,40 @@ class Study(Section):
 
     @property
     def multipliers(self) -> dict[str, float]:
-        """Noise multiplier of one release in each stage, from the promise."""
+        """Noise multiplier of one release in each step, from the promise."""
         return {
-            stage: (n / self.shares[stage]) ** 0.5 / self.promise.mu
-            for stage, n in self.n_releases.items()
+            step: (n / self.share_of(step)) ** 0.5 / self.promise.mu
+            for step, n in self.n_releases.items()
         }
+
+    def share_of(self, step: str) -> float:
+        """Share of the whole promise's mu^2 that the releases of a step spend."""
+        return self.shares[step] * (1.0 if self._place is None else self._place.share)
+
+    @property
+    def whole(self) -> "Study":
+        """The study that this is a stage of, whose promise counts; else itself."""
+        return self if self._place is None else self._place.whole
+
+    @property
+    def rows_are_of_a_stage(self) -> bool:
+        """Whether people's features come from an earlier stage."""
+        return False
+
+    @property
+    def earlier(self) -> Mapping[str, "Study"]:
+        """Stages before this one by name; none where there is one stage."""
+        return {} if self._place is None else self._place.earlier
+
+    @property
+    def members(self) -> Mapping[str, "Study"]:
+        """Stages by name; a study of one stage is its own, without a name."""
+        return {"": self}
+
+    @property
+    def lineage(self) -> str:
+        """What releases of all stages are counted by in one process; empty: alone."""
+        return "" if self._place is None else self._place.whole.identity
 
     @property
     def has_places(self) -> bool:
@@ -239,6 +297,8 @@ class Study(Section):
         kept = stated(self, {**always, **self.idle})
         if self.has_places:  # all parties must mean the same order
             kept["~places"] = self.site_names
+        if self._place is not None:
+            kept["~share"] = self._place.share
         text = json.dumps(kept, sort_keys=True)
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -8,6 +8,8 @@ tables
     A person's features from a row of a table or from one image.
 rows
     The rows of a study at one site: who has one, and what it says.
+measures
+    Names and public bounds of what is measured from time courses.
 contrasts
     Public tables of a study of contrasts.
 views

@@ -14,9 +14,8 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from capeneuro.config.components import Cleaning
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Space
+from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
 from capeneuro.data.files import atomic, found, person, write_json
@@ -187,6 +186,14 @@ def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
         return basis.atlas(inside, data) if is_atlas else basis.template(data[inside])
     except ValueError as error:
         raise ConfigError(f"{space.basis_file}: {error}") from None
+
+
+def basis_labels(space: Space, mask: nib.Nifti1Image, own: basis.Basis) -> list[int]:
+    """Label of each feature: of an atlas its parcels', else numbers from 1."""
+    if space.basis != "atlas":
+        return list(range(1, own.n_features + 1))
+    data = read_data(on_grid(open_image(space.basis_file, 3), mask, True, nearest=True))
+    return np.unique(data[data > 0]).astype(int).tolist()
 
 
 def start_regions(

@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import nifti
+from capeneuro.data import measures, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
 from capeneuro.privacy.clipping import clip_factors
@@ -35,7 +35,9 @@ class Shape:
     longest
         Norm of a scaled row above which it is shortened; infinite: none is.
     mask, basis
-        Space of images; None where features are of a table.
+        Space of maps; None where features are no places of an image.
+    courses
+        Time courses that features are measures of; None: they are not.
     """
 
     names: list[str]
@@ -44,6 +46,7 @@ class Shape:
     longest: float = np.inf
     mask: Any | None = None
     basis: Basis | None = None
+    courses: "Courses | None" = None
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Features (D, N) in [-1, 1], of rows not too long; counts as they are."""
@@ -63,13 +66,24 @@ class Shape:
         return self.bounds.mean(axis=1)
 
 
+class Courses(NamedTuple):
+    """Time courses that features are measured from; public."""
+
+    domains: tuple[str, ...]
+    """Network of each, see :func:`.measures.domains`."""
+    mask: Any | None = None
+    basis: Basis | None = None
+    """What courses are of images; None: of an earlier stage."""
+
+
 class Person(NamedTuple):
     """Where the row of one person comes from."""
 
-    image: Path | None
-    """Their image, or None."""
+    name: str
+    images: tuple[Path, ...]
+    """Their image or runs; none where a table says all."""
     values: np.ndarray
-    """What tables say: features, unless of an image, then covariates."""
+    """What tables say: features, unless of images, then covariates."""
     beside: np.ndarray
     """What tables say that is no feature, in its own unit: the target, or covariates of
     outcomes."""
@@ -89,14 +103,16 @@ def open_rows(study: RowStudy) -> Shape:
     ConfigError
         If a public file is missing or wrong, or the target is a feature.
     """
-    options, mask, basis = study.rows, None, None
-    if options.features.kind == "maps":
-        mask = nifti.read_mask(Path(study.space.mask))
-        basis = nifti.build_basis(study.space, mask)
+    options, mask, basis, courses = study.rows, None, None, None
+    if options.features.kind == "table":
+        names, bounds = _features(options.features.features, study.feature_columns)
+    elif study.has_maps:
+        mask, basis = _space(study)
         names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
         bounds = [options.features.bounds] * len(names)
     else:
-        names, bounds = _features(options.features.features, study.feature_columns)
+        courses = _courses(study)
+        names, bounds = measures.named(options.features, courses.domains)
     names = [*names, *options.covariates]
     if bounds is not None:
         bounds = np.array([*bounds, *options.covariates.values()], float)
@@ -115,7 +131,24 @@ def open_rows(study: RowStudy) -> Shape:
             f"study {study.study}: rows.shorten: must be false where rows are counts"
         )
     longest = bound if options.shorten else np.inf
-    return Shape(names, bounds, bound, longest, mask, basis)
+    return Shape(names, bounds, bound, longest, mask, basis, courses)
+
+
+def _space(study: RowStudy) -> tuple[Any, Basis]:
+    """The study's mask, and the basis on it."""
+    mask = nifti.read_mask(Path(study.space.mask))
+    return mask, nifti.build_basis(study.space, mask)
+
+
+def _courses(study: RowStudy) -> Courses:
+    """Time courses of people: of regions or maps of the space, or of components."""
+    features, space = study.rows.features, (None, None)
+    if features.kind == "components":
+        labels = range(1, study.earlier[features.of].n_components + 1)
+    else:
+        space = _space(study)
+        labels = nifti.basis_labels(study.space, *space)
+    return Courses(measures.domains(features.domains, labels), *space)
 
 
 def _features(
@@ -151,10 +184,13 @@ def _features(
 
 def public_files(study: RowStudy) -> list[str]:
     """Public files that define the features."""
-    if study.space is None:
-        given = [study.rows.features.features]
-    else:
-        given = [study.space.mask, study.space.basis_file]
+    features, given = study.rows.features, []
+    if study.space is not None:
+        given += [study.space.mask, study.space.basis_file]
+    if features.kind == "table":
+        given.append(features.features)
+    elif features.kind != "maps":
+        given.append(features.domains)
     given += study.public_tables
     return [str(path) for path in given if path is not None]
 
@@ -177,9 +213,16 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     if study.rows.features.kind == "table":
         found = [site.images]
     else:
-        found = [str(path) for path in find_maps(site).values()]
+        found = [str(path) for own in _images(study, site).values() for path in own]
     table = _table(study, site)
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
+
+
+def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:
+    """Images of each of a site's people."""
+    if study.has_maps:
+        return {name: (path,) for name, path in find_maps(site).items()}
+    return {name: tuple(runs) for name, runs in nifti.find_runs(site).items()}
 
 
 def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Person]:
@@ -192,10 +235,10 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         names people and stays at the site.
     """
     covariates, beside = list(study.rows.covariates), list(study.beside)
-    images: dict[str, Path] = {}
+    images: dict[str, tuple[Path, ...]] = {}
     own: dict[str, np.ndarray] = {}
-    if study.rows.features.kind == "maps":
-        images = find_maps(site)
+    if study.rows.features.kind != "table":
+        images = _images(study, site)
     else:
         n_own = len(shape.names) - len(covariates)
         own = read_rows(Path(site.images), shape.names[:n_own])
@@ -216,7 +259,7 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     for name in people:
         rest, other = np.split(more[name], [len(covariates)])
         values = np.concatenate([own.get(name, rest[:0]), rest])
-        found[name] = Person(images.get(name), values, other.astype(float))
+        found[name] = Person(name, images.get(name, ()), values, other.astype(float))
     _check_groups(study, site, found)
     return found
 
@@ -246,10 +289,10 @@ def _check_groups(study: RowStudy, site: SiteConfig, people: dict[str, Person]) 
 
 
 def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
-    """Row x of one person, (D, 1)."""
+    """Row x of one person, (D, 1), of a map or of a table."""
     values = person.values
-    if person.image is not None:
+    if study.has_maps:
         options = study.space, study.rows.features.standardize, shape.mask, shape.basis
-        own = map_features(person.image, *options)
+        own = map_features(person.images[0], *options)
         values = np.concatenate([own, values])
     return shape.scaled(values[:, None].astype(float))

@@ -6,4 +6,6 @@ spectra
     Power spectra of a person's time courses.
 connectivity
     Correlations between a person's time courses.
+measures
+    Numbers of a person from their time courses.
 """

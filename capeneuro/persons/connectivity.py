@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Fisher's z of a correlation is not larger: a public bound of every mean.
-LARGEST_Z = 2.0
+from capeneuro.data.measures import LARGEST_Z, membership, pairs
 
 
 def connectivity(S: np.ndarray) -> np.ndarray:
@@ -19,7 +18,12 @@ def connectivity(S: np.ndarray) -> np.ndarray:
     return np.clip(S @ S.T, -1.0, 1.0)
 
 
-def domain_means(S: np.ndarray, domains: Sequence[str]) -> tuple[list[str], np.ndarray]:
+def fisher_z(r: np.ndarray) -> np.ndarray:
+    """Fisher's z of correlations, in [-2, 2]."""
+    return np.clip(np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9)), -LARGEST_Z, LARGEST_Z)
+
+
+def domain_means(S: np.ndarray, domains: Sequence[str]) -> np.ndarray:
     """Mean connectivity (Fisher's z) within and between domains.
 
     A mean over many pairs needs far less noise than each of them.
@@ -33,19 +37,11 @@ def domain_means(S: np.ndarray, domains: Sequence[str]) -> tuple[list[str], np.n
 
     Returns
     -------
-    names : list of str
-        ``Visual`` of pairs within a domain, ``Limbic - Visual`` between two; the order
-        depends on the domains alone.
-    means : numpy.ndarray
-        In [-2, 2]; 0 within a domain of one course.
+    numpy.ndarray
+        In [-2, 2], in the order of :func:`.data.measures.pairs`.
     """
-    r = connectivity(S)
-    z = np.clip(np.arctanh(np.clip(r, -1 + 1e-9, 1 - 1e-9)), -LARGEST_Z, LARGEST_Z)
-    known = sorted({name for name in domains if name})
-    of = np.array([np.array(domains) == name for name in known], float)
+    z, of = fisher_z(connectivity(S)), membership(domains)
     apart = of @ (z - np.diag(np.diag(z))) @ of.T
     n = np.outer(of.sum(axis=1), of.sum(axis=1)) - np.diag(of.sum(axis=1))
     means = apart / np.maximum(n, 1)
-    pairs = [(a, b) for a in range(len(known)) for b in range(a, len(known))]
-    names = [known[a] if a == b else f"{known[a]} - {known[b]}" for a, b in pairs]
-    return names, np.array([means[pair] for pair in pairs])
+    return np.array([means[pair] for pair in pairs(domains)])

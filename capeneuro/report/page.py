@@ -37,9 +37,10 @@ def render(
     record: dict[str, Any],
     score_rows: list[list[str]],
     pictures: dict[str, list[tuple[str, str]]],
-    verdicts: Verdicts,
+    verdicts: Verdicts | None,
     notes: Sequence[str] = (),
     template: str = "report.html.jinja",
+    **more: Any,
 ) -> str:
     """Render the page; pictures are titles and base64 PNG by section."""
     forecast = config.results / "forecast.json"
@@ -63,6 +64,7 @@ def render(
         releases=_summary(record["releases"]),
         versions=versions(),
         today=date.today().isoformat(),
+        **more,
     )
 
 

@@ -32,10 +32,13 @@ def write_beside(config: Study, folder: Path) -> None:
     Reads the releases and the sites' kinds of data that each result file carries, so it
     may run after any step, and where no site's file is.
     """
+    if folder == config.results:  # of all stages there is one record
+        config, folder = config.whole, config.whole.results
     releases, kinds, accepted = [], {}, {}
-    for name in RELEASED:
-        if (folder / name).exists():
-            arrays = files.read_arrays(folder / name)
+    stages = [folder / stage for stage in config.members]
+    for path in (stage / name for stage in stages for name in RELEASED):
+        if path.exists():
+            arrays = files.read_arrays(path)
             releases += json.loads(str(arrays["releases"]))
             kinds |= json.loads(str(arrays["sites"]))
             # What was accepted then, whatever the study file says by now.
@@ -70,8 +73,15 @@ def shareable(config: Study) -> dict[str, Any]:
             return [name(v) for v in value]
         return value.name if isinstance(value, Path) else value
 
-    content = name(config.model_dump(exclude={"sites"}))
-    if content["space"] is not None:
+    content = name(config.model_dump(exclude={"sites", "stages"}))
+    if len(config.members) > 1:
+        content["stages"] = {
+            stage: {k: v for k, v in shareable(member).items() if k in own}
+            for (stage, member), own in zip(
+                config.members.items(), config.stages.values(), strict=True
+            )
+        }
+    if content.get("space") is not None:
         content["space"]["mask"] = Path(content["space"]["mask"]).name
     erp = content.get("fusion", {}).get("eeg", {})
     if erp.get("montage"):

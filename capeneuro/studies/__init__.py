@@ -20,6 +20,8 @@ fusion
     Steps of a study of fMRI and EEG.
 rows
     What studies of one row a person share.
+courses
+    Rows whose features are measures of time courses.
 tensors
     Steps of studies of groups of people: mixtures and topics.
 regression
@@ -28,6 +30,8 @@ network
     Steps of studies of a network.
 contrast
     Steps of studies of contrasts between groups.
+stages
+    Studies of several stages with one promise.
 one_run
     An attack on a whole study in a single run.
 verbs

@@ -404,7 +404,7 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
 
     folder = study.results
     write_beside(study, folder)
-    record = json.loads((folder / "privacy.json").read_text())
+    record = json.loads((study.whole.results / "privacy.json").read_text())
     subspace, unmixing = read_subspace(study), read_unmixing(study)
     R = study.n_components
     noise = [

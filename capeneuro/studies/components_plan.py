@@ -71,11 +71,11 @@ def foretell_alone(
     """
     design = _design(study, everyone, counts)
     if "ica" in study.n_releases:
-        at = prediction.predict(design, study.promise)
+        at = prediction.predict(design, study.own_promise)
         bearable = at.ratio_pca / prediction.MOST_NOISE
         ratios = {"PCA": bearable, "ICA": at.ratio_ica}
     else:
-        ratio = prediction.predict_subspace(design, study.promise)[1]
+        ratio = prediction.predict_subspace(design, study.own_promise)[1]
         ratios = {"PCA": ratio / prediction.MOST_NOISE}
 
     def show(keep: bool) -> None:
@@ -95,9 +95,9 @@ def noise_of_prior(study: ComponentsConfig, everyone: Sequence[str], n: int) -> 
     _, n, over = noise_over_pooled(study, everyone, n)
     people = study.budget.unit == "subject"
     query = QUERIES["deviation" if people else "white_second_moment"]
-    t = query.sensitivity(n, study.promise.relation, {"clip": 1.0})
+    t = query.sensitivity(n, study.own_promise.relation, {"clip": 1.0})
     share = study.shares["pca"] / study.n_releases["pca"]
-    return over * t / (study.promise.mu * share**0.5) / (OF_CLIP if people else 1.0)
+    return over * t / (study.own_promise.mu * share**0.5) / (OF_CLIP if people else 1.0)
 
 
 def _foretell_prior(
@@ -115,7 +115,7 @@ def _foretell_prior(
     ratios = {}
     if "ica" in study.n_releases:
         design = _design(study, everyone, counts)
-        ratios["ICA"] = prediction.predict(design, study.promise).ratio_ica
+        ratios["ICA"] = prediction.predict(design, study.own_promise).ratio_ica
 
     def show(keep: bool) -> None:
         print(
@@ -167,7 +167,7 @@ def _compared(
         return found
     public, _ = _known(study, 0.0, 0)
     kind, R = study.ica.independence, design.n_components
-    ratio = prediction.predict_subspace(design, study.promise)[1]
+    ratio = prediction.predict_subspace(design, study.own_promise)[1]
     private = prediction.agreement(kind, R, ratio)[1]
 
     def show(keep: bool) -> None:
@@ -182,7 +182,7 @@ def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
 
     Of the same features while it takes so many, else of cubes.
     """
-    promise, D = study.promise, design.n_features
+    promise, D = study.own_promise, design.n_features
     _, ratio, captured = prediction.predict_subspace(design, promise)
     moment, held = replace(design, n_iterations=0), 1.0
     of, instead = f"the same {D}", "method moment"
@@ -205,7 +205,7 @@ def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
 
 def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
     """Say what is known of a spatial study."""
-    _, ratio, captured = prediction.predict_subspace(design, study.promise)
+    _, ratio, captured = prediction.predict_subspace(design, study.own_promise)
     low, _, high = prediction.agreement("spatial", design.n_components, ratio)
     print(
         f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
@@ -218,7 +218,7 @@ def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
 def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     """Say what other kinds of ICA and numbers of components would give, and why."""
     own, R = study.ica.independence, design.n_components
-    rows = prediction.choices(design, study.promise, own)
+    rows = prediction.choices(design, study.own_promise, own)
     least, most = (f"{100 * held:.0f}" for held in prediction.HELD)
     print(
         "\nAgreement: of maps with those of the pooled run without privacy, as a share "
@@ -252,7 +252,7 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
     """Show the predicted quality, and write it."""
     from capeneuro.report import plots
 
-    promise = study.promise
+    promise = study.own_promise
     options = study.ica
     usual = options.update == "orthogonal" and options.start == "varimax"
     if not usual or options.n_runs > 1:

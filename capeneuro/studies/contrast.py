@@ -208,7 +208,7 @@ def tables(
 
 def more(study: ContrastConfig) -> list[str]:
     """The table of effects, and maps of their sizes."""
-    return [TABLE, *([] if study.space is None else [f"{SIZES}.nii.gz"])]
+    return [TABLE, *([f"{SIZES}.nii.gz"] if study.has_maps else [])]
 
 
 def _list(effects: Sequence[Effect]) -> str:

@@ -345,7 +345,7 @@ def report(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
 
     folder, views = study.results, _views(study)
     write_beside(study, folder)
-    record = json.loads((folder / "privacy.json").read_text())
+    record = json.loads((study.whole.results / "privacy.json").read_text())
     found = read_directions(study)
     x, y = patterns(study, found)
     figures = {
@@ -408,12 +408,16 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
     else:
         sizes = features, n_second(study)
     require(counts._replace(features=sizes[0]), "people", "features")
-    half, double = (sizes[0] // 2, sizes[1] // 2), 2 * study.promise.epsilon
+    half, double = (sizes[0] // 2, sizes[1] // 2), 2 * study.own_promise.epsilon
     choices = {
-        "as planned": (people, sizes, study.promise),
-        "twice the people": (2 * people, sizes, study.promise),
-        "half the features of each view": (people, half, study.promise),
-        "twice the epsilon": (people, sizes, replace(study.promise, epsilon=double)),
+        "as planned": (people, sizes, study.own_promise),
+        "twice the people": (2 * people, sizes, study.own_promise),
+        "half the features of each view": (people, half, study.own_promise),
+        "twice the epsilon": (
+            people,
+            sizes,
+            replace(study.own_promise, epsilon=double),
+        ),
     }
     K, share = study.n_components, study.shares["cca"]
     found = {}

@@ -7,6 +7,7 @@ from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
+from capeneuro.config.stages import StagedStudy
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies.flow import Kind
@@ -20,6 +21,7 @@ KINDS: dict[type[Study], str] = {
     RegressionConfig: "capeneuro.studies.regression",
     NetworkConfig: "capeneuro.studies.network",
     ContrastConfig: "capeneuro.studies.contrast",
+    StagedStudy: "capeneuro.studies.stages",
 }
 
 

@@ -9,6 +9,7 @@ the study file accepts that and says why.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
+from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
 
 # Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
@@ -90,23 +92,44 @@ def plan(
     folder = study.private("_aggregator")
     about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
     if study.arm != "non-private":
-        counts = counted(study, sites)
         given = Counts(people, volumes, features)
-        what_if = (folder / SIZES).is_file() and any(given)
-        counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
-        try:
-            found = foretell(study, names(study, sites), counts)
-        except Unknown as error:
-            if (folder / SIZES).is_file() and is_complete(study, sites):
-                raise must_tell(study, error.missing[0]) from None
-            options = ", ".join(f"--{name}" for name in error.missing)
-            print(f"note: give {options} for a prediction")
-        else:
-            found.show(not what_if)
-            refuse(study, found)
-            about["noise_over_signal"] = found.ratios
+        about["noise_over_signal"] = foreseen(foretell, study, sites, given)
     if (folder / SIZES).is_file() and not any((people, volumes, features)):
         files.write_json(folder / PLANNED, about)
+
+
+def foreseen(
+    foretell: Foretell, study: Study, sites: Sites, given: Counts
+) -> dict[str, float]:
+    """Show what is foretold of a study, or a stage, and refuse what is drowned.
+
+    Parameters
+    ----------
+    foretell, study, sites
+        As of :func:`gate`.
+    given
+        Numbers that go before those that are counted.
+
+    Returns
+    -------
+    dict
+        Noise of each result over the most that leaves one; none where a number is not
+        known.
+    """
+    counts, is_counted = counted(study, sites), study.private("_aggregator") / SIZES
+    what_if = is_counted.is_file() and any(given)
+    counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
+    try:
+        found = foretell(study, names(study, sites), counts)
+    except Unknown as error:
+        if is_counted.is_file() and is_complete(study, sites):
+            raise must_tell(study, error.missing[0]) from None
+        options = ", ".join(f"--{name}" for name in error.missing)
+        print(f"note: give {options} for a prediction")
+        return {}
+    found.show(not what_if)
+    refuse(study, found)
+    return found.ratios
 
 
 def gate(
@@ -149,8 +172,23 @@ def gate(
     except Unknown as error:
         raise must_tell(study, error.missing[0]) from None
     refuse(study, found)
+    refuse_later(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         files.write_json(study.results / FORECAST, found.ratios)
+
+
+def refuse_later(study: Study, sites: Sites) -> None:
+    """Refuse a stage where one after it is foretold to be drowned.
+
+    What would come to nothing later is not paid for now. A forecast that needs numbers
+    which nobody told yet refuses nothing.
+    """
+    members = list(study.whole.members.values())
+    at = [m.identity for m in members].index(study.identity)
+    for member in members[at + 1 :]:
+        with suppress(Unknown):
+            about = member, names(member, sites), counted(member, sites)
+            refuse(member, kinds.of(member).foretell(*about))
 
 
 def must_tell(study: Study, key: str) -> ConfigError:

@@ -27,7 +27,7 @@ from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
 from capeneuro.data import files, nifti
 from capeneuro.data import rows as row_files
-from capeneuro.data.rows import Shape, find_people, open_rows, read_row
+from capeneuro.data.rows import Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
@@ -37,6 +37,7 @@ from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, scores
 from capeneuro.report.record import write_beside
 from capeneuro.report.scores import AGAINST, Score
+from capeneuro.studies.courses import check_person, reader
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -240,9 +241,12 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
 
     check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
-    everybody = [p for people in found.values() for p in people.values()]
-    if shape.mask is not None:  # tables are read whole anyway
-        check_each(read_row, [(study, shape, p) for p in everybody], threads)
+    everybody = [
+        (study, shape, sites[name], person)
+        for name, people in found.items()
+        for person in people.values()
+    ]
+    check_each(check_person, everybody, threads)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -267,11 +271,11 @@ def foretell(
     if features is None and (mask is None or mask.is_file()):
         features = len(_opened(own, study).names)
     require(counts._replace(features=features), "people", "features")
-    double = with_other(study.promise, epsilon=2 * study.promise.epsilon)
+    double = with_other(study.own_promise, epsilon=2 * study.own_promise.epsilon)
     choices = {
-        "as planned": (people, features, study.promise),
-        "twice the people": (2 * people, features, study.promise),
-        "half the features": (people, max(features // 2, 1), study.promise),
+        "as planned": (people, features, study.own_promise),
+        "twice the people": (2 * people, features, study.own_promise),
+        "half the features": (people, max(features // 2, 1), study.own_promise),
         "twice the epsilon": (people, features, double),
     }
     for n in own.ladder:
@@ -279,7 +283,7 @@ def foretell(
             choices[f"{n} of them" if n > 1 else "one of them"] = (
                 people,
                 n,
-                study.promise,
+                study.own_promise,
             )
     found = {}
     for name, (N, D, promise) in choices.items():
@@ -360,13 +364,14 @@ def prepare(
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
     held = own.holder(study, shape, place)
+    read_row = reader(study, shape, sites[site])
     rows: list[tuple[str, float, float, list[float]]] = []
     low, high = np.inf, -np.inf
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         nonlocal low, high
         for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
-            x = read_row(study, shape, person)
+            x = read_row(person)
             low, high = np.minimum(low, x), np.maximum(high, x)
             z = held(x, person.beside[:, None])
             about = own.size(study, shape, z), own.kept(study, shape, z)
@@ -405,8 +410,9 @@ def reconstruct(own: RowKind, study: RowStudy, sites: Sites, site: str) -> None:
     shape, result = open_rows(study), read_result(own, study)
     found = find_people(study, one_site(sites, site), shape)
     place, rows = names(study, sites).index(site), []
+    read_row = reader(study, shape, sites[site])
     for name, person in tqdm(found.items(), f"reconstruct {site}", disable=None):
-        x = read_row(study, shape, person)
+        x = read_row(person)
         said = own.told(study, shape, result, x, place)[:, 0]
         rows.append([name, *(f"{value:.6g}" for value in (*person.beside, *said))])
     header = [*study.beside, *own.header(study)]
@@ -515,7 +521,7 @@ def report(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> Non
     """Write the study's report: one page that opens offline."""
     folder, shape, found = study.results, open_rows(study), read_result(own, study)
     write_beside(study, folder)
-    record = json.loads((folder / "privacy.json").read_text())
+    record = json.loads((study.whole.results / "privacy.json").read_text())
     others = comparisons(own, study, shape)
     verdicts = own.verdicts(study, shape, found, releases_of(study, own.file))
     about = study, shape, found, record, others, verdicts
@@ -551,14 +557,14 @@ def released(own: RowKind, study: RowStudy) -> list[str]:
 
 def shown(own: RowKind, study: RowStudy) -> list[str]:
     """Files that :func:`maps` writes."""
-    images = [] if study.space is None else [f"{own.stem}.nii.gz"]
+    images = [f"{own.stem}.nii.gz"] if study.has_maps else []
     found = [f"{own.stem}.tsv", VERDICTS, *images, *own.more(study)]
     return [str(study.results / name) for name in found]
 
 
 def validated(study: RowStudy) -> list[str]:
     """The list of features, and the mask if there is one."""
-    found = [FEATURES, *([] if study.space is None else [MASK])]
+    found = [FEATURES, *([MASK] if study.has_maps else [])]
     return [str(study.results / name) for name in found]
 
 

@@ -238,8 +238,11 @@ def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
 
 def paid_for(study: Study, name: str, site: SiteConfig) -> int:
     """Releases of a study that a site has charged for its data as they are."""
-    own = _of_study(study, name, open_ledger(site))
-    return len({(e["query"], e["round"]) for e in own})
+    book, n = open_ledger(site), 0
+    for member in study.members.values():
+        own = _of_study(member, name, book)
+        n += len({(e["query"], e["round"]) for e in own})
+    return n
 
 
 def _of_study(study: Study, name: str, book: Ledger) -> list[dict[str, Any]]:
@@ -260,6 +263,12 @@ def _version(study: Study, name: str, book: Ledger) -> str | None:
     features = study.private(name) / "projected.npz"
     exists = features.exists()
     return book.pseudonym(files.Features(features).digest) if exists else None
+
+
+def _of_other_stages(study: Study) -> set[str]:
+    """Identities of the other stages of a study; of a study of several all."""
+    stages = {member.identity for member in study.whole.members.values()}
+    return stages - {study.identity}
 
 
 def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
@@ -287,12 +296,17 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    signed = [p for p in book.promises() if p.get("named") == study.study]
+    signed = [p for p in book.promises() if p.get("named") == study.whole.study]
     lineages = [p["lineage"] for p in signed if p["site"] == name]
-    own = book.of_lineage(lineages[-1] if lineages else "", study.identity, name)
+    lineage = lineages[-1] if lineages else study.lineage
+    own = book.of_lineage(lineage, study.identity, name)
     current = _version(study, name, book)
+    # Other stages have other features of the same people.
     if any(
-        e.get("query") != "restored" and e.get("version", "") != current for e in own
+        e.get("query") != "restored"
+        and e["study"] not in _of_other_stages(study)
+        and e.get("version", "") != current
+        for e in own
     ):
         raise BudgetExceeded(
             f"site {name}: images: this study has charged its people for the data as "
@@ -393,7 +407,7 @@ def open_site(
     site = sites[name]
     if manifest is None:
         pins = {n: open_ledger(own).public_key for n, own in sites.items()}
-        parties, lineage = study.identity, ""
+        parties, lineage = study.identity, study.lineage
     else:
         # What sites say of themselves holds over revisions, so that a round which a
         # revision did not touch is the same request, stored and paid.

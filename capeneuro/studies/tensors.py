@@ -198,7 +198,7 @@ def tables(
 
 def more(study: TensorConfig) -> list[str]:
     """Weights, and where there are maps those of differences."""
-    return [WEIGHTS, *([] if study.space is None else [f"{DIFFERENCES}.nii.gz"])]
+    return [WEIGHTS, *([f"{DIFFERENCES}.nii.gz"] if study.has_maps else [])]
 
 
 def figures(

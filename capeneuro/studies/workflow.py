@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -12,23 +12,24 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
-from capeneuro.studies.flow import outcome
+from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.plan import Unknown, counted, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
 from capeneuro.studies.sites import Sites, is_complete, load_sites, names
 
 __all__ = [
     "find_commands",
+    "handed_on",
     "images",
     "kinds",
     "last_words",
     "made_data",
     "makes_data",
+    "members",
     "names",
     "preview",
     "read_study",
     "section",
-    "targets",
 ]
 
 
@@ -61,30 +62,94 @@ def find_commands() -> None:
 
 def makes_data(study: Study, sites: Sites) -> bool:
     """Whether the study's data are made here: where all its sites' files are."""
-    return study.data is not None and is_complete(study, sites)
+    made = [getattr(m, "data", None) for m in (study, *study.members.values())]
+    return any(made) and is_complete(study, sites)
 
 
 def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     if not makes_data(study, sites):
         return []
-    return kinds.of(study).made(study, sites)
+    made = [m for m in study.members.values() if m.data is not None]
+    return [path for m in made for path in kinds.of(m).made(m, sites)]
 
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
-    if makes_data(study, sites) and study.space is not None:
-        return [f"{sites[name].images}/dataset_description.json", study.space.mask]
+    are_images = study.space is not None or study.rows_are_of_a_stage
+    if makes_data(study.whole, sites) and are_images:
+        mask = [] if study.space is None else [study.space.mask]
+        return [f"{sites[name].images}/dataset_description.json", *mask]
     return kinds.of(study).inputs(study, sites[name])
 
 
-def targets(study: Study, sites: Sites) -> list[str]:
-    """Files that a whole study ends with."""
-    kind = kinds.of(study)
-    ends = ("report.html", "privacy.json", "scores.tsv")
-    found = [str(study.results / name) for name in ends]
-    found += [str(study.private(name) / kind.kept[0]) for name in sites]
-    return [*found, *kind.shown(study), *kind.released(study)]
+class Member(NamedTuple):
+    """A stage of a study, as the rules see it; a study of one stage is its own."""
+
+    study: Study
+    kind: Kind
+    option: list[str]
+    """What a command is given beside the study."""
+    prefix: str
+    """Of the names of its rules."""
+    sites: tuple[str, ...]
+
+    @property
+    def private(self) -> str:
+        """Folder of a site, by its name."""
+        return f"private/{{site}}/{self.study.study}"
+
+    @property
+    def prepared(self) -> list[str]:
+        """Features of all sites."""
+        return [f"private/{s}/{self.study.study}/projected.npz" for s in self.sites]
+
+    @property
+    def validated(self) -> list[str]:
+        """Files that its `validate` writes."""
+        return self.kind.validated(self.study)
+
+    @property
+    def released(self) -> list[str]:
+        """Files of its steps over all sites, in their order."""
+        return [f"{self.study.results}/{file}" for _, file in self.kind.stages]
+
+    @property
+    def reference(self) -> list[str]:
+        """The same of a run without privacy."""
+        files = [file for _, file in self.kind.stages]
+        return [f"{self.study.results}/reference/{file}" for file in files]
+
+    @property
+    def targets(self) -> list[str]:
+        """Files that it ends with."""
+        found = [f"{self.study.results}/{n}" for n in ("report.html", "scores.tsv")]
+        first = self.kind.kept[0]
+        found += [f"private/{s}/{self.study.study}/{first}" for s in self.sites]
+        return [*found, *self.kind.shown(self.study), *self.released]
+
+
+def members(study: Study, sites: Sites) -> list[Member]:
+    """Stages of a study, in their order."""
+    return [
+        Member(
+            member,
+            kinds.of(member),
+            ["--stage", name] if name else [],
+            f"{name.replace('-', '_')}_" if name else "",
+            tuple(sites),
+        )
+        for name, member in study.members.items()
+    ]
+
+
+def handed_on(study: Study, site: str) -> list[str]:
+    """Files that a stage's features are made from, of the stage before."""
+    if not study.rows_are_of_a_stage:
+        return []
+    before = study.earlier[study.rows.features.of]
+    features = before.private(site) / "projected.npz"
+    return [*kinds.of(before).released(before), str(features)]
 
 
 def preview(study: Study, sites: Sites) -> None:
@@ -94,9 +159,10 @@ def preview(study: Study, sites: Sites) -> None:
         spending(study)
         what_is_paid(study, sites)
         if study.arm != "non-private":
-            with suppress(Unknown):  # of a study on paper
-                about = study, names(study, sites), counted(study, sites)
-                refuse(study, kinds.of(study).foretell(*about))
+            for member in study.members.values():
+                with suppress(Unknown):  # of a study on paper
+                    about = member, names(member, sites), counted(member, sites)
+                    refuse(member, kinds.of(member).foretell(*about))
     except Exception as error:
         for line in outcome(error)[1]:
             print(f"error: {line}")
@@ -105,8 +171,8 @@ def preview(study: Study, sites: Sites) -> None:
 def last_words(study: Study, since: float) -> None:
     """Print again, last of all, why the steps that failed since then did."""
     logs = [
-        *Path("private/_logs").glob(f"{study.study}/*.log"),
-        *Path("private").glob(f"*/{study.study}/logs/*.log"),
+        *Path("private/_logs").glob(f"{study.study}/**/*.log"),
+        *Path("private").glob(f"*/{study.study}/**/logs/*.log"),
     ]
     recent = [(log.stat().st_mtime, log) for log in logs]
     for _, log in sorted(pair for pair in recent if pair[0] >= since):

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from nilearn.plotting import plot_stat_map
 
-from capeneuro.config.components import Cleaning
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Space
+from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files, nifti
 

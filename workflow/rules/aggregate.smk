@@ -4,18 +4,23 @@
 
 
 # A rerun asks the sites again; identical requests get identical answers, uncharged.
-rule aggregate:
-    input:
-        VALIDATED,
-    output:
-        update(RELEASED),
-    log:
-        f"private/_logs/{study.study}/aggregate.log",
-    conda:
-        "../envs/capeneuro.yaml"
-    params:
-        study=STUDY,
-        options=[kind.depends(study, stage) for stage, _ in kind.stages],
-        version=__version__,
-    shell:
-        "capeneuro aggregate {params.study:q} --log {log:q}"
+for m in MEMBERS:
+
+    rule:
+        name:
+            f"{m.prefix}aggregate"
+        input:
+            m.validated,
+        output:
+            update(m.released),
+        log:
+            f"private/_logs/{m.study.study}/aggregate.log",
+        conda:
+            "../envs/capeneuro.yaml"
+        params:
+            study=STUDY,
+            stage=m.option,
+            options=[m.kind.depends(m.study, step) for step, _ in m.kind.stages],
+            version=__version__,
+        shell:
+            "capeneuro aggregate {params.study:q} {params.stage:q} --log {log:q}"

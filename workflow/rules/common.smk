@@ -6,16 +6,17 @@ from snakemake.exceptions import WorkflowError
 
 from capeneuro import __version__
 from capeneuro.studies.workflow import (
+    handed_on,
     images,
     kinds,
     last_words,
     made_data,
     makes_data,
+    members,
     names,
     preview,
     read_study,
     section,
-    targets,
 )
 from capeneuro.warm import Warm
 
@@ -28,8 +29,8 @@ except Exception as error:
 # What every output is stamped with, as far as the sites' files are here.
 KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
-kind = kinds.of(study)
-PRIVATE = f"private/{{site}}/{study.study}"
+# Its stages; a study of one is its own.
+MEMBERS = members(study, sites)
 # On a cluster nobody says how many cores there are, and asking is an error.
 CORES = workflow.resource_settings.cores
 # A run without privacy goes beside the private one.

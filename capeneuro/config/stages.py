@@ -1,0 +1,120 @@
+"""Studies of several stages with one promise: components, then what goes with them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.sections import Label, Positive, fail
+from capeneuro.config.study import Place, Study
+
+# What a stage may say for itself of the keys that every study has.
+ITS_OWN = ("score", "expected")
+OF_ALL = tuple(name for name in Study.model_fields if name not in ITS_OWN)
+
+
+class StagedStudy(Study):
+    """A study of several stages, one after the other, with one promise."""
+
+    stages: Annotated[dict[Label, dict[str, Any]], Field(min_length=2)]
+    """Stages in their order, by name. Each has the keys of a study of its kind, but for
+    those that all have in common and that stand above. `rows.features: {kind:
+    components, of: NAME}` takes features from an earlier stage."""
+    weights: Annotated[dict[Label, Positive], Field(default_factory=dict)]
+    """Parts of the budget that stages have, in any unit, by name; none: all alike.
+    `capeneuro plan` says which would drown none of them more than another."""
+    _members: dict[str, Study] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _weights_are_of_stages(self) -> "StagedStudy":
+        if self.weights and set(self.weights) != set(self.stages):
+            fail(
+                f"weights: must be of all stages ({', '.join(self.stages)}) or of "
+                f"none, got {', '.join(self.weights)}"
+            )
+        return self
+
+    @property
+    def members(self) -> Mapping[str, Study]:
+        """Stages by name, in their order."""
+        return self._members
+
+    def fill(self, members: Mapping[str, Study]) -> None:
+        """Put in what the stages' own blocks say.
+
+        Parameters
+        ----------
+        members
+            A study for each stage, as if it were alone.
+
+        Raises
+        ------
+        ConfigError
+            If a stage takes features from something that is no stage before it.
+        """
+        weights = self.weights or dict.fromkeys(members, 1.0)
+        for name, alone in members.items():
+            before = self._members.items()
+            known = [n for n, s in before if isinstance(s, ComponentsConfig)]
+            of = alone.rows.features.of if alone.rows_are_of_a_stage else ""
+            if of not in (*known, ""):
+                raise ConfigError(
+                    f"stages.{name}.rows.features.of: must be an earlier stage that "
+                    f"finds components ({', '.join(known) or 'there is none'}), got "
+                    f"{of!r}"
+                )
+            member = alone.model_copy(update={"study": f"{self.study}/{name}"})
+            share = weights[name] / sum(weights.values())
+            member._place = Place(self, share, dict(self._members))
+            self._members[name] = member
+
+    @property
+    def identity(self) -> str:
+        """Name, and digest of all that fixes the releases of all stages."""
+        text = json.dumps([member.identity for member in self._members.values()])
+        return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def lineage(self) -> str:
+        """What releases of all stages are counted by in one process."""
+        return self.identity
+
+    @property
+    def computes_mask(self) -> bool:
+        """Whether a mask comes from the data."""
+        return any(member.computes_mask for member in self._members.values())
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each step of each stage pays for."""
+        return self._of_steps("n_releases")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each step of each stage."""
+        return {
+            f"{name}.{step}": member.share_of(step)
+            for name, member in self._members.items()
+            for step in member.n_releases
+        }
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each step of each stage, in words."""
+        return self._of_steps("asked")
+
+    def _of_steps(self, what: str) -> dict[str, Any]:
+        return {
+            f"{name}.{step}": value
+            for name, member in self._members.items()
+            for step, value in getattr(member, what).items()
+        }
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        return {}

@@ -1,0 +1,96 @@
+"""What measures of people's time courses are called, and their public bounds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.rows import Measures
+from capeneuro.data.tables import open_table, some
+
+# Fisher's z of a correlation is not larger: a public bound of every mean.
+LARGEST_Z = 2.0
+
+
+def domains(path: Path | None, labels: Sequence[int]) -> tuple[str, ...]:
+    """What each course belongs to; its own label where there is no table.
+
+    Parameters
+    ----------
+    path
+        Table with ``index`` and ``network``, or None.
+    labels
+        Of the courses.
+
+    Raises
+    ------
+    ConfigError
+        If a course is missing, or there are fewer than two networks.
+    """
+    if path is None:
+        return tuple(map(str, labels))
+    table = open_table(path, dtype={"network": str}, keep_default_na=False)
+    if lacking := [name for name in ("index", "network") if name not in table]:
+        raise ConfigError(
+            f"{path}: must have the columns index and network, lacks {some(lacking)}"
+        )
+    both = zip(table["index"], table["network"], strict=True)
+    known = {str(index): network.strip() for index, network in both}
+    if lacking := [str(label) for label in labels if str(label) not in known]:
+        raise ConfigError(
+            f"{path}: must have a row for each region or map, lacks {some(lacking)}"
+        )
+    found = tuple(known[str(label)] for label in labels)
+    if len(set(found) - {""}) < 2:
+        raise ConfigError(f"{path}: network: must name two networks or more")
+    return found
+
+
+def networks(domains: Sequence[str]) -> list[str]:
+    """Networks in the order of measures: as they come; empty ones are left out."""
+    return list(dict.fromkeys(name for name in domains if name))
+
+
+def pairs(domains: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of networks that connectivity is of; one of a single course is no pair."""
+    names = networks(domains)
+    many = [list(domains).count(name) > 1 for name in names]
+    R = range(len(names))
+    return [(a, b) for a in R for b in R[a:] if a < b or many[a]]
+
+
+def named(
+    options: Measures, domains: Sequence[str]
+) -> tuple[list[str], list[tuple[float, float]]]:
+    """Names of all measures and their bounds, in the order of their values.
+
+    Parameters
+    ----------
+    options
+        Which measures.
+    domains
+        Network of each course, as of :func:`domains`.
+    """
+    names = networks(domains)
+    found: list[str] = []
+    bounds: list[tuple[float, float]] = []
+    for measure in options.measures:
+        if measure == "connectivity":
+            both = [(names[a], names[b]) for a, b in pairs(domains)]
+            new = [a if a == b else f"{a} - {b}" for a, b in both]
+        elif measure == "spectra":
+            bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
+            new = [f"{name} at {band}" for name in names for band in bands]
+        else:
+            new = [f"{measure} of {name}" for name in names]
+        is_share = measure in ("amplitude", "spectra")
+        limit = (0.0, 1.0) if is_share else (-LARGEST_Z, LARGEST_Z)
+        found += new
+        bounds += [limit] * len(new)
+    return found, bounds
+
+
+def membership(domains: Sequence[str]) -> np.ndarray:
+    """Which courses each network has, (n_networks, n_courses), of zeros and ones."""
+    return np.array([np.array(domains) == name for name in networks(domains)], float)

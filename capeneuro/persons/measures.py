@@ -1,0 +1,80 @@
+"""Numbers of one person from the time courses of regions or networks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capeneuro.config.rows import Measures
+from capeneuro.data.measures import membership
+from capeneuro.persons.connectivity import domain_means, fisher_z
+from capeneuro.persons.spectra import power
+
+# Volumes of one segment of Welch's average; longer ones resolve more and vary more.
+SEGMENT = 128
+
+
+def measured(
+    options: Measures,
+    S: np.ndarray,
+    domains: Sequence[str],
+    repetition_time: float | None = None,
+    maps: np.ndarray | None = None,
+    A: np.ndarray | None = None,
+) -> np.ndarray:
+    """What a person's time courses say, in the order of :func:`.data.measures.named`.
+
+    Parameters
+    ----------
+    options
+        Which measures.
+    S
+        The person's time courses, (R, T).
+    domains
+        Public network of each course; those of an empty one are left out.
+    repetition_time
+        [s]; spectra need it.
+    maps, A
+        The person's own maps and the group's, (n_features, R); similarity needs them.
+
+    Returns
+    -------
+    numpy.ndarray
+        Within the public bounds, whatever the person's data are.
+
+    Guarantee
+    ---------
+    It depends on this person's data and on public or released numbers alone, so that
+    one person moves nothing but their own row. It stays at the site.
+    """
+    of = membership(domains)
+    mean, found = of / of.sum(axis=1, keepdims=True), []
+    for measure in options.measures:
+        if measure == "connectivity":
+            found.append(domain_means(S, domains))
+        elif measure == "amplitude":
+            found.append(shares(of @ S.var(axis=1)))
+        elif measure == "spectra":
+            segment = min(SEGMENT, S.shape[1])
+            frequency, density = power(S, repetition_time, segment)
+            bands = [
+                density[:, (low <= frequency) & (frequency < high)].sum(axis=1)
+                for low, high in options.bands
+            ]
+            found.append((mean @ shares(np.array(bands)).T).ravel())
+        else:
+            r = np.array([_r(a, b) for a, b in zip(maps.T, A.T, strict=True)])
+            found.append(mean @ fisher_z(r))
+    return np.concatenate(found)
+
+
+def shares(values: np.ndarray) -> np.ndarray:
+    """Shares of non-negative numbers in their sum, over the first axis; of none, 0."""
+    total = values.sum(axis=0)
+    return values / np.where(total > 0, total, np.inf)
+
+
+def _r(a: np.ndarray, b: np.ndarray) -> float:
+    """Correlation; 0 of what does not vary."""
+    a, b = a - a.mean(), b - b.mean()
+    n = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / n) if n > 0 else 0.0
