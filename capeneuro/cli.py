@@ -345,7 +345,8 @@ def site(options: argparse.Namespace) -> int:
     """Wait for the aggregator as one site, until interrupted."""
     from capeneuro.flare import parties
 
-    return parties.site(options.study, options.site, options.kit, options.once)
+    about = options.study, options.site, options.kit, options.once
+    return parties.site(*about, options.stage)
 
 
 def aggregate(options: argparse.Namespace) -> int:
@@ -358,9 +359,8 @@ def aggregate(options: argparse.Namespace) -> int:
         if not kits[variable]:
             raise ConfigError(f"{option}: give the kit here or in {variable}")
     server, lead = map(Path, kits.values())
-    return parties.aggregate(
-        options.study, server, lead, options.timeout, options.segment, options.patience
-    )
+    about = options.timeout, options.segment, options.patience, options.stage
+    return parties.aggregate(options.study, server, lead, *about)
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -561,8 +561,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--site", required=True, help="name of the site")
     command.add_argument("--kit", type=Path, required=True, help="its kit")
     command.add_argument("--once", action="store_true", help="end when it is finished")
+    command.add_argument("--stage", default="", help="one of several stages")
     command = add(aggregate, "config/config.yaml --kit kits/server --lead kits/lead")
     command.add_argument("study", type=Path, help="study file")
+    command.add_argument("--stage", default="", help="one of several stages")
     command.add_argument("--kit", help="the server's kit; or CAPENEURO_SERVER_KIT")
     command.add_argument("--lead", help="the lead's kit; or CAPENEURO_LEAD_KIT")
     seconds = {"type": float, "metavar": "S"}

@@ -50,6 +50,7 @@ from capeneuro.studies import sites as site_files
 TOPIC, BEAT = "capeneuro", "capeneuro.beat"
 # Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
 FOLDER, STUDY, SITE = "CAPENEURO_FOLDER", "CAPENEURO_STUDY", "CAPENEURO_SITE"
+STAGE = "CAPENEURO_STAGE"
 # Seconds: for a round at a site; for a ping; for sites behind the ones that are ready.
 ROUND, PING, GRACE = 600.0, 5.0, 10.0
 # Seconds within which a site that was away must have been heard of.
@@ -215,7 +216,7 @@ class FlareFederation:
 def _own_study() -> components.ComponentsConfig:
     """Read the party's study file in its folder; FLARE starts processes in the kit."""
     os.chdir(os.environ[FOLDER])
-    return load.load_study(os.environ[STUDY])
+    return load.load_study(os.environ[STUDY], os.environ[STAGE])
 
 
 def _checked(answer: Any) -> Message:
@@ -311,7 +312,7 @@ class StudyController(Controller):
         names = site_files.names(study, sites)
         if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
             self._segment = sys.maxsize
-        authority, self._approvals = joining.authority(study)
+        authority, self._approvals = joining.authority(study.whole)
         federation = FlareFederation(
             self._engine, names, authority, self._timeout, self._before_asking
         )
@@ -417,7 +418,7 @@ class SiteExecutor(Executor):
         try:
             threadpool_limits(1)  # for this process; runs are bit-equal
             study, name = _own_study(), os.environ[SITE]
-            self._open(name, joining.held(study, name))
+            self._open(name, joining.held(study.whole, name))
             sites = site_files.load_sites(study)
             about = study, sites, name, self._manifest
             self._timed = site_files.times_tell(study, sites[name])

@@ -75,7 +75,9 @@ def show(study: Study, name: str) -> None:
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 
-def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
+def site(
+    path: Path, name: str, kit_folder: Path, once: bool = False, stage: str = ""
+) -> int:
     """Wait for the aggregator as one site, until interrupted.
 
     Parameters
@@ -88,6 +90,8 @@ def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
         Its kit.
     once
         Whether to end when the study is finished.
+    stage
+        Of a study with several the one that is asked for now.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
         If the kit is not safe, the site is not prepared, or the study does not fit
         under its ceiling.
     """
-    study = _over_network(path)
+    study = _over_network(path, stage)
     files.keep_private()
     sites = site_files.load_sites(study)
     if name not in sites:
@@ -110,12 +114,12 @@ def site(path: Path, name: str, kit_folder: Path, once: bool = False) -> int:
         raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
     site_files.check_sampler(study)
     show(study, name)
-    print(joining.summary(joining.held(study, name)), flush=True)
+    print(joining.summary(joining.held(study.whole, name)), flush=True)
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
 
-    variables = {"STUDY": str(path), "SITE": name}
+    variables = {"STUDY": str(path), "STAGE": stage, "SITE": name}
     with _stopped_by_signals():
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
@@ -162,6 +166,7 @@ def aggregate(
     timeout: float,
     segment: int,
     patience: float,
+    stage: str = "",
 ) -> int:
     """Run the steps over all sites of a study, each at its own institution.
 
@@ -177,19 +182,21 @@ def aggregate(
         Largest number of releases of one job; sites that were lost come back after it.
     patience
         Seconds without any progress after which to give up.
+    stage
+        Of a study with several the one to run.
 
     Returns
     -------
     int
         The exit status.
     """
-    study = _over_network(path)
+    study = _over_network(path, stage)
     files.keep_private()
     site_files.check_ceilings(study, {})
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
     plan.gate(kinds.of(study).foretell, study, {})
-    joining.authority(study)
+    joining.authority(study.whole)
     from capeneuro.flare import (
         controller,  # nvflare is an extra
         daemon,
@@ -201,7 +208,7 @@ def aggregate(
     folder = site_files.status_file(study).parent
     files.write_json(site_files.status_file(study), {"job": None})
     with _stopped_by_signals():
-        variables = {"STUDY": str(path)}
+        variables = {"STUDY": str(path), "STAGE": stage}
         server = daemon.Daemon(server_kit, variables, folder / "server.log")
         try:
             drive = _Drive(study, controller, server, lead_kit, timeout, segment)
@@ -387,7 +394,7 @@ def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
     executor = {"path": "capeneuro.flare.controller.SiteExecutor", "args": {}}
     everyone = list(study.site_names)
     meta = {
-        "name": study.study,
+        "name": study.study.replace("/", "-"),
         "min_clients": study.survivor_threshold,
         "resource_spec": {},
         "deploy_map": {"app": ["server", *everyone]},
@@ -413,9 +420,14 @@ def asked(study: Study) -> str:
     return "\n".join(lines)
 
 
-def _over_network(path: Path) -> Study:
-    study = load.load_study(path)
+def _over_network(path: Path, stage: str) -> Study:
+    study = load.load_study(path, stage)
     joining.over_network(study)
+    if not kinds.of(study).stages:
+        raise ConfigError(
+            f"{path}: stages: are run one after the other, as each has to be prepared; "
+            f"--stage says which of {', '.join(study.members)}"
+        )
     return study
 
 

@@ -38,6 +38,8 @@ ARRAYS = {
     "network": ("network_weights",),
     "contrasts": ("contrast_effects",),
 }
+# What several stages have in common.
+OF_ALL = ("privacy", "promise", "study")
 WHOLE = ("scores", "verdicts", "privacy", "promise", "study", "report")
 
 
@@ -109,6 +111,8 @@ numpy.ndarray
         if name == "plot":
             return self._path("components")
         found = [self.folder / endings[name]] if name in endings else []
+        if name in OF_ALL:  # of a stage they stand beside it
+            found.append(self.folder.parent / endings[name])
         for kinds, suffix in ((IMAGES, "nii.gz"), (TABLES, "tsv"), (ARRAYS, "npz")):
             stems = kinds.get(name, ())
             found += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
@@ -124,7 +128,7 @@ def load(folder: Path | str) -> Results:
     Parameters
     ----------
     folder
-        ``results/<study>``.
+        ``results/<study>``, or that of a stage, ``results/<study>/<stage>``.
 
     Returns
     -------
@@ -137,6 +141,6 @@ def load(folder: Path | str) -> Results:
         If there are no results in the folder.
     """
     folder = Path(folder)
-    if not (folder / "privacy.json").is_file():
+    if not any((f / "privacy.json").is_file() for f in (folder, folder.parent)):
         raise ConfigError(f"{folder}: no results of a study here; check the path")
     return Results(folder)

@@ -1,0 +1,213 @@
+"""Studies of several stages: one promise, and nothing of a person in another's row."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tiny_study import STUDY, command, edit, run_path, study_content, tiny
+
+from capeneuro.config import load
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files, rows
+from capeneuro.federation.ledger import PromiseExceeded
+from capeneuro.privacy import accounting
+from capeneuro.studies import courses, results, sites
+
+__all__ = ["tiny"]
+SITES = [f"site-{i}" for i in range(3)]
+OWN = ("space", "cleaning", "n_components", "pca", "ica", "score")
+CONTRAST = {
+    "space": None,
+    "rows": {
+        "features": {
+            "kind": "components",
+            "of": "components",
+            "measures": ["connectivity", "amplitude", "spectra", "similarity"],
+            "bands": [[0.01, 0.1], [0.1, 0.2]],
+        }
+    },
+    "contrast": {
+        "covariates": {"age": {"mean": 40, "deviation": 10}},
+        "sites": "constants",
+    },
+}
+
+
+@pytest.fixture
+def chain(tiny) -> Path:
+    """Components of three sites, then what goes with age."""
+    whole = {k: v for k, v in study_content(3).items() if k not in OWN}
+    find = {k: v for k, v in study_content(3).items() if k in OWN}
+    find |= {"ica": {"independence": "spatial"}, "score": {"reference": True}}
+    whole["stages"] = {"components": find, "contrast": CONTRAST}
+    Path(STUDY).write_text(yaml.safe_dump(whole))
+    for i, name in enumerate(SITES):
+        table = [[f"sub-{i}{k}", str(30 + 10 * k + i)] for k in range(2)]
+        header = ["participant_id", "age"]
+        files.write_table(Path(f"data/{name}/participants.tsv"), header, table)
+        edit(f"{name}.yaml", "repetition_time", 2.0)
+        edit(f"{name}.yaml", "seed", 5)
+        edit(f"{name}.yaml", "unit", "subject")
+    return tiny
+
+
+def stage(name: str):
+    """The stage and its site files."""
+    study = load.load_study(STUDY, name)
+    return study, sites.load_sites(study)
+
+
+def run(name: str, *steps: str) -> None:
+    """Run steps of a stage; each must end well."""
+    for step in steps:
+        if step in ("prepare", "reconstruct"):
+            for site in SITES:
+                about = "--stage", name, "--site", site
+                assert command(step, STUDY, *about) == 0, (step, site)
+        else:
+            assert command(step, STUDY, "--stage", name) == 0, step
+
+
+def entries(site: str) -> list[dict]:
+    """Releases in a ledger."""
+    lines = Path(f"private/{site}/ledger/ledger.jsonl").read_text().splitlines()
+    found = [json.loads(json.loads(line)["entry"]) for line in lines]
+    return [entry for entry in found if entry["kind"] == "release"]
+
+
+def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsys):
+    assert command("plan", STUDY, "--people", "6", "--volumes", "12") == 0
+    said = capsys.readouterr().out
+    assert (
+        "stage components: 50% of the budget" in said and "stage contrast: 50%" in said
+    )
+    assert "noise of all stages would be alike with weights: {components: " in said
+    assert command("validate", STUDY) == 0
+    run("components", "prepare", "pca", "ica")
+    run("contrast", "prepare", "contrast")
+    for site in SITES:
+        mus = [entry["mu"] for entry in entries(site)]
+        assert len(mus) == 3  # PCA; a center and the contrast
+        assert len({entry["lineage"] for entry in entries(site)}) == 1
+        spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
+        assert spent == pytest.approx(5.0, rel=1e-9)
+    # Again it costs nothing; what is beyond the promise is refused by the ledger.
+    run("contrast", "contrast")
+    assert len(entries("site-0")) == 3
+    study, own = stage("contrast")
+    book = sites.open_ledger(own["site-0"])
+    extra = {**entries("site-0")[-1], "mu": 0.1}
+    with pytest.raises(PromiseExceeded):
+        book.check(extra, study.promise)
+    for name, steps in (
+        ("components", ("maps", "reconstruct", "ica")),
+        ("contrast", ("maps",)),
+    ):
+        run(name, *steps)
+    assert command("pca", STUDY, "--stage", "components", "--reference") == 0
+    assert command("ica", STUDY, "--stage", "components", "--reference") == 0
+    run("components", "score", "report")
+    run("contrast", "reconstruct", "score", "report")
+    assert command("report", STUDY) == 0
+    # One record of all: what was spent is the promise, and each stage is named.
+    record = results.load("results/tiny").privacy
+    assert [r["query"] for r in record["releases"]] == [
+        "second_moment",
+        "linear_moments",
+        "linear_moments",
+    ]
+    assert record["promise"]["epsilon"] == 5.0 and record["promise"]["kept"]
+    for said in record["sites"].values():
+        spent = said["aggregator_and_colluders"]["gdp"]
+        assert spent == pytest.approx(5.0, rel=1e-9)
+    assert not list(Path("results/tiny").glob("*/privacy.json"))
+    page = Path("results/tiny/report.html").read_text()
+    assert 'href="contrast/report.html"' in page and "(5, 1e-05)" in page
+    assert len(results.load("results/tiny/contrast").effects) == 4 * 15
+
+
+def test_a_person_moves_nothing_but_their_own_row(chain):
+    assert command("validate", STUDY) == 0
+    run("components", "prepare", "pca", "ica")
+    run("contrast", "prepare")
+    study, own = stage("contrast")
+    before = files.Features(study.private("site-1") / "projected.npz")
+    before = {name: np.array(x) for name, x in before.items()}
+    # Another person in sub-10's place, and the same released components.
+    shutil.copy(run_path(2, 1), run_path(1, 0))
+    run("components", "prepare")
+    run("contrast", "prepare")
+    after = files.Features(study.private("site-1") / "projected.npz")
+    assert list(after) == ["sub-10", "sub-11"]
+    assert np.abs(after["sub-10"] - before["sub-10"]).max() > 1e-3
+    np.testing.assert_array_equal(after["sub-11"], before["sub-11"])
+    # Whatever a person's data are, what is measured stays in its public bounds.
+    shape = rows.open_rows(study)
+    earlier = study.earlier["components"]
+    path = earlier.private("site-1") / "projected.npz"
+    wild = {"sub-10": np.zeros((27, 12), "f4"), "sub-11": np.full((27, 12), 1e30, "f4")}
+    files.write_features(path, iter(wild.items()))
+    read = courses.reader(study, shape, own["site-1"])
+    for person in rows.find_people(study, own["site-1"], shape).values():
+        x = read(person)
+        assert np.isfinite(x).all() and np.abs(x).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("stages.contrast.rows.features.of", "other", "must be an earlier stage that"),
+        (
+            "stages.contrast.budget",
+            {"epsilon": 1.0},
+            "contrast.budget: is of all stages",
+        ),
+        (
+            "stages.components.ica.independense",
+            1,
+            "stages.components.ica.independense: unknown",
+        ),
+        (
+            "weights",
+            {"components": 1},
+            "weights: must be of all stages (components, contrast)",
+        ),
+        ("stages.contrast.rows.features.measures", [], "must name some, once"),
+    ],
+)
+def test_a_wrong_stage_is_one_line(chain, key, value, said):
+    edit(STUDY, key, value)
+    with pytest.raises(ConfigError) as error:
+        load.load_study(STUDY)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_stage_is_named_where_one_is_meant(chain, capsys):
+    assert command("pca", STUDY) == 2
+    assert "--stage says which of components, contrast" in capsys.readouterr().err
+    assert command("pca", STUDY, "--stage", "seek") == 2
+    assert "--stage: must be one of" in capsys.readouterr().err
+    edit(STUDY, "stages.components.n_components", 3)
+    content = yaml.safe_load(Path(STUDY).read_text())
+    alone = {**content, **CONTRAST}
+    del alone["stages"]
+    Path(STUDY).write_text(yaml.safe_dump(alone))
+    with pytest.raises(ConfigError, match="components are those of an earlier stage"):
+        load.load_study(STUDY)
+
+
+def test_a_later_stage_that_is_drowned_stops_the_first(chain, capsys):
+    assert command("validate", STUDY) == 0
+    run("components", "prepare")
+    edit(STUDY, "accept", [])
+    edit(STUDY, "budget.epsilon", 1e6)
+    for name in SITES:
+        edit(f"{name}.yaml", "epsilon", 1e9)
+    # Components of so large an epsilon are fine; of six people contrasts never are.
+    assert command("pca", STUDY, "--stage", "components") == 3
+    said = capsys.readouterr().err
+    assert "study tiny/contrast: budget.epsilon: noise must not drown" in said
+    assert not Path("private/site-0/ledger/ledger.jsonl").exists()
