@@ -17,7 +17,18 @@ from capeneuro.config.fusion import Linked
 from capeneuro.config.rows import Made
 from capeneuro.config.study import Study
 from capeneuro.studies.sites import is_complete, load_sites
-from sim import erp, fmri, garch, grid, hemodynamics, linked, painting, sources
+from sim import (
+    bids,
+    coupled,
+    erp,
+    fmri,
+    garch,
+    grid,
+    hemodynamics,
+    linked,
+    painting,
+    sources,
+)
 from sim import made as tables
 
 DEFAULT_SOURCES = {10: sources.DEFAULT_10, 20: sources.DEFAULT_20}
@@ -50,6 +61,11 @@ def simulate(
     draw_courses = _time_courses(made, len(networks), np.random.default_rng(common))
     mask, affine = grid.head_mask_3d(made.voxel_size)
     labels = fmri.subject_labels([made.n_subjects] * len(folders))
+    n = made.n_subjects * len(folders)
+    if made.coupled is not None:
+        seed = np.random.SeedSequence([made.seed, n])
+        drawn, recorded = (np.random.default_rng(s) for s in seed.spawn(2))
+        who = coupled.people(made.coupled, n, len(networks), drawn)
     for folder, names in zip(folders.values(), labels, strict=True):
         there = {path.name for path in folder.glob("sub-*")}
         if others := there - {f"sub-{name}" for name in names}:
@@ -62,6 +78,10 @@ def simulate(
     def write_site(folder: Path, names: list[str], seed: Any) -> np.ndarray:
         rng = np.random.default_rng(seed)
         courses = draw_courses(rng)
+        if made.coupled is not None:
+            first = made.n_subjects * labels.index(names)
+            own = who.strengths[first : first + made.n_subjects]
+            courses = courses * np.exp(own)[:, :, None]
         all_courses.update(zip(names, courses, strict=True))
         return fmri.write_site(
             folder,
@@ -85,6 +105,13 @@ def simulate(
     # Noise and compression, most of the work, run beside each other in threads.
     with ThreadPoolExecutor(threads) as pool:
         maps = list(pool.map(write_site, folders.values(), labels, own))
+    if made.coupled is not None:
+        folder = Path(study.space.mask).parent
+        about = made.coupled, who, folder / "truth", recorded
+        coupled.write([*folders.values()], labels, *about)
+        rows = coupled.site_means(who, [made.n_subjects] * len(folders))
+        rows = [[name, *row] for name, row in zip(folders, rows, strict=True)]
+        bids.write_tsv(folder / "means.tsv", coupled.MEANS, rows)
     fmri.write_truth(
         Path(study.space.mask).parent,
         np.mean(maps, axis=0),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from capeneuro.config.components import Coupling
 from capeneuro.config.fusion import Linked
 from sim import erp
 from sim.bids import (
@@ -195,7 +196,7 @@ def write_study(folders: dict[str, Path], made: Linked, mask_path: Path) -> None
     A_x, A_y = profiles(len(own), made.correlations, common)
     maps, erps, mask = _components(K)
     mean_map = component_maps(tuple(GROUP_MEAN))[0] @ np.array([*GROUP_MEAN.values()])
-    mean_erp, mixing = erp.group_mean(), erp.spatial_mixing()
+    mixing = erp.spatial_mixing()
     write_image(mask_path, _on_disc(mask.astype(np.uint8)))
     names = [label for site in labels for label in site]
     _write_truth(mask_path.parent / "truth", made, names, A_x, A_y)
@@ -207,19 +208,46 @@ def write_study(folders: dict[str, Path], made: Linked, mask_path: Path) -> None
             contrast = mean_map + maps @ a_x + _pixel_noise(maps, made.map_noise, rng)
             image = _volumes(contrast[:, np.newaxis], mask)[..., 0]
             write_image(folder / f"{stem}.nii.gz", _on_disc(image))
-            data, onsets = erp.recording(
-                mean_erp + (erps @ a_y).reshape(mean_erp.shape),
-                made.n_trials,
-                mixing,
-                rng,
-                eeg_noise=made.eeg_noise,
-            )
-            write_recording(folder, label, TASK, data, onsets, EVENT)
-        write_json(folder / f"task-{TASK}_eeg.json", _sidecar())
+            write_potential(folder, label, erps @ a_y, made, mixing, rng)
+        write_json(folder / f"task-{TASK}_eeg.json", sidecar())
         write_bytes(folder / ".bidsignore", b"*_statmap.nii.gz\n")
         # Last, so that a folder with a description is a complete one.
         rows = [[f"sub-{label}"] for label in site]
         write_dataset(folder, "Simulated linked study", ["participant_id"], rows)
+
+
+def write_potential(
+    folder: Path,
+    label: str,
+    own: np.ndarray,
+    made: Linked | Coupling,
+    mixing: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
+    """Write one person's recording of trials.
+
+    Parameters
+    ----------
+    folder, label
+        Of the site, and of the person.
+    own
+        The person's potential less everybody's mean, (6360,) [uV].
+    made
+        Says how many trials, and how loud the ongoing EEG is.
+    mixing
+        Of the ongoing EEG over channels, :func:`sim.erp.spatial_mixing`.
+    rng
+        Of this person.
+    """
+    mean = erp.group_mean()
+    data, onsets = erp.recording(
+        mean + own.reshape(mean.shape),
+        made.n_trials,
+        mixing,
+        rng,
+        eeg_noise=made.eeg_noise,
+    )
+    write_recording(folder, label, TASK, data, onsets, EVENT)
 
 
 def _seeds(seed: int, n: int) -> list[np.random.Generator]:
@@ -265,7 +293,7 @@ def _volumes(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return fill_volumes(pixels.astype(np.float32), mask)
 
 
-def _sidecar() -> dict[str, Any]:
+def sidecar() -> dict[str, Any]:
     """What BIDS asks of a recording; the data set's own file serves all people."""
     return {
         "TaskName": TASK,
@@ -286,12 +314,12 @@ def _write_truth(
     maps, erps, mask = _components(K)
     images = _on_disc(_volumes(maps, mask))
     write_image(truth / "desc-truth_components.nii.gz", images)
-    sidecar = {
+    about = {
         "Maps": [SOURCES[i].name for i in INDICES[:K]],
         "Waveforms": [source.name for source in erp.SOURCES[:K]],
         "Parameters": made.model_dump(mode="json"),
     }
-    write_json(truth / "desc-truth_components.json", sidecar)
+    write_json(truth / "desc-truth_components.json", about)
     points = [(c, f"{t:.3f}") for c in erp.CHANNELS for t in erp.times()]
     rows = [
         [*point, *(f"{v:.6f}" for v in values)]

@@ -113,6 +113,25 @@ class Altered(Section):
     people do not have it. `split`: its parts are two networks."""
 
 
+class Coupling(Section):
+    """What simulated people's networks, potentials, groups and ages have in common."""
+
+    correlations: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.9, 0.7)
+    """Of how strong each of the first networks is in a person with how strong one of
+    the person's potentials is."""
+    spread: Positive = 0.3
+    """Deviation of the logarithm of a network's strength over people."""
+    group: Annotated[float, Field(ge=0)] = 0.8
+    """How much stronger the first network is in patients (`patient` is 1), in
+    deviations of people."""
+    age: Annotated[float, Field(ge=0, le=1)] = 0.4
+    """Correlation of `age` with how strong the second network is."""
+    n_trials: Annotated[int, Field(ge=1)] = 8
+    """Trials of each person's recording."""
+    eeg_noise: Annotated[float, Field(ge=0)] = 5.0
+    """Deviation of the ongoing EEG in a channel [uV]."""
+
+
 class Simulation(Section):
     """Simulated fMRI, written as one BIDS folder per site before the study starts."""
 
@@ -149,6 +168,9 @@ class Simulation(Section):
     """Deviation of a subject's map spread."""
     motion: Annotated[float, Field(ge=0)] = 0.0
     """Largest head translation [mm] and rotation [degrees]."""
+    coupled: Coupling | None = None
+    """EEG of the same people and a table of them (`patient`, `age`, `sex`), which go
+    with how strong networks are; null: none."""
     altered: Altered | None = None
     """Network in which these people differ from those of a study without this key, to
     make a wrong prior of: `{network: 2, how: moved}`. null: none."""

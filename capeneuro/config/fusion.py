@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import Components
 from capeneuro.config.sections import Bound, Positive, Range, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, Study
@@ -128,12 +129,21 @@ class Table(Section):
     less the mean of all; never the data's largest."""
 
 
+class Measured(Components):
+    """Measures of a person by the components of an earlier stage."""
+
+    norm_bound: Bound
+    """Public constant: typical norm of a person's features less the mean of all; never
+    the data's largest."""
+
+
 class Fusion(Section):
     """Two views of the same people, and how their common variation is found."""
 
-    fmri: Annotated[Maps | Table, Field(discriminator="kind")]
-    """First view: one image of each person (`maps`), or rows of a table (`table`); the
-    site file's `images` says where."""
+    fmri: Annotated[Maps | Table | Measured, Field(discriminator="kind")]
+    """First view: one image of each person (`maps`), rows of a table (`table`), or what
+    an earlier stage found of them (`components`); the site file's `images` says
+    where."""
     eeg: Annotated[Erp | Table, Field(discriminator="kind")]
     """Second view: recordings (`erp`), or rows of a table (`table`); the site file's
     `eeg` says where."""
@@ -185,7 +195,7 @@ class FusionConfig(Study):
     """A study of fusion: canonical correlations of two views of the same people."""
 
     space: Space | None
-    """Null where `fusion.fmri` is a table."""
+    """Null where `fusion.fmri` is a table, or of an earlier stage."""
     n_components: Annotated[int, Field(ge=1)]
     """Number K of pairs of components."""
     fusion: Fusion
@@ -203,14 +213,20 @@ class FusionConfig(Study):
         kept, K = self.fusion.n_directions, self.n_components
         if kept is not None and kept < K:
             fail(f"fusion.n_directions: must be at least n_components {K}, got {kept}")
-        if (self.fusion.fmri.kind == "table") != (self.space is None):
-            fail("space: must be null where fusion.fmri is a table, and only there")
+        if (self.fusion.fmri.kind != "maps") != (self.space is None):
+            fail("space: must be null where fusion.fmri is not of maps, and only there")
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind
         if self.score.truth is not None and kinds != ("maps", "erp"):
             fail(f"score.truth: needs views of maps and erp, got {' and '.join(kinds)}")
         return self
+
+    @property
+    def handed(self) -> Measured | None:
+        """What features take from an earlier stage; None: nothing."""
+        own = self.fusion.fmri
+        return own if own.kind == "components" else None
 
     @property
     def n_releases(self) -> dict[str, int]:
@@ -243,7 +259,7 @@ class FusionConfig(Study):
         """What this kind of study cannot take of a site file; empty: nothing."""
         if site.eeg is None:
             return "eeg: a fusion study needs it, got null"
-        if site.mask is not None:
+        if site.mask is not None and self.handed is None:
             return (
                 "mask: maps of a fusion study cover the study's mask, got "
                 f"'{site.mask}'; set it to null, and space.mask to what all scans cover"

@@ -55,10 +55,10 @@ def load_study(path: Path | str, stage: str = "") -> Study:
     study = errors.read(path, ComponentsConfig, "study", "site", known)
     if isinstance(study, StagedStudy):
         _fill(path, study)
-    elif study.rows_are_of_a_stage:
+    elif study.handed:
         raise ConfigError(
-            f"{path}: rows.features.kind: components are those of an earlier stage, "
-            "and this study has one stage; see the key stages in docs/configuration.md"
+            f"{path}: features of components are of an earlier stage, and this study "
+            "has one stage; see the key stages in docs/stages.md"
         )
     if not stage:
         return study

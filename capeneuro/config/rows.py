@@ -186,9 +186,10 @@ class RowStudy(Study):
         return self
 
     @property
-    def rows_are_of_a_stage(self) -> bool:
-        """Whether people's features come from an earlier stage."""
-        return self.rows.features.kind == "components"
+    def handed(self) -> Components | None:
+        """What features take from an earlier stage; None: nothing."""
+        own = self.rows.features
+        return own if own.kind == "components" else None
 
     @property
     def has_maps(self) -> bool:

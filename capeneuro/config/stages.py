@@ -60,11 +60,11 @@ class StagedStudy(Study):
         for name, alone in members.items():
             before = self._members.items()
             known = [n for n, s in before if isinstance(s, ComponentsConfig)]
-            of = alone.rows.features.of if alone.rows_are_of_a_stage else ""
+            of = alone.handed.of if alone.handed else ""
             if of not in (*known, ""):
                 raise ConfigError(
-                    f"stages.{name}.rows.features.of: must be an earlier stage that "
-                    f"finds components ({', '.join(known) or 'there is none'}), got "
+                    f"stages.{name}: of: must be an earlier stage that finds "
+                    f"components ({', '.join(known) or 'there is none'}), got "
                     f"{of!r}"
                 )
             member = alone.model_copy(update={"study": f"{self.study}/{name}"})

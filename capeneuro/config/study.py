@@ -261,9 +261,9 @@ class Study(Section):
         return self if self._place is None else self._place.whole
 
     @property
-    def rows_are_of_a_stage(self) -> bool:
-        """Whether people's features come from an earlier stage."""
-        return False
+    def handed(self) -> Any:
+        """What features take from an earlier stage; None: nothing."""
+        return None
 
     @property
     def earlier(self) -> Mapping[str, "Study"]:

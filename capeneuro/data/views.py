@@ -13,7 +13,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import eeg, nifti
+from capeneuro.data import eeg, measures, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import column_names, find_maps, map_features, read_rows, some
 
@@ -27,12 +27,15 @@ class Views:
     names
         Of the features of each view.
     mask, basis
-        Space of the first view; None where it is a table.
+        Space of the first view; None where it is not of maps.
+    domains
+        Network of each component, where it is of such.
     """
 
     names: tuple[list[str], list[str]]
     mask: Any | None = None
     basis: Basis | None = None
+    domains: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -50,10 +53,14 @@ def open_views(study: FusionConfig, mask: Any | None) -> Views:
         features of a view.
     """
     fmri, erp = study.fusion.fmri, study.fusion.eeg
-    basis = None
+    basis, domains = None, ()
     if fmri.kind == "maps":
         basis = nifti.build_basis(study.space, mask)
         first = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
+    elif study.handed:
+        R = study.earlier[study.handed.of].n_components
+        domains = measures.domains(fmri.domains, range(1, R + 1))
+        first = measures.named(fmri, domains)[0]
     else:
         first = column_names(fmri.features)
     if erp.kind == "erp":
@@ -62,7 +69,8 @@ def open_views(study: FusionConfig, mask: Any | None) -> Views:
         second = [f"{c} {1000 * t:.0f} ms" for c in erp.channels for t in times]
     else:
         second = column_names(erp.features)
-    views, K = Views((first, second), mask, basis), study.n_components
+    views = Views((first, second), mask, basis, domains)
+    K = study.n_components
     if min(views.sizes) < K:
         raise ConfigError(
             f"study {study.study}: n_components: must be at most the features of the "
@@ -87,6 +95,8 @@ def public_files(study: FusionConfig) -> list[str]:
     found += [
         view.features for view in (fusion.fmri, fusion.eeg) if view.kind == "table"
     ]
+    if study.handed:
+        found.append(study.handed.domains)
     if fusion.eeg.kind == "erp" and fusion.eeg.montage:
         montage = Path(fusion.eeg.montage)
         found += [montage] if montage.is_file() else []
@@ -115,6 +125,8 @@ def find_people(
     fusion = study.fusion
     if fusion.fmri.kind == "table":
         first: dict[str, Any] = read_rows(Path(site.images), names[0])
+    elif study.handed:
+        first = nifti.find_runs(site)
     else:
         first = find_maps(site)
     if fusion.eeg.kind == "table":
@@ -156,6 +168,9 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
             found.append(pattern)
         elif view.kind == "maps":
             found += map(str, find_maps(site).values())
+        elif view.kind == "components":
+            runs = nifti.find_runs(site).values()
+            found += [str(run) for own in runs for run in own]
         else:
             where = f"site {site.name}: eeg"
             recordings = eeg.find_recordings(pattern, where, site.task)

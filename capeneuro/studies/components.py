@@ -519,6 +519,8 @@ def made(study: ComponentsConfig, sites: Sites) -> list[str]:
     found = [f"{site.images}/dataset_description.json" for site in sites.values()]
     last = {"simtb": "truth/desc-truth_components.nii.gz", "painted": "atlas.nii.gz"}
     folder = Path(study.space.mask).parent
+    if getattr(study.data, "coupled", None):
+        found.append(str(folder / "means.tsv"))
     return [*found, study.space.mask, str(folder / last[study.data.kind])]
 
 

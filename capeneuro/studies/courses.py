@@ -1,13 +1,15 @@
 """Rows of people whose features are measures of time courses; they stay at the site."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, check_all
-from capeneuro.config.rows import RowStudy
+from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
 from capeneuro.data import files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.dual_regression import dual_regression
@@ -25,7 +27,7 @@ def check_person(
         about = site, study.space, study.rows.features.cleaning, shape.courses.mask
         check_all(partial(nifti.check_run, run, *about) for run in person.images)
     if shape.courses is not None:
-        _repetition_time(study, site, person)
+        _repetition_time(study.rows.features, site, person.images)
 
 
 def reader(
@@ -39,64 +41,86 @@ def reader(
     """
     if shape.courses is None:
         return partial(rows.read_row, study, shape)
-    is_of_runs = study.rows.features.kind == "runs"
-    courses = partial(_of_runs, study, shape, site)
-    if not is_of_runs:
-        courses = _of_components(study, site)
+    domains, features = shape.courses.domains, study.rows.features
+    if features.kind == "components":
+        measure = of_components(study, domains, site)
+    else:
+        measure = partial(_of_runs, study, shape, site)
 
     def read(person: Person) -> np.ndarray:
-        t_r = _repetition_time(study, site, person)
-        S, *maps = courses(person)
-        own = measured(study.rows.features, S, shape.courses.domains, t_r, *maps)
+        own = measure(person.name, person.images)
         return shape.scaled(np.concatenate([own, person.values])[:, None])
 
     return read
 
 
 def _of_runs(
-    study: RowStudy, shape: Shape, site: SiteConfig, person: Person
-) -> tuple[np.ndarray]:
-    """Time courses of regions, or of public maps by least squares; runs in a row."""
-    about = site, study.space, study.rows.features.cleaning, shape.courses.mask
-    parts = [
-        nifti.run_features(run, *about, shape.courses.basis) for run in person.images
-    ]
-    return (np.concatenate(parts, axis=1).astype(np.float64),)
+    study: RowStudy, shape: Shape, site: SiteConfig, name: str, runs: Sequence[Path]
+) -> np.ndarray:
+    """Measures of regions, or of public maps by least squares; runs in a row."""
+    features = study.rows.features
+    about = site, study.space, features.cleaning, shape.courses.mask
+    parts = [nifti.run_features(run, *about, shape.courses.basis) for run in runs]
+    S = np.concatenate(parts, axis=1).astype(np.float64)
+    t_r = _repetition_time(features, site, runs)
+    return measured(features, S, shape.courses.domains, t_r)
 
 
-def _of_components(
-    study: RowStudy, site: SiteConfig
-) -> Callable[[Person], tuple[np.ndarray, ...]]:
-    """Time courses and own maps of people, of the components that a stage released."""
-    stage = study.earlier[study.rows.features.of]
+def of_components(
+    study: Study, domains: Sequence[str], site: SiteConfig
+) -> Callable[[str, Sequence[Path]], np.ndarray]:
+    """Measures of people by the components that an earlier stage released.
+
+    Parameters
+    ----------
+    study
+        The stage, whose ``handed`` says which.
+    domains
+        Network of each component.
+    site
+        Where the people are.
+
+    Returns
+    -------
+    Callable
+        Of a person's name and runs: their measures, as of :func:`.measured`.
+
+    Guarantee
+    ---------
+    They depend on this person's data and on released numbers alone.
+    """
+    stage = study.earlier[study.handed.of]
     bound, folder = stage.pca.norm_bound, stage.private(site.name)
     A = files.read_arrays(stage.results / UNMIXING)["mixing"] * bound
     center = files.read_arrays(stage.results / SUBSPACE)["center"] * bound
     people = files.Features(folder / "projected.npz")
 
-    def courses(person: Person) -> tuple[np.ndarray, ...]:
-        X = people[person.name].astype(np.float64) - center[:, None]
-        maps = dual_regression(X, A)[1]
-        return np.linalg.lstsq(A, X, rcond=None)[0], maps, A
+    def measure(name: str, runs: Sequence[Path]) -> np.ndarray:
+        X = people[name].astype(np.float64) - center[:, None]
+        S = np.linalg.lstsq(A, X, rcond=None)[0]
+        t_r = _repetition_time(study.handed, site, runs)
+        return measured(study.handed, S, domains, t_r, dual_regression(X, A)[1], A)
 
-    return courses
+    return measure
 
 
-def _repetition_time(study: RowStudy, site: SiteConfig, person: Person) -> float | None:
+def _repetition_time(
+    features: Measures, site: SiteConfig, runs: Sequence[Path]
+) -> float | None:
     """Repetition time [s] of a person's runs, where spectra need it."""
-    if "spectra" not in study.rows.features.measures:
+    if "spectra" not in features.measures:
         return None
-    known = {nifti.repetition_time(run, site) for run in person.images}
-    highest = max(high for _, high in study.rows.features.bands)
+    known = {nifti.repetition_time(run, site) for run in runs}
+    highest = max(high for _, high in features.bands)
     if len(known) > 1 or None in known:
         raise ConfigError(
-            f"{person.images[0]}: spectra need one repetition time of a person, got "
+            f"{runs[0]}: spectra need one repetition time of a person, got "
             f"{len(known)}, or none; give `repetition_time` in the site file"
         )
     (t_r,) = known
     if highest > 0.5 / t_r:
         raise ConfigError(
-            f"{person.images[0]}: rows.features.bands: must end below half the "
-            f"sampling rate {0.5 / t_r:g} Hz, got {highest:g}"
+            f"{runs[0]}: bands of spectra must end below half the sampling rate "
+            f"{0.5 / t_r:g} Hz, got {highest:g}"
         )
     return t_r

@@ -42,6 +42,7 @@ from capeneuro.data.views import (
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
 from capeneuro.report.record import write_beside
+from capeneuro.studies.courses import of_components
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -125,6 +126,9 @@ def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
 
     def find(name: str) -> None:
         found[name] = find_people(study, sites[name], views.names)
+        if study.handed:  # what the stage before will say of them
+            nothing = np.zeros(views.sizes[0])
+            found[name] = {who: (nothing, y) for who, (_, y) in found[name].items()}
 
     check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
@@ -157,6 +161,9 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
 
     own, views = one_site(sites, site), _views(study)
     found = find_people(study, own, views.names)
+    if study.handed:
+        measure = of_components(study, views.domains, own)
+        found = {who: (measure(who, runs), y) for who, (runs, y) in found.items()}
     low, high = np.inf, -np.inf
     norms: list[tuple[str, float, float]] = []
     epochs: list[tuple[Any, ...]] = []

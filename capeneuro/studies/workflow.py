@@ -76,7 +76,7 @@ def made_data(study: Study, sites: Sites) -> list[str]:
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
-    are_images = study.space is not None or study.rows_are_of_a_stage
+    are_images = study.space is not None or study.handed
     if makes_data(study.whole, sites) and are_images:
         mask = [] if study.space is None else [study.space.mask]
         return [f"{sites[name].images}/dataset_description.json", *mask]
@@ -145,9 +145,9 @@ def members(study: Study, sites: Sites) -> list[Member]:
 
 def handed_on(study: Study, site: str) -> list[str]:
     """Files that a stage's features are made from, of the stage before."""
-    if not study.rows_are_of_a_stage:
+    if not study.handed:
         return []
-    before = study.earlier[study.rows.features.of]
+    before = study.earlier[study.handed.of]
     features = before.private(site) / "projected.npz"
     return [*kinds.of(before).released(before), str(features)]
 

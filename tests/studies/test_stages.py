@@ -159,7 +159,11 @@ def test_a_person_moves_nothing_but_their_own_row(chain):
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("stages.contrast.rows.features.of", "other", "must be an earlier stage that"),
+        (
+            "stages.contrast.rows.features.of",
+            "other",
+            "of: must be an earlier stage that",
+        ),
         (
             "stages.contrast.budget",
             {"epsilon": 1.0},
