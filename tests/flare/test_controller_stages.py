@@ -1,0 +1,119 @@
+"""Two stages over one federation with mutual TLS, bit-equal to one process."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import parties
+import pytest
+import yaml
+from parties import SITES, STUDY, said
+from tiny_study import ACCEPT, command, edit, study_content, write_study
+
+from capeneuro.config import load
+from capeneuro.data import files
+from capeneuro.federation.ledger import Ledger
+from capeneuro.studies import kinds
+from capeneuro.studies import sites as site_files
+
+pytest.importorskip("nvflare")
+
+OWN = ("space", "cleaning", "n_components", "pca", "score")
+FEATURES = {"kind": "components", "of": "components"}
+CONTRAST = {
+    "space": None,
+    "rows": {"features": FEATURES},
+    "contrast": {
+        "covariates": {"age": {"mean": 40, "deviation": 10}},
+        "sites": "constants",
+    },
+}
+
+
+def write_parties(root: Path) -> None:
+    """All of the study in ``root/together``, and each party's part beside it."""
+    together = root / "together"
+    together.mkdir(parents=True)
+    with contextlib.chdir(together):
+        write_study(together, len(SITES))
+        content = study_content(len(SITES))
+        first = {key: content.pop(key) for key in OWN}
+        del content["ica"], first["score"]
+        first["ica"] = {"independence": "spatial"}
+        content |= {"stages": {"components": first, "contrast": CONTRAST}}
+        content |= {"federation": "nvflare", "accept": ACCEPT}
+        for own in content["stages"].values():
+            own["expected"] = {"people": 6, "volumes": 12}
+        Path(STUDY).write_text(yaml.safe_dump(content))
+        for i, name in enumerate(SITES):
+            rows = [[f"sub-{i}{k}", str(30 + 10 * k + i)] for k in range(2)]
+            table = Path(f"data/{name}/participants.tsv")
+            files.write_table(table, ["participant_id", "age"], rows)
+            edit(f"{name}.yaml", "seed", 5)
+            edit(f"{name}.yaml", "unit", "subject")
+        assert command("validate", STUDY) == 0
+        for name in SITES:
+            about = "--stage", "components", "--site", name
+            assert command("prepare", STUDY, *about) == 0
+            own = root / name
+            own.mkdir()
+            shutil.copy(STUDY, own)
+            shutil.copy(f"{name}.yaml", own)
+            shutil.copytree(f"private/{name}", own / "private" / name)
+            shutil.copytree(f"data/{name}", own / "data" / name)
+            shutil.copy("data/mask.nii.gz", own / "data")
+        (root / "aggregator/data").mkdir(parents=True)
+        shutil.copy(STUDY, root / "aggregator")
+        shutil.copy("data/mask.nii.gz", root / "aggregator/data")
+        parties.join_all(root)
+
+
+def steps_of(stage: str) -> tuple[list[str], list[str]]:
+    """Steps over all sites of a stage, and the files that they write."""
+    steps, names = zip(*kinds.of(load.load_study(STUDY, stage)).stages, strict=True)
+    return [*steps], [*names]
+
+
+def test_stages_across_processes_are_those_of_one(tmp_path):
+    root = tmp_path / "root"
+    write_parties(root)
+    parties.make_kits(root / "together", parties.free_port())
+    kits, before = root / "together/kits", ""
+    for stage in ("components", "contrast"):
+        with contextlib.chdir(root / "together"):
+            steps, names = steps_of(stage)
+            for name in SITES if before else ():
+                about = "--stage", stage, "--site", name
+                assert command("prepare", STUDY, *about) == 0
+            for step in steps:
+                assert command(step, STUDY, "--stage", stage) == 0
+        for name in SITES if before else ():  # who gets what was released
+            there = root / name / "results/tiny" / before
+            shutil.copytree(root / "aggregator/results/tiny" / before, there)
+            with contextlib.chdir(root / name):
+                about = "--stage", stage, "--site", name
+                assert command("prepare", STUDY, *about) == 0
+        with contextlib.ExitStack() as stack:
+            started = [
+                stack.enter_context(
+                    parties.site(root, kits, name, "--once", "--stage", stage)
+                )
+                for name in SITES
+            ]
+            options = {"patience": 90, "stage": stage}
+            drive = stack.enter_context(parties.aggregate(root, kits, **options))
+            assert drive.wait(120) == 0, said(root / "aggregator")
+            assert [site.wait(60) for site in started] == [0, 0, 0]
+        here, there = (
+            root / who / "results/tiny" / stage for who in ("aggregator", "together")
+        )
+        for name in names:
+            assert (here / name).read_bytes() == (there / name).read_bytes(), name
+        before = stage
+    # One lineage and one promise, which both stages together have spent.
+    with contextlib.chdir(root / "site-0"):
+        study = load.load_study(STUDY)
+        book: Ledger = site_files.open_ledger(load.load_site("site-0.yaml"))
+        releases = [e for e in book.entries() if e["kind"] == "release"]
+        assert len({e["lineage"] for e in releases}) == 1 and len(releases) == 3
+        assert book.total() == pytest.approx(study.promise.mu, rel=1e-9)
