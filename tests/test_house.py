@@ -44,8 +44,8 @@ ALONE = {
     "nvflare": {"flare/controller", "flare/client"},
     "psutil": {"flare/daemon"},
     "mne": {"data/eeg", "report/plots"},
-    "nibabel": {"data/nifti", "report/plots"},
-    "nilearn": {"data/nifti", "report/plots"},
+    "nibabel": {"data/nifti", "report/slices"},
+    "nilearn": {"data/nifti", "report/slices"},
     "opendp": {"privacy/noise"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

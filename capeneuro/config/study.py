@@ -17,6 +17,7 @@ from capeneuro.config.sections import (
     Accept,
     BudgetOptions,
     Expected,
+    Governance,
     Label,
     Score,
     Section,
@@ -32,7 +33,7 @@ VOLUMES = 100
 # Keys of every study that no release depends on.
 IDLE = (
     *("score", "sites", "federation", "data"),
-    *("expected", "accept", "source", "aggregator"),
+    *("expected", "accept", "source", "aggregator", "governance"),
 )
 
 
@@ -86,6 +87,8 @@ class Study(Section):
     """Where norm bounds, clips, ranges and public tables come from: a protocol, a
     paper, a public data set, so that nothing in this file was looked up in private
     data. For private data one is needed."""
+    governance: Governance = Governance()
+    """Who answers for the study; stands in the report and in privacy.json."""
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":

@@ -6,8 +6,14 @@ page
     Reports and private pages, from templates/.
 words
     Results in words.
+protection
+    What is promised and what left the sites, in words.
+literature
+    Publications, with DOI and BibTeX.
 plots
     One function a picture.
+slices
+    Maps in planes through the brain.
 maps
     Group maps as NIfTI, and their table.
 scores

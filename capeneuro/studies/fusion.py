@@ -378,17 +378,34 @@ def report(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
         both = first, (second, y[:, i])
         linked.append((title, partial(plots.linked_component, *both, title)))
     pictures = {"quality": quality, **page.gallery(told, linked, threads)}
-    text = page.render(
+    chapter = page.Chapter(
         study,
-        record,
+        "fusion.html.jinja",
+        told,
         files.read_table(folder / "scores.tsv"),
         pictures,
-        told,
         words.correlation_lines(found),
-        "fusion.html.jinja",
+        _table(folder / COMPONENTS),
+        page.forecast_of(study),
     )
+    text = page.render(study, record, [chapter], folder)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")
+
+
+def _table(path: Path) -> page.Table:
+    """The table of pairs as the page shows it."""
+    columns = {
+        "component": "pair of patterns, most correlated first",
+        "correlation": "of the variates, in people like these",
+        "low": "95% interval for noise and sampling: from",
+        "high": "to",
+        "found_at": "correlation where the pair was found, which is always more",
+        "verdict": "",
+    }
+    found = page.table_of(path, columns)
+    rows = [[f"component {number}", *row] for number, *row in found.rows]
+    return found._replace(rows=rows)
 
 
 # --- what noise leaves ---------------------------------------------------------------

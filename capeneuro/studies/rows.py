@@ -9,8 +9,8 @@ simulated or public and here.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from dataclasses import replace as with_other
 from functools import partial
 from pathlib import Path
@@ -180,6 +180,10 @@ class RowKind:
     """What a prediction rests on."""
     ladder: tuple[int, ...] = ()
     """Fewer features, for which `plan` foretells the same, too."""
+    table: str = ""
+    """File whose rows the report shows; empty: the table over features."""
+    headings: Mapping[str, str] = field(default_factory=dict)
+    """Its columns that are shown, with what they are in words; none: all."""
 
 
 def kind_of(own: RowKind) -> Kind:
@@ -386,7 +390,7 @@ def prepare(
     text = page.template_of("people.html.jinja").render(
         site=site,
         rows=rows,
-        picture=page.picture("", figure)[1],
+        picture=page.picture("People", figure),
         beside=list(study.beside),
         number=number,
         what=what,
@@ -525,9 +529,18 @@ def report(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> Non
     }
     for place, own_figures in zip(("maps", "rest"), drawn, strict=True):
         pictures[place] = page.pictures([*own_figures.items()], threads)
-    table = files.read_table(folder / "scores.tsv")
-    about = study, record, table, pictures, verdicts, own.lines(found), own.template
-    files.write_text(folder / "report.html", page.render(*about))
+    chapter = page.Chapter(
+        study,
+        own.template,
+        verdicts,
+        files.read_table(folder / "scores.tsv"),
+        pictures,
+        own.lines(found),
+        page.table_of(folder / (own.table or f"{own.stem}.tsv"), own.headings),
+        page.forecast_of(study),
+    )
+    text = page.render(study, record, [chapter], folder)
+    files.write_text(folder / "report.html", text)
     print(folder / "report.html")
 
 
@@ -573,7 +586,10 @@ def depends(own: RowKind, study: RowStudy, step: str) -> str:
         f"reference_{block}": ("rows", "n_components", block),
         "maps": ("space", "rows"),
         "score": ("score",),
-        "report": ("study", "space", "rows", "score", block),
+        "report": (
+            *("study", "space", "rows", "score", block),
+            *("accept", "source", "governance"),
+        ),
     }
     layout = study.layout if step in ("make_data", "prepare") else ""
     return f"{section(study, *keys[step])} {layout}"
