@@ -34,6 +34,7 @@ from capeneuro.report.record import mus_of, shareable, versions
 Drawn = Sequence[tuple[str, Callable[[], Any]]]
 # Rows of a table that the page shows; all are in a file beside it.
 MOST_ROWS = 40
+INTERVAL = "95% interval"
 
 
 class Picture(NamedTuple):
@@ -57,6 +58,13 @@ class Table(NamedTuple):
     """Strings, or a :class:`Picture`; a first one that a picture is of links to it."""
     file: str
     """Where all rows are."""
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column's cells are numbers, which stand to the right."""
+        cells = [row[column] for row in self.rows]
+        text = "".join(cell for cell in cells if isinstance(cell, str))
+        digits = sum(letter.isdigit() for letter in text)
+        return column > 0 and digits > 0.4 * len(text.replace(" to ", ""))
 
 
 class Chapter(NamedTuple):
@@ -257,15 +265,29 @@ def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Pictur
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:
     """Read a table of results; the named columns, with what they are, or all.
 
-    Rows with a verdict come in its order: what stands above the noise first.
+    Rows with a verdict come in its order: what stands above the noise first. Columns
+    ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns = columns or dict.fromkeys(head, "")
     if "verdict" in head:
         at = head.index("verdict")
         rows = sorted(rows, key=lambda row: row[at] != ABOVE)
-    chosen = [head.index(name) for name in columns]
-    return Table(columns, [[row[i] for i in chosen] for row in rows], path.name)
+    own = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
+    if "low" in columns:
+        interval = ((INTERVAL, f"{row.pop('low')} to {row.pop('high')}") for row in own)
+        own = [row | dict([one]) for row, one in zip(own, interval, strict=True)]
+        columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
+        columns.pop("high", None)
+    return Table(columns, [[row[name] for name in columns] for row in own], path.name)
+
+
+def _short(cell: str) -> str:
+    """A number as a reader wants it; text as it is."""
+    try:
+        return cell if cell.lstrip("-").isdigit() else f"{float(cell):.3g}"
+    except ValueError:
+        return cell
 
 
 def anchor_of(name: str) -> str:

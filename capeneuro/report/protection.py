@@ -104,7 +104,7 @@ def constants(
         unread = idle.get(above.partition(".")[0], ())
         if unread is True or name in unread:
             return
-        if name in CONSTANTS and section is not None and not is_section(section):
+        if name in CONSTANTS and section not in (None, {}) and not is_section(section):
             where = prior if key.startswith("prior.") else source
             said = {"key": key, "value": written(section), "source": where}
             found.append({**said, "what": CONSTANTS[name]})
@@ -123,7 +123,8 @@ def constants(
 def written(value: Any) -> str:
     """A value of a study file as a line."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{k}: {written(v)}" for k, v in value.items()) or "none"
+        said = {k: v for k, v in value.items() if v is not None}
+        return "; ".join(f"{k}: {written(v)}" for k, v in said.items())
     if isinstance(value, list | tuple):
         return " to ".join(map(written, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

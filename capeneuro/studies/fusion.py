@@ -398,9 +398,8 @@ def _table(path: Path) -> page.Table:
     columns = {
         "component": "pair of patterns, most correlated first",
         "correlation": "of the variates, in people like these",
-        "low": "95% interval for noise and sampling: from",
-        "high": "to",
-        "found_at": "correlation where the pair was found, which is always more",
+        "low": "for noise and sampling",
+        "found_at": "correlation where the pair was found, most often more",
         "verdict": "",
     }
     found = page.table_of(path, columns)

@@ -481,8 +481,7 @@ HEADINGS = {
     "coefficient": "of the model, for predictions: change of the target per unit of "
     "the feature, shrunk by what the noise needs",
     "ridge_coefficient": "of ridge regression, to be read one by one",
-    "low": "95% interval of that, for noise and sampling: from",
-    "high": "to",
+    "low": "of that, for noise and sampling",
     "verdict": "",
 }
 
