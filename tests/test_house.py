@@ -30,7 +30,10 @@ LIBRARIES = {
     "cli": {"tqdm"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
-    "report": {"jinja2", "matplotlib", "mne", "nibabel", "nilearn", "tqdm", "yaml"},
+    "report": {
+        *("jinja2", "matplotlib", "mne", "nibabel", "nilearn"),
+        *("pydantic", "tqdm", "yaml"),
+    },
     "persons": {"scipy"},
     "algorithms": {"scipy"},
     "data": {"mne", "nibabel", "nilearn", "pandas", "scipy"},

@@ -2,6 +2,8 @@
 
 record
     Privacy.json and what else stands beside released files.
+dossier
+    The same record as others check it, and its export.
 page
     Reports and private pages, from templates/.
 words

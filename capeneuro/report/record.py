@@ -1,9 +1,11 @@
 """The privacy record, and the other files that stand beside every released file."""
 
+import hashlib
 import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
-from capeneuro.report import protection
+from capeneuro.report import dossier, protection
 
 # Results that carry their releases.
 NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
@@ -42,6 +44,7 @@ def write_beside(config: Study, folder: Path) -> None:
             # What was accepted then, whatever the study file says by now.
             accepted |= json.loads(str(arrays.get("accepted", "{}")))
     record = privacy_record(config, kinds, releases) | {"accepted": accepted}
+    record["digest"] = dossier.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
     content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
@@ -111,8 +114,10 @@ def privacy_record(
             for view in cape.VIEWS
         }
     return {
+        "format": dossier.FORMAT,
         "study": config.study,
         "stamp": stamp(kinds),
+        "arm": config.arm,
         "unit": p.unit,
         "relation": p.relation,
         "n_colluding": p.n_colluding,
@@ -140,6 +145,7 @@ def privacy_record(
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
         "noise_ratio": config.noise_ratio,
+        "asked": dict(config.asked),
         "source": config.source,
         "constants": protection.constants(shareable(config), _unread(config)),
         "governance": config.governance.model_dump(exclude_none=True),
@@ -158,9 +164,24 @@ def privacy_record(
             "All parties follow the protocol, and those whom it is promised against "
             f"pool all that they see: {config.against}. Any other site knows less.",
         ],
+        "versions": versions(),
+        "digests": {
+            "study": config.digest,
+            "identity": config.identity,
+            "package": _package(),
+        },
         "sites": spent,
         "releases": releases,
     }
+
+
+@cache
+def _package() -> str:
+    """SHA-256 of the package's source files, in the order of their names."""
+    root, found = Path(__file__).parent.parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def _unread(config: Study) -> dict[str, Any]:
