@@ -1,4 +1,4 @@
-"""The privacy record as a file that others can check: its form, its sums, its export."""
+"""The privacy record as others can check it: its form, its sums, its export."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ class SiteTotal(Part):
     partners: Spent | None
     aggregator: Spent | None
     aggregator_and_colluders: Spent | None
-    """The class that ledgers charge; null, as in the others: exact numbers were seen."""
+    """The class that ledgers charge; null, here and above: exact numbers were seen."""
     site_as_aggregator: Spent | None
 
 
@@ -65,7 +65,7 @@ class SiteRelease(Part):
     sensitivity: Size | None
     """How far one unit moves the site's average; null: nothing was bounded."""
     variance: Size
-    """Of the site's noise in one coordinate of the weighted answer, at sensitivity 1."""
+    """Of the site's noise in one number of the weighted answer, at sensitivity 1."""
     mu: dict[str, Size | None]
     """Loss by class of parties."""
 
@@ -210,7 +210,10 @@ def verify(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where}: {first['msg'].lower()}") from None
+        raise ConfigError(
+            f"{path}: {where}: {first['msg'].lower()}; the file was changed, or its "
+            "releases are those of an older version, which told less"
+        ) from None
     for where, said, true in (*_of_releases(record), *_of_record(record)):
         if not _same(said, true):
             raise ConfigError(
@@ -359,7 +362,8 @@ def registry(record: Mapping[str, Any]) -> dict[str, Any]:
                 if model
                 else "Summary statistics",
                 "data_product_region": unknown,
-                "description": f"Analysis of the brain imaging of {protection.who(record)}: "
+                "description": "Analysis of the brain imaging of "
+                f"{protection.who(record)}; stages and what they ask: "
                 + "; ".join(f"{k}: {v}" for k, v in record["asked"].items()),
                 "publication_date": date.today().isoformat(),
                 "data_product_sector": "Healthcare",
@@ -375,8 +379,8 @@ def registry(record: Mapping[str, Any]) -> dict[str, Any]:
             "privacy_loss": {
                 "privacy_unit": unit,
                 "privacy_unit_details": f"Relation {record['relation']}: two data sets "
-                f"are neighbors if they differ in {unit}. A person who takes part at two "
-                "sites has the sum of both losses mu.",
+                f"are neighbors if they differ in {unit}. A person who takes part at "
+                "two sites has the sum of both losses mu.",
                 "privacy_parameters": {
                     "epsilon": p["epsilon"],
                     "delta": record["delta"],
