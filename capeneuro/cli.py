@@ -247,20 +247,16 @@ def privacy(options: argparse.Namespace) -> None:
     entry of the OpenDP registry of deployments (YAML), `schema` the form of every
     record (JSON schema).
     """
-    import json
-
-    import yaml
-
     from capeneuro.report import dossier
 
     if options.action == "schema":
-        print(json.dumps(dossier.Dossier.model_json_schema(), indent=1))
+        print(dossier.schema(), end="")
         return
     if options.file is None:
         raise ConfigError("FILE: say which privacy.json")
     record = dossier.verify(options.file)
     if options.action == "registry":
-        print(yaml.safe_dump(dossier.registry(record), sort_keys=False), end="")
+        print(dossier.registry(record), end="")
         return
     n, p = len(record["releases"]), record["promise"]
     said = f"epsilon {p['epsilon']:g} at delta {record['delta']:g} is kept"

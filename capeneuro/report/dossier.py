@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capeneuro.config.errors import ConfigError
@@ -337,8 +338,13 @@ def _same(said: Any, true: Any) -> bool:
     return said == true
 
 
-def registry(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as an entry of the OpenDP registry of deployments, tier 3.
+def schema() -> str:
+    """The form of every record, as JSON schema."""
+    return json.dumps(Dossier.model_json_schema(), indent=1) + "\n"
+
+
+def registry(record: Mapping[str, Any]) -> str:
+    """The record as an entry of the OpenDP registry of deployments, tier 3, in YAML.
 
     The entry's form is that of ``schemas/deployments-schema.yaml`` in
     opendp/deployments-registry-data. What no record tells is left to be filled in.
@@ -349,7 +355,7 @@ def registry(record: Mapping[str, Any]) -> dict[str, Any]:
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     bounds = "; ".join(f"{c['key']} = {c['value']}" for c in record["constants"])
     answers = {one["query"] for one in record["releases"]}
-    return {
+    content = {
         "url_slug": "-".join([record["study"].lower().replace("_", "-"), "capeneuro"]),
         "status": "Draft",
         "tier": 3,
@@ -387,8 +393,8 @@ def registry(record: Mapping[str, Any]) -> dict[str, Any]:
                 },
                 "privacy_parameters_details": f"Of all releases together, against "
                 f"{record['against']}; mu = {p['mu']:.6g} of Gaussian differential "
-                f"privacy. For everything of a person with {record['person']['units']} "
-                f"units: epsilon {record['person']['epsilon_at_worst']:.6g} at worst.",
+                f"privacy. For everything of a person ({record['person']['units']} "
+                f"unit(s)): epsilon {record['person']['epsilon_at_worst']:.6g} at worst.",
             },
             "deployment_model": {
                 "model_name": "Federated",
@@ -429,3 +435,4 @@ def registry(record: Mapping[str, Any]) -> dict[str, Any]:
             },
         },
     }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)

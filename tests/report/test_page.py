@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import nibabel as nib
 import numpy as np
 import pytest
+import yaml
 from helpers import CONTRACT
 from readable import assert_readable
 from scipy.optimize import brentq
@@ -22,6 +23,7 @@ from tiny_study import (
     N_VOLUMES,
     SIDE,
     STUDY,
+    command,
     edit,
     run_steps,
     tree,
@@ -36,8 +38,8 @@ from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import cape, queries
+from capeneuro.report import dossier, protection, scores, words
 from capeneuro.report import page as pages
-from capeneuro.report import protection, scores, words
 from capeneuro.report.record import privacy_record, stamp
 from sim.rows import rows
 
@@ -430,6 +432,84 @@ def test_the_page_says_who_took_part_and_what_was_void(results, record):
     page = pages.render(study, told, [chapter(study)], Path("."))
     assert "2 of 4" in page and "3 of 4" in page
     assert "2 to 3" in page and "(1 void)" in page
+
+
+# The record as others check it
+
+
+def test_a_record_agrees_with_its_own_releases(results, capsys):
+    assert command("privacy", "verify", str(results / "privacy.json")) == 0
+    assert "epsilon 5 at delta 1e-05 is kept" in capsys.readouterr().out
+    exact = results / "reference" / "privacy.json"
+    assert command("privacy", "verify", str(exact)) == 0
+    assert "no promise was made" in capsys.readouterr().out
+    own = ["--site-file", "site-0.yaml"]
+    assert command("privacy", "verify", str(results / "privacy.json"), *own) == 0
+    assert "has charged all 4 of them" in capsys.readouterr().out
+
+
+def numbers(part, key=()):
+    """Keys of all numbers of a record."""
+    if isinstance(part, dict | list):
+        inner = part.items() if isinstance(part, dict) else enumerate(part)
+        return [found for k, v in inner for found in numbers(v, (*key, k))]
+    return [key] if isinstance(part, int | float) and not isinstance(part, bool) else []
+
+
+def test_a_record_that_changed_in_any_number_is_found(record, tmp_path, capsys):
+    """By the digest, and, were that renewed, by what the releases tell."""
+    path, keys = tmp_path / "privacy.json", numbers(record)
+    untold = {"n_sites", "survivor_threshold", "round", "size"}
+    matter = [key for key in keys if key[-1] not in untold]
+    assert len(matter) > 100
+    for key in matter[:: max(len(matter) // 25, 1)]:
+        changed = json.loads(json.dumps(record))
+        inner = changed
+        for part in key[:-1]:
+            inner = inner[part]
+        is_count = isinstance(inner[key[-1]], int)
+        inner[key[-1]] += 1 if is_count else 1e-6 * inner[key[-1]] + 1e-9
+        for renewed in (False, True):
+            if renewed:
+                changed["digest"] = dossier.digest(changed)
+            path.write_text(json.dumps(changed))
+            capsys.readouterr()
+            assert command("privacy", "verify", str(path)) == 2, (key, renewed)
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1 and "changed" in error, (key, error)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "got no JSON"),
+        ("{}", "format: must be 'capeneuro-privacy-1'"),
+        ('{"format": "capeneuro-privacy-1"}', "study: field required"),
+    ],
+)
+def test_what_is_no_record_is_refused_in_a_line(tmp_path, capsys, content, said):
+    path = tmp_path / "privacy.json"
+    path.write_text(content)
+    assert command("privacy", "verify", str(path)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_schema_of_the_docs_is_that_of_the_records():
+    docs = Path(__file__).parents[2] / "docs" / "privacy.schema.json"
+    assert docs.read_text() == dossier.schema()
+
+
+def test_a_record_is_an_entry_of_the_registry(results, capsys):
+    assert command("privacy", "registry", str(results / "privacy.json")) == 0
+    entry = yaml.safe_load(capsys.readouterr().out)
+    parts = entry["deployment"]
+    assert set(parts) == {
+        *("basic", "dp_variant", "privacy_loss", "deployment_model"),
+        *("accounting", "implementation", "administrative"),
+    }
+    parameters = parts["privacy_loss"]["privacy_parameters"]
+    assert parameters == {"epsilon": 5.0, "delta": 1e-5}
+    assert entry["tier"] == 3 and parts["deployment_model"]["model_name"] == "Federated"
 
 
 def test_every_query_is_said_in_words():
