@@ -242,6 +242,43 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
     print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")
 
 
+def privacy(options: argparse.Namespace) -> None:
+    """Check a study's record of privacy, or export it.
+
+    `verify` checks its form, recomputes every sum from its releases, and, with
+    `--site-file`, that the site's ledger charged them all. `registry` prints it as an
+    entry of the OpenDP registry of deployments (YAML), `schema` the form of every
+    record (JSON schema).
+    """
+    from capeneuro.report import dossier
+
+    if options.action == "schema":
+        print(dossier.schema(), end="")
+        return
+    if options.file is None:
+        raise ConfigError("FILE: say which privacy.json")
+    record = dossier.verify(options.file)
+    if options.action == "registry":
+        print(dossier.registry(record), end="")
+        return
+    n, p = len(record["releases"]), record["promise"]
+    said = f"epsilon {p['epsilon']:g} at delta {record['delta']:g} is kept"
+    if not (p["holds"] and p["kept"]):
+        said = "no promise was made" if not p["holds"] else "THE PROMISE IS NOT KEPT"
+    print(f"{options.file}: {n} releases add up to what it says; {said}")
+    if options.site_file is not None:
+        from capeneuro.studies.sites import open_ledger
+
+        own = load.load_site(options.site_file)
+        if not own.ledger.is_dir():
+            raise ConfigError(
+                f"{options.site_file}: ledger: there is none at {own.ledger}; check "
+                "the path"
+            )
+        charged = dossier.in_ledger(record, own.name, open_ledger(own).entries())
+        print(f"{own.ledger}: has charged all {charged} of them")
+
+
 def federation(options: argparse.Namespace) -> int:
     """Make, harden or check kits; put together what the sites agree on.
 
@@ -501,6 +538,10 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--new-key", action="store_true", help="restore for good, under a new key"
     )
+    command = add(privacy, "verify results/demo/privacy.json")
+    command.add_argument("action", choices=["verify", "registry", "schema"])
+    command.add_argument("file", type=Path, nargs="?", help="a privacy.json")
+    command.add_argument("--site-file", type=Path, help="also compare its ledger")
     command = add(audit, "--arms cape --pairs 10000")
     command.add_argument("--arms", default="cape", help="some, with commas between")
     command.add_argument("--study", type=Path, help="a prepared study, in one run")

@@ -30,7 +30,10 @@ LIBRARIES = {
     "cli": {"tqdm"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
-    "report": {"jinja2", "matplotlib", "mne", "nibabel", "nilearn", "tqdm", "yaml"},
+    "report": {
+        *("jinja2", "matplotlib", "mne", "nibabel", "nilearn"),
+        *("pydantic", "tqdm", "yaml"),
+    },
     "persons": {"scipy"},
     "algorithms": {"scipy"},
     "data": {"mne", "nibabel", "nilearn", "pandas", "scipy"},
@@ -44,8 +47,8 @@ ALONE = {
     "nvflare": {"flare/controller", "flare/client"},
     "psutil": {"flare/daemon"},
     "mne": {"data/eeg", "report/plots"},
-    "nibabel": {"data/nifti", "report/plots"},
-    "nilearn": {"data/nifti", "report/plots"},
+    "nibabel": {"data/nifti", "report/slices"},
+    "nilearn": {"data/nifti", "report/slices"},
     "opendp": {"privacy/noise"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

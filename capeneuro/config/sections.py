@@ -23,6 +23,7 @@ Positive = Annotated[float, Field(gt=0)]
 Bound = Annotated[float, Field(ge=1e-12, le=1e12)]
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Label = Annotated[str, Field(pattern=LABEL)]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Range = Annotated[
     tuple[float, float],
     AfterValidator(lambda r: r if r[0] <= r[1] else fail("must be [low, high]")),
@@ -158,3 +159,17 @@ class Accept(Section):
     rule: Literal["noise", "epsilon", "unit", "bounds", "gain"]
     reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
     """Why, in a sentence of ten characters or more, for the readers of the report."""
+
+
+class Governance(Section):
+    """Who answers for a study, for its report; no release depends on it."""
+
+    purpose: Line | None = None
+    """What the results are for."""
+    controller: Line | None = None
+    """Who decides why and how people's data are used (in the law of the European Union
+    the controller)."""
+    retention: Line | None = None
+    """How long what is kept of people stays at the sites."""
+    contact: Line | None = None
+    """Whom participants can ask."""

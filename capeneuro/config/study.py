@@ -24,6 +24,7 @@ from capeneuro.config.sections import (
     Accept,
     BudgetOptions,
     Expected,
+    Governance,
     Label,
     Score,
     Section,
@@ -39,7 +40,7 @@ VOLUMES = 100
 # Keys of every study that no release depends on.
 IDLE = (
     *("score", "sites", "federation", "data"),
-    *("expected", "accept", "source", "aggregator"),
+    *("expected", "accept", "source", "aggregator", "governance"),
 )
 
 
@@ -104,6 +105,8 @@ class Study(Section):
     """Where norm bounds, clips, ranges and public tables come from: a protocol, a
     paper, a public data set, so that nothing in this file was looked up in private
     data. For private data one is needed."""
+    governance: Governance = Governance()
+    """Who answers for the study; stands in the report and in privacy.json."""
     _place: Place | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")

@@ -367,7 +367,12 @@ class Mechanism:
         for k, (name, site) in enumerate(message["roster"].items()):
             t = query.sensitivity(site["n_units"], message["relation"], parameters)
             mus = {v: None if mu is None else float(mu[k]) for v, mu in views.items()}
-            sites[name] = {"sensitivity": float(t) if bounded else None, "mu": mus}
+            sites[name] = {
+                "n_units": site["n_units"],
+                "sensitivity": float(t) if bounded else None,
+                "variance": gamma[k],
+                "mu": mus,
+            }
         self.releases.append(
             {
                 "query": query.name,

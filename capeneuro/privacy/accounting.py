@@ -278,6 +278,48 @@ def person_epsilon(mu: float, n_units: int, delta: float) -> float:
     return epsilon_from_mu(n_units * mu, delta)
 
 
+def right_guesses(mu: float) -> float:
+    """Largest share of right guesses at one of two cases that are equally likely.
+
+    Parameters
+    ----------
+    mu
+        Composed loss, at least 0.
+
+    Returns
+    -------
+    float
+        ``Phi(mu / 2)``: one half without any loss, 1 without any privacy.
+
+    Guarantee
+    ---------
+    Exact for Gaussian releases: no test of the two cases has a smaller sum of errors
+    [Dong, Roth, Su 2022, eq. 6].
+    """
+    return float(scipy.special.ndtr(mu / 2))
+
+
+def right_guesses_of(epsilon: float, delta: float) -> float:
+    """The same for any mechanism of which only (epsilon, delta) is known.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Of all releases together.
+
+    Returns
+    -------
+    float
+        ``(e^epsilon + delta) / (e^epsilon + 1)``.
+
+    Guarantee
+    ---------
+    No guess at two equally likely cases is right more often [Kairouz, Oh, Viswanath
+    2015, Thm 2.1].
+    """
+    return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+
+
 @functools.cache
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
     """Largest mu that is (epsilon, delta)-DP, rounded down.

@@ -2,12 +2,20 @@
 
 record
     Privacy.json and what else stands beside released files.
+dossier
+    The same record as others check it, and its export.
 page
     Reports and private pages, from templates/.
 words
     Results in words.
+protection
+    What is promised and what left the sites, in words.
+literature
+    Publications, with DOI and BibTeX.
 plots
     One function a picture.
+slices
+    Maps in planes through the brain.
 maps
     Group maps as NIfTI, and their table.
 scores

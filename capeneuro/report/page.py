@@ -6,77 +6,162 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
 import yaml
 from tqdm import tqdm
 
-from capeneuro.algorithms.verdicts import Verdicts
+from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
+from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
-from capeneuro.report import words
-from capeneuro.report.record import shareable, versions
+from capeneuro.report import literature, protection, words
+from capeneuro.report.record import mus_of, shareable, versions
 
 # Titles, and what draws the figure.
 Drawn = Sequence[tuple[str, Callable[[], Any]]]
+# Rows of a table that the page shows; all are in a file beside it.
+MOST_ROWS = 40
+INTERVAL = "95% interval"
+
+
+class Picture(NamedTuple):
+    """A figure as the page shows it."""
+
+    title: str
+    data: str
+    """PNG, base64."""
+    alt: str
+    """What is seen, for who cannot see it."""
+    anchor: str = ""
+    """What it is of, as the page's links call it; empty: nothing links to it."""
+
+
+class Table(NamedTuple):
+    """Results in rows, at most :data:`MOST_ROWS` of which the page shows."""
+
+    columns: Mapping[str, str]
+    """What each column is, in words, by its heading."""
+    rows: Sequence[Sequence[Any]]
+    """Strings, or a :class:`Picture`; a first one that a picture is of links to it."""
+    file: str
+    """Where all rows are."""
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column's cells are numbers, which stand to the right."""
+        cells = [row[column] for row in self.rows]
+        text = "".join(cell for cell in cells if isinstance(cell, str))
+        digits = sum(letter.isdigit() for letter in text)
+        return column > 0 and digits > 0.4 * len(text.replace(" to ", ""))
+
+
+class Chapter(NamedTuple):
+    """What the page says of one stage of a study, for the scientist."""
+
+    config: Any
+    template: str
+    """Of its kind: says what was asked, found and done, see chapter.html.jinja."""
+    verdicts: Verdicts
+    scores: list[list[str]]
+    """Rows of scores.tsv."""
+    pictures: Mapping[str, Sequence[Picture]]
+    """``found`` beside the verdicts, ``quality``, ``maps`` and the ``rest``."""
+    notes: Sequence[str] = ()
+    table: Table | None = None
+    forecast: Mapping[str, float] = {}
+    """Noise as foretold over the most that leaves a result, by what it is of."""
 
 
 def render(
-    config: Study,
-    record: dict[str, Any],
-    score_rows: list[list[str]],
-    pictures: dict[str, list[tuple[str, str]]],
-    verdicts: Verdicts | None,
-    notes: Sequence[str] = (),
-    template: str = "report.html.jinja",
-    **more: Any,
+    config: Study, record: dict[str, Any], chapters: Sequence[Chapter], folder: Path
 ) -> str:
-    """Render the page; pictures are titles and base64 PNG by section."""
-    forecast = config.results / "forecast.json"
-    path = config.results / "audit.json"
-    audit = json.loads(path.read_text()) if path.is_file() else {}
-    is_foretold = forecast.is_file() and config.arm != "non-private"
-    return template_of(template).render(
+    """Render the report of a study: a page for three readers.
+
+    Parameters
+    ----------
+    config, record
+        The study, and its ``privacy.json``.
+    chapters
+        One for each stage that found something; most studies have one.
+    folder
+        Of the study's results, where audit and forecast lie if there are any.
+    """
+    audit = _read(folder / "audit.json")
+    shown = versions()
+    about = {
+        "config": config,
+        "record": record,
+        "releases": _summary(record["releases"]),
+        "who": protection.who(record),
+        "versions": shown,
+        "meanings": words.MEANINGS,
+        "most": MOST_ROWS,
+    }
+    parts = [
+        {part: _part(about, i, one, part) for part in ("asked", "result", "methods")}
+        for i, one in enumerate(chapters)
+    ]
+    methods = " ".join(part["methods"] for part in parts)
+    text = partial(
+        template_of("report.html.jinja").render,
+        **about,
+        chapters=[*zip(chapters, parts, strict=True)],
         parties=words.parties(config),
         accepted=words.ACCEPTED,
+        guess=accounting.right_guesses,
+        any_guess=accounting.right_guesses_of,
         # An attack on other options says nothing of this study.
         audit=audit if audit.get("study") == config.identity else None,
-        largest=_largest(record),
-        verdicts=verdicts,
-        forecast=json.loads(forecast.read_text()) if is_foretold else {},
-        config=config,
+        largest=largest(record),
+        left=protection.what_left(record["releases"]),
+        units=protection.UNITS,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
-        record=record,
-        scores=score_rows,
-        pictures=pictures,
-        notes=notes,
-        releases=_summary(record["releases"]),
-        versions=versions(),
+        drowned=any(max(one.forecast.values(), default=0) > 1 for one in chapters),
         today=date.today().isoformat(),
-        **more,
     )
+    # What is cited is known once the text is there.
+    cited = literature.cited(text(cited=[]) + methods)
+    return text(cited=cited)
 
 
-def _largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Epsilon of the site with the largest, by class of parties and accountant."""
-    sites = record["sites"].values()
-    about = {view: [s[view] for s in sites if s[view] is not None] for view in VIEWS}
-    return {
-        view: max(spent, key=lambda e: e["gdp"])
-        for view, spent in about.items()
-        if spent
-    }
+def _part(about: dict[str, Any], number: int, chapter: Chapter, part: str) -> str:
+    """One part of a chapter, from its kind's template."""
+    own = {**about, **chapter._asdict(), "part": part, "number": number}
+    return template_of(chapter.template).render(**own).strip()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def forecast_of(config: Study) -> dict[str, float]:
+    """What was foretold of a private study before its first release."""
+    if config.arm == "non-private":
+        return {}
+    return _read(config.results / "forecast.json")
+
+
+def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Mu and epsilon of the site with the largest, by class of parties."""
+    found = {}
+    for view in VIEWS:
+        spent = [own[view] for own in record["sites"].values() if own[view] is not None]
+        if spent:
+            mus = [accounting.compose(mu) for mu in mus_of(record, view).values()]
+            found[view] = {**max(spent, key=lambda e: e["gdp"]), "mu": max(mus)}
+    return found
 
 
 def quality(person: str, X: np.ndarray, config: ComponentsConfig) -> dict[str, Any]:
@@ -106,12 +191,14 @@ def render_quality(
     site: str, rows: list[dict[str, Any]], figure: Any, config: ComponentsConfig
 ) -> str:
     """Render a site's private quality page."""
+    bound = config.pca.norm_bound
     return template_of("qc.html.jinja").render(
         site=site,
         rows=rows,
-        picture=picture("", figure)[1],
-        norm_bound=config.pca.norm_bound,
+        picture=picture("Norms of all volumes", figure),
+        norm_bound=bound,
         power=config.pca.method == "power",
+        advice=words.bound_in_words([row["median"] for row in rows], bound),
     )
 
 
@@ -120,13 +207,14 @@ def render_views(
 ) -> str:
     """Render a site's private quality page of a fusion study."""
     return template_of("views.html.jinja").render(
-        site=site, rows=norms, picture=picture("", figure)[1], fusion=config.fusion
+        site=site,
+        rows=norms,
+        picture=picture("Norms of people", figure),
+        fusion=config.fusion,
     )
 
 
-def render_reconstruction(
-    site: str, n_people: int, pictures: list[tuple[str, str]]
-) -> str:
+def render_reconstruction(site: str, n_people: int, pictures: Sequence[Picture]) -> str:
     """Render a site's private page on its own people's part in the components."""
     return template_of("reconstruction.html.jinja").render(
         site=site, n_people=n_people, pictures=pictures
@@ -135,36 +223,38 @@ def render_reconstruction(
 
 def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
-    return jinja2.Environment(
+    pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=jinja2.select_autoescape(["html.jinja"]),  # not of a model card
         undefined=jinja2.StrictUndefined,
-    ).get_template(name)
+    )
+    pages.globals["anchor_of"] = anchor_of
+    return pages.get_template(name)
 
 
-def picture(title: str, figure: Any) -> tuple[str, str]:
-    """Encode a figure as base64 PNG and close it; returns it with its title."""
+def picture(title: str, figure: Any, anchor: str = "") -> Picture:
+    """Encode a figure as base64 PNG and close it; its label says what is seen."""
     import matplotlib.pyplot as plt
 
     buffer = bytes_io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     plt.close(figure)
-    return title, base64.b64encode(buffer.getvalue()).decode()
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return Picture(title, data, figure.get_label() or title, anchor)
 
 
-def gallery(
-    told: Verdicts, drawn: Drawn, threads: int
-) -> dict[str, list[tuple[str, str]]]:
+def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Picture]]:
     """Pictures of results above the noise, ``maps``, and of the ``rest``.
 
     Where nothing stands above the noise, a sentence stands in place of all; maps around
     a prior are public at least, and all are shown.
     """
-    if told.of_prior:
-        return {"maps": pictures(drawn, threads), "rest": []}
-    if not told.above.any():
+    if not told.of_prior and not told.above.any():
         return {"maps": [], "rest": []}
-    done = pictures(drawn, threads)
+    both = zip(told.names, pictures(drawn, threads), strict=True)
+    done = [one._replace(anchor=anchor_of(name)) for name, one in both]
+    if told.of_prior:
+        return {"maps": done, "rest": []}
     both = [*zip(done, told.above, strict=True)]
     return {
         "maps": [one for one, above in both if above],
@@ -172,7 +262,40 @@ def gallery(
     }
 
 
-def pictures(drawn: Drawn, threads: int) -> list[tuple[str, str]]:
+def table_of(path: Path, columns: Mapping[str, str]) -> Table:
+    """Read a table of results; the named columns, with what they are, or all.
+
+    Rows with a verdict come in its order: what stands above the noise first. Columns
+    ``low`` and ``high`` become one.
+    """
+    head, *rows = (line.split("\t") for line in path.read_text().splitlines())
+    columns = columns or dict.fromkeys(head, "")
+    if "verdict" in head:
+        at = head.index("verdict")
+        rows = sorted(rows, key=lambda row: row[at] != ABOVE)
+    own = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
+    if "low" in columns:
+        interval = ((INTERVAL, f"{row.pop('low')} to {row.pop('high')}") for row in own)
+        own = [row | dict([one]) for row, one in zip(own, interval, strict=True)]
+        columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
+        columns.pop("high", None)
+    return Table(columns, [[row[name] for name in columns] for row in own], path.name)
+
+
+def _short(cell: str) -> str:
+    """A number as a reader wants it; text as it is."""
+    try:
+        return cell if cell.lstrip("-").isdigit() else f"{float(cell):.3g}"
+    except ValueError:
+        return cell
+
+
+def anchor_of(name: str) -> str:
+    """What links call the picture of a result."""
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def pictures(drawn: Drawn, threads: int) -> list[Picture]:
     """Draw and encode figures, so many at a time, each in a process of its own."""
     bar = partial(tqdm, desc="report", total=len(drawn), disable=None)
     # Elsewhere a process that has imported matplotlib cannot be forked.
@@ -193,7 +316,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _picture(title: str, draw: Callable[[], Any]) -> tuple[str, str]:
+def _picture(title: str, draw: Callable[[], Any]) -> Picture:
     return picture(title, draw())
 
 

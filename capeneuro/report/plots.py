@@ -1,8 +1,9 @@
-"""Every picture: a function that takes arrays or files and returns a figure."""
+"""Every picture: a function that takes arrays or files and returns a figure.
 
-import gc
+A figure's label says what is seen on it, for who cannot see it.
+"""
+
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from matplotlib.ticker import (
     LogLocator,
     MaxNLocator,
 )
+
+from capeneuro.report import slices
 
 matplotlib.use("Agg")
 INK, ACCENT = "#20303c", "#c4512d"
@@ -42,60 +45,23 @@ def axes(height: float = 2.6) -> tuple[Figure, Axes]:
     return plt.subplots(figsize=(4.2, height))
 
 
-def component_map(path: Path, index: int, title: str) -> Figure:
-    """Draw one map of a 4-D image, three cuts at its peak.
+def component_map(
+    path: Path, index: int, title: str, at: Sequence[float] | None = None
+) -> Figure:
+    """Draw one map of a 4-D image in three planes, see :mod:`.slices`.
 
-    On the MNI template if the image's header says that it is in that space.
-
-    The threshold is the 95th percentile of the absolute values inside the mask: it
-    only decides what is drawn.
+    Parameters
+    ----------
+    path, index, title
+        Image, which of its maps, and what is printed above.
+    at
+        Where the planes meet [mm], (3,); None: at the map's peak.
     """
     figure = plt.figure(figsize=(6.4, 2.5), layout="none")
-    # Above the brain: nilearn would write it over what is drawn.
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    draw_map(path, index, figure=figure, axes=(0, 0, 1, 0.9))
+    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), at)
+    figure.set_label(f"{title}: {seen}")
     return figure
-
-
-@cache
-def _nilearn() -> tuple[Any, Any]:
-    """Nilearn's plots, which collect garbage nine times a map; half of their time."""
-    from nilearn.plotting import find_xyz_cut_coords, plot_stat_map
-
-    gc.freeze()  # what is loaded by now is not garbage
-    return find_xyz_cut_coords, plot_stat_map
-
-
-def draw_map(path: Path, index: int, **where: Any) -> None:
-    """Draw one map of a 4-D image into a figure or axes; one slice as that."""
-    from nilearn.image import index_img, new_img_like
-
-    find_xyz_cut_coords, plot_stat_map = _nilearn()
-    image = index_img(str(path), index)
-    values = np.abs(image.get_fdata())
-    threshold = np.percentile(values[values > 0], 95) if values.any() else 0.0
-    if threshold >= values.max():  # of a few regions the largest fills the rest
-        threshold = 0.0
-    cuts = find_xyz_cut_coords(image, activation_threshold=threshold)
-    if image.shape[2] == 1:
-        where |= {"display_mode": "z"}
-        threshold, cuts = 0.0, cuts[2:]
-    own: dict[str, Any] = {"bg_img": None}
-    if values.any():  # in no standard space a map lies on its own small values
-        shade = np.where(values > 0, 2 - np.sqrt(values / values.max()), 0)
-        own = {"bg_img": new_img_like(image, shade.astype("f4")), "dim": 0}
-    plot_stat_map(
-        image,
-        **({} if image.header["sform_code"] == 4 else own),
-        cut_coords=cuts,
-        threshold=threshold,
-        annotate=True,
-        black_bg=False,
-        cmap="RdBu_r",
-        # White is 0, also where all values have one sign.
-        symmetric_cbar=True,
-        **where,
-    )
 
 
 def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
@@ -109,6 +75,11 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("norm")
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    seen = f"norm of the gradient over {len(trace)} rounds, from {trace[0]:.2g} to "
+    seen += f"{trace[-1]:.2g}"
+    if np.max(noise) > 0:
+        seen += f"; noise alone would give about {np.median(noise):.2g}"
+    figure.set_label(seen)
     return figure
 
 
@@ -136,6 +107,11 @@ def _correlations(
     axis.set_xlabel(columns)
     axis.set_ylabel(rows)
     figure.colorbar(image, ax=axis, label="correlation", shrink=0.8)
+    known = r[np.isfinite(r)]
+    seen = f"square of {len(r)} rows ({rows}) by {r.shape[1]} columns ({columns})"
+    if known.size:
+        seen += f"; correlations from {known.min():.2f} to {known.max():.2f}"
+    figure.set_label(seen)
     return figure
 
 
@@ -165,6 +141,11 @@ def changes(likeness: np.ndarray, above: np.ndarray) -> Figure:
     axis.set_xlabel("component")
     axis.set_ylabel("correlation with its public map")
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+    figure.set_label(
+        f"a bar for each of {len(likeness)} components: correlation with its public "
+        f"map from {likeness.min():.2f} to {likeness.max():.2f}; changed by more than "
+        f"noise: {', '.join(map(str, which[above])) or 'none'}"
+    )
     return figure
 
 
@@ -190,6 +171,11 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
     axis.set_xlabel(f"frequency [{unit}]")
     axis.set_ylabel("component")
     figure.colorbar(image, ax=axis, label=f"power per {per}", shrink=0.8)
+    most = frequencies[1:][density[:, 1:].mean(axis=0).argmax()]
+    figure.set_label(
+        f"power of {len(density)} components by frequency; on average most at "
+        f"{most:.2g} {unit}"
+    )
     return figure
 
 
@@ -224,6 +210,11 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue")
     axis.legend(frameon=False)
+    seen = f"eigenvalues by rank: the {K} kept go from {eigenvalues[0]:.2g} to "
+    seen += f"{eigenvalues[K - 1]:.2g}"
+    if edge > 0:
+        seen += f"; noise alone reaches {edge:.2g}"
+    figure.set_label(seen)
     return figure
 
 
@@ -235,7 +226,14 @@ def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     axis.set_xlabel("norm of a volume's features")
     axis.set_ylabel("volumes")
     axis.legend(frameon=False)
+    figure.set_label(_histogram("norms of volumes", np.concatenate(values), bound))
     return figure
+
+
+def _histogram(what: str, values: np.ndarray, bound: float) -> str:
+    """What is seen of a histogram beside a bound."""
+    middle, high = np.median(values), 100 * np.mean(values > bound)
+    return f"histogram of {what}: median {middle:.3g}, {high:.0f}% above {bound:g}"
 
 
 def quality_against_epsilon(
@@ -292,6 +290,7 @@ def row_norms(norms: np.ndarray, bound: float, what: str, limit: str) -> Figure:
     axis.set_ylabel("people")
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+    figure.set_label(_histogram(what, norms, bound))
     return figure
 
 
@@ -305,6 +304,8 @@ def weights(found: np.ndarray, others: Mapping[str, np.ndarray]) -> Figure:
     axis.set_ylabel("share of people")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.set_ylim(0, None)
+    told = ", ".join(f"{100 * w:.0f}%" for w in found)
+    figure.set_label(f"share of people of each component: {told}")
     return figure
 
 
@@ -356,7 +357,14 @@ def effects(
     axis.set_xlabel(label)
     if title:
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    figure.set_label(f"{title or label}: largest {_largest(names, values)}")
     return figure
+
+
+def _largest(names: Sequence[str], values: np.ndarray, most: int = 3) -> str:
+    """The largest of named numbers, in words."""
+    order = np.argsort(-np.abs(values), kind="stable")[:most]
+    return ", ".join(f"{names[i]} {values[i]:.2g}" for i in order)
 
 
 def _marks(axis, others: Mapping[str, np.ndarray], place) -> None:
@@ -397,6 +405,9 @@ def view_norms(norms: np.ndarray) -> Figure:
     axis.set_xlabel("norm of a person's features over the view's bound")
     axis.set_ylabel("people")
     axis.legend(frameon=False)
+    both = zip(("fMRI", "EEG"), norms.T, strict=True)
+    seen = [_histogram(f"norms of {view}", own, 1.0) for view, own in both]
+    figure.set_label("; ".join(seen))
     return figure
 
 
@@ -420,6 +431,8 @@ def correlations(
     axis.set_ylim(lowest - 0.02 * (lowest < 0), 1.02)
     axis.set_xlim(0.5, len(found_at) + 0.5)
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+    told = ", ".join(f"{x:.2f} ({a:.2f} to {b:.2f})" for x, a, b in variates)
+    figure.set_label(f"correlation of each pair with its interval: {told}")
     return figure
 
 
@@ -442,19 +455,25 @@ def linked_component(
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     what, which = first
     if isinstance(what, Path):
-        draw_map(what, which, figure=figure, axes=(0.01, 0.05, 0.36, 0.82))
+        seen = slices.draw(figure, what, which, (0.0, 0.02, 0.38, 0.84))
     else:
-        _loadings(figure.add_axes((0.18, 0.18, 0.22, 0.68)), what, which)
+        axis = figure.add_axes((0.18, 0.18, 0.22, 0.68))
+        seen = _loadings(axis, what, which)
     what, values = second
     if isinstance(what, Potential):
-        _potential(figure, what, values)
+        beside = _potential(figure, what, values)
     else:
-        _loadings(figure.add_axes((0.6, 0.18, 0.38, 0.68)), what, values)
+        axis = figure.add_axes((0.6, 0.18, 0.38, 0.68))
+        beside = _loadings(axis, what, values)
+    figure.set_label(f"{title}. fMRI: {seen}. EEG: {beside}")
     return figure
 
 
-def _potential(figure: Figure, about: Potential, values: np.ndarray) -> None:
-    """Draw waveforms [uV] of all channels, and where they are largest the scalp."""
+def _potential(figure: Figure, about: Potential, values: np.ndarray) -> str:
+    """Draw waveforms [uV] of all channels, and where they are largest the scalp.
+
+    Returns what is seen, in words.
+    """
     values = values.reshape(len(about.channels), -1)
     largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
     width = 0.52 if about.info is None else 0.33
@@ -478,10 +497,16 @@ def _potential(figure: Figure, about: Potential, values: np.ndarray) -> None:
         shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
         mne.viz.plot_topomap(values[:, at], about.info, axes=scalp, show=False, **shown)
         scalp.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
+    channel = int(np.abs(values[:, at]).argmax())
+    return (
+        f"waveforms of {len(values)} channels, largest at "
+        f"{1000 * about.times[at]:.0f} ms, {values[channel, at]:.2g} uV at "
+        f"{about.channels[channel]}"
+    )
 
 
-def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
-    """Draw the largest loadings of named features."""
+def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> str:
+    """Draw the largest loadings of named features; what is seen, in words."""
     order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
     colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
     axis.barh(np.arange(len(order)), values[order], color=colors)
@@ -491,3 +516,4 @@ def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> None:
     axis.axvline(0, color=INK, lw=0.5)
     axis.tick_params(axis="y", labelsize=7)
     axis.set_xlabel("per unit deviation")
+    return f"largest loadings {_largest(names, values)}"

@@ -1,9 +1,11 @@
 """The privacy record, and the other files that stand beside every released file."""
 
+import hashlib
 import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
+from capeneuro.report import dossier, protection
 
 # Results that carry their releases.
 NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
@@ -44,6 +47,7 @@ def write_beside(config: Study, folder: Path) -> None:
             # What was accepted then, whatever the study file says by now.
             accepted |= json.loads(str(arrays.get("accepted", "{}")))
     record = privacy_record(config, kinds, releases) | {"accepted": accepted}
+    record["digest"] = dossier.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
     content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
@@ -106,9 +110,9 @@ def privacy_record(
     """
     p, (n, at_worst) = config.promise, config.for_a_person
     spent = {}
+    by_view = {view: mus_of({"releases": releases}, view) for view in cape.VIEWS}
     for site in kinds:
-        mine = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
-        mus = {view: [mu[view] for mu in mine] for view in cape.VIEWS}
+        mus = {view: own.get(site, []) for view, own in by_view.items()}
         about = [r for r in releases if site in r["sites"]]
         n_present = sum(site in r["survivors"] for r in about)
         spent[site] = {
@@ -120,8 +124,10 @@ def privacy_record(
             for view in cape.VIEWS
         }
     return {
+        "format": dossier.FORMAT,
         "study": config.study,
         "stamp": stamp(kinds),
+        "arm": config.arm,
         "unit": p.unit,
         "relation": p.relation,
         "n_colluding": p.n_colluding,
@@ -133,6 +139,7 @@ def privacy_record(
         "promise": {
             "epsilon": p.epsilon,
             "mu": p.mu,
+            "right_guesses": accounting.right_guesses(p.mu),
             "holds": all(
                 site["mu"]["aggregator_and_colluders"]
                 for r in releases
@@ -140,7 +147,18 @@ def privacy_record(
             ),
             "kept": all(_kept(config, site, releases) for site in kinds),
         },
-        "person": {"units": n, "epsilon_at_worst": at_worst},
+        "person": {
+            "units": n,
+            "epsilon_at_worst": at_worst,
+            "right_guesses_at_worst": accounting.right_guesses(n * _mu(config)),
+        },
+        "people": _people(config, releases),
+        "n_units": protection.n_units({"releases": releases}),
+        "noise_ratio": config.noise_ratio,
+        "asked": dict(config.asked),
+        "source": config.source,
+        "constants": protection.constants(shareable(config), _unread(config)),
+        "governance": config.governance.model_dump(exclude_none=True),
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
             "The promise is for all releases of this study, also of data that changed; "
@@ -156,9 +174,56 @@ def privacy_record(
             "All parties follow the protocol, and those whom it is promised against "
             f"pool all that they see: {config.against}. Any other site knows less.",
         ],
+        "versions": versions(),
+        "digests": {
+            "study": config.digest,
+            "identity": config.identity,
+            "package": _package(),
+        },
         "sites": spent,
         "releases": releases,
     }
+
+
+@cache
+def _package() -> str:
+    """SHA-256 of the package's source files, in the order of their names."""
+    root, found = Path(__file__).parent.parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def _unread(config: Study) -> dict[str, Any]:
+    """Keys that no release of this study depends on, by section."""
+    unasked = {stage: True for stage, n in config.n_releases.items() if not n}
+    if getattr(getattr(config, "ica", None), "independence", "") == "spatial":
+        unasked["ica"] = True
+    return {**config.idle, **unasked}
+
+
+def _mu(config: Study) -> float:
+    """Largest loss that a study promises any site's people."""
+    return max(config.promise_of(s).mu for s in ("", *config.budget.site_epsilon))
+
+
+def mus_of(record: Mapping[str, Any], view: str) -> dict[str, list[float | None]]:
+    """Loss of each release in a view, by site; None: it was exact."""
+    found: dict[str, list[float | None]] = {}
+    for release in record["releases"]:
+        for name, site in release["sites"].items():
+            found.setdefault(name, []).append(site["mu"][view])
+    return found
+
+
+def _people(config: Study, releases: list[dict[str, Any]]) -> int | None:
+    """People of a study as far as the record tells: charged for, made, or expected."""
+    charged = protection.n_units({"releases": releases})
+    if config.budget.unit == "subject" and len(charged) == len(config.sites):
+        return sum(charged.values())
+    if made := getattr(config.data, "n_subjects", None):
+        return made * len(config.sites)
+    return config.expected.people
 
 
 def _kept(config: Study, site: str, releases: list[dict[str, Any]]) -> bool:

@@ -28,6 +28,14 @@ ACCEPTED = {
 }
 
 
+# What verdicts mean, for the readers of a report.
+MEANINGS = {
+    verdicts.ABOVE: "noise alone would not give this, but once in twenty studies",
+    verdicts.NOT_ABOVE: "noise alone gives this; nothing was found here",
+    verdicts.UNTOLD: "there is something, but not which part of the result it is",
+    verdicts.AS_PRIOR: "private data change this public result by no more than noise "
+    "would",
+}
 # Below the picture of what private data change.
 CHANGES = (
     "How like each map is to the public one that it started from. Sites differ from "
@@ -140,6 +148,21 @@ def ica_lines(found: Unmixing) -> list[str]:
     return lines
 
 
+def ending(trace: np.ndarray, noise: list[float]) -> str:
+    """Whether more rounds would have helped, from the released gradient."""
+    last, alone = float(np.median(trace[-3:])), float(np.median(noise[-3:]))
+    told = f"the gradient of the last rounds ({last:.2g}) is "
+    if last <= 1.5 * alone:
+        return told + (
+            f"about what noise alone gives ({alone:.2g}): more rounds would not help, "
+            "more people or a larger epsilon would"
+        )
+    return told + (
+        f"above what noise alone gives ({alone:.2g}): more rounds (ica.n_rounds) may "
+        "still improve the components, at more noise in each"
+    )
+
+
 def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
     above, (p, q) = verdicts.of_pairs(found).above, found.n_directions
@@ -188,6 +211,20 @@ def _loose_bounds(found: CanonicalDirections) -> list[str]:
         for view, size in sizes.items()
         if size < HALF
     ]
+
+
+def bound_in_words(medians: list[float], bound: float) -> str:
+    """What the norms of a site's people say of the public bound; for the site alone."""
+    usual = float(np.median(medians))
+    said = f"The usual norm is {usual:.3g}, {100 * usual / bound:.0f}% of the bound. "
+    if usual < HALF * bound:
+        return said + (
+            "Studies of such data could take a smaller bound, from a public source: "
+            "never from these numbers, which are private."
+        )
+    if usual > bound / HALF:
+        return said + "Most of what people have is clipped; is the unit the same?"
+    return said + "That is as it should be."
 
 
 def _order(subspace: Subspace) -> tuple[int, int, float, bool]:

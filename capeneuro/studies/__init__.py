@@ -30,6 +30,8 @@ network
     Steps of studies of a network.
 contrast
     Steps of studies of contrasts between groups.
+reports
+    The report: one page for all stages.
 stages
     Studies of several stages with one promise.
 one_run

@@ -40,7 +40,6 @@ from capeneuro.persons.dual_regression import back_projection, dual_regression
 from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
-from capeneuro.report.record import write_beside
 from capeneuro.studies import around_prior
 from capeneuro.studies.components_plan import (
     check_features,
@@ -65,6 +64,7 @@ from capeneuro.studies.flow import (
 )
 from capeneuro.studies.plan import FORECAST, gate, plan, write_sizes
 from capeneuro.studies.priors import open_prior
+from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
 
 # A site's people, under private/<site>/<study>/.
@@ -398,13 +398,13 @@ def score(study: ComponentsConfig, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, str(unmixing["stamp"]))
 
 
-def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
-    """Write the study's report: one page that opens offline."""
+def chapter(
+    study: ComponentsConfig, record: dict[str, Any], threads: int = 1
+) -> page.Chapter:
+    """What the report says of the study: pictures, verdicts and scores."""
     from capeneuro.report import plots
 
     folder = study.results
-    write_beside(study, folder)
-    record = json.loads((study.whole.results / "privacy.json").read_text())
     subspace, unmixing = read_subspace(study), read_unmixing(study)
     R = study.n_components
     noise = [
@@ -428,14 +428,24 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
         figures[f"Maps matched with the {scores.AGAINST[name]}"] = plots.matching(r)
     found = _added(study, subspace, unmixing, told := _verdicts(study))
     quality = [page.picture(title, figure) for title, figure in figures.items()]
-    table = files.read_table(folder / "scores.tsv")
-    titles = told.titles(_called(study, [f"component {i + 1}" for i in range(R)]))
+    called = _called(study)
+    titles = told.titles(
+        [
+            f"{name}, {own.title}" if own.title else name
+            for name, own in zip(told.names, called, strict=True)
+        ]
+    )
+    described = files.read_table(folder / group_maps.TABLE)
+    peaks = [tuple(map(float, row[3:6])) for row in described]
+    path = folder / group_maps.ZSCORED
     maps = [
-        (title, partial(plots.component_map, folder / group_maps.ZSCORED, i, title))
+        (title, partial(plots.component_map, path, i, title, peaks[i]))
         for i, title in enumerate(titles)
     ]
     pictures = {"found": found, "quality": quality, **page.gallery(told, maps, threads)}
     notes = words.ica_lines(unmixing)
+    if len(unmixing.trace) and max(noise) > 0:
+        notes = [*notes, words.ending(unmixing.trace, noise)]
     if study.has_prior and not subspace.posterior.size:
         usual = open_prior(study)[0].held[R - 1]
         notes = [words.dropped(subspace.held, usual), *notes]
@@ -443,14 +453,63 @@ def report(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
         study.has_prior or is_exact(study, reference=False)
     ):
         notes = [words.shares_line(study, subspace), *notes]
-    text = page.render(study, record, table, pictures, told, notes)
-    files.write_text(folder / "report.html", text)
-    print(folder / "report.html")
+    return page.Chapter(
+        study,
+        "components.html.jinja",
+        told,
+        files.read_table(folder / "scores.tsv"),
+        pictures,
+        notes,
+        _table(told, described, called, [path, peaks]),
+        page.forecast_of(study),
+    )
+
+
+def _table(
+    told: Verdicts,
+    described: list[list[str]],
+    called: list[group_maps.Name],
+    drawn: list[Any],
+) -> page.Table:
+    """The table of components as the page shows it, with a thumbnail of each."""
+    from capeneuro.report import slices
+
+    path, peaks = drawn
+    columns = {
+        "component": "order number, as in the maps",
+        "map": "axial plane at the peak",
+        "strength": "norm of the map over features, in their unit",
+        "share": "of the energy of all maps",
+        "peak [mm]": "x, y, z of the largest magnitude; of a cube or parcel its middle",
+        "stability": "agreement of the component over repeated runs, 1 is perfect; n/a "
+        "without repeated runs",
+        "verdict": "",
+    }
+    if any(own.measure or own.peak for own in called):
+        columns |= {
+            "most like": "public region or map, with the overlap: Dice coefficient (of "
+            "as many voxels as the region has) or correlation r",
+            "peak in": "region of the peak",
+        }
+    rows = []
+    for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
+        alt = f"component {number} at z = {z} mm"
+        small = page.Picture("", slices.encoded(path, i, peaks[i]), alt)
+        own, at = called[i], ", ".join(f"{float(v):.0f}" for v in (x, y, z))
+        row = [f"component {number}", small, f"{float(strength):.3g}", share, at]
+        row += [stability, told.words[i]]
+        if len(columns) > len(row):
+            like = (
+                f"{own.name} ({own.measure} {own.overlap:.2f})" if own.name else "none"
+            )
+            row += [like, own.peak or "none"]
+        rows.append(row)
+    return page.Table(columns, rows, group_maps.TABLE)
 
 
 def _added(
     study: ComponentsConfig, subspace: Subspace, unmixing: Unmixing, told: Verdicts
-) -> list[tuple[str, str]]:
+) -> list[page.Picture]:
     """Picture of how far private data moved public maps, if there was a prior."""
     from capeneuro.report import plots
 
@@ -463,16 +522,14 @@ def _added(
     return [page.picture(title, plots.changes(r, told.above))]
 
 
-def _called(study: ComponentsConfig, names: list[str]) -> list[str]:
-    """Names of components, with what they are like."""
+def _called(study: ComponentsConfig) -> list[group_maps.Name]:
+    """What each component is like, if the study names atlases or templates."""
     if not study.names:
-        return names
+        return [group_maps.Name("", 0.0, "", "")] * study.n_components
     mask = nifti.read_mask(study.results / MASK)
     known = [labels.read(atlas, mask) for atlas in study.names]
     maps = nifti.read_maps(study.results / group_maps.ZSCORED, mask)
-    like = [own.title for own in group_maps.named(maps, known)]
-    both = zip(names, like, strict=True)
-    return [f"{name}, {title}" if title else name for name, title in both]
+    return group_maps.named(maps, known)
 
 
 # --- files, for the workflow ---------------------------------------------------------
@@ -565,7 +622,10 @@ KEYS = {
     "reference_ica": ("ica",),
     "maps": ("space", "names", "prior"),
     "score": ("score", "prior"),
-    "report": ("study", "space", "cleaning", "pca", "score", "names", "prior"),
+    "report": (
+        *("study", "space", "cleaning", "pca", "score", "names", "prior"),
+        *("accept", "source", "governance"),
+    ),
 }
 
 
@@ -669,6 +729,7 @@ KIND = Kind(
         "score": score,
         "report": report,
     },
+    chapter=chapter,
     foretell=foretell,
     over=all_over,
     inputs=inputs,

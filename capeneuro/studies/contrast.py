@@ -367,5 +367,16 @@ KIND = kind_of(
         "correction for all outcomes and covariates. Fewer outcomes (their means over "
         "domains), a primary\neffect and a public covariance of outcomes lower it most",
         ladder=(10, 1),
+        table=TABLE,
+        headings={
+            "outcome": "",
+            "covariate": "",
+            "effect": "in the unit of the outcome, when the other covariates stay",
+            "low": "for noise and sampling",
+            "size": "effect over the outcome's deviation",
+            "p": "chance of an effect so large if there were none, uncorrected",
+            "q": "share of false ones that one would have up to there",
+            "verdict": "corrected for all outcomes and covariates together",
+        },
     )
 )

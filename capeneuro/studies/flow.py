@@ -37,6 +37,8 @@ class Kind(NamedTuple):
     """What it is called."""
     steps: Mapping[str, Callable[..., None]]
     """Its steps in their order, by the name of their command."""
+    chapter: Callable[..., Any] | None
+    """(study, record, threads): its part of the report; None: it has stages."""
     foretell: Callable[..., Any]
     """(study, names of sites, counts): what noise leaves, see :mod:`.plan`."""
     over: Callable[[Federation, Study, Sites], None]

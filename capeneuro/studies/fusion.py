@@ -4,7 +4,6 @@
 there.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +40,6 @@ from capeneuro.data.views import (
 )
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
-from capeneuro.report.record import write_beside
 from capeneuro.studies.courses import of_components
 from capeneuro.studies.flow import (
     MASK,
@@ -65,6 +63,7 @@ from capeneuro.studies.plan import (
     require,
     write_sizes,
 )
+from capeneuro.studies.reports import report
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -346,13 +345,13 @@ def score(study: FusionConfig, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, stamp)
 
 
-def report(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
-    """Write the study's report: one page that opens offline."""
+def chapter(
+    study: FusionConfig, record: dict[str, Any], threads: int = 1
+) -> page.Chapter:
+    """What the report says of the study: pictures, verdicts and scores."""
     from capeneuro.report import plots
 
     folder, views = study.results, _views(study)
-    write_beside(study, folder)
-    record = json.loads((study.whole.results / "privacy.json").read_text())
     found = read_directions(study)
     x, y = patterns(study, found)
     figures = {
@@ -385,17 +384,30 @@ def report(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
         both = first, (second, y[:, i])
         linked.append((title, partial(plots.linked_component, *both, title)))
     pictures = {"quality": quality, **page.gallery(told, linked, threads)}
-    text = page.render(
+    return page.Chapter(
         study,
-        record,
+        "fusion.html.jinja",
+        told,
         files.read_table(folder / "scores.tsv"),
         pictures,
-        told,
         words.correlation_lines(found),
-        "fusion.html.jinja",
+        _table(folder / COMPONENTS),
+        page.forecast_of(study),
     )
-    files.write_text(folder / "report.html", text)
-    print(folder / "report.html")
+
+
+def _table(path: Path) -> page.Table:
+    """The table of pairs as the page shows it."""
+    columns = {
+        "component": "pair of patterns, most correlated first",
+        "correlation": "of the variates, in people like these",
+        "low": "for noise and sampling",
+        "found_at": "correlation where the pair was found, most often more",
+        "verdict": "",
+    }
+    found = page.table_of(path, columns)
+    rows = [[f"component {number}", *row] for number, *row in found.rows]
+    return found._replace(rows=rows)
 
 
 # --- what noise leaves ---------------------------------------------------------------
@@ -560,6 +572,7 @@ KIND = Kind(
         "score": score,
         "report": report,
     },
+    chapter=chapter,
     foretell=foretell,
     over=cca_over,
     inputs=inputs,

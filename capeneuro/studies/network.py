@@ -264,5 +264,10 @@ KIND = kind_of(
         "the data, and a network\nthat may run can still do no better than naming the "
         "more common group. Little is learned\nwhere features fill a small part of "
         "their bounds; qc.html of `prepare` shows that",
+        headings={
+            "feature": "",
+            "importance": "mean change of the log-odds per unit of the feature",
+            "verdict": "",
+        },
     )
 )

@@ -476,6 +476,15 @@ def predict(study: RegressionConfig, expected: Expected) -> dict[str, float]:
     )
 
 
+HEADINGS = {
+    "feature": "",
+    "coefficient": "of the model, for predictions: change of the target per unit of "
+    "the feature, shrunk by what the noise needs",
+    "ridge_coefficient": "of ridge regression, to be read one by one",
+    "low": "of that, for noise and sampling",
+    "verdict": "",
+}
+
 KIND = kind_of(
     RowKind(
         command="regression",
@@ -511,5 +520,6 @@ KIND = kind_of(
         "explain, taken to be 0.3: the range held 59 of 66 outcomes on six tables,\n"
         "each left out of its own calibration, but few where counts lie in a corner "
         "of their bounds",
+        headings=HEADINGS,
     )
 )

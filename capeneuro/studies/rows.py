@@ -8,9 +8,8 @@ simulated or public and here.
 """
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from dataclasses import replace as with_other
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from capeneuro.linalg import TINY
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, scores
-from capeneuro.report.record import write_beside
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.courses import check_person, reader
 from capeneuro.studies.flow import (
@@ -62,6 +60,7 @@ from capeneuro.studies.plan import (
     require,
     write_sizes,
 )
+from capeneuro.studies.reports import report
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -181,6 +180,10 @@ class RowKind:
     """What a prediction rests on."""
     ladder: tuple[int, ...] = ()
     """Fewer features, for which `plan` foretells the same, too."""
+    table: str = ""
+    """File whose rows the report shows; empty: the table over features."""
+    headings: Mapping[str, str] = field(default_factory=dict)
+    """Its columns that are shown, with what they are in words; none: all."""
 
 
 def kind_of(own: RowKind) -> Kind:
@@ -203,8 +206,9 @@ def kind_of(own: RowKind) -> Kind:
             "maps": step(maps),
             "reconstruct": step(reconstruct),
             "score": step(score),
-            "report": step(report),
+            "report": report,
         },
+        chapter=step(chapter),
         foretell=step(foretell),
         over=step(over),
         inputs=row_files.inputs,
@@ -391,7 +395,7 @@ def prepare(
     text = page.template_of("people.html.jinja").render(
         site=site,
         rows=rows,
-        picture=page.picture("", figure)[1],
+        picture=page.picture("People", figure),
         beside=list(study.beside),
         number=number,
         what=what,
@@ -517,11 +521,11 @@ def score(own: RowKind, study: RowStudy, sites: Sites) -> None:
     scores.write(study.results / "scores.tsv", rows, stamp)
 
 
-def report(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> None:
-    """Write the study's report: one page that opens offline."""
+def chapter(
+    own: RowKind, study: RowStudy, record: dict[str, Any], threads: int = 1
+) -> page.Chapter:
+    """What the report says of the study: pictures, verdicts and scores."""
     folder, shape, found = study.results, open_rows(study), read_result(own, study)
-    write_beside(study, folder)
-    record = json.loads((study.whole.results / "privacy.json").read_text())
     others = comparisons(own, study, shape)
     verdicts = own.verdicts(study, shape, found, releases_of(study, own.file))
     about = study, shape, found, record, others, verdicts
@@ -531,10 +535,16 @@ def report(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> Non
     }
     for place, own_figures in zip(("maps", "rest"), drawn, strict=True):
         pictures[place] = page.pictures([*own_figures.items()], threads)
-    table = files.read_table(folder / "scores.tsv")
-    about = study, record, table, pictures, verdicts, own.lines(found), own.template
-    files.write_text(folder / "report.html", page.render(*about))
-    print(folder / "report.html")
+    return page.Chapter(
+        study,
+        own.template,
+        verdicts,
+        files.read_table(folder / "scores.tsv"),
+        pictures,
+        own.lines(found),
+        page.table_of(folder / (own.table or f"{own.stem}.tsv"), own.headings),
+        page.forecast_of(study),
+    )
 
 
 def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, Any]:
@@ -579,7 +589,10 @@ def depends(own: RowKind, study: RowStudy, step: str) -> str:
         f"reference_{block}": ("rows", "n_components", block),
         "maps": ("space", "rows"),
         "score": ("score",),
-        "report": ("study", "space", "rows", "score", block),
+        "report": (
+            *("study", "space", "rows", "score", block),
+            *("accept", "source", "governance"),
+        ),
     }
     layout = study.layout if step in ("make_data", "prepare") else ""
     return f"{section(study, *keys[step])} {layout}"

@@ -1,16 +1,11 @@
 """Steps of a study of several stages: what is asked of all of them together."""
 
-import json
 from functools import partial
 
-from capeneuro.algorithms.verdicts import ABOVE
 from capeneuro.config.stages import StagedStudy
-from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.report import page
-from capeneuro.report.record import write_beside
 from capeneuro.studies import kinds
-from capeneuro.studies.flow import VERDICTS, Kind
+from capeneuro.studies.flow import Kind
 from capeneuro.studies.plan import (
     PLANNED,
     Counts,
@@ -19,6 +14,7 @@ from capeneuro.studies.plan import (
     preview,
     spending,
 )
+from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites
 
 
@@ -70,29 +66,6 @@ def advise(study: StagedStudy, found: dict[str, dict[str, float]]) -> None:
     print(f"\nnoise of all stages would be alike with weights: {{{said}}}")
 
 
-def report(study: StagedStudy, sites: Sites, threads: int = 1) -> None:
-    """Write the page of all stages, which names what each found, and their record."""
-    write_beside(study, study.results)
-    record = json.loads((study.results / "privacy.json").read_text())
-    about = {
-        name: {"share": member._place.share, "sentence": sentence_of(member)}
-        for name, member in study.members.items()
-    }
-    text = page.render(
-        study, record, [], {}, None, template="stages.html.jinja", stages=about
-    )
-    files.write_text(study.results / "report.html", text)
-    print(study.results / "report.html")
-
-
-def sentence_of(member: Study) -> str:
-    """How many results of a stage stand above the noise, in words."""
-    words = [row[3] for row in files.read_table(member.results / VERDICTS)]
-    n = words.count(ABOVE)
-    verb = "stands" if n == 1 else "stand"
-    return f"{n or 'none'} of {len(words)} results {verb} {ABOVE}"
-
-
 def over(federation: object, study: StagedStudy, sites: Sites) -> None:
     """Run what a federation over a network asks: nothing, stages are asked singly."""
     raise NotImplementedError
@@ -101,6 +74,7 @@ def over(federation: object, study: StagedStudy, sites: Sites) -> None:
 KIND = Kind(
     name="several stages",
     steps={"validate": validate, "plan": plan, "report": report},
+    chapter=None,
     foretell=partial(foreseen),
     over=over,
     inputs=lambda study, site: [],

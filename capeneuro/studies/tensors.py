@@ -358,5 +358,12 @@ KIND = kind_of(
         figures=figures,
         predict=predict,
         caveat="for components that are equally common and strong, and far apart",
+        table=WEIGHTS,
+        headings={
+            "component": "most common first",
+            "weight": "share of people",
+            "strength": "of the component among triples; 1 is the least possible",
+            "verdict": "",
+        },
     )
 )

@@ -123,10 +123,14 @@ class Member(NamedTuple):
     @property
     def targets(self) -> list[str]:
         """Files that it ends with."""
-        found = [f"{self.study.results}/{n}" for n in ("report.html", "scores.tsv")]
-        first = self.kind.kept[0]
-        found += [f"private/{s}/{self.study.study}/{first}" for s in self.sites]
-        return [*found, *self.kind.shown(self.study), *self.released]
+        own = f"{self.study.study}/{self.kind.kept[0]}"
+        return [*(f"private/{site}/{own}" for site in self.sites), *self.reported]
+
+    @property
+    def reported(self) -> list[str]:
+        """Files that the report is of."""
+        shown = self.kind.shown(self.study)
+        return [*self.released, *shown, f"{self.study.results}/scores.tsv"]
 
 
 def members(study: Study, sites: Sites) -> list[Member]:

@@ -7,14 +7,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
 import pytest
+import yaml
 from helpers import CONTRACT
+from readable import assert_readable
 from scipy.optimize import brentq
 from scipy.stats import norm
 from tiny_study import (
@@ -22,6 +23,7 @@ from tiny_study import (
     N_VOLUMES,
     SIDE,
     STUDY,
+    command,
     edit,
     run_steps,
     tree,
@@ -35,9 +37,9 @@ from capeneuro.algorithms.statements import Moment
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.data.tables import open_table
-from capeneuro.privacy import cape
+from capeneuro.privacy import cape, queries
+from capeneuro.report import dossier, protection, scores, words
 from capeneuro.report import page as pages
-from capeneuro.report import scores, words
 from capeneuro.report.record import privacy_record, stamp
 from sim.rows import rows
 
@@ -54,6 +56,16 @@ PRIVATE = {
 EMPTY = {"quality": [], "maps": [], "rest": []}
 TOLD = Verdicts(("component 1",), np.ones(1), np.zeros(1), (ABOVE,), "share")
 VIEWS = cape.VIEWS
+
+
+def chapter(study) -> pages.Chapter:
+    """A chapter of nothing."""
+    return pages.Chapter(study, "components.html.jinja", TOLD, [], EMPTY)
+
+
+def brentq_mu(epsilon: float, delta: float) -> float:
+    """Largest mu of (epsilon, delta), from the formula of own_epsilon."""
+    return brentq(lambda mu: own_epsilon([mu], delta) - epsilon, 0.1, 3)
 
 
 @pytest.fixture(scope="module", params=["subject", "sample"])
@@ -203,20 +215,6 @@ def test_the_promise_is_kept_and_used_up(record, finished):
         assert spent["reader"]["gdp"] < spent["aggregator"]["gdp"] < total
 
 
-class _Links(HTMLParser):
-    """Everything a page would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.scripts = 0
-
-    def handle_starttag(self, tag, attrs):
-        self.scripts += tag in ("script", "link", "iframe")
-        fetched = ("src", "href", "srcset", "data", "poster", "action")
-        self.found += [v for k, v in attrs if k in fetched]
-
-
 PAGES = [
     "results/tiny/report.html",
     "private/site-1/tiny/qc.html",
@@ -225,23 +223,46 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_open_offline(results, page):
+def test_pages_can_be_read_offline(results, page):
+    found = assert_readable(Path(page))
+    assert found.alts
     text = Path(page).read_text()
-    links = _Links()
-    links.feed(text)
-    assert links.found
-    assert all(link.startswith("data:image/png;base64,") for link in links.found)
-    assert links.scripts == 0
-    text = re.sub(r"base64,[^\"]+", "", text)  # any four letters may stand in it
-    assert not re.search(r"url\(|@import|https?:", text)
+    assert ("It stays at the site" in text) == page.startswith("private")
 
 
-def test_the_page_states_the_promise(results, finished):
+SECTIONS = ["summary", "promise", "results", "methods", "references", "appendix"]
+
+
+def test_the_page_has_its_parts_in_the_order_people_ask(results):
+    found = assert_readable(results / "report.html")
+    assert [one for one in found.ids if one in SECTIONS] == SECTIONS
+    assert {f"#{one}" for one in SECTIONS} <= set(found.links)
+    assert "https://doi.org/10.1109/TSP.2021.3126546" in found.links
+
+
+def test_a_run_without_privacy_has_no_promise(results, record):
+    study = load.load_study(STUDY).model_copy(update={"arm": "non-private"})
+    releases = [dict(one) for one in record["releases"]]
+    nothing = {"n_units": 2, "sensitivity": None, "mu": dict.fromkeys(VIEWS)}
+    for one in releases:
+        one |= {"clip": None, "sites": dict.fromkeys(record["sites"], nothing)}
+    kinds = dict.fromkeys(record["sites"], "simulated")
+    exact = privacy_record(study, kinds, releases)
+    page = pages.render(study, exact, [chapter(study)], Path("."))
+    plain = re.sub(r"(?s)<style>.*?</style>|<[^>]+>", " ", page)
+    assert 'id="promise"' not in page and 'href="#promise"' not in page
+    assert "this run protects nobody" in plain and "NOT PRIVATE" in plain
+    for word in ("epsilon", "promise", "guess", "delta"):
+        said = plain.split("Configuration")[0].lower()
+        assert word not in said, word
+
+
+def test_the_page_states_the_promise(results, record, finished):
     text = (results / "report.html").read_text()
     words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
     unit = {
-        "subject": "for everything of one person",
-        "sample": "for one volume of one person",
+        "subject": "for everything of one person that the study used",
+        "sample": "for one volume (one image of the series) of one person",
     }[finished.unit]
     assert "(5, 1e-05)-differentially private" in words
     assert unit in words
@@ -250,12 +271,19 @@ def test_the_page_states_the_promise(results, finished):
     # Everybody counts, or each volume: of so few people nothing can be told.
     table = open_table(results / "verdicts.tsv")
     is_found = (table["verdict"] == "above noise").any()
-    assert text.count("<img") == 2 + 2 + N_COMPONENTS * is_found
+    thumbnails = N_COMPONENTS
+    assert text.count("<img") == 2 + 2 + thumbnails + N_COMPONENTS * is_found
     assert ("Nothing stands above the noise" in words) == (not is_found)
     assert is_found == (finished.unit == "sample")
     assert "ran although its noise was foretold" in words
     assert "a test of the steps, not of a result" in words
-    assert "foretold before anything was released" in words
+    assert "Before anything was released, the planner foretold" in words
+    n = 6 if finished.unit == "subject" else 72
+    who = "6 people" if finished.unit == "subject" else "72 volumes of people"
+    assert f"{who} at 3 sites" in words and n == sum(record["n_units"].values())
+    right = 100 * norm.cdf(brentq_mu(5.0, 1e-5) / 2)
+    assert f"right at most {right:.0f}% of the time" in words
+    assert "the source" not in words.lower() or "made for a test" in words
     assert "Foretold: nothing stands above the noise. Obtained" in words
     assert "infomax_skew" in words
     assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
@@ -367,14 +395,15 @@ def test_releases_of_two_plans_together_are_not_called_within_the_promise(record
     more = [*record["releases"], record["releases"][0]]
     beyond = privacy_record(study, kinds, more)
     assert beyond["promise"]["kept"] is False
-    page = pages.render(study, beyond, [], EMPTY, TOLD, [])
+    page = pages.render(study, beyond, [chapter(study)], Path("."))
     assert "spent more than the (5, 1e-05)" in page
     assert "together are (5, 1e-05)" not in page
 
 
 def test_a_page_escapes_what_it_is_given(results, record):
     study = load.load_study(STUDY)
-    text = pages.render(study, record, [["<b>x", "1", "", ""]], EMPTY, TOLD)
+    odd = chapter(study)._replace(scores=[["name", "1", "", "<b>x"]])
+    text = pages.render(study, record, [odd], Path("."))
     assert "<b>x" not in text
     assert "&lt;b&gt;x" in text
 
@@ -400,9 +429,91 @@ def test_the_page_says_who_took_part_and_what_was_void(results, record):
     kinds = {f"site-{i}": "private" for i in range(3)}
     told = privacy_record(study, kinds, releases)
     assert [told["sites"][s]["present"] for s in kinds] == [3, 2, 3]
-    page = pages.render(study, told, [], EMPTY, TOLD)
+    page = pages.render(study, told, [chapter(study)], Path("."))
     assert "2 of 4" in page and "3 of 4" in page
     assert "2 to 3" in page and "(1 void)" in page
+
+
+# The record as others check it
+
+
+def test_a_record_agrees_with_its_own_releases(results, capsys):
+    assert command("privacy", "verify", str(results / "privacy.json")) == 0
+    assert "epsilon 5 at delta 1e-05 is kept" in capsys.readouterr().out
+    exact = results / "reference" / "privacy.json"
+    assert command("privacy", "verify", str(exact)) == 0
+    assert "no promise was made" in capsys.readouterr().out
+    own = ["--site-file", "site-0.yaml"]
+    assert command("privacy", "verify", str(results / "privacy.json"), *own) == 0
+    assert "has charged all 4 of them" in capsys.readouterr().out
+
+
+def numbers(part, key=()):
+    """Keys of all numbers of a record."""
+    if isinstance(part, dict | list):
+        inner = part.items() if isinstance(part, dict) else enumerate(part)
+        return [found for k, v in inner for found in numbers(v, (*key, k))]
+    return [key] if isinstance(part, int | float) and not isinstance(part, bool) else []
+
+
+def test_a_record_that_changed_in_any_number_is_found(record, tmp_path, capsys):
+    """By the digest, and, were that renewed, by what the releases tell."""
+    path, keys = tmp_path / "privacy.json", numbers(record)
+    untold = {"n_sites", "survivor_threshold", "round", "size"}
+    matter = [key for key in keys if key[-1] not in untold]
+    assert len(matter) > 100
+    for key in matter[:: max(len(matter) // 25, 1)]:
+        changed = json.loads(json.dumps(record))
+        inner = changed
+        for part in key[:-1]:
+            inner = inner[part]
+        is_count = isinstance(inner[key[-1]], int)
+        inner[key[-1]] += 1 if is_count else 1e-6 * inner[key[-1]] + 1e-9
+        for renewed in (False, True):
+            if renewed:
+                changed["digest"] = dossier.digest(changed)
+            path.write_text(json.dumps(changed))
+            capsys.readouterr()
+            assert command("privacy", "verify", str(path)) == 2, (key, renewed)
+            error = capsys.readouterr().err
+            assert error.count("\n") == 1 and "changed" in error, (key, error)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "got no JSON"),
+        ("{}", "format: must be 'capeneuro-privacy-1'"),
+        ('{"format": "capeneuro-privacy-1"}', "study: field required"),
+    ],
+)
+def test_what_is_no_record_is_refused_in_a_line(tmp_path, capsys, content, said):
+    path = tmp_path / "privacy.json"
+    path.write_text(content)
+    assert command("privacy", "verify", str(path)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_schema_of_the_docs_is_that_of_the_records():
+    docs = Path(__file__).parents[2] / "docs" / "privacy.schema.json"
+    assert docs.read_text() == dossier.schema()
+
+
+def test_a_record_is_an_entry_of_the_registry(results, capsys):
+    assert command("privacy", "registry", str(results / "privacy.json")) == 0
+    entry = yaml.safe_load(capsys.readouterr().out)
+    parts = entry["deployment"]
+    assert set(parts) == {
+        *("basic", "dp_variant", "privacy_loss", "deployment_model"),
+        *("accounting", "implementation", "administrative"),
+    }
+    parameters = parts["privacy_loss"]["privacy_parameters"]
+    assert parameters == {"epsilon": 5.0, "delta": 1e-5}
+    assert entry["tier"] == 3 and parts["deployment_model"]["model_name"] == "Federated"
+
+
+def test_every_query_is_said_in_words():
+    assert protection.ANSWERS.keys() == queries.QUERIES.keys()
 
 
 def test_a_range_is_one_of_numbers():

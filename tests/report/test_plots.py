@@ -5,7 +5,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from capeneuro.report import page, plots
+from capeneuro.report import page, plots, slices
 
 
 @pytest.fixture(autouse=True)
@@ -108,13 +108,32 @@ def test_component_map_of_an_empty_map(tmp_path):
     path = tmp_path / "maps.nii.gz"
     zeros = np.zeros((4, 4, 4, 1), np.float32)
     nib.save(nib.Nifti1Image(zeros, np.diag([12.0, 12, 12, 1])), path)
-    with pytest.warns(UserWarning, match="empty"):
-        assert plots.component_map(path, 0, "nothing").axes
+    figure = plots.component_map(path, 0, "nothing")
+    assert figure.get_label() == "nothing: an empty map"
+
+
+@pytest.mark.parametrize("sform", [1, 2, 4])
+def test_a_map_lies_on_anatomy_whatever_its_header_says(tmp_path, sform):
+    """A mask of MNI space with any code; the same far away lies on no anatomy."""
+    template = slices._template()
+    values = np.where(template.values[::4, ::4, ::4] > 0.1, 0.1, 0).astype("f4")
+    values[12, 8, 10] = -3.0
+    affine = template.affine @ np.diag([4.0, 4, 4, 1])
+    for moved, said in ((0, "on the MNI template"), (120, "no anatomy below")):
+        affine[0, 3] += moved
+        image = nib.Nifti1Image(values[..., None], affine)
+        image.header.set_sform(affine, code=sform)
+        path = tmp_path / f"maps{moved}.nii.gz"
+        nib.save(image, path)
+        seen = plots.component_map(path, 0, "a").get_label()
+        place = affine @ [12, 8, 10, 1]
+        assert said in seen and "3 below zero" in seen
+        assert f"({place[0]:.0f}, {place[1]:.0f}, {place[2]:.0f}) mm" in seen
 
 
 def test_a_picture_is_closed_when_encoded():
     before = plt.get_fignums()
-    title, data = page.picture("a title", plots.spectrum(np.ones(3), 0.5, 2))
-    assert title == "a title"
-    assert data.startswith("iVBORw0KGgo")  # the signature of PNG
+    one = page.picture("a title", plots.spectrum(np.ones(3), 0.5, 2))
+    assert one.title == "a title" and "noise alone reaches 0.5" in one.alt
+    assert one.data.startswith("iVBORw0KGgo")  # the signature of PNG
     assert plt.get_fignums() == before

@@ -109,8 +109,8 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
         run(name, *steps)
     assert command("pca", STUDY, "--stage", "components", "--reference") == 0
     assert command("ica", STUDY, "--stage", "components", "--reference") == 0
-    run("components", "score", "report")
-    run("contrast", "reconstruct", "score", "report")
+    run("components", "score")
+    run("contrast", "reconstruct", "score")
     assert command("report", STUDY) == 0
     # One record of all: what was spent is the promise, and each stage is named.
     record = results.load("results/tiny").privacy
@@ -125,7 +125,10 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
         assert spent == pytest.approx(5.0, rel=1e-9)
     assert not list(Path("results/tiny").glob("*/privacy.json"))
     page = Path("results/tiny/report.html").read_text()
-    assert 'href="contrast/report.html"' in page and "(5, 1e-05)" in page
+    assert "(5, 1e-05)" in page and page.count('<h2 id="stage-') == 2
+    assert not [
+        p for p in Path("results/tiny").rglob("report.html") if p.parent.name != "tiny"
+    ]
     assert len(results.load("results/tiny/contrast").effects) == 4 * 15
 
 
@@ -199,7 +202,7 @@ def test_a_stage_is_named_where_one_is_meant(chain, capsys):
     alone = {**content, **CONTRAST}
     del alone["stages"]
     Path(STUDY).write_text(yaml.safe_dump(alone))
-    with pytest.raises(ConfigError, match="components are those of an earlier stage"):
+    with pytest.raises(ConfigError, match="features of components are of an earlier"):
         load.load_study(STUDY)
 
 

@@ -145,31 +145,6 @@ for m in MEMBERS:
         shell:
             "capeneuro score {params.study:q} {params.stage:q} --log {log:q}"
 
-    rule:
-        name:
-            f"{m.prefix}report"
-        input:
-            m.released,
-            m.kind.shown(m.study),
-            f"{m.study.results}/scores.tsv",
-        output:
-            f"{m.study.results}/report.html",
-            [] if m.prefix else f"{m.study.results}/privacy.json",
-        log:
-            f"private/_logs/{m.study.study}/report.log",
-        localrule: True
-        conda:
-            "../envs/capeneuro.yaml"
-        threads: CORES or 1
-        params:
-            study=STUDY,
-            stage=m.option,
-            options=m.kind.depends(m.study, "report"),
-            kinds=KINDS,
-            version=__version__,
-        shell:
-            "capeneuro report {params.study:q} {params.stage:q} --threads {threads} --log {log:q}"
-
     if m.study.score.reference:
         # The same without privacy, to compare with; sites with private data refuse it.
         for k, (step, file) in enumerate(m.kind.stages):
@@ -204,22 +179,22 @@ rule prepared:
     localrule: True
 
 
-if len(MEMBERS) > 1:
-
-    rule report:
-        input:
-            [f"{m.study.results}/report.html" for m in MEMBERS],
-        output:
-            f"{RESULTS}/report.html",
-            f"{RESULTS}/privacy.json",
-        log:
-            f"private/_logs/{study.study}/report.log",
-        localrule: True
-        conda:
-            "../envs/capeneuro.yaml"
-        params:
-            study=STUDY,
-            kinds=KINDS,
-            version=__version__,
-        shell:
-            "capeneuro report {params.study:q} --log {log:q}"
+rule report:
+    input:
+        [m.reported for m in MEMBERS],
+    output:
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/privacy.json",
+    log:
+        f"private/_logs/{study.study}/report.log",
+    localrule: True
+    conda:
+        "../envs/capeneuro.yaml"
+    threads: CORES or 1
+    params:
+        study=STUDY,
+        options=[m.kind.depends(m.study, "report") for m in MEMBERS],
+        kinds=KINDS,
+        version=__version__,
+    shell:
+        "capeneuro report {params.study:q} --threads {threads} --log {log:q}"

@@ -1,0 +1,130 @@
+"""What a study promises and what left its sites, in words for who protects people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Answers of sites, by the name of what was asked (:mod:`.queries`).
+ANSWERS = {
+    "mean": "the mean of the features",
+    "second_moment": "how strongly each two features vary together (second moments)",
+    "moment_product": "the same, along some directions only",
+    "white_second_moment": "how strongly directions of the prior vary together",
+    "held": "one number: how much of the variation lies where the prior has it",
+    "deviation": "how the second moments differ from the public prior's",
+    "infomax_gradient": "how to change the unmixing so that components depend less on "
+    "each other (a gradient)",
+    "infomax_skew": "how to turn the components so that they depend less on each other "
+    "(a gradient)",
+    "infomax_curvature": "how peaked the components are, which scales their steps",
+    "third_moment": "how each three features vary together (third moments)",
+    "whitened_third_moment": "how each three directions vary together (third moments)",
+    "word_pairs": "how often each two words occur together",
+    "word_triples": "how often each three words occur together",
+    "whitened_word_triples": "the same of three words, along directions found before",
+    "network_gradient": "how to change the weights of the network (a gradient)",
+    "linear_moments": "how covariates vary with each other and with each outcome",
+}
+# Of the public constants of a study, by the last part of their key.
+CONSTANTS = {
+    "norm_bound": "typical size of a person's or a volume's features",
+    "clip": "most that one unit may add to an answer",
+    "center_clip": "most that one unit may add to the mean",
+    "bounds": "lowest and highest value that counts",
+    "covariates": "further columns, with what is public of them",
+    "mask": "where the brain is",
+    "basis_file": "regions or maps that features are means over",
+    "features": "the features and their bounds",
+    "means": "public means of outcomes",
+    "covariance": "public covariance of outcomes",
+    "file": "public knowledge that the study starts from",
+    "ridge": "how strongly coefficients are shrunk",
+}
+UNITS = {
+    "subject": "everything of one person that the study used",
+    "sample": "one volume (one image of the series) of one person",
+}
+
+
+def n_units(record: Mapping[str, Any]) -> dict[str, int]:
+    """Units of each site as the releases were charged for; empty in old records."""
+    found = {}
+    for release in record["releases"]:
+        for name, site in release["sites"].items():
+            if "n_units" in site:
+                found[name] = site["n_units"]
+    return found
+
+
+def who(record: Mapping[str, Any]) -> str:
+    """Whom a study was about, in words."""
+    n, S = record.get("people"), record["n_sites"]
+    people = f"{n:,} people" if n else "people"
+    volumes = sum(n_units(record).values())
+    if record["unit"] == "sample" and volumes:
+        people = f"{volumes:,} volumes of {people}"
+    return f"{people} at {S} sites"
+
+
+def what_left(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each site sent, one row for each kind of answer."""
+    rows: dict[str, dict[str, Any]] = {}
+    for one in releases:
+        row = rows.setdefault(
+            one["query"],
+            {
+                "what": ANSWERS.get(one["query"], one["query"]),
+                "query": one["query"],
+                "answers": 0,
+                "numbers": 0,
+            },
+        )
+        row["answers"] += 1
+        row["numbers"] += one["size"]
+    return [*rows.values()]
+
+
+def constants(
+    content: Mapping[str, Any], idle: Mapping[str, Any]
+) -> list[dict[str, str]]:
+    """Public constants of a study file, each with what it is and where it is from.
+
+    Parameters
+    ----------
+    content
+        The study's keys with file names instead of paths.
+    idle
+        Keys that no release depends on, by section.
+    """
+    source = content.get("source") or "not said"
+    prior = (content.get("prior") or {}).get("source", source)
+    found = []
+
+    def walk(section: Any, key: str) -> None:
+        above, _, name = key.rpartition(".")
+        unread = idle.get(above.partition(".")[0], ())
+        if unread is True or name in unread:
+            return
+        if name in CONSTANTS and section not in (None, {}) and not is_section(section):
+            where = prior if key.startswith("prior.") else source
+            said = {"key": key, "value": written(section), "source": where}
+            found.append({**said, "what": CONSTANTS[name]})
+        elif isinstance(section, Mapping):
+            for inner, value in section.items():
+                walk(value, f"{key}.{inner}" if key else inner)
+
+    def is_section(value: Any) -> bool:
+        return isinstance(value, Mapping) and "kind" in value
+
+    kept = {k: v for k, v in content.items() if k not in ("data", "score", "names")}
+    walk(kept, "")
+    return found
+
+
+def written(value: Any) -> str:
+    """A value of a study file as a line."""
+    if isinstance(value, Mapping):
+        said = {k: v for k, v in value.items() if v is not None}
+        return "; ".join(f"{k}: {written(v)}" for k, v in said.items())
+    if isinstance(value, list | tuple):
+        return " to ".join(map(written, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

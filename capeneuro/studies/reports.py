@@ -1,0 +1,25 @@
+"""The report of a study: one page, with a chapter for each of its stages."""
+
+import json
+
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.report import page
+from capeneuro.report.record import write_beside
+from capeneuro.studies import kinds
+from capeneuro.studies.sites import Sites
+
+
+def report(study: Study, sites: Sites, threads: int = 1) -> None:
+    """Write the report of a study, and the record of what all its stages spent."""
+    study = study.whole
+    folder = study.results
+    write_beside(study, folder)
+    record = json.loads((folder / "privacy.json").read_text())
+    chapters = [
+        kinds.of(member).chapter(member, record, threads)
+        for member in study.members.values()
+    ]
+    text = page.render(study, record, chapters, folder)
+    files.write_text(folder / "report.html", text)
+    print(folder / "report.html")
