@@ -84,6 +84,12 @@ class StagedStudy(Study):
         return self.identity
 
     @property
+    def data(self) -> Any:
+        """Data that a stage has made for all of them; None: they exist."""
+        made = (member.data for member in self._members.values())
+        return next((one for one in made if one is not None), None)
+
+    @property
     def computes_mask(self) -> bool:
         """Whether a mask comes from the data."""
         return any(member.computes_mask for member in self._members.values())

@@ -158,8 +158,8 @@ class Study(Section):
         """Volumes of one person, where the study's files tell."""
         if self.together > 1:  # a row each
             return 1
-        made = getattr(self.whole, "data", None)
-        return self.expected.volumes or getattr(made, "n_volumes", None)
+        made = getattr(self.whole.data, "n_volumes", None)
+        return self.expected.volumes or made
 
     @property
     def for_a_person(self) -> tuple[int, float]:
@@ -229,7 +229,7 @@ class Study(Section):
         """What a stage alone may spend of the promise; all where there is one."""
         if self._place is None:
             return self.promise
-        mu = self.promise.mu * self._place.share**0.5
+        mu = self.promise.mu * self.stage_share**0.5
         epsilon = accounting.epsilon_from_mu(mu, self.budget.delta)
         return replace(self.promise, epsilon=epsilon)
 
@@ -256,7 +256,12 @@ class Study(Section):
 
     def share_of(self, step: str) -> float:
         """Share of the whole promise's mu^2 that the releases of a step spend."""
-        return self.shares[step] * (1.0 if self._place is None else self._place.share)
+        return self.shares[step] * self.stage_share
+
+    @property
+    def stage_share(self) -> float:
+        """Share of mu^2 that the releases of a stage may spend; 1 where there is one."""
+        return 1.0 if self._place is None else self._place.share
 
     @property
     def whole(self) -> "Study":
@@ -301,7 +306,7 @@ class Study(Section):
         if self.has_places:  # all parties must mean the same order
             kept["~places"] = self.site_names
         if self._place is not None:
-            kept["~share"] = self._place.share
+            kept["~share"] = self.stage_share
         text = json.dumps(kept, sort_keys=True)
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

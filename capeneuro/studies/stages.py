@@ -41,7 +41,7 @@ def plan(
     found: dict[str, dict[str, float]] = {}
     if study.arm != "non-private":
         for name, member in study.members.items():
-            print(f"\nstage {name}: {100 * member._place.share:.0f}% of the budget")
+            print(f"\nstage {name}: {100 * member.stage_share:.0f}% of the budget")
             about = member, sites, Counts(people, volumes, features)
             found[name] = foreseen(kinds.of(member).foretell, *about)
         advise(study, found)
@@ -58,7 +58,7 @@ def advise(study: StagedStudy, found: dict[str, dict[str, float]]) -> None:
     if not all(found.values()):
         return
     needs = {
-        name: max(ratios.values()) ** 2 * study.members[name]._place.share
+        name: max(ratios.values()) ** 2 * study.members[name].stage_share
         for name, ratios in found.items()
     }
     total = sum(needs.values())

@@ -62,8 +62,7 @@ def find_commands() -> None:
 
 def makes_data(study: Study, sites: Sites) -> bool:
     """Whether the study's data are made here: where all its sites' files are."""
-    made = [getattr(m, "data", None) for m in (study, *study.members.values())]
-    return any(made) and is_complete(study, sites)
+    return study.data is not None and is_complete(study, sites)
 
 
 def made_data(study: Study, sites: Sites) -> list[str]:
