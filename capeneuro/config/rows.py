@@ -59,6 +59,18 @@ class Columns(Section):
     topics have no bounds."""
 
 
+class Domains(Section):
+    """Public networks that regions, maps or components belong to."""
+
+    file: Path
+    """Table (.tsv) with a row for each region or map: `index`, its label in the atlas
+    or the number of the map, and a column with its network (empty: left out)."""
+    column: str = "network"
+    """Name of that column."""
+    without: tuple[str, ...] = ()
+    """Networks that are left out, too."""
+
+
 class Measures(Section):
     """Numbers of each person from the time courses of regions or networks.
 
@@ -76,11 +88,10 @@ class Measures(Section):
     [-2, 2]. `amplitude`: share of each course in the variance of all. `spectra`: share
     of each band in the power of a course. `similarity`: correlation of the person's own
     map with the group's as Fisher's z, of components alone."""
-    domains: Path | None = None
-    """Public table (.tsv) with a row for each region or map: `index`, its label in the
-    atlas or the number of the map, and `network`, what it belongs to (empty: left out).
-    Measures are then means within and between networks, which need far less noise: 14
-    domains 13 times less than 53 maps. Null: of all regions or maps."""
+    domains: Domains | None = None
+    """Networks of regions or maps. Measures are then means within and between networks,
+    which need far less noise: 14 domains 13 times less than 53 maps. Null: of all
+    regions or maps."""
     bands: Annotated[tuple[Range, ...], Field(min_length=2)] = (
         (0.01, 0.03),
         (0.03, 0.07),

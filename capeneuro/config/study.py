@@ -260,7 +260,7 @@ class Study(Section):
 
     @property
     def stage_share(self) -> float:
-        """Share of mu^2 that the releases of a stage may spend; 1 where there is one."""
+        """Share of mu^2 that a stage may spend; 1 where there is one."""
         return 1.0 if self._place is None else self._place.share
 
     @property

@@ -1,25 +1,24 @@
 """What measures of people's time courses are called, and their public bounds."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.rows import Measures
+from capeneuro.config.rows import Domains, Measures
 from capeneuro.data.tables import open_table, some
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0
 
 
-def domains(path: Path | None, labels: Sequence[int]) -> tuple[str, ...]:
-    """What each course belongs to; its own label where there is no table.
+def domains(given: Domains | None, labels: Sequence[int]) -> tuple[str, ...]:
+    """Network of each course; its own label where none are given.
 
     Parameters
     ----------
-    path
-        Table with ``index`` and ``network``, or None.
+    given
+        Table of networks, or None.
     labels
         Of the courses.
 
@@ -28,23 +27,25 @@ def domains(path: Path | None, labels: Sequence[int]) -> tuple[str, ...]:
     ConfigError
         If a course is missing, or there are fewer than two networks.
     """
-    if path is None:
+    if given is None:
         return tuple(map(str, labels))
-    table = open_table(path, dtype={"network": str}, keep_default_na=False)
-    if lacking := [name for name in ("index", "network") if name not in table]:
+    path, column = given.file, given.column
+    table = open_table(path, dtype={column: str}, keep_default_na=False)
+    if lacking := [name for name in ("index", column) if name not in table]:
         raise ConfigError(
-            f"{path}: must have the columns index and network, lacks {some(lacking)}"
+            f"{path}: must have the columns index and {column}, lacks {some(lacking)}"
         )
-    both = zip(table["index"], table["network"], strict=True)
+    both = zip(table["index"], table[column], strict=True)
     known = {str(index): network.strip() for index, network in both}
     if lacking := [str(label) for label in labels if str(label) not in known]:
         raise ConfigError(
             f"{path}: must have a row for each region or map, lacks {some(lacking)}"
         )
-    found = tuple(known[str(label)] for label in labels)
+    found = [known[str(label)] for label in labels]
+    found = ["" if name in given.without else name for name in found]
     if len(set(found) - {""}) < 2:
-        raise ConfigError(f"{path}: network: must name two networks or more")
-    return found
+        raise ConfigError(f"{path}: {column}: must name two networks or more")
+    return tuple(found)
 
 
 def networks(domains: Sequence[str]) -> list[str]:

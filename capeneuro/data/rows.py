@@ -190,7 +190,7 @@ def public_files(study: RowStudy) -> list[str]:
     if features.kind == "table":
         given.append(features.features)
     elif features.kind != "maps":
-        given.append(features.domains)
+        given.append(features.domains and features.domains.file)
     given += study.public_tables
     return [str(path) for path in given if path is not None]
 

@@ -96,7 +96,7 @@ def public_files(study: FusionConfig) -> list[str]:
         view.features for view in (fusion.fmri, fusion.eeg) if view.kind == "table"
     ]
     if study.handed:
-        found.append(study.handed.domains)
+        found.append(study.handed.domains and study.handed.domains.file)
     if fusion.eeg.kind == "erp" and fusion.eeg.montage:
         montage = Path(fusion.eeg.montage)
         found += [montage] if montage.is_file() else []
