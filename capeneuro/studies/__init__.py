@@ -16,6 +16,8 @@ around_prior
     Steps of a study of components that starts from public knowledge.
 priors
     What public people tell, for studies of others.
+outcomes
+    What public people tell of outcomes, for contrasts of others.
 fusion
     Steps of a study of fMRI and EEG.
 rows

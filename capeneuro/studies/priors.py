@@ -19,6 +19,7 @@ from capeneuro.algorithms.pca import (
 )
 from capeneuro.algorithms.prior import Prior
 from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files, nifti
@@ -46,9 +47,11 @@ def make(
     Parameters
     ----------
     study, sites
-        A study of components; its space, cleaning and sites count, no budget does.
+        A study of components, or of contrasts; its space, cleaning, covariates and
+        sites count, no budget does.
     out
-        File to write, `.npz`.
+        File to write: `.npz`; of contrasts the table that `contrast.covariance` names,
+        `.tsv`.
     source, licence
         Where the data are from, and what may be done with them: for readers of the
         studies that will name it.
@@ -60,8 +63,10 @@ def make(
     ConfigError
         If a site's data are private, or a file is wrong.
     """
-    if not isinstance(study, ComponentsConfig):
-        raise ConfigError(f"study {study.study}: a prior is made of a study of images")
+    if not isinstance(study, ComponentsConfig | ContrastConfig):
+        raise ConfigError(
+            f"study {study.study}: a prior is made of a study of images or of contrasts"
+        )
     if len(sites) < len(study.sites):
         raise ConfigError(
             f"study {study.study}: sites: all of their files must be here"
@@ -72,6 +77,10 @@ def make(
                 f"site {name}: data: must be public or simulated to make a prior of, "
                 f"got {site.data}: a prior is given away without noise"
             )
+    if isinstance(study, ContrastConfig):
+        from capeneuro.studies import outcomes  # which reads what priors are of
+
+        return outcomes.write_covariance(study, sites, out)
     if out.suffix != ".npz":
         raise ConfigError(f"--out: must end with .npz, got {out}")
     from capeneuro.studies import components  # which reads priors

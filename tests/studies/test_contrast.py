@@ -12,6 +12,7 @@ from workflows import ROOT, edit
 import capeneuro as cn
 from capeneuro import cli
 from capeneuro.data import files
+from capeneuro.data.contrasts import covariance
 from capeneuro.privacy import accounting
 from sim import __main__ as sim
 
@@ -58,6 +59,21 @@ def test_a_group_that_differs_is_found_where_it_differs(made):
     scores = found.scores.set_index("name").value.astype(float)
     assert scores["truth_held"] > 0.85
     assert scores["nonprivate_truth_effect_error"] < scores["truth_effect_error"]
+
+
+def test_public_people_tell_how_outcomes_vary_together(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    about = "--source", "these people", "--out"
+    assert cli.main(["prior", "study.yaml", *about, "own.npz"]) == 2
+    assert "--out: must end with .tsv" in capsys.readouterr().err
+    assert cli.main(["prior", "study.yaml", *about, "own.tsv"]) == 0
+    names = [row[0] for row in files.read_table(made / "data/contrast/features.tsv")]
+    S = covariance(Path("own.tsv"), names)[1]
+    truth = covariance(Path("data/contrast/covariance.tsv"), names)[1]
+    upper = np.triu_indices(D, 1)
+    assert np.corrcoef(S[upper], truth[upper])[0, 1] > 0.9
+    # Sites' people vary by 0.7 to 1.4 times what the public table says.
+    assert 0.6 < np.sqrt(np.trace(S) / np.trace(truth)) < 1.4
 
 
 def test_one_release_is_charged_and_is_all_that_left(made):
