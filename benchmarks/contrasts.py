@@ -20,8 +20,9 @@ import scipy
 from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts, designs
-from capeneuro.algorithms.contrasts import WIDTH, Contrasts, Outcomes
+from capeneuro.algorithms.contrasts import WIDTH, Contrasts
 from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting

@@ -8,8 +8,8 @@ import statsmodels.api
 from helpers import in_process, make_mechanism, make_site
 
 from capeneuro.algorithms import contrasts, designs
-from capeneuro.algorithms.contrasts import Outcomes
 from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
