@@ -1,14 +1,16 @@
 """How many outcomes depend on few covariates: group contrasts over sites.
 
 ``y = sum_k b_k x_k + rest`` for each of d outcomes of a person. A site releases, once,
-the mean over people of ``z [x; w y]'``, of the squares of w y and of w, for instruments
-z (bounded functions of x) and ``w = min(1, c / |y|)`` [:mod:`.privacy.contrasts`]; then
+the mean over people of ``z (w [x; y])'``, of the squares of w y and of w, for
+instruments z (bounded functions of x) and ``w = min(1, c / |y|)``
+[:mod:`.privacy.contrasts`]; then
 
-    ``J = mean z x'``,  ``b = J^-1 mean z (w y)' / mean w``
+    ``J = mean z (w x)' / mean w``,  ``b = J^-1 mean z (w y)' / mean w``
 
-and all else is algebra. Whom the clip shortens counts by w; where groups vary alike b
-is right but along directions in which outcomes vary most, of which a clip leaves
-``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
+and all else is algebra. Whom the clip shortens counts by w, in covariates as in
+outcomes: a group that varies more, and so counts less, is not taken for one that
+differs. b is right but along directions in which outcomes vary most, of which a clip
+leaves ``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
 covariance is public. What it takes from large effects besides is told by draws of such
 people.
 
@@ -32,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.designs import Effect, scales
+from capeneuro.algorithms.designs import FARTHEST, Effect, scales
 from capeneuro.algorithms.outcomes import LEAST_WEIGHT, Clipped, Outcomes, bent
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
@@ -264,7 +266,7 @@ def from_release(
     sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
     public, weight, c = sums.public, sums.weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
-    J, of_J = _products(sums.zx, tau / (COVARIATES * c), effects)
+    J, of_J = _products(sums.zx, tau / (COVARIATES * c * weight), effects)
     A = np.linalg.pinv(J)
     b = A @ sums.zy
     of_x, of_z = _second_moments(J, effects, exact=not tau)
@@ -331,7 +333,7 @@ class _Sums(NamedTuple):
     """A release of ``linear_moments``, in the units of what sites hold."""
 
     zx: np.ndarray
-    """Mean of weighted z x', (p, p)."""
+    """Mean of weighted z (w x)' over that of w, (p, p)."""
     zy: np.ndarray
     """Mean of weighted z (w y)', (p, d)."""
     squares: np.ndarray
@@ -356,7 +358,7 @@ def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
     total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
     squares = c * np.array(squares) / SQUARES
     squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
-    zx, vague = moments[:, :p] / (COVARIATES * c), c * tau / TOTAL / total
+    zx, vague = moments[:, :p] / (COVARIATES * c * weight), c * tau / TOTAL / total
     return _Sums(zx, moments[:, p:], squares, vague, weight, c, public)
 
 
@@ -413,11 +415,19 @@ def _second_moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means of x x' and of weighted z z' by that of z x', as if z were in proportion.
 
-    Of groups it is; of normal numbers the mean squares are right.
+    Of groups it is; of normal numbers the mean squares are right. Those of centered
+    groups are public.
     """
-    ratio = scales(effects) * [e.square / e.product for e in effects]
-    each = np.array([e.weight for e in effects]) * (1.0 if exact else ratio)
+    weights = np.array([e.weight for e in effects])
+    square = np.array([e.square for e in effects])
+    ratio = scales(effects) * square / [e.product for e in effects]
+    each = weights * (1.0 if exact else ratio)
     of_x, of_z = J / each[:, None], J * each
+    constant = np.array([e.is_constant for e in effects])
+    if not exact and constant.sum() == 1:
+        # J is of people as they weigh, and groups may weigh unlike.
+        is_group = np.array([e.bound < FARTHEST for e in effects]) & ~constant
+        np.fill_diagonal(of_z, np.where(is_group, weights**2 * square, np.diag(of_z)))
     return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
 
 
@@ -454,7 +464,7 @@ def foretold(
     c = clip**0.5 if deviation else 1.0
     public = outcomes.clipped(c if deviation else np.inf)
     J = np.diag(_expected(effects, exact=not deviation)[0])
-    moments = np.hstack([COVARIATES * c * J, np.zeros((p, d))])
+    moments = np.hstack([COVARIATES * c * public.weight * J, np.zeros((p, d))])
     held = np.diag(public.covariance) / c
     rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * held, rest])

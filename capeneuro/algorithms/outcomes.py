@@ -144,7 +144,7 @@ def bent(
     values, V = np.linalg.eigh(outcomes.typical)
     e = V @ (np.sqrt(np.maximum(values, 0))[:, None] * rng.standard_normal((len(V), n)))
     z = x * (ratio * [e.weight for e in effects])[:, None]
-    J, B, extra = np.linalg.pinv(z @ x.T), real[:, None] * b @ public.undone.T, 0.0
+    B, extra = real[:, None] * b @ public.undone.T, 0.0
     for _ in range(N_PASSES):
         mean = B.T @ x
         # |mean + a e|^2, for the scale a at which people weigh as much as they do.
@@ -156,8 +156,11 @@ def bent(
         a = float(np.interp(-public.weight, -means, SCALES))
         w, alone = (_weights(y, c) for y in (mean + a * e, a * e))
         # Less what the same draws have without effects.
-        found = J @ (z @ (w * (mean + a * e) - alone * a * e).T) / w.mean()
-        extra = found - B @ np.linalg.inv(public.undone).T
+        found, none = (
+            np.linalg.pinv(z @ (v * x).T) @ (z @ (v * y).T)
+            for v, y in ((w, mean + a * e), (alone, a * e))
+        )
+        extra = found - none - B @ np.linalg.inv(public.undone).T
         B = real[:, None] * (b - extra) @ public.undone.T
     return extra
 

@@ -21,18 +21,19 @@ EFFECT = 0.4
 
 
 def people(
-    rng: np.random.Generator, R: np.ndarray, off: float = 0.0
+    rng: np.random.Generator, R: np.ndarray, off: float = 0.0, spread: float = 1.0
 ) -> tuple[list[np.ndarray], list[Effect], np.ndarray]:
     """Stacked people of each site, the effects, and covariates as sites code them.
 
-    Public means are those of the people, the group's off by so much.
+    Public means are those of the people, the group's off by so much; the group varies
+    ``spread`` times as much as others.
     """
     site = rng.choice(SITES, M, p=rng.dirichlet(np.full(SITES, 8.0)))
     shares = np.clip(0.5 + 0.15 * rng.standard_normal(SITES), 0.2, 0.8)
     group = rng.random(M) < shares[site]
     age = rng.standard_normal(M) + 0.5 * rng.standard_normal(SITES)[site] + 0.4 * group
     y = np.linalg.cholesky(R) @ rng.standard_normal((D, M))
-    y *= rng.uniform(0.7, 1.4, SITES)[site]
+    y *= rng.uniform(0.7, 1.4, SITES)[site] * np.where(group, spread, 1)
     y += 0.5 * rng.standard_normal((D, SITES))[:, site] + 0.1 * age
     y[: D // 2] += EFFECT * group
     x, z = np.ones((3, M)), np.ones((3, M))
@@ -103,7 +104,7 @@ def draws(n: int, R: np.ndarray, known: bool = True, off: float = 0.0, **odd):
     clip, errors, together = 0.5, [], []
     for i in range(n):
         rng = np.random.default_rng(i)
-        data, effects, _ = people(rng, R, off)
+        data, effects, _ = people(rng, R, off, odd.get("spread", 1.0))
         outcomes = Outcomes(np.zeros(D), R if known else np.eye(D), known)
         X = stacked(data, effects, outcomes)
         tau = 2 * clip**0.5 * REACH / (M * MU)
@@ -116,9 +117,9 @@ def draws(n: int, R: np.ndarray, known: bool = True, off: float = 0.0, **odd):
     return np.array(errors), np.array(together)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_intervals_hold_what_is_true_among_sites_that_differ(rng, known):
-    errors, together = draws(60, correlations(D, rng), known)
+@pytest.mark.parametrize(("known", "spread"), [(True, 1.0), (False, 1.0), (True, 1.6)])
+def test_intervals_hold_what_is_true_among_sites_that_differ(rng, known, spread):
+    errors, together = draws(60, correlations(D, rng), known, spread=spread)
     held = np.mean(np.abs(errors) < contrasts.WIDTH)
     assert 0.92 < held < 0.995
     assert np.median(together) < 0.01  # half of the outcomes differ
