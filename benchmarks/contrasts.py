@@ -35,7 +35,7 @@ FIGURE = OUT.parents[1] / "docs/figures/contrasts.png"
 DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
 EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
-HEAD += " share spread skew center"
+HEAD += " apart share spread skew center"
 HEAD += " error_over_sampling foretold held family_wise together told found"
 # Data sets for which the forecast is made, too.
 N_FORETOLD = 5
@@ -56,6 +56,8 @@ class Cell(NamedTuple):
     off: float = 0.0
     """Of public means, in deviations."""
     constants: bool = False
+    apart: float = 0.5
+    """Deviation of what sites add to outcomes."""
     share: float = 0.5
     """Of patients, about which sites differ."""
     spread: float = 1.0
@@ -88,7 +90,7 @@ def consortium(
         B[0] = float(cell.effect)
     y = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
     y *= rng.uniform(0.7, 1.4, S)[site] * np.where(group, cell.spread, 1)
-    y += 0.5 * rng.standard_normal((d, S))[:, site] + cell.far
+    y += cell.apart * rng.standard_normal((d, S))[:, site] + cell.far
     if cell.skew:
         age = np.exp(rng.uniform(0.4, 0.8, S)[site] * age)
         age /= age.std()
@@ -205,6 +207,7 @@ def cells() -> list[Cell]:
     grid += [
         Cell(M, 45, S, constants=True) for M in (1000, 5000) for S in (10, 30, 100)
     ]
+    grid += [Cell(1000, 45, S, constants=True, apart=1.5) for S in (10, 30)]
     grid += [
         Cell(5000, 45, 10, share=m, spread=v) for m in (0.5, 0.3) for v in (1.2, 1.5)
     ]
@@ -226,9 +229,9 @@ def draw(lines: list[list[Any]]) -> None:
     for axis, epsilon in zip(axes, EPSILONS, strict=True):
         for d, color in zip(("10", "45", "105"), COLORS, strict=False):
             cell = [d, "10", f"{epsilon:g}", "primary", "public", "none", "0"]
-            cell += ["0.5", "1", "0", "0"]
-            own = [line for line in lines if line[1:12] == cell]
-            M, error, told = (np.array([x[i] for x in own], float) for i in (0, 12, 13))
+            cell += ["0.5", "0.5", "1", "0", "0"]
+            own = [line for line in lines if line[1:13] == cell]
+            M, error, told = (np.array([x[i] for x in own], float) for i in (0, 13, 14))
             axis.loglog(M, error, "o-", color=color, ms=4, label=f"{d} outcomes")
             axis.loglog(M, told, "--", color=color, lw=1)
         axis.axhline(1, color="k", lw=0.5)
@@ -248,7 +251,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", type=int, nargs=2, metavar=("FIRST", "LAST"))
     given = parser.parse_args()
     print(*HEAD.split(), sep="\t")
     lines: list[list[Any]] = []
@@ -266,8 +268,8 @@ def main() -> None:
                 "public" if cell.known else "none",
             )
             about += cell.effect, "constants" if cell.constants else f"{cell.off:g}"
-            about += f"{cell.share:g}", f"{cell.spread:g}", f"{cell.skew:d}"
-            about += (f"{cell.far:g}",)
+            about += f"{cell.apart:g}", f"{cell.share:g}", f"{cell.spread:g}"
+            about += f"{cell.skew:d}", f"{cell.far:g}"
             lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
             print(*lines[-1], sep="\t", flush=True)
     files.write_table(OUT, HEAD.split(), lines)

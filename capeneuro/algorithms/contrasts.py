@@ -34,7 +34,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.designs import FARTHEST, Effect, scales
+from capeneuro.algorithms.designs import Effect, scales
+from capeneuro.algorithms.instruments import expected, products, second_moments, varies
 from capeneuro.algorithms.outcomes import LEAST_WEIGHT, Clipped, Outcomes, bent
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
@@ -47,11 +48,9 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 CLIP = 0.5
 # Largest share of an outcome that covariates are taken to explain, where noise is.
 MOST_EXPLAINED = 0.75
-# How far correlations of covariates are from 0, usually: what noise leaves of them is
-# taken from that.
-CORRELATED, CENTERED = 0.2, 0.05
-# Deviations of the noise that a correlation stands above, to be believed.
-SURELY = 4.0
+# How far sites differ in outcomes, usually, over these' deviation; their constants are
+# shrunk to what they share by that.
+SITE = 0.5
 # Largest relative error of an effect from noise of J, for anything to be told of it.
 LARGEST_ERROR = 0.5
 
@@ -266,10 +265,11 @@ def from_release(
     sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
     public, weight, c = sums.public, sums.weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
-    J, of_J = _products(sums.zx, tau / (COVARIATES * c * weight), effects)
-    A = np.linalg.pinv(J)
+    J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects)
+    between = _between(sums, J, tau, effects, outcomes)
+    A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
     b = A @ sums.zy
-    of_x, of_z = _second_moments(J, effects, exact=not tau)
+    of_x, of_z = second_moments(J, effects, exact=not tau)
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
@@ -283,6 +283,11 @@ def from_release(
     back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
     told = b @ back.T
     noise = np.outer(of_noise, np.sum(back**2, axis=1))
+    # What shrunk constants leave of sites in effects.
+    constant = np.array([e.is_constant for e in effects])
+    of_sites = np.sum((A @ J - np.eye(p))[:, constant] ** 2, axis=1)
+    site = np.sum((back @ between) * back, axis=1)
+    noise += np.outer(of_sites, site)
     sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
@@ -292,16 +297,21 @@ def from_release(
     lost = bent(effects, outcomes, public, c if tau else np.inf, b, real)
     told, b = told - lost @ back.T, b - lost
     of_J = A**2 @ of_J
-    noise += (of_J - np.diag(np.diag(of_J))) @ square
+    others = of_J - np.diag(np.diag(of_J))
+    square[constant] += site
+    noise += others @ square
     own = (np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2) * square
     null_errors = np.sqrt(noise + sampling)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
-        others = (of_J * real)[:, :, None] * (1 - np.eye(p))[:, :, None]
+        of_sites = of_sites + others @ constant
         together = [
             _together(
                 b[k],
-                of_noise[k] * np.eye(d) + of_people[k] * within + (b * others[k]).T @ b,
+                of_noise[k] * np.eye(d)
+                + of_people[k] * within
+                + of_sites[k] * between
+                + (b * (others[k] * real)[:, None]).T @ b,
             )
             for k in range(p)
         ]
@@ -311,7 +321,7 @@ def from_release(
     T = outcomes.inverse
     return Contrasts(
         names=np.array([e.name for e in effects]),
-        is_constant=np.array([e.is_constant for e in effects]),
+        is_constant=constant,
         effects=told / unit,
         errors=np.sqrt(noise + own + sampling) / unit,
         null_errors=null_errors / unit,
@@ -377,58 +387,45 @@ def _squares(
     return public * np.maximum(1 + varies / (varies + own) * off, LEAST_WEIGHT)
 
 
-def _expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Means of ``z_k x_k`` and of ``x_k^2`` that public numbers make likely."""
-    product = np.array([e.product for e in effects]) / scales(effects)
-    square = product**2 / [e.square for e in effects]
-    weights = np.array([e.weight for e in effects])
-    return weights * (square if exact else product), square
+def _between(
+    sums: "_Sums",
+    J: np.ndarray,
+    tau: float,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+) -> np.ndarray:
+    """Covariance of what sites differ by in T y, (d, d): the usual one, or larger.
 
-
-def _products(
-    J: np.ndarray, tau: float, effects: Sequence[Effect]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of z x', of which public numbers tell much, and the variance of its error.
-
-    Correlations of covariates are taken to be normal about 0, of deviation
-    :data:`CORRELATED`; with a constant that all share, about which they are centered,
-    :data:`CENTERED`.
+    0 with a constant that all share: covariates are centered then.
     """
-    if tau == 0:
-        return J, np.zeros_like(J)
-    product, square = _expected(effects, exact=False)
-    around = np.diag(product)
-    size = np.array([e.weight * e.square**0.5 for e in effects])
-    constant = np.array([e.is_constant for e in effects])
-    is_centered = np.logical_xor.outer(constant, constant) & (constant.sum() == 1)
-    correlated = np.where(is_centered, CENTERED, CORRELATED)
-    varies = (correlated * np.outer(size, np.sqrt(square))) ** 2
-    # What surely stands above the noise is believed.
-    off = np.abs(J - around)
-    varies = np.where(off > SURELY * tau, np.maximum(off**2 - tau**2, varies), varies)
-    share = varies / (varies + tau**2)
-    return around + share * (J - around), share * tau**2
+    d, constant = len(outcomes.center), np.array([e.is_constant for e in effects])
+    T, S = outcomes.transform, constant.sum()
+    usual = SITE**2 * T * np.diag(outcomes.covariance) @ T.T
+    if S == 1 or tau == 0:
+        return 0 * usual
+    held, m = np.diag(J)[constant], sums.zy[constant]
+    off = m - np.outer(held, held @ m) / (held @ held)
+    found = (np.sum(off**2) - (S - 1) * d * tau**2) / (held @ held) / sums.weight**2
+    return usual * max(1.0, found / np.trace(usual))
 
 
-def _second_moments(
-    J: np.ndarray, effects: Sequence[Effect], exact: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means of x x' and of weighted z z' by that of z x', as if z were in proportion.
+def _held_back(
+    J: np.ndarray, tau: float, between: np.ndarray, effects: Sequence[Effect]
+) -> np.ndarray:
+    """What is added to J so that constants of sites are shrunk to what they share.
 
-    Of groups it is; of normal numbers the mean squares are right. Those of centered
-    groups are public.
+    By their noise against what sites differ by: the best guess of constants that vary
+    normally.
     """
-    weights = np.array([e.weight for e in effects])
-    square = np.array([e.square for e in effects])
-    ratio = scales(effects) * square / [e.product for e in effects]
-    each = weights * (1.0 if exact else ratio)
-    of_x, of_z = J / each[:, None], J * each
-    constant = np.array([e.is_constant for e in effects])
-    if not exact and constant.sum() == 1:
-        # J is of people as they weigh, and groups may weigh unlike.
-        is_group = np.array([e.bound < FARTHEST for e in effects]) & ~constant
-        np.fill_diagonal(of_z, np.where(is_group, weights**2 * square, np.diag(of_z)))
-    return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
+    constant, found = np.array([e.is_constant for e in effects]), np.zeros_like(J)
+    S, v = constant.sum(), np.trace(between) / len(between)
+    if v > 0:
+        likely = expected(effects, exact=False)[0][constant]
+        held = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
+        found[np.ix_(constant, constant)] = (tau**2 / v / held)[:, None] * (
+            np.eye(S) - 1 / S
+        )
+    return found
 
 
 def _together(b: np.ndarray, V: np.ndarray) -> float:
@@ -463,7 +460,17 @@ def foretold(
     p, d = len(effects), len(outcomes.center)
     c = clip**0.5 if deviation else 1.0
     public = outcomes.clipped(c if deviation else np.inf)
-    J = np.diag(_expected(effects, exact=not deviation)[0])
+    J = np.diag(expected(effects, exact=not deviation)[0])
+    constant = np.array([e.is_constant for e in effects])
+    if deviation and constant.sum() > 1:
+        # Sites differ in covariates as is usual; released with noise.
+        off = varies(effects) + (deviation / (COVARIATES * c * public.weight)) ** 2
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (p, constant.sum()))
+        signs[constant] = 0
+        apart = np.zeros_like(J)
+        apart[:, constant] = signs
+        apart[constant] += signs.T
+        J += apart * np.sqrt(off)
     moments = np.hstack([COVARIATES * c * public.weight * J, np.zeros((p, d))])
     held = np.diag(public.covariance) / c
     rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
