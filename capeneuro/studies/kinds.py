@@ -28,3 +28,18 @@ KINDS: dict[type[Study], str] = {
 def of(study: Study) -> Kind:
     """Look up the kind of a study."""
     return import_module(KINDS[type(study)]).KIND
+
+
+def check(study: Study) -> None:
+    """Open the public files of a study of rows, and refuse what is wrong of them.
+
+    Raises
+    ------
+    ConfigError
+        If one is missing, or does not fit the study.
+    """
+    own = of(study).own
+    if own is not None:
+        from capeneuro.data.rows import open_rows
+
+        own.check(study, open_rows(study))
