@@ -18,6 +18,8 @@ CORRELATED, CENTERED = 0.2, 0.05
 APART = 0.5
 # Deviations of the noise that a correlation stands above, to be believed.
 SURELY = 4.0
+# Usual deviations that it is off by at most: of many sites some stand above by chance.
+MOST = 5.0
 
 
 def expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +64,7 @@ def products(
     # What surely stands above the noise is believed, of what is not 0 by nature.
     off = np.abs(J - around)
     surely = (off > SURELY * tau) & (usual > 0)
-    v = np.where(surely, np.maximum(off**2 - tau**2, usual), usual)
+    v = np.where(surely, np.clip(off**2 - tau**2, usual, MOST**2 * usual), usual)
     share = v / (v + tau**2)
     return around + share * (J - around), share * tau**2
 
