@@ -1,6 +1,7 @@
 """The kinds of study: where each one's steps, rules and files are."""
 
 from importlib import import_module
+from pathlib import Path
 
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
@@ -33,13 +34,18 @@ def of(study: Study) -> Kind:
 def check(study: Study) -> None:
     """Open the public files of a study of rows, and refuse what is wrong of them.
 
+    Not before the data makers have written them, where the study has its data made.
+
     Raises
     ------
     ConfigError
         If one is missing, or does not fit the study.
     """
-    own = of(study).own
-    if own is not None:
-        from capeneuro.data.rows import open_rows
+    kind = of(study)
+    if kind.own is None or (
+        study.data and not all(Path(path).exists() for path in kind.public_files(study))
+    ):
+        return
+    from capeneuro.data.rows import open_rows
 
-        own.check(study, open_rows(study))
+    kind.own.check(study, open_rows(study))
