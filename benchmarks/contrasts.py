@@ -8,7 +8,7 @@ of least squares of the same people without privacy.
 
     python -m benchmarks.contrasts [--sets 200] [--jobs 2]
 
-Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; ten minutes.
+Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
 """
 
 import argparse

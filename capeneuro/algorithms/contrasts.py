@@ -20,7 +20,9 @@ all outcomes together.
 
 Covariates are centered at public means of each site: what sites differ by in their
 outcomes is then in nobody's effect, at no price. Or each site has a constant of its
-own, whose noise has to be paid for.
+own. These are shrunk to what they share, by their noise against what sites differ by:
+half a deviation of outcomes, or more if the release says so. What they leave of sites
+in effects is counted in errors.
 
 Guarantee
 ---------
