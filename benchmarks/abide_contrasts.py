@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts, Outcomes
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.verdicts import LEVEL
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release

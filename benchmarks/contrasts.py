@@ -8,10 +8,11 @@ of least squares of the same people without privacy.
 
     python -m benchmarks.contrasts [--sets 200] [--jobs 2]
 
-Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; ten minutes.
+Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
 """
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +20,10 @@ import numpy as np
 import scipy
 from joblib import Parallel, delayed
 
-from capeneuro.algorithms import contrasts, designs
-from capeneuro.algorithms.contrasts import WIDTH, Contrasts, Outcomes
-from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms import contrasts
+from capeneuro.algorithms.contrasts import WIDTH, Contrasts
+from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
@@ -33,7 +35,8 @@ FIGURE = OUT.parents[1] / "docs/figures/contrasts.png"
 DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
 EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
-HEAD += " error_over_sampling foretold held family_wise together told"
+HEAD += " apart share spread skew center"
+HEAD += " error_over_sampling foretold held family_wise together told found"
 # Data sets for which the forecast is made, too.
 N_FORETOLD = 5
 # Of every outcome, in deviations, of age and sex.
@@ -49,7 +52,20 @@ class Cell(NamedTuple):
     primary: bool = True
     known: bool = True
     effect: str = "none"
+    """Of the group: on ``some``, along the ``dominant`` direction, or on all."""
     off: float = 0.0
+    """Of public means, in deviations."""
+    constants: bool = False
+    apart: float = 0.5
+    """Deviation of what sites add to outcomes."""
+    share: float = 0.5
+    """Of patients, about which sites differ."""
+    spread: float = 1.0
+    """Deviation of patients over that of controls."""
+    skew: bool = False
+    """Age is a log-normal number, of another deviation at each site."""
+    far: float = 0.0
+    """Of outcomes from their public center, in deviations."""
 
 
 def consortium(
@@ -59,7 +75,7 @@ def consortium(
     M, d, S = cell.M, cell.d, cell.S
     site = rng.choice(S, M, p=rng.dirichlet(np.full(S, 3.0)))
     site[: 2 * S] = np.arange(2 * S) % S
-    shares = np.clip(0.5 + 0.15 * rng.standard_normal(S), 0.15, 0.85)
+    shares = np.clip(cell.share + 0.15 * rng.standard_normal(S), 0.15, 0.85)
     group = (rng.random(M) < shares[site]).astype(float)
     sex = (rng.random(M) < 0.5).astype(float)
     group[:S], group[S : 2 * S], sex[:S], sex[S : 2 * S] = 0, 1, 1, 0
@@ -70,31 +86,22 @@ def consortium(
         B[0] = 0.3 * np.linalg.eigh(R)[1][:, -1] * d**0.5
     elif cell.effect == "some":
         B[0] = 0.3 * (np.arange(d) < d / 4)
+    elif cell.effect != "none":
+        B[0] = float(cell.effect)
     y = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
-    y *= rng.uniform(0.7, 1.4, S)[site]
-    y += 0.5 * rng.standard_normal((d, S))[:, site] + B.T @ [group, age, sex]
-    x, z = np.ones((4, M)), np.ones((4, M))
-    off = cell.off * rng.choice([-1, 1], (S, 3))
-    means = np.zeros((S, 3))
+    y *= rng.uniform(0.7, 1.4, S)[site] * np.where(group, cell.spread, 1)
+    y += cell.apart * rng.standard_normal((d, S))[:, site] + cell.far
+    if cell.skew:
+        age = np.exp(rng.uniform(0.4, 0.8, S)[site] * age)
+        age /= age.std()
+    y += B.T @ [group, age, sex]
+    beside = np.array([group, age, sex])
+    design = _design(cell, beside, site, cell.off * rng.choice([-1, 1], (S, 3)))
+    p = len(design.effects)
+    x, z = np.ones((p, M)), np.ones((p, M))
     for s in range(S):
-        own = site == s
-        for k, values in enumerate((group, age, sex)):
-            means[s, k] = values[own].mean() + off[s, k]
-            coded = designs.code_number(values[own], means[s, k], 1.0)
-            if k != 1:
-                means[s, k] = np.clip(means[s, k], 0.02, 0.98)
-                coded = designs.code_group(values[own] == 1, means[s, k])
-            x[k, own], z[k, own] = coded
-    n = np.bincount(site, minlength=S)
-    effects = designs.weighted(
-        [
-            designs.group_effect("group", means[:, 0], n),
-            designs.number_effect("age"),
-            designs.group_effect("sex", means[:, 2], n),
-            designs.constant_effect("mean"),
-        ],
-        {"group"} if cell.primary else (),
-    )
+        z[:, site == s], x[:, site == s] = design.code(beside[:, site == s], s)
+    effects = design.effects
     # The public covariance is of other people: a Wishart draw of 200.
     W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
     C = W @ W.T / 200
@@ -102,6 +109,31 @@ def consortium(
         np.zeros(d), C if cell.known else np.diag(np.diag(C)), cell.known
     )
     return contrasts.stack(z, x, y, effects, outcomes), effects, outcomes, B
+
+
+def _design(
+    cell: Cell, beside: np.ndarray, site: np.ndarray, off: np.ndarray
+) -> Design:
+    """Covariates, and what sites say of them."""
+    means: list[dict[str, float]] = []
+    for s in range(cell.S):
+        own, n = beside[:, site == s].mean(axis=1) + off[s], int(np.sum(site == s))
+        said = {"age": float(own[1])}
+        for name, share in zip(("group", "sex"), own[::2], strict=True):
+            ones = n * float(np.clip(share, 0.02, 0.98))
+            said |= {f"{name}=0": n - ones, f"{name}=1": ones}
+        means.append(said)
+    groups, age = (0.0, 1.0), beside[1]
+    return Design(
+        (
+            Covariate("group", groups),
+            Covariate("age", mean=float(age.mean()) if cell.skew else 0.0),
+            Covariate("sex", groups),
+        ),
+        tuple(f"{s}" for s in range(cell.S)),
+        None if cell.constants else tuple(means),
+        primary="group" if cell.primary else None,
+    )
 
 
 def of_set(cell: Cell, seed: int) -> list[list[float]]:
@@ -118,7 +150,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
     exact = Release(mean(np.inf), 0.0, M, (), np.inf)
     pooled = contrasts.from_release(exact, effects, outcomes, CLIP)
     clipped, rows = mean(CLIP**0.5 * REACH), []
-    k = [0] if cell.primary else [0, 1, 2]
+    k = [1] if cell.skew else [0] if cell.primary else [0, 1, 2]
     honest = cell.S - max(1, round(COLLUDING * cell.S))
     for epsilon in EPSILONS:
         mu = accounting.mu_from_epsilon(epsilon, DELTA)
@@ -158,6 +190,7 @@ def _scores(
         alarm,
         float(found.together[0] < 0.05),
         float(found.is_told[k].mean()),
+        float(found.effects[0].sum() / B[0].sum()) if B[0].any() else np.nan,
     ]
 
 
@@ -170,7 +203,20 @@ def cells() -> list[Cell]:
         Cell(M, 45, 10, effect=e) for M in (1000, 5000) for e in ("some", "dominant")
     ]
     grid += [Cell(5000, 45, 10, known=False, effect="dominant")]
-    return [*grid, *(Cell(5000, 45, 10, off=off) for off in (0.05, 0.1))]
+    grid += [Cell(5000, 45, 10, off=off) for off in (0.05, 0.1)]
+    grid += [
+        Cell(M, 45, S, constants=True) for M in (1000, 5000) for S in (10, 30, 100)
+    ]
+    grid += [Cell(1000, 45, S, constants=True, apart=1.5) for S in (10, 30)]
+    grid += [
+        Cell(5000, 45, 10, share=m, spread=v) for m in (0.5, 0.3) for v in (1.2, 1.5)
+    ]
+    grid += [
+        Cell(5000, d, 10, effect=e, far=far)
+        for d, e in ((45, "0.5"), (45, "0.8"), (5, "0.8"))
+        for far in (0.0, 0.5)
+    ]
+    return [*grid, Cell(5000, 45, 10, primary=False, skew=True)]
 
 
 def draw(lines: list[list[Any]]) -> None:
@@ -183,8 +229,9 @@ def draw(lines: list[list[Any]]) -> None:
     for axis, epsilon in zip(axes, EPSILONS, strict=True):
         for d, color in zip(("10", "45", "105"), COLORS, strict=False):
             cell = [d, "10", f"{epsilon:g}", "primary", "public", "none", "0"]
-            own = [line for line in lines if line[1:8] == cell]
-            M, error, told = (np.array([x[i] for x in own], float) for i in (0, 8, 9))
+            cell += ["0.5", "0.5", "1", "0", "0"]
+            own = [line for line in lines if line[1:13] == cell]
+            M, error, told = (np.array([x[i] for x in own], float) for i in (0, 13, 14))
             axis.loglog(M, error, "o-", color=color, ms=4, label=f"{d} outcomes")
             axis.loglog(M, told, "--", color=color, lw=1)
         axis.axhline(1, color="k", lw=0.5)
@@ -211,14 +258,18 @@ def main() -> None:
         work = (delayed(of_set)(cell, seed) for seed in range(given.sets))
         found = np.array(Parallel(given.jobs)(work))
         for i, epsilon in enumerate(EPSILONS):
-            means = np.nanmean(found[:, i], axis=0)
+            with warnings.catch_warnings():  # of what a cell has not
+                warnings.simplefilter("ignore", RuntimeWarning)
+                means = np.nanmean(found[:, i], axis=0)
             means[0] **= 0.5
             about = cell.M, cell.d, cell.S, f"{epsilon:g}"
             about += (
                 "primary" if cell.primary else "alike",
                 "public" if cell.known else "none",
             )
-            about += cell.effect, f"{cell.off:g}"
+            about += cell.effect, "constants" if cell.constants else f"{cell.off:g}"
+            about += f"{cell.apart:g}", f"{cell.share:g}", f"{cell.spread:g}"
+            about += f"{cell.skew:d}", f"{cell.far:g}"
             lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
             print(*lines[-1], sep="\t", flush=True)
     files.write_table(OUT, HEAD.split(), lines)

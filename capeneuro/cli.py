@@ -79,6 +79,8 @@ def init(options: argparse.Namespace) -> None:
             files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
         text = scaffold.study_file(names, options.kind)
         files.write_text(folder / "config" / "config.yaml", text)
+        if options.kind == "contrast":
+            files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
     profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
     files.write_text(profile, scaffold.profile())
@@ -87,11 +89,13 @@ def init(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check a study file and its site files, without looking at data."""
+    """Check a study file, its site files and public tables; looks at nobody's data."""
+    from capeneuro.studies import kinds
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     sites = load_sites(study)
+    kinds.check(study)
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")

@@ -22,6 +22,10 @@ network
     A network of two layers.
 designs
     Covariates of people, coded by public numbers.
+instruments
+    Moments of covariates with their instruments, of which public numbers tell much.
+outcomes
+    Outcomes of people by public numbers, and what a clip takes from effects on them.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
 model_order

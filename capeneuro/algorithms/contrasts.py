@@ -1,14 +1,16 @@
 """How many outcomes depend on few covariates: group contrasts over sites.
 
 ``y = sum_k b_k x_k + rest`` for each of d outcomes of a person. A site releases, once,
-the mean over people of ``z [x; w y]'``, of the squares of w y and of w, for instruments
-z (bounded functions of x) and ``w = min(1, c / |y|)`` [:mod:`.privacy.contrasts`]; then
+the mean over people of ``z (w [x; y])'``, of the squares of w y and of w, for
+instruments z (bounded functions of x) and ``w = min(1, c / |y|)``
+[:mod:`.privacy.contrasts`]; then
 
-    ``J = mean z x'``,  ``b = J^-1 mean z (w y)' / mean w``
+    ``J = mean z (w x)' / mean w``,  ``b = J^-1 mean z (w y)' / mean w``
 
-and all else is algebra. Whom the clip shortens counts by w; where groups vary alike b
-is right but along directions in which outcomes vary most, of which a clip leaves
-``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
+and all else is algebra. Whom the clip shortens counts by w, in covariates as in
+outcomes: a group that varies more, and so counts less, is not taken for one that
+differs. b is right but along directions in which outcomes vary most, of which a clip
+leaves ``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
 covariance is public. What it takes from large effects besides is told by draws of such
 people.
 
@@ -18,7 +20,9 @@ all outcomes together.
 
 Covariates are centered at public means of each site: what sites differ by in their
 outcomes is then in nobody's effect, at no price. Or each site has a constant of its
-own, whose noise has to be paid for.
+own. These are shrunk to what they share, by their noise against what sites differ by:
+half a deviation of outcomes, or more if the release says so. What they leave of sites
+in effects is counted in errors.
 
 Guarantee
 ---------
@@ -27,13 +31,14 @@ One release of ``linear_moments`` (replace-one 2 clip / n). All else is post-pro
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.designs import FARTHEST, Effect, scales
+from capeneuro.algorithms.designs import Effect, scales
+from capeneuro.algorithms.instruments import expected, products, second_moments, varies
+from capeneuro.algorithms.outcomes import LEAST_WEIGHT, Clipped, Outcomes, bent
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -45,109 +50,11 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 CLIP = 0.5
 # Largest share of an outcome that covariates are taken to explain, where noise is.
 MOST_EXPLAINED = 0.75
-# Draws of public outcomes that tell what a clip does to them.
-N_DRAWS = 4000
-# Times that effects, and what a clip takes from them, are found from each other.
-N_PASSES = 3
-# Smallest mean weight that is believed, and scales of outcomes that are tried.
-LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
-# How far correlations of covariates are from 0, usually: what noise leaves of them is
-# taken from that.
-CORRELATED, CENTERED = 0.2, 0.05
-# Deviations of the noise that a correlation stands above, to be believed.
-SURELY = 4.0
+# How far sites differ in outcomes, usually, over these' deviation; their constants are
+# shrunk to what they share by that.
+SITE = 0.5
 # Largest relative error of an effect from noise of J, for anything to be told of it.
 LARGEST_ERROR = 0.5
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """What is public of d outcomes.
-
-    Parameters
-    ----------
-    center
-        What is subtracted from them, (d,).
-    covariance
-        Within sites and groups, (d, d); where only deviations are public, diagonal.
-    is_known
-        Whether how they vary together is public.
-    """
-
-    center: np.ndarray
-    covariance: np.ndarray
-    is_known: bool = True
-
-    @cached_property
-    def transform(self) -> np.ndarray:
-        """T over the root mean square of T y: outcomes have a mean square of 1."""
-        T = np.diag(np.diag(self.covariance) ** -0.5)
-        if self.is_known:
-            R = T @ self.covariance @ T
-            values, V = np.linalg.eigh(R)
-            # Directions that people hardly vary along are not blown up.
-            values = np.maximum(values, 0.05 * values.mean())
-            T = V * values**-0.25 @ V.T @ T
-        return T / np.sqrt(np.trace(T @ self.covariance @ T.T))
-
-    @cached_property
-    def inverse(self) -> np.ndarray:
-        """From T y back to y."""
-        return np.linalg.inv(self.transform)
-
-    @cached_property
-    def typical(self) -> np.ndarray:
-        """Covariance of T y, of trace 1."""
-        S = self.transform @ self.covariance @ self.transform.T
-        return (S + S.T) / 2
-
-    def clipped(self, c: float, weight: float | None = None) -> "Clipped":
-        """What a clip to c does to normal outcomes.
-
-        Parameters
-        ----------
-        c
-            Largest norm of T y that counts whole; infinite: none is clipped.
-        weight
-            Mean weight of people, which tells how far they vary; None: as in public.
-        """
-        d = len(self.center)
-        values, V = np.linalg.eigh(self.typical)
-        g = np.random.default_rng(0).standard_normal((N_DRAWS, d))
-        y = g * np.sqrt(np.maximum(values, 0))
-        norms = np.linalg.norm(y, axis=1)
-        scale = 1.0
-        if weight is not None and np.isfinite(c):
-            means = [np.minimum(1, c / (a * norms)).mean() for a in SCALES]
-            scale = float(np.interp(-weight, -np.array(means), SCALES))
-        w = np.minimum(1, c / (scale * norms))
-        u2 = (y / norms[:, None]) ** 2
-        # In these coordinates both are diagonal, but for the error of the draws.
-        lost = (w * (w < 1)) @ u2 / w.sum()
-        # Over what the same draws have unclipped, so that their error is in neither.
-        held = scale**2 * values * ((w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY))
-        whole = scale**2 * self.typical
-        return Clipped(float(w.mean()), V / (1 - lost) @ V.T, V * held @ V.T, whole)
-
-
-@dataclass(frozen=True)
-class Clipped:
-    """Public outcomes as they count.
-
-    Parameters
-    ----------
-    weight
-        Mean weight of a person.
-    undone
-        D^-1, (d, d): what a clip took from effects.
-    covariance, whole
-        Of T y with and without the clip, (d, d).
-    """
-
-    weight: float
-    undone: np.ndarray
-    covariance: np.ndarray
-    whole: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -360,10 +267,11 @@ def from_release(
     sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
     public, weight, c = sums.public, sums.weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
-    J, of_J = _products(sums.zx, tau / (COVARIATES * c), effects)
-    A = np.linalg.pinv(J)
+    J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects)
+    between = _between(sums, J, tau, effects, outcomes)
+    A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
     b = A @ sums.zy
-    of_x, of_z = _second_moments(J, effects, exact=not tau)
+    of_x, of_z = second_moments(J, effects, exact=not tau)
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
@@ -377,25 +285,35 @@ def from_release(
     back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
     told = b @ back.T
     noise = np.outer(of_noise, np.sum(back**2, axis=1))
+    # What shrunk constants leave of sites in effects.
+    constant = np.array([e.is_constant for e in effects])
+    of_sites = np.sum((A @ J - np.eye(p))[:, constant] ** 2, axis=1)
+    site = np.sum((back @ between) * back, axis=1)
+    noise += np.outer(of_sites, site)
     sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
     # A clip takes more from large effects, and from all where the center is off.
     real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
-    lost = _bent(effects, outcomes, public, c if tau else np.inf, b, real)
+    lost = bent(effects, outcomes, public, c if tau else np.inf, b, real)
     told, b = told - lost @ back.T, b - lost
     of_J = A**2 @ of_J
-    noise += (of_J - np.diag(np.diag(of_J))) @ square
+    others = of_J - np.diag(np.diag(of_J))
+    square[constant] += site
+    noise += others @ square
     own = (np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2) * square
     null_errors = np.sqrt(noise + sampling)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
-        others = (of_J * real)[:, :, None] * (1 - np.eye(p))[:, :, None]
+        of_sites = of_sites + others @ constant
         together = [
             _together(
                 b[k],
-                of_noise[k] * np.eye(d) + of_people[k] * within + (b * others[k]).T @ b,
+                of_noise[k] * np.eye(d)
+                + of_people[k] * within
+                + of_sites[k] * between
+                + (b * (others[k] * real)[:, None]).T @ b,
             )
             for k in range(p)
         ]
@@ -405,7 +323,7 @@ def from_release(
     T = outcomes.inverse
     return Contrasts(
         names=np.array([e.name for e in effects]),
-        is_constant=np.array([e.is_constant for e in effects]),
+        is_constant=constant,
         effects=told / unit,
         errors=np.sqrt(noise + own + sampling) / unit,
         null_errors=null_errors / unit,
@@ -427,7 +345,7 @@ class _Sums(NamedTuple):
     """A release of ``linear_moments``, in the units of what sites hold."""
 
     zx: np.ndarray
-    """Mean of weighted z x', (p, p)."""
+    """Mean of weighted z (w x)' over that of w, (p, p)."""
     zy: np.ndarray
     """Mean of weighted z (w y)', (p, d)."""
     squares: np.ndarray
@@ -452,7 +370,7 @@ def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
     total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
     squares = c * np.array(squares) / SQUARES
     squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
-    zx, vague = moments[:, :p] / (COVARIATES * c), c * tau / TOTAL / total
+    zx, vague = moments[:, :p] / (COVARIATES * c * weight), c * tau / TOTAL / total
     return _Sums(zx, moments[:, p:], squares, vague, weight, c, public)
 
 
@@ -471,103 +389,45 @@ def _squares(
     return public * np.maximum(1 + varies / (varies + own) * off, LEAST_WEIGHT)
 
 
-def _expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Means of ``z_k x_k`` and of ``x_k^2`` that public numbers make likely."""
-    product = np.array([e.product for e in effects]) / scales(effects)
-    square = product**2 / [e.square for e in effects]
-    weights = np.array([e.weight for e in effects])
-    return weights * (square if exact else product), square
-
-
-def _products(
-    J: np.ndarray, tau: float, effects: Sequence[Effect]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of z x', of which public numbers tell much, and the variance of its error.
-
-    Correlations of covariates are taken to be normal about 0, of deviation
-    :data:`CORRELATED`; with a constant that all share, about which they are centered,
-    :data:`CENTERED`.
-    """
-    if tau == 0:
-        return J, np.zeros_like(J)
-    product, square = _expected(effects, exact=False)
-    around = np.diag(product)
-    size = np.array([e.weight * e.square**0.5 for e in effects])
-    constant = np.array([e.is_constant for e in effects])
-    is_centered = np.logical_xor.outer(constant, constant) & (constant.sum() == 1)
-    correlated = np.where(is_centered, CENTERED, CORRELATED)
-    varies = (correlated * np.outer(size, np.sqrt(square))) ** 2
-    # What surely stands above the noise is believed.
-    off = np.abs(J - around)
-    varies = np.where(off > SURELY * tau, np.maximum(off**2 - tau**2, varies), varies)
-    share = varies / (varies + tau**2)
-    return around + share * (J - around), share * tau**2
-
-
-def _bent(
+def _between(
+    sums: "_Sums",
+    J: np.ndarray,
+    tau: float,
     effects: Sequence[Effect],
     outcomes: Outcomes,
-    public: Clipped,
-    c: float,
-    b: np.ndarray,
-    real: np.ndarray,
 ) -> np.ndarray:
-    """What a clip does to effects beyond D, by draws of people who have them; (p, d).
+    """Covariance of what sites differ by in T y, (d, d): the usual one, or larger.
 
-    Effects are those that stand above noise: their share ``real`` of what was found.
+    0 with a constant that all share: covariates are centered then.
     """
-    if not np.isfinite(c):
-        return np.zeros_like(b)
-    rng, p, n = np.random.default_rng(1), len(effects), N_DRAWS
-    constant = np.array([e.is_constant for e in effects])
-    ratio = np.array([e.square / e.product for e in effects])
-    deviation = np.array([e.product / e.square**0.5 for e in effects]) / scales(effects)
-    x = deviation[:, None] * rng.choice([-1.0, 1.0], (p, n))
-    # A number is normal, a group has two values; one of the constants is a person's.
-    is_number = np.array([e.bound >= FARTHEST for e in effects]) & ~constant
-    x[is_number] = deviation[is_number, None] * rng.standard_normal(
-        (is_number.sum(), n)
-    )
-    own = (
-        rng.integers(0, max(constant.sum(), 1), n) == np.arange(constant.sum())[:, None]
-    )
-    x[constant] = own / scales(effects)[constant][:, None]
-    values, V = np.linalg.eigh(outcomes.typical)
-    e = V @ (np.sqrt(np.maximum(values, 0))[:, None] * rng.standard_normal((len(V), n)))
-    z = x * (ratio * [e.weight for e in effects])[:, None]
-    J, B, extra = np.linalg.pinv(z @ x.T), real[:, None] * b @ public.undone.T, 0.0
-    for _ in range(N_PASSES):
-        mean = B.T @ x
-        # |mean + a e|^2, for the scale a at which people weigh as much as they do.
-        mm, me, ee = (
-            np.sum(u * v, axis=0) for u, v in ((mean, mean), (mean, e), (e, e))
+    d, constant = len(outcomes.center), np.array([e.is_constant for e in effects])
+    T, S = outcomes.transform, constant.sum()
+    usual = SITE**2 * T * np.diag(outcomes.covariance) @ T.T
+    if S == 1 or tau == 0:
+        return 0 * usual
+    held, m = np.diag(J)[constant], sums.zy[constant]
+    off = m - np.outer(held, held @ m) / (held @ held)
+    found = (np.sum(off**2) - (S - 1) * d * tau**2) / (held @ held) / sums.weight**2
+    return usual * max(1.0, found / np.trace(usual))
+
+
+def _held_back(
+    J: np.ndarray, tau: float, between: np.ndarray, effects: Sequence[Effect]
+) -> np.ndarray:
+    """What is added to J so that constants of sites are shrunk to what they share.
+
+    By their noise against what sites differ by: the best guess of constants that vary
+    normally.
+    """
+    constant, found = np.array([e.is_constant for e in effects]), np.zeros_like(J)
+    S, v = constant.sum(), np.trace(between) / len(between)
+    if v > 0:
+        likely = expected(effects, exact=False)[0][constant]
+        held = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
+        found[np.ix_(constant, constant)] = (tau**2 / v / held)[:, None] * (
+            np.eye(S) - 1 / S
         )
-        squares = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * ee
-        means = np.minimum(1, c / np.sqrt(np.maximum(squares, TINY))).mean(axis=1)
-        a = float(np.interp(-public.weight, -means, SCALES))
-        w, alone = (_weights(y, c) for y in (mean + a * e, a * e))
-        # Less what the same draws have without effects.
-        found = J @ (z @ (w * (mean + a * e) - alone * a * e).T) / w.mean()
-        extra = found - B @ np.linalg.inv(public.undone).T
-        B = real[:, None] * (b - extra) @ public.undone.T
-    return extra
-
-
-def _weights(y: np.ndarray, c: float) -> np.ndarray:
-    return np.minimum(1, c / np.maximum(np.linalg.norm(y, axis=0), TINY))
-
-
-def _second_moments(
-    J: np.ndarray, effects: Sequence[Effect], exact: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means of x x' and of weighted z z' by that of z x', as if z were in proportion.
-
-    Of groups it is; of normal numbers the mean squares are right.
-    """
-    ratio = scales(effects) * [e.square / e.product for e in effects]
-    each = np.array([e.weight for e in effects]) * (1.0 if exact else ratio)
-    of_x, of_z = J / each[:, None], J * each
-    return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
+    return found
 
 
 def _together(b: np.ndarray, V: np.ndarray) -> float:
@@ -602,8 +462,18 @@ def foretold(
     p, d = len(effects), len(outcomes.center)
     c = clip**0.5 if deviation else 1.0
     public = outcomes.clipped(c if deviation else np.inf)
-    J = np.diag(_expected(effects, exact=not deviation)[0])
-    moments = np.hstack([COVARIATES * c * J, np.zeros((p, d))])
+    J = np.diag(expected(effects, exact=not deviation)[0])
+    constant = np.array([e.is_constant for e in effects])
+    if deviation and constant.sum() > 1:
+        # Sites differ in covariates as is usual; released with noise.
+        off = varies(effects) + (deviation / (COVARIATES * c * public.weight)) ** 2
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (p, constant.sum()))
+        signs[constant] = 0
+        apart = np.zeros_like(J)
+        apart[:, constant] = signs
+        apart[constant] += signs.T
+        J += apart * np.sqrt(off)
+    moments = np.hstack([COVARIATES * c * public.weight * J, np.zeros((p, d))])
     held = np.diag(public.covariance) / c
     rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * held, rest])

@@ -35,9 +35,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from capeneuro.algorithms import contrasts, shrinkage
-from capeneuro.algorithms.contrasts import Outcomes
 from capeneuro.algorithms.covariance import CONSTANT
 from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.statements import SHARE
 from capeneuro.algorithms.tensors import REACH
 from capeneuro.algorithms.verdicts import LEVEL, SUPREMUM

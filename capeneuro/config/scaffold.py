@@ -15,7 +15,9 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.load import KINDS
 from capeneuro.config.site import SiteConfig
 
-FILL_IN = {
+# Public table of a new study of contrasts.
+MEANS = "config/means.tsv"
+FILL_IN: dict[str, Any] = {
     "study": "my-study",
     "source": "the defaults of capeneuro init",
     "mask": "data/mask.nii.gz",
@@ -52,7 +54,7 @@ FILL_IN = {
         "age": {"mean": 40, "deviation": 12},
     },
     "contrast.primary": "patient",
-    "contrast.means": "config/means.tsv",
+    "contrast.means": MEANS,
 }
 
 
@@ -69,6 +71,23 @@ def site_file(name: str, kind: str = "components") -> str:
     given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
     given["eeg"] = f"data/{name}" if kind == "fusion" else None
     return _describe(SiteConfig, {**given, "data": "private"})
+
+
+def means_table(sites: list[str]) -> str:
+    """Text of a table of public means, to be filled in, with how to do it."""
+    columns = ["site"]
+    for name, each in FILL_IN["contrast.covariates"].items():
+        columns += [f"{name}={g}" for g in each.get("groups", [])] or [name]
+    about = (
+        "Public numbers of each site, which everybody who has the study may read. For "
+        "each covariate of the study file: of a group, how many of the site's people "
+        "are in it, in a column `name=value` (whole numbers, exact: they are what "
+        "effects are centered at); of a number, its mean over the site's people, in a "
+        "column `name`. Columns are separated by tabs; lines like these are not read."
+    )
+    lines = [f"# {line}" for line in textwrap.wrap(about, 84)]
+    rows = [columns, *([name] + [""] * (len(columns) - 1) for name in sites)]
+    return "\n".join([*lines, *("\t".join(row) for row in rows)]) + "\n"
 
 
 def snakefile() -> str:

@@ -25,7 +25,7 @@ def site_means(
     Parameters
     ----------
     path
-        Table with a row for each ``site``.
+        Table with a row for each ``site``; lines after a # are not read.
     sites
         Names of sites, in their order.
     columns
@@ -36,7 +36,7 @@ def site_means(
     ConfigError
         If a site, a column or a number is missing or wrong.
     """
-    table = open_table(path, dtype={"site": str})
+    table = open_table(path, dtype={"site": str}, comment="#")
     if lacking := [name for name in ("site", *columns) if name not in table]:
         raise ConfigError(
             f"{path}: must have a column for each mean or group, lacks {some(lacking)}"
@@ -58,9 +58,10 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
         value = np.nan
     is_odd = is_count and (value < 0 or value != np.floor(value))
     if not abs(value) <= LARGEST or is_odd:
+        got = "an empty cell" if row[column] != row[column] else row[column]
         raise ConfigError(
             f"{path}: {column} of site {row['site']}: must be a "
-            f"{'whole number, 0 or more' if is_count else 'number'}, got {row[column]}"
+            f"{'whole number, 0 or more' if is_count else 'number'}, got {got}"
         )
     return value
 

@@ -1,7 +1,7 @@
 """A linear model of many outcomes on few covariates: one sum over people.
 
 Of a person with instruments z, covariates x and outcomes y, all scaled by public
-constants, ``z [x; w y]'``, the squares of w y and the weight w with which the person
+constants, ``z (w [x; y])'``, the squares of w y and the weight w with which the person
 counts. All of it together costs little more noise than ``z y'`` alone.
 """
 
@@ -26,14 +26,14 @@ def linear_moments(
     center: np.ndarray | None = None,
     clip: float,
 ) -> np.ndarray:
-    """Sum over units of ``z [x; w y]'``, ``(w y)^2`` and w, for outcomes clipped by w.
+    """Sum over units of ``z (w [x; y])'``, ``(w y)^2`` and w, where w y is bounded.
 
     Rows of X are z (p), x (p) and y (d). Longer z, once weighted, and longer x are
     shortened to norm 1. With ``c = clip / REACH`` a person's outcomes count by ``w =
     min(1, c / |y|)``. Of a subject it is the mean over samples. Contributions, in this
     order, over c:
 
-    * ``z [0.316 x; w y / c]'``, of norm at most sqrt(1.1);
+    * ``z (w [0.316 x; y / c])'``, of norm at most sqrt(1.1), since w is at most 1;
     * ``0.1 (w y / c)^2``, of norm at most 0.1;
     * ``0.25 (|w y / c|^2 - 1/2)`` and ``0.25 (w - 1/2)``, at most 0.125 in size each.
 
@@ -84,5 +84,5 @@ def linear_moments(
     z = z * share
     squares = (y**2) @ share / c
     rest = TOTAL * (squares.sum() - c / 2 * share.sum()), SHARE * c * (w - 0.5) @ share
-    moments = z @ (COVARIATES * c * x).T, z @ y.T
+    moments = z @ (COVARIATES * c * w * x).T, z @ y.T
     return np.concatenate([np.hstack(moments).ravel(), SQUARES * squares, rest])

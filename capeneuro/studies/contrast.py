@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from capeneuro.algorithms import contrasts
-from capeneuro.algorithms.contrasts import Contrasts, Outcomes
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig

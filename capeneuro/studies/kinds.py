@@ -1,6 +1,7 @@
 """The kinds of study: where each one's steps, rules and files are."""
 
 from importlib import import_module
+from pathlib import Path
 
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
@@ -28,3 +29,23 @@ KINDS: dict[type[Study], str] = {
 def of(study: Study) -> Kind:
     """Look up the kind of a study."""
     return import_module(KINDS[type(study)]).KIND
+
+
+def check(study: Study) -> None:
+    """Open the public files of a study of rows, and refuse what is wrong of them.
+
+    Not before the data makers have written them, where the study has its data made.
+
+    Raises
+    ------
+    ConfigError
+        If one is missing, or does not fit the study.
+    """
+    kind = of(study)
+    if kind.own is None or (
+        study.data and not all(Path(path).exists() for path in kind.public_files(study))
+    ):
+        return
+    from capeneuro.data.rows import open_rows
+
+    kind.own.check(study, open_rows(study))

@@ -23,10 +23,11 @@ from capeneuro.algorithms import (
 )
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.cca import CanonicalDirections
-from capeneuro.algorithms.contrasts import Contrasts, Outcomes
+from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.ica import Start, Unmixing
 from capeneuro.algorithms.network import Network, Optimizer
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.algorithms.row_prediction import (

@@ -8,8 +8,8 @@ import statsmodels.api
 from helpers import in_process, make_mechanism, make_site
 
 from capeneuro.algorithms import contrasts, designs
-from capeneuro.algorithms.contrasts import Outcomes
 from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
@@ -21,32 +21,41 @@ EFFECT = 0.4
 
 
 def people(
-    rng: np.random.Generator, R: np.ndarray, off: float = 0.0
+    rng: np.random.Generator,
+    R: np.ndarray,
+    off: float = 0.0,
+    spread: float = 1.0,
+    constants: bool = False,
 ) -> tuple[list[np.ndarray], list[Effect], np.ndarray]:
     """Stacked people of each site, the effects, and covariates as sites code them.
 
-    Public means are those of the people, the group's off by so much.
+    Public means are those of the people, the group's off by so much; the group varies
+    ``spread`` times as much as others. Or sites have constants.
     """
     site = rng.choice(SITES, M, p=rng.dirichlet(np.full(SITES, 8.0)))
     shares = np.clip(0.5 + 0.15 * rng.standard_normal(SITES), 0.2, 0.8)
     group = rng.random(M) < shares[site]
     age = rng.standard_normal(M) + 0.5 * rng.standard_normal(SITES)[site] + 0.4 * group
     y = np.linalg.cholesky(R) @ rng.standard_normal((D, M))
-    y *= rng.uniform(0.7, 1.4, SITES)[site]
+    y *= rng.uniform(0.7, 1.4, SITES)[site] * np.where(group, spread, 1)
     y += 0.5 * rng.standard_normal((D, SITES))[:, site] + 0.1 * age
     y[: D // 2] += EFFECT * group
     x, z = np.ones((3, M)), np.ones((3, M))
+    of_group = [0.5 if constants else group[site == s].mean() for s in range(SITES)]
     for s in range(SITES):
-        own = site == s
-        share = group[own].mean() + off
-        x[0, own], z[0, own] = designs.code_group(group[own], share)
-        x[1, own], z[1, own] = designs.code_number(age[own], age[own].mean(), 1.0)
-    of_group = [group[site == s].mean() for s in range(SITES)]
+        own, mean = site == s, 0.0 if constants else age[site == s].mean()
+        x[0, own], z[0, own] = designs.code_group(group[own], of_group[s] + off)
+        x[1, own], z[1, own] = designs.code_number(age[own], mean, 1.0)
+    alike = [designs.constant_effect("mean")]
+    if constants:
+        ones = (site == np.arange(SITES)[:, None]).astype(float)
+        x, z = np.vstack([x[:2], ones]), np.vstack([z[:2], ones])
+        alike = [designs.constant_effect(f"{s}", 1 / SITES) for s in range(SITES)]
     effects = designs.weighted(
         [
             designs.group_effect("group", of_group, np.bincount(site)),
             designs.number_effect("age"),
-            designs.constant_effect("mean"),
+            *alike,
         ],
         {"group"},
     )
@@ -98,17 +107,17 @@ def test_an_exact_arm_is_least_squares(rng, known):
             assert found.deviations[j] == pytest.approx(residual, rel=1e-6)
 
 
-def draws(n: int, R: np.ndarray, known: bool = True, off: float = 0.0, **odd):
+def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):
     """Errors of the group's effect over standard errors, and p of all together."""
     clip, errors, together = 0.5, [], []
     for i in range(n):
         rng = np.random.default_rng(i)
-        data, effects, _ = people(rng, R, off)
+        data, effects, _ = people(rng, R, **odd)
         outcomes = Outcomes(np.zeros(D), R if known else np.eye(D), known)
         X = stacked(data, effects, outcomes)
         tau = 2 * clip**0.5 * REACH / (M * MU)
         release = released(X, effects, clip, tau, rng)
-        release = Release(release.value, tau * odd.get("told", 1), M, (), MU)
+        release = Release(release.value, tau * told, M, (), MU)
         found = contrasts.from_release(release, effects, outcomes, clip)
         true = np.where(np.arange(D) < D // 2, EFFECT, 0.0)
         errors.append((found.effects[0] - true) / found.errors[0])
@@ -116,9 +125,11 @@ def draws(n: int, R: np.ndarray, known: bool = True, off: float = 0.0, **odd):
     return np.array(errors), np.array(together)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_intervals_hold_what_is_true_among_sites_that_differ(rng, known):
-    errors, together = draws(60, correlations(D, rng), known)
+@pytest.mark.parametrize(
+    "odd", [{}, {"known": False}, {"spread": 1.6}, {"constants": True}], ids=str
+)
+def test_intervals_hold_what_is_true_among_sites_that_differ(rng, odd):
+    errors, together = draws(40, correlations(D, rng), **odd)
     held = np.mean(np.abs(errors) < contrasts.WIDTH)
     assert 0.92 < held < 0.995
     assert np.median(together) < 0.01  # half of the outcomes differ
@@ -130,21 +141,32 @@ def test_intervals_fail_where_less_noise_is_told(rng):
 
 
 def test_effects_are_as_precise_as_foretold(rng):
-    R = correlations(D, rng)
-    data, effects, _ = people(rng, R)
+    R, found, told = correlations(D, rng), [], []
     outcomes, tau = Outcomes(np.zeros(D), R), 2 * 0.5**0.5 * REACH / (M * MU)
-    release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
-    found = contrasts.from_release(release, effects, outcomes, 0.5)
-    told = contrasts.foretold(effects, outcomes, 0.5, tau, M)
-    assert np.median(found.errors[0]) == pytest.approx(
-        np.median(told.errors[0]), rel=0.4
+    for constants in (False, True):
+        errors = []
+        for _ in range(8):
+            data, effects, _ = people(rng, R, constants=constants)
+            release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
+            own = contrasts.from_release(release, effects, outcomes, 0.5)
+            errors.append(own.errors[0])
+        found.append(np.median(errors))
+        told.append(
+            np.median(contrasts.foretold(effects, outcomes, 0.5, tau, M).errors[0])
+        )
+    assert found == pytest.approx(told, rel=0.4)
+    assert found[1] / found[0] == pytest.approx(told[1] / told[0], rel=0.15)
+    assert told[1] > 1.5 * told[0]
+
+
+def test_the_primary_effect_has_half_of_the_noise(rng):
+    _, effects, _ = people(rng, R := correlations(D, rng))
+    about = Outcomes(np.zeros(D), R), 0.5, 2 * 0.5**0.5 * REACH / (M * MU), M
+    first, alike = (
+        contrasts.foretold(own, *about).noise_errors[0, 0]
+        for own in (effects, designs.weighted(effects))
     )
-    # Half of the noise of a group that is one among others.
-    alike = designs.weighted(effects)
-    assert (
-        told.noise_errors[0, 0]
-        < 0.8 * (contrasts.foretold(alike, outcomes, 0.5, tau, M).noise_errors[0, 0])
-    )
+    assert first < 0.8 * alike
 
 
 def test_a_rough_center_finds_outcomes_far_from_the_middle(rng):

@@ -243,7 +243,7 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
                 z, q = _clipped(z, 1.0), _clipped(q, 1.0)
             s = (w * y) ** 2 / c
             rest = [0.25 * (s.sum() - c / 2), 0.25 * c * (w - 0.5)]
-            v = np.concatenate([0.316 * c * q, w * y])
+            v = np.concatenate([0.316 * c * w * q, w * y])
             parts.append(np.concatenate([np.outer(z, v).ravel(), 0.1 * s, rest]))
         return np.mean(parts, axis=0)
     if name == "held":

@@ -146,9 +146,29 @@ def test_what_does_not_fit_is_one_line(made, monkeypatch, capsys, key, value, wo
     monkeypatch.chdir(made)
     Path("odd.yaml").write_text(Path("study.yaml").read_text())
     edit(Path("odd.yaml"), **{key: value})
-    assert cli.main(["validate", "odd.yaml"]) == 2
+    for command in ("check", "validate"):
+        assert cli.main([command, "odd.yaml"]) == 2
+        said = capsys.readouterr().err
+        assert words in said and "Traceback" not in said and len(said.splitlines()) == 1
+
+
+def test_a_new_study_has_a_table_of_means_to_fill_in(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", ".", "--kind", "contrast", "--sites", "2"]) == 0
+    files.write_table(Path("features.tsv"), ["feature", "low", "high"], [["a", 0, 1]])
+    features = {"kind": "table", "features": "features.tsv"}
+    edit(Path("config/config.yaml"), space=None, rows__features=features)
+    check, means = ["check", "config/config.yaml"], Path("config/means.tsv")
+    capsys.readouterr()
+    assert cli.main(check) == 2
     said = capsys.readouterr().err
-    assert words in said and "Traceback" not in said and len(said.splitlines()) == 1
+    assert "site-1: must be a number, got an empty cell" in said
+    row = "\t".join(["21", "20", "40.5"])
+    means.write_text(re.sub(r"(?m)(^site-\d)\t.*$", rf"\1\t{row}", means.read_text()))
+    assert cli.main(check) == 0
+    Path("features.tsv").write_text("feature\tlow\thigh\na\t1\t0\n")
+    assert cli.main(check) == 2
+    assert "features.tsv: low must be below high" in capsys.readouterr().err
 
 
 def test_constants_of_sites_do_without_public_means(made, monkeypatch):
