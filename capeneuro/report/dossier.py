@@ -122,8 +122,8 @@ class Digests(Part):
 
     study: str
     """Of the whole study file as it was read."""
-    identity: str
-    """Name and digest under which ledgers charged this study."""
+    identities: list[str]
+    """Names and digests under which ledgers charged this study, stage by stage."""
     package: str
     """Of the package's source files."""
 
@@ -237,19 +237,18 @@ def in_ledger(record: Mapping[str, Any], site: str, entries: Iterable[dict]) -> 
     ConfigError
         If one of them is not in the ledger.
     """
-    identity = record["digests"]["identity"]
-    charged = {
-        (one["query"], one["round"]): one["mu"]
-        for one in entries
-        if one["kind"] == "release" and one["study"] == identity
-    }
+    identities = record["digests"]["identities"]
+    charged: dict[tuple[str, int], list[float]] = {}
+    for one in entries:
+        if one["kind"] == "release" and one["study"] in identities:
+            charged.setdefault((one["query"], one["round"]), []).append(one["mu"])
     own = [one for one in record["releases"] if site in one["sites"]]
     if not own:
         raise ConfigError(f"site {site}: the record has no release about it")
     for one in own:
         key = one["query"], one["round"]
         mu = one["sites"][site]["mu"]["aggregator_and_colluders"]
-        if not _same(mu, charged.get(key)):
+        if not any(_same(mu, paid) for paid in charged.get(key, [])):
             raise ConfigError(
                 f"site {site}: {key[0]}, round {key[1]}: the record says mu {mu}, the "
                 f"ledger charged {charged.get(key, 'no such release')}"

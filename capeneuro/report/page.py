@@ -139,6 +139,7 @@ def render(
 def _part(about: dict[str, Any], number: int, chapter: Chapter, part: str) -> str:
     """One part of a chapter, from its kind's template."""
     own = {**about, **chapter._asdict(), "part": part, "number": number}
+    own["features"] = words.features(chapter.config)
     return template_of(chapter.template).render(**own).strip()
 
 

@@ -209,7 +209,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     seen = f"eigenvalues by rank: the {K} kept go from {eigenvalues[0]:.2g} to "
     seen += f"{eigenvalues[K - 1]:.2g}"
     if edge > 0:
@@ -225,7 +225,7 @@ def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     axis.axvline(bound, color=ACCENT, label="norm bound")
     axis.set_xlabel("norm of a volume's features")
     axis.set_ylabel("volumes")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="upper right")
     figure.set_label(_histogram("norms of volumes", np.concatenate(values), bound))
     return figure
 
@@ -404,7 +404,7 @@ def view_norms(norms: np.ndarray) -> Figure:
     axis.axvline(1, color=ACCENT, label="norm bound")
     axis.set_xlabel("norm of a person's features over the view's bound")
     axis.set_ylabel("people")
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="upper right")
     both = zip(("fMRI", "EEG"), norms.T, strict=True)
     seen = [_histogram(f"norms of {view}", own, 1.0) for view, own in both]
     figure.set_label("; ".join(seen))

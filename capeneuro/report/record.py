@@ -157,7 +157,7 @@ def privacy_record(
         "noise_ratio": config.noise_ratio,
         "asked": dict(config.asked),
         "source": config.source,
-        "constants": protection.constants(shareable(config), _unread(config)),
+        "constants": _constants(config),
         "governance": config.governance.model_dump(exclude_none=True),
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
@@ -177,7 +177,7 @@ def privacy_record(
         "versions": versions(),
         "digests": {
             "study": config.digest,
-            "identity": config.identity,
+            "identities": [member.identity for member in config.members.values()],
             "package": _package(),
         },
         "sites": spent,
@@ -192,6 +192,16 @@ def _package() -> str:
     for path in sorted(root.rglob("*.py")):
         found.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return found.hexdigest()
+
+
+def _constants(config: Study) -> list[dict[str, str]]:
+    """Public constants of a study, or of all its stages, each once."""
+    found = {}
+    for name, member in config.members.items():
+        for one in protection.constants(shareable(member), _unread(member)):
+            key = ".".join(part for part in (name, one["key"]) if part)
+            found[key] = one | {"key": key}
+    return [*found.values()]
 
 
 def _unread(config: Study) -> dict[str, Any]:

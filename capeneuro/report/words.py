@@ -63,6 +63,20 @@ def parties(study: Study) -> dict[str, str]:
     return found
 
 
+def features(config: Study) -> str:
+    """What the features of a person are, in a study of rows or of two views."""
+    rows = getattr(config, "rows", None)
+    own = rows.features if rows else getattr(getattr(config, "fusion", None), "fmri", 0)
+    if hasattr(own, "measures"):
+        what = ", ".join(own.measures)
+        of = getattr(own, "of", "")
+        where = f"the components of stage {of}" if of else "their runs"
+        return f"what each person has of {where} ({what})"
+    if config.space is not None:
+        return f"features of an image in the public basis {config.space.basis}"
+    return "a row of a table"
+
+
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     """What a released spectrum says of the order, as one line."""
     counted, shortest, _, white = _order(subspace)

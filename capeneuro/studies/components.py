@@ -409,7 +409,7 @@ def chapter(
     R = study.n_components
     noise = [
         r["noise_deviation"] * r["size"] ** 0.5
-        for r in record["releases"]
+        for r in releases_of(study, UNMIXING)
         if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
     ] or [0.0] * len(unmixing.trace)
     figures = {}
@@ -494,7 +494,9 @@ def _table(
     rows = []
     for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
         alt = f"component {number} at z = {z} mm"
-        small = page.Picture("", slices.encoded(path, i, peaks[i]), alt)
+        small = "not told"
+        if told.above[i] or told.of_prior:  # else no finding is drawn
+            small = page.Picture("", slices.encoded(path, i, peaks[i]), alt)
         own, at = called[i], ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", small, f"{float(strength):.3g}", share, at]
         row += [stability, told.words[i]]

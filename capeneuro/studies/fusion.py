@@ -101,7 +101,10 @@ KEYS = {
     "reference_cca": ("fusion", "n_components"),
     "maps": ("space",),
     "score": ("score",),
-    "report": ("study", "space", "fusion", "score"),
+    "report": (
+        *("study", "space", "fusion", "score"),
+        *("accept", "source", "governance"),
+    ),
 }
 
 

@@ -271,7 +271,7 @@ def test_the_page_states_the_promise(results, record, finished):
     # Everybody counts, or each volume: of so few people nothing can be told.
     table = open_table(results / "verdicts.tsv")
     is_found = (table["verdict"] == "above noise").any()
-    thumbnails = N_COMPONENTS
+    thumbnails = sum(table["verdict"] == "above noise")
     assert text.count("<img") == 2 + 2 + thumbnails + N_COMPONENTS * is_found
     assert ("Nothing stands above the noise" in words) == (not is_found)
     assert is_found == (finished.unit == "sample")
@@ -288,7 +288,7 @@ def test_the_page_states_the_promise(results, record, finished):
     assert "infomax_skew" in words
     assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
     assert ("number of people stands in" in words) == (finished.unit == "subject")
-    assert "as z-scores over the mask" in words
+    assert ("as z-scores over the mask" in words) == is_found
 
 
 def test_every_output_of_simulated_data_is_stamped(results, record):

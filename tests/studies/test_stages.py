@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from readable import assert_readable
 from tiny_study import STUDY, command, edit, run_path, study_content, tiny
 
 from capeneuro.config import load
@@ -124,6 +125,12 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
         spent = said["aggregator_and_colluders"]["gdp"]
         assert spent == pytest.approx(5.0, rel=1e-9)
     assert not list(Path("results/tiny").glob("*/privacy.json"))
+    found = assert_readable(Path("results/tiny/report.html"))
+    assert {"#stage-0", "#stage-1"} <= set(found.links)
+    capsys.readouterr()
+    about = "results/tiny/privacy.json", "--site-file", "site-0.yaml"
+    assert command("privacy", "verify", *about) == 0
+    assert "has charged all 3 of them" in capsys.readouterr().out
     page = Path("results/tiny/report.html").read_text()
     assert "(5, 1e-05)" in page and page.count('<h2 id="stage-') == 2
     assert not [
