@@ -48,6 +48,8 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 # Share of the public mean square of outcomes that a person's may have: half the noise
 # of all of it, for people who count a little less.
 CLIP = 0.5
+# Mean weight of people where they vary as is public, and how far it may be from that.
+USUAL_WEIGHT = 0.6, 0.2
 # Largest share of an outcome that covariates are taken to explain, where noise is.
 MOST_EXPLAINED = 0.75
 # How far sites differ in outcomes, usually, over these' deviation; their constants are
@@ -241,8 +243,20 @@ def rough_center(
     mean = found.value[: p * (p + d)].reshape(p, p + d)[constant, p:].sum(axis=0)
     noise = found.deviation**2 * sum(constant)
     mean *= max(0.0, 1 - d * noise / max(float(mean @ mean), TINY))
-    weight = found.value[-1] / (SHARE * c) + 0.5 if found.deviation else 1.0
-    return mean / np.clip(weight, LEAST_WEIGHT, 1)
+    if not found.deviation:
+        return mean
+    return mean / _weight(float(found.value[-1]), found.deviation, c)
+
+
+def _weight(share: float, tau: float, c: float) -> float:
+    """Mean weight of people, as released with noise tau; shrunk to a usual one.
+
+    Few people's is mostly noise, and near 0 it would blow up all that it divides.
+    """
+    released, noise = share / (SHARE * c) + 0.5, tau / (SHARE * c)
+    mean, deviation = USUAL_WEIGHT
+    believed = deviation**2 / (deviation**2 + noise**2)
+    return float(np.clip(mean + believed * (released - mean), LEAST_WEIGHT, 1))
 
 
 def least_seen(error: float, n_tests: int, level: float, power: float) -> float:
@@ -365,7 +379,7 @@ def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
     c = clip**0.5 if tau else 1.0
     moments = found.value[: p * (p + d)].reshape(p, p + d)
     *squares, total, share = found.value[p * (p + d) :]
-    weight = float(np.clip(share / SHARE / c + 0.5, LEAST_WEIGHT, 1)) if tau else 1.0
+    weight = _weight(share, tau, c) if tau else 1.0
     public = outcomes.clipped(c if tau else np.inf, weight)
     total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
     squares = c * np.array(squares) / SQUARES

@@ -498,6 +498,7 @@ IDENTITIES = {
     "demo": "3a3724556cac772e",
     "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",
+    "abide_chain": "605f1bdcd6cadc57",
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
     "gift": "4f6dc27e49e685a1",
@@ -508,6 +509,7 @@ IDENTITIES = {
     "regression": "e7a1dc161a664437",
     "topics": "f1cbaddeb138e3d3",
     "vbm": "8a5ccf3d0f00c5db",
+    "vbm_chain": "684c7873262b0ec2",
 }
 
 
