@@ -7,4 +7,5 @@ cd "$(dirname "$0")"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/snakefmt --check workflow papers/Snakefile
-.venv/bin/python -m pytest --numprocesses 2 "$@"
+# A file's tests share its studies, so one process runs them all.
+.venv/bin/python -m pytest --numprocesses 2 --dist loadfile "$@"

@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.algorithms import statements
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import Message, digest
@@ -121,5 +121,5 @@ def run_pca(
 ) -> Subspace:
     """Run PCA in the arm of a mechanism."""
     return principal_subspace(
-        InProcess(sites), mechanism, n_components, norm_bound, clip, center
+        Ungated(sites), mechanism, n_components, norm_bound, clip, center
     )

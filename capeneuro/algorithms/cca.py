@@ -440,7 +440,7 @@ def pairs(
     Parameters
     ----------
     T
-        Whitened cross-block, (p, q).
+        Whitened cross-block, (p, q), or a stack of such.
     w_x, w_y
         Weights of the directions, in (0, 1], (p,) and (q,); 1 without noise.
     K
@@ -452,10 +452,10 @@ def pairs(
         Orthonormal (p, K), correlations (K,) descending, orthonormal (q, K).
     """
     u, _, v = np.linalg.svd(w_x[:, None] * T * w_y, full_matrices=False)
-    A = np.linalg.qr(w_x[:, None] * u[:, :K])[0]
-    B = np.linalg.qr(w_y[:, None] * v[:K].T)[0]
-    a, r, b = np.linalg.svd(A.T @ T @ B)
-    return A @ a, r, B @ b.T
+    A = np.linalg.qr(w_x[:, None] * u[..., :K])[0]
+    B = np.linalg.qr(w_y[:, None] * v[..., :K, :].mT)[0]
+    a, r, b = np.linalg.svd(A.mT @ T @ B)
+    return A @ a, r, B @ b.mT
 
 
 @dataclass(frozen=True)
@@ -497,17 +497,18 @@ class Noise:
         less = np.sqrt(1 - np.minimum(r, 1) ** 2) - 1
         B_x, B_y = ((side * less) @ side.T for side in (left, right))
         deviation = np.sqrt(np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2)
-        drawn = np.empty((n_draws, K))
-        for i in range(n_draws):
-            G, H = rng.standard_normal((2, *shape))
+        energies = np.concatenate([self.l_x, self.l_y])
+        drawn, size = [], int(np.prod(shape))
+        for part in np.array_split(
+            np.arange(n_draws), -(-n_draws * size // MOST_NUMBERS)
+        ):
+            z = rng.standard_normal((len(part), 2 * size + sum(shape)))
+            G, H = np.moveaxis(z[:, : 2 * size].reshape(-1, 2, *shape), 1, 0)
+            # Energies, too, are known within tau.
+            error = np.maximum(1 + self.tau * z[:, 2 * size :] / energies, 0.1)
             H = H + B_x @ H
             T = (left * r) @ right.T + deviation * G
-            # Energies, too, are known within tau.
-            error = [
-                1 + self.tau * rng.standard_normal(len(energies)) / energies
-                for energies in (self.l_x, self.l_y)
-            ]
-            T /= np.sqrt(np.outer(*(np.maximum(e, 0.1) for e in error)))
+            T /= np.sqrt(error[:, : shape[0], None] * error[:, None, shape[0] :])
             T += (H + H @ B_y) / np.sqrt(self.N)
-            drawn[i] = pairs(T, self.w_x, self.w_y, K)[1]
-        return drawn
+            drawn.append(pairs(T, self.w_x, self.w_y, K)[1])
+        return np.concatenate(drawn)

@@ -29,7 +29,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import updates
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.updates import Schedule, State, Update
-from capeneuro.federation.in_process import Federation, InProcess
+from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.federation.rules import Limits
@@ -355,7 +355,7 @@ def spatial_components(
     R = len(maps)
     white = Subspace(np.ones(R), np.eye(R), 1.0)
     found = infomax(
-        InProcess({"map": site}),
+        Ungated({"map": site}),  # nobody to keep released maps from
         mechanism,
         white,
         n_rounds=n_rounds,

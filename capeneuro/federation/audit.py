@@ -22,7 +22,7 @@ from itertools import pairwise, product
 import numpy as np
 import scipy
 
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import Message
@@ -222,7 +222,7 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     multiplier = case.n_rounds**0.5 / case.mu
     budget = accounting.Budget(1.0, DELTA, case.unit, "replace-one", case.n_colluding)
     mechanism = Clipping(study, case.arm, multiplier, budget, case.noise_ratio)
-    federation = InProcess({site.name: site for site in sites})
+    federation = Ungated({site.name: site for site in sites})
     # A trusted curator sees all; the promise is for readers of the answers.
     party = "reader" if case.arm == "pooled" else case.party
     hears = party in HEARS

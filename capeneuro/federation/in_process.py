@@ -129,6 +129,39 @@ class InProcess:
         return replies
 
 
+class Ungated:
+    """Sites in this process without gates, for what is public or an audit's own.
+
+    Parameters
+    ----------
+    sites
+        Sites by name.
+
+    Notes
+    -----
+    No message is signed, packed or sealed, which is most of the time of a small round:
+    for released numbers, and for views of an adversary who can open all answers.
+    """
+
+    def __init__(self, sites: Mapping[str, Answers]) -> None:
+        self._sites = dict(sites)
+        self.names = tuple(self._sites)
+
+    def ask(
+        self,
+        what: str,
+        messages: Mapping[str, Message],
+        timeout: float | None = None,
+        fold: Callable[[str, Message], None] | None = None,
+    ) -> Replies:
+        """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
+        replies = Replies()
+        for name, message in messages.items():
+            reply = dict(self._sites[name].answer(what, message))
+            sort_reply(replies, name, reply, fold)
+        return replies
+
+
 def sort_reply(
     replies: Replies,
     name: str,

@@ -12,7 +12,7 @@ from picard.densities import Tanh
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.ica import SCALE, Schedule, Unmixing, infomax, inseparable
 from capeneuro.algorithms.pca import Subspace, principal_subspace
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import RoundVoid
 from capeneuro.report import words
@@ -22,7 +22,7 @@ BOUND = 5.0
 
 
 def unmix(
-    federation: InProcess,
+    federation: Federation,
     R: int,
     arm: str = "non-private",
     bound: float = 20.0,

@@ -11,7 +11,7 @@ from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.ica import SCALE, consensus, infomax, repeated, unmixed
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.algorithms.updates import State
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report import words
 
@@ -83,7 +83,7 @@ def test_rows_that_are_orthogonal_to_the_first_run_are_kept():
 
 
 def chain(
-    federation: InProcess, R: int, n_releases: int, noise_multiplier: float = 1.0
+    federation: Federation, R: int, n_releases: int, noise_multiplier: float = 1.0
 ) -> tuple[Mechanism, Subspace]:
     changes = {"unit": "sample", "n_releases": n_releases}
     how = make_mechanism("cape", noise_multiplier=noise_multiplier, **changes)

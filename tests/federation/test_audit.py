@@ -285,15 +285,18 @@ def ledger_charges_a_quarter(monkeypatch):
     monkeypatch.setattr(Site, "_entry", less)
 
 
-LOCAL = {"arm": "local"}
+# One round: only noise that serves twice needs two.
+LOCAL = {"arm": "local", "n_rounds": 1}
 GRADIENT = {"query": "infomax_gradient"}
 SKEW = {"query": "infomax_skew"}
 SAMPLE = {"unit": "sample"}
 ONE_COLLUDES = {"n_colluding": 1}
 FOUR = {"arm": "secure_sum", "n_sites": 4, **ONE_COLLUDES}
-# What no noise hides shows in 200 pairs; half the noise takes more.
-FEW, MANY, MORE = ({"n_pairs": n} for n in (200, 600, 1500))
-# Reuse costs the square root of the number of honest sites.
+# What no noise hides shows 1.36 in 100 pairs; half the noise takes more.
+FEW = {"n_pairs": 100, "mu": 1.0}
+MANY, MORE = ({"n_pairs": n} for n in (600, 1500))
+# Reuse costs the square root of the number of honest sites. That the code without it
+# holds is shown by the short audit of the arm `cape`.
 REUSE = {**SKEW, "n_sites": 4, "n_pairs": 500}
 PLANTED = {
     "no clip": (no_clip, LOCAL | FEW),
@@ -321,7 +324,10 @@ MORE_PLANTED = {
         one_entry_without_noise,
         LOCAL | FEW | GRADIENT,
     ),
-    "one g for all rounds, local": (partial(reused, "g"), LOCAL | FEW),
+    "one g for all rounds, local": (
+        partial(reused, "g"),
+        LOCAL | FEW | {"n_rounds": 2},
+    ),
     "one noise for all sites, colluding": (same_noise_everywhere, ONE_COLLUDES | FEW),
     "symmetric noise, cape": (symmetric_noise, GRADIENT | ONE_COLLUDES | MANY),
     "half noise, cape": (half_noise, ONE_COLLUDES | MANY),
@@ -340,10 +346,10 @@ MORE_PLANTED = {
 def _check_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, changes = {**PLANTED, **MORE_PLANTED}[name]
     settings = _settings(**changes)
-    clean = _clean_run(monkeypatch, **settings)
+    if changes is not REUSE:
+        assert _clean_run(monkeypatch, **settings).verdict == "holds"
     plant(monkeypatch)
     planted = _run(monkeypatch, **settings)
-    assert clean.verdict == "holds"
     wrong = "WRONG ANSWER" if plant is masks_that_add_up else "LEAKS"
     assert planted.verdict == wrong, planted
 
@@ -361,7 +367,8 @@ def test_more_planted_bugs_are_flagged(name, monkeypatch):
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_withstands_a_short_audit(arm, monkeypatch):
-    changes = {**SKEW, "mu": 3.0, "n_pairs": 500, "n_colluding": 1}
+    # Of 400 pairs an attack shows .42 to .65 of this mu.
+    changes = {**SKEW, "mu": 3.0, "n_pairs": 400, "n_colluding": 1}
     finding = _run(monkeypatch, **_settings(arm=arm, **changes))
     assert finding.verdict == "holds"
     assert finding.mu == pytest.approx(3)

@@ -471,7 +471,6 @@ def test_the_figure_is_drawn_and_then_nothing_runs_again(smoke):
     ("old", "new", "expected"),
     [
         ("seed: [0, 1]", "seed: [0, 1, 2]", (2, 1, 1)),  # one in each group
-        ("{arm: cape}", "{arm: cape, clip: 2}", (2, 1, 1)),
         ("at_most: 0.3", "at_most: 0.2", (0, 1, 1)),
         ("A very small", "A tiny", (0, 0, 1)),
     ],

@@ -20,7 +20,7 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
 from capeneuro.federation import audit
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
@@ -86,21 +86,23 @@ def _transcript(world: int, name: str, arm: str, mu: float) -> tuple[np.ndarray,
     """Both releases of a fusion with new sites and keys; in ``cape`` one colludes."""
     others = cca.stack(np.full((1, 1), 0.3), np.full((1, 1), 0.2))
     sites, n_colluding = [], int(arm == "cape")
-    for s in range(2 + n_colluding):
+    # Without masks no other site takes part in what the one of two worlds sends.
+    n_honest = 2 if arm == "cape" else 1
+    for s in range(n_honest + n_colluding):
         people = dict.fromkeys((f"{s}-0", f"{s}-1"), others)
         if s == 0:
             people["0-0"] = cca.stack(*map(np.array, WORST[world]))
         ledger = Ledger(None, audit.CEILING)
         own = people, dict.fromkeys(people, 1), ledger, Limits("simulated")
         sites.append(audit.Witness(f"s{s}", *own))
-    federation = InProcess({site.name: site for site in sites})
+    federation = Ungated({site.name: site for site in sites})
     promise = accounting.Budget(1.0, audit.DELTA, "subject", "replace-one", n_colluding)
     about = [(name, arm, 1 / (mu * share), promise, 300.0) for share in SHARES]
     first, second = (Mechanism(*one) for one in about)
     center = cca.rough_center(federation, first, 1, 2.0)
-    view, _ = audit.overhear(sites, 2, [])
+    view, _ = audit.overhear(sites, n_honest, [])
     cca.canonical_directions(federation, second, 1, 1, 1.0, center)
-    more, _ = audit.overhear(sites, 2, [])
+    more, _ = audit.overhear(sites, n_honest, [])
     entries = sites[0]._ledger.entries()
     claim = accounting.compose(e["mu"] for e in entries if e["kind"] == "release")
     return np.concatenate([*view, *more]), claim
@@ -116,24 +118,32 @@ def _shown(arm: str, n_pairs: int, mu: float) -> tuple[float, float]:
     return audit.attack(*map(np.array, views), ALPHA), max(claims)
 
 
+@pytest.fixture
+def releases_alone(monkeypatch):
+    """What is computed of the releases tells nothing more; attacks do without."""
+    monkeypatch.setattr(cca, "from_moment", lambda *_, **__: None)
+
+
+# Of 600 pairs an attack shows .53 to .73 of mu: a ledger that charges half is found.
 @pytest.mark.parametrize(
     ("arm", "n_pairs"),
-    [("conventional", 1000), pytest.param("cape", 2000, marks=pytest.mark.slow)],
+    [("conventional", 600), pytest.param("cape", 2000, marks=pytest.mark.slow)],
 )
 def test_an_attack_shows_no_more_than_the_ledger_says(
-    fixed_noise, monkeypatch, arm, n_pairs
+    fixed_noise, releases_alone, arm, n_pairs
 ):
-    monkeypatch.setattr(cca, "DRAWS", 1)  # post-processing
     shown, claimed = _shown(arm, n_pairs, 3.0)
     assert claimed == pytest.approx(3.0)
     assert 0.5 * claimed < shown <= claimed
 
 
 @pytest.mark.parametrize("arm", ["conventional", "cape"])
-def test_an_attack_finds_views_that_are_not_clipped(fixed_noise, monkeypatch, arm):
-    monkeypatch.setattr(cca, "DRAWS", 1)
+def test_an_attack_finds_views_that_are_not_clipped(
+    fixed_noise, releases_alone, monkeypatch, arm
+):
     no_clip(monkeypatch)
-    shown, claimed = _shown(arm, 150, 1.0)
+    # Who is never wrong in 64 pairs shows .69.
+    shown, claimed = _shown(arm, 64, 0.5)
     assert shown > claimed
 
 

@@ -14,7 +14,7 @@ from capeneuro.algorithms.estimators import PrivateRegression
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.federation import audit
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
@@ -164,26 +164,25 @@ WORST = {
 def _transcript(
     kind: str, world: int, name: str, mu: float
 ) -> tuple[np.ndarray, float]:
-    """Both releases of a decomposition at two new sites; the noisy statistics seen."""
-    sites = []
-    for s in range(2):
-        people = dict.fromkeys((f"{s}-0", f"{s}-1"), np.array([[2.0], [1.0]], "f4"))
-        if s == 0:
-            people["0-0"] = np.array(WORST[kind][world], "f4")
-        own = people, dict.fromkeys(people, 1), Ledger(None, audit.CEILING)
-        sites.append(audit.Witness(f"s{s}", *own, Limits("simulated")))
-    federation = InProcess({site.name: site for site in sites})
+    """Both releases of a decomposition at a new site; the noisy statistics seen.
+
+    Without masks no other site takes part in what it sends.
+    """
+    people = {"0-1": np.array([[2.0], [1.0]], "f4")}
+    people["0-0"] = np.array(WORST[kind][world], "f4")
+    own = people, dict.fromkeys(people, 1), Ledger(None, audit.CEILING)
+    site = audit.Witness("s0", *own, Limits("simulated"))
+    federation = Ungated({site.name: site})
     promise = Budget(1.0, audit.DELTA, "subject", "replace-one", 0)
     about = name, "conventional", 2**0.5 / mu, promise, 300.0
     shown = []
     mechanisms = Mechanism(*about), Mechanism(*about)
-    for site in sites:
-        site.answer = _listening(site, shown)
+    site.answer = _listening(site, shown)
     if kind == "mixture":
         tensors.mixture_components(federation, mechanisms, 1, 1.0, projected=False)
     else:
         tensors.topic_components(federation, mechanisms, 1, projected=False)
-    entries = sites[0]._ledger.entries()
+    entries = site._ledger.entries()
     claim = accounting.compose(e["mu"] for e in entries if e["kind"] == "release")
     return np.concatenate(shown), claim
 
@@ -194,7 +193,7 @@ def _listening(site: Site, shown: list):
 
     def listening(what: str, message: dict) -> dict:
         reply = answer(what, message)
-        if what == "release" and site.name == "s0":
+        if what == "release":
             shown.append(reply["noisy"].view("i8").astype(float))
         return reply
 

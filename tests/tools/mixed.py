@@ -9,7 +9,7 @@ from helpers import in_process, make_site
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.federation import mechanism
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Federation
 from capeneuro.federation.rounds import RoundVoid
 
 # Generators of unit variance: Laplace, uniform, Gaussian.
@@ -37,7 +37,7 @@ def mixture(
     return A, subjects
 
 
-def dealt(subjects: Mapping[str, np.ndarray], n_sites: int = 3) -> InProcess:
+def dealt(subjects: Mapping[str, np.ndarray], n_sites: int = 3) -> Federation:
     """The subjects, dealt to sites in turn."""
     names = list(subjects)
     return in_process(
@@ -68,7 +68,7 @@ def void_at(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[str]:
     return attempts
 
 
-def charged(federation: InProcess) -> set[int]:
+def charged(federation: Federation) -> set[int]:
     """Numbers of releases that the sites charged."""
     return {
         sum("mu" in entry for entry in site._ledger.entries())
