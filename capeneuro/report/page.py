@@ -122,6 +122,7 @@ def render(
         accepted=words.ACCEPTED,
         guess=accounting.right_guesses,
         any_guess=accounting.right_guesses_of,
+        any_odds=np.exp,
         # An attack on other options says nothing of this study.
         audit=audit if audit.get("study") == config.identity else None,
         largest=largest(record),
