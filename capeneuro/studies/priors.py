@@ -32,6 +32,8 @@ from capeneuro.studies.sites import Sites, in_process
 OPEN = ("public", "simulated")
 # Energy of volumes along a direction that public maps do not tell, over a map's.
 REST = 0.05
+# Up to which a prior of maps has all directions: the release has their number squared.
+FEW_FEATURES = 300
 
 
 def make(
@@ -208,7 +210,13 @@ def open_prior(study: ComponentsConfig) -> tuple[Prior, str]:
 
 
 def of_maps(A: np.ndarray) -> Prior:
-    """A prior of public maps alone, (D, R): of equal strength, volumes of norm 1."""
-    U, s, _ = np.linalg.svd(A, full_matrices=False)
-    values = (s**2 + REST) / np.sum(s**2 + REST)
+    """A prior of public maps alone, (D, R): of equal strength, volumes of norm 1.
+
+    Of few features it also has the directions that no map tells, or many people would
+    be kept from what they have there.
+    """
+    U, s, _ = np.linalg.svd(A, full_matrices=len(A) <= FEW_FEATURES)
+    values = np.full(U.shape[1], REST)
+    values[: len(s)] += s**2
+    values /= values.sum()
     return replace(priors.from_moment(U.astype(np.float32), values), maps=A)
