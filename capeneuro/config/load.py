@@ -18,7 +18,7 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.stages import OF_ALL, StagedStudy
+from capeneuro.config.stages import ITS_OWN, OF_ALL, StagedStudy
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 
@@ -70,7 +70,8 @@ def load_study(path: Path | str, stage: str = "") -> Study:
 
 def _fill(path: Path, study: StagedStudy) -> None:
     """Read the stages' own blocks; those that all have in common count for each."""
-    common = {k: v for k, v in errors.content(path).items() if k in OF_ALL}
+    known = (*OF_ALL, *ITS_OWN)
+    common = {k: v for k, v in errors.content(path).items() if k in known}
     members, lines = {}, []
     for name, own in study.stages.items():
         where = f"stages.{name}."

@@ -86,8 +86,9 @@ class Measures(Section):
     ] = ("connectivity",)
     """`connectivity`: correlations between courses as Fisher's z, which is limited to
     [-2, 2]. `amplitude`: share of each course in the variance of all. `spectra`: share
-    of each band in the power of a course. `similarity`: correlation of the person's own
-    map with the group's as Fisher's z, of components alone."""
+    of each band in the power that a course has in all of them. `similarity`:
+    correlation of the person's own map with the group's as Fisher's z, of components
+    alone."""
     domains: Domains | None = None
     """Networks of regions or maps. Measures are then means within and between networks,
     which need far less noise: 14 domains 13 times less than 53 maps. Null: of all

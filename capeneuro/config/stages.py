@@ -12,7 +12,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Label, Positive, fail
 from capeneuro.config.study import Place, Study
 
-# What a stage may say for itself of the keys that every study has.
+# What a stage may say for itself of the keys that every study has; else the top counts.
 ITS_OWN = ("score", "expected")
 OF_ALL = tuple(name for name in Study.model_fields if name not in ITS_OWN)
 
@@ -30,11 +30,17 @@ class StagedStudy(Study):
     _members: dict[str, Study] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
-    def _weights_are_of_stages(self) -> "StagedStudy":
+    def _stages_have_names_and_weights(self) -> "StagedStudy":
         if self.weights and set(self.weights) != set(self.stages):
             fail(
                 f"weights: must be of all stages ({', '.join(self.stages)}) or of "
                 f"none, got {', '.join(self.weights)}"
+            )
+        rules = [name.replace("-", "_") for name in self.stages]
+        if len(set(rules)) < len(rules):
+            fail(
+                "stages: names must differ by more than - and _, got "
+                + ", ".join(self.stages)
             )
         return self
 

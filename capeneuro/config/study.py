@@ -307,6 +307,8 @@ class Study(Section):
             kept["~places"] = self.site_names
         if self._place is not None:
             kept["~share"] = self.stage_share
+        if self.handed:  # what features are made from
+            kept["~of"] = self.earlier[self.handed.of].identity
         text = json.dumps(kept, sort_keys=True)
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -24,7 +24,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -193,13 +193,16 @@ class Ledger:
             return self._release(request) if request in self._known else None
 
     def check(
-        self, entry: dict[str, Any], promise: accounting.Budget | None = None
+        self,
+        entry: dict[str, Any],
+        promise: accounting.Budget | None = None,
+        stages: Collection[str] = (),
     ) -> None:
         """Raise what :meth:`charge` would.
 
         Parameters
         ----------
-        entry, promise
+        entry, promise, stages
             As for :meth:`charge`.
 
         Raises
@@ -212,7 +215,7 @@ class Ledger:
         A site that will refuse does so before any other has spent anything.
         """
         with self.locked():
-            self._check(entry, promise)
+            self._check(entry, promise, stages)
 
     def fix_survivors(
         self, request: str, survivors: Iterable[str], **about: str
@@ -355,6 +358,7 @@ class Ledger:
         reply: bytes,
         asked: bytes = b"",
         promise: accounting.Budget | None = None,
+        stages: Collection[str] = (),
     ) -> tuple[bytes, bytes]:
         """Record a release before it leaves, and return the bytes that may leave.
 
@@ -374,6 +378,8 @@ class Ledger:
         promise
             What the entry's ``lineage``, or its ``study``, promised these people,
             whatever version of their data; None: the ceiling alone bounds.
+        stages
+            Identities of a study's stages, which that promise is of, too.
 
         Returns
         -------
@@ -413,7 +419,7 @@ class Ledger:
             if request in self._known:
                 return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
-            self._check(entry, promise)
+            self._check(entry, promise, stages)
             if promise is not None:
                 about = entry["study"], entry.get("lineage", ""), entry.get("site", "")
                 self._promise(promise, *about, {})
@@ -467,7 +473,7 @@ class Ledger:
             return len(again._known)
 
     def of_lineage(
-        self, lineage: str, study: str, site: str = ""
+        self, lineage: str, study: str, site: str = "", stages: Collection[str] = ()
     ) -> list[dict[str, Any]]:
         """Releases that count against one promise.
 
@@ -479,16 +485,20 @@ class Ledger:
             Identity of the study: releases from before it had a manifest count, too.
         site
             Whose, where sites share a ledger; empty: all sites'.
+        stages
+            Identities of the study's stages, whatever lineage they had before another
+            of them changed.
 
         Returns
         -------
         list of dict
             Their lines.
         """
+        same = {study, *stages}
         return [
             e
             for e in self._known.values()
-            if (lineage and e.get("lineage") == lineage) or e.get("study") == study
+            if (lineage and e.get("lineage") == lineage) or e.get("study") in same
             if not site or e.get("site", site) == site
         ]
 
@@ -534,13 +544,18 @@ class Ledger:
             self.lines.append(line | ({"name": self.cohort} if self.cohort else {}))
         return cohort
 
-    def _check(self, entry: dict[str, Any], promise: accounting.Budget | None) -> None:
+    def _check(
+        self,
+        entry: dict[str, Any],
+        promise: accounting.Budget | None,
+        stages: Collection[str] = (),
+    ) -> None:
         """Refuse a charge beyond its study's promise or its people's ceiling."""
         if promise is not None:
             # Privacy: over versions of the data, too, which are of the same people; as
             # if everybody had been in each, or a refusal would tell who was.
             about = entry.get("lineage", ""), entry["study"], entry.get("site", "")
-            before = self.of_lineage(*about)
+            before = self.of_lineage(*about, stages)
             mus = [e["mu"] for e in (*before, entry)]
             # Privacy: a loss that was charged for a smaller unit or coalition says
             # nothing of the promise that is asked for now.

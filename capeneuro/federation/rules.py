@@ -62,6 +62,8 @@ class Limits:
     lineage
         What the promise is counted by, over versions of the data and of the manifest;
         empty: by the study that a request names.
+    stages
+        Identities of the study's stages, whose releases that promise counts, too.
     """
 
     kind: Kind = "private"
@@ -72,6 +74,7 @@ class Limits:
     promise: accounting.Budget | None = None
     agreed: str = ""
     lineage: str = ""
+    stages: tuple[str, ...] = ()
 
 
 class _Form(BaseModel):

@@ -435,7 +435,8 @@ class Site:
         _, sensitivity, mu = self._admit(request)
         if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
             entry = self._entry(request, sensitivity, mu)
-            self._ledger.check(entry, self._limits.promise)
+            about = self._limits.promise, self._limits.stages
+            self._ledger.check(entry, *about)
         if request["arm"] not in COOPERATIVE_ARMS:
             return {}
         return {"keys": secagg.advertise(self._party(request))}
@@ -524,9 +525,8 @@ class Site:
             reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             entry = self._entry(request, sensitivity, mu)
-            stored = self._ledger.charge(
-                own, self._subjects, entry, reply, asked, self._limits.promise
-            )
+            about = asked, self._limits.promise, self._limits.stages
+            stored = self._ledger.charge(own, self._subjects, entry, reply, *about)
         # Privacy: one request, one vector under its masks, one set of sites.
         if stored[0] != asked:
             raise Refused("another form of an answered request")

@@ -111,7 +111,10 @@ def site(
     kit.require(kit_folder, "site", name)
     features = study.private(name) / "projected.npz"
     if not features.exists():
-        raise ConfigError(f"{features}: not found; run: snakemake --cores 2 prepared")
+        todo = "snakemake --cores 2 prepared"
+        if stage:
+            todo = f"capeneuro prepare {path} --stage {stage} --site {name}"
+        raise ConfigError(f"{features}: not found; run: {todo}")
     site_files.check_sampler(study)
     show(study, name)
     print(joining.summary(joining.held(study.whole, name)), flush=True)

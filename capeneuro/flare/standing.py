@@ -65,7 +65,8 @@ class Standing:
         study, site = self._study, self._site
         book = site_files.open_ledger(site)
         total = book.total()
-        own = book.of_lineage(self._lineage, study.identity, site.name)
+        about = self._lineage, study.identity, site.name
+        own = book.of_lineage(*about, site_files.stages_of(study))
         promise = study.promise_of(site.name)
         mu = accounting.compose([e["mu"] for e in own])
         left = max(0.0, 1 - (mu / promise.mu) ** 2)

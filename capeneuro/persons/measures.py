@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from capeneuro.config.rows import Measures
-from capeneuro.data.measures import membership
+from capeneuro.data.measures import membership, named
 from capeneuro.persons.connectivity import domain_means, fisher_z
 from capeneuro.persons.spectra import power
 
@@ -64,7 +64,10 @@ def measured(
         else:
             r = np.array([_r(a, b) for a, b in zip(maps.T, A.T, strict=True)])
             found.append(mean @ fisher_z(r))
-    return np.concatenate(found)
+    low, high = np.array(named(options, domains)[1]).T
+    # Privacy: bounds are public whatever the numbers are, and no number is the middle.
+    values = np.nan_to_num(np.concatenate(found), nan=0.0)
+    return np.clip(values, low, high)
 
 
 def shares(values: np.ndarray) -> np.ndarray:

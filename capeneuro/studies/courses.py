@@ -1,5 +1,6 @@
 """Rows of people whose features are measures of time courses; they stay at the site."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -96,12 +97,27 @@ def of_components(
     people = files.Features(folder / "projected.npz")
 
     def measure(name: str, runs: Sequence[Path]) -> np.ndarray:
+        if name not in people:
+            raise ConfigError(
+                f"site {site.name}: images: {name} was not there in stage "
+                f"{study.handed.of}; remove the data, or give the study another name "
+                "and begin again"
+            )
         X = people[name].astype(np.float64) - center[:, None]
+        X = np.where(np.isfinite(X), X, 0.0)
         S = np.linalg.lstsq(A, X, rcond=None)[0]
         t_r = _repetition_time(study.handed, site, runs)
         return measured(study.handed, S, domains, t_r, dual_regression(X, A)[1], A)
 
     return measure
+
+
+def made_from(study: Study) -> str:
+    """Digest of what a stage's features are made from; empty: of no earlier stage."""
+    if not study.handed:
+        return ""
+    arrays = files.read_arrays(study.earlier[study.handed.of].results / UNMIXING)
+    return hashlib.sha256(arrays["mixing"].tobytes()).hexdigest()
 
 
 def _repetition_time(

@@ -40,7 +40,7 @@ from capeneuro.data.views import (
 )
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, scores, words
-from capeneuro.studies.courses import of_components
+from capeneuro.studies.courses import made_from, of_components
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -197,7 +197,7 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
             raise ConfigError(f"site {site}: {odd}")
 
     folder = study.private(site)
-    files.write_features(folder / "projected.npz", people())
+    files.write_features(folder / "projected.npz", people(), made_from(study))
     keep_people(study, own)
     if epochs:
         files.write_table(folder / EPOCHS, EPOCHS_HEAD, epochs)
@@ -237,8 +237,14 @@ def cca(study: FusionConfig, sites: Sites, threads: int, reference: bool) -> Non
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
         S = len(study.sites)  # as many constants
         n_features = sum(_views(study).sizes) + S
+        made = made_from(study)
         for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
+            if made and people.layout != made:
+                raise ConfigError(
+                    f"site {name}: its features are of other components than those "
+                    "that were released last; run `prepare` again"
+                )
             if (found := len(next(iter(people.values())))) != n_features:
                 raise ConfigError(
                     f"site {name}: its prepared features are not the study's, "

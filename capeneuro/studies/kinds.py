@@ -41,11 +41,11 @@ def check(study: Study) -> None:
     ConfigError
         If one is missing, or does not fit the study.
     """
-    kind = of(study)
-    if kind.own is None or (
-        study.data and not all(Path(path).exists() for path in kind.public_files(study))
-    ):
-        return
     from capeneuro.data.rows import open_rows
 
-    kind.own.check(study, open_rows(study))
+    for member in study.members.values():
+        kind = of(member)
+        files = [Path(path) for path in kind.public_files(member)]
+        is_made = study.data is not None and not all(path.exists() for path in files)
+        if kind.own is not None and not is_made:
+            kind.own.check(member, open_rows(member))

@@ -35,7 +35,7 @@ from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, scores
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.studies.courses import check_person, reader
+from capeneuro.studies.courses import check_person, made_from, reader
 from capeneuro.studies.flow import (
     MASK,
     MOST_FEATURES,
@@ -446,6 +446,7 @@ def _layout(study: RowStudy, shape: Shape) -> str:
     """What the numbers of prepared rows are: names, bounds, target, place of a site."""
     bounds = None if shape.bounds is None else shape.bounds.tolist()
     about = study.layout, shape.names, bounds, shape.norm_bound, shape.longest
+    about += (made_from(study),) if study.handed else ()
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 

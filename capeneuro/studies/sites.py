@@ -265,10 +265,9 @@ def _version(study: Study, name: str, book: Ledger) -> str | None:
     return book.pseudonym(files.Features(features).digest) if exists else None
 
 
-def _of_other_stages(study: Study) -> set[str]:
-    """Identities of the other stages of a study; of a study of several all."""
-    stages = {member.identity for member in study.whole.members.values()}
-    return stages - {study.identity}
+def stages_of(study: Study) -> tuple[str, ...]:
+    """Identities of all stages of the study that this is a stage of."""
+    return tuple(member.identity for member in study.whole.members.values())
 
 
 def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
@@ -299,12 +298,12 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
     signed = [p for p in book.promises() if p.get("named") == study.whole.study]
     lineages = [p["lineage"] for p in signed if p["site"] == name]
     lineage = lineages[-1] if lineages else study.lineage
-    own = book.of_lineage(lineage, study.identity, name)
+    own = book.of_lineage(lineage, study.identity, name, stages_of(study))
     current = _version(study, name, book)
     # Other stages have other features of the same people.
     if any(
         e.get("query") != "restored"
-        and e["study"] not in _of_other_stages(study)
+        and e["study"].rsplit(":", 1)[0] == study.study
         and e.get("version", "") != current
         for e in own
     ):
@@ -418,6 +417,7 @@ def open_site(
                 "restore the key, or join anew"
             )
     agreed = (pins, _agreed(study), study.promise_of(name), parties, lineage)
+    agreed += (stages_of(study),)
     colluding = _least_colluding(study, site)
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")

@@ -92,6 +92,8 @@ class Member(NamedTuple):
     prefix: str
     """Of the names of its rules."""
     sites: tuple[str, ...]
+    before: list[str]
+    """Files that the stage before it released."""
 
     @property
     def private(self) -> str:
@@ -134,16 +136,14 @@ class Member(NamedTuple):
 
 def members(study: Study, sites: Sites) -> list[Member]:
     """Stages of a study, in their order."""
-    return [
-        Member(
-            member,
-            kinds.of(member),
-            ["--stage", name] if name else [],
-            f"{name.replace('-', '_')}_" if name else "",
-            tuple(sites),
-        )
-        for name, member in study.members.items()
-    ]
+    found: list[Member] = []
+    for name, member in study.members.items():
+        option = ["--stage", name] if name else []
+        prefix = f"{name.replace('-', '_')}_" if name else ""
+        before = found[-1].released if found else []
+        own = option, prefix, tuple(sites), before
+        found.append(Member(member, kinds.of(member), *own))
+    return found
 
 
 def handed_on(study: Study, site: str) -> list[str]:

@@ -503,7 +503,7 @@ IDENTITIES = {
     "eegfmri": "410e99cfdee791dd",
     "gift": "4f6dc27e49e685a1",
     "linked": "0b63559d452d1920",
-    "linked_chain": "c845268d5b8ca897",
+    "linked_chain": "bdcc374cee05e976",
     "mixture": "9d1dd9862b6964d5",
     "network": "40f2363d0b23aa6e",
     "regression": "e7a1dc161a664437",

@@ -139,6 +139,38 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     assert len(results.load("results/tiny/contrast").effects) == 4 * 15
 
 
+def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
+    assert command("validate", STUDY) == 0
+    run("components", "prepare", "pca", "ica")
+    run("contrast", "prepare", "contrast")
+    before = entries("site-0")
+    # A changed later stage: the first is not paid again, and counts all the same.
+    edit(STUDY, "stages.contrast.rows.features.measures", ["amplitude"])
+    run("components", "pca")
+    run("contrast", "validate", "prepare", "contrast")
+    later = entries("site-0")[len(before) :]
+    assert len(later) == 2
+    study, own = stage("contrast")
+    book, promise = sites.open_ledger(own["site-0"]), study.promise
+    extra = {**later[-1], "mu": 0.3}
+    with pytest.raises(PromiseExceeded):
+        book.check(extra, promise, sites.stages_of(study))
+    book.check(extra, promise)  # but for the stages it would be admitted
+    assert sites.check_ceilings(study, own)["site-0"] == pytest.approx(
+        accounting.epsilon_from_mu(
+            accounting.compose([e["mu"] for e in before[1:]]), 1e-5
+        )
+    )
+    # A changed earlier one: what reads it is another, too; old features are refused.
+    edit(STUDY, "stages.components.pca.norm_bound", 11.0)
+    assert stage("contrast")[0].identity != study.identity
+    run("components", "validate", "prepare", "pca", "ica")
+    about = STUDY, "--stage", "contrast"
+    assert command("contrast", *about) == 2
+    assert "its prepared rows are not the study's" in capsys.readouterr().err
+    run("contrast", "prepare", "contrast")
+
+
 def test_a_person_moves_nothing_but_their_own_row(chain):
     assert command("validate", STUDY) == 0
     run("components", "prepare", "pca", "ica")

@@ -11,6 +11,7 @@ for m in MEMBERS:
             f"{m.prefix}aggregate"
         input:
             m.validated,
+            m.before,
         output:
             update(m.released),
         log:
