@@ -214,7 +214,10 @@ class FusionConfig(Study):
         if kept is not None and kept < K:
             fail(f"fusion.n_directions: must be at least n_components {K}, got {kept}")
         if (self.fusion.fmri.kind != "maps") != (self.space is None):
-            fail("space: must be null where fusion.fmri is not of maps, and only there")
+            fail(
+                "space: must be null where fusion.fmri is a table or of an earlier "
+                "stage, and only there"
+            )
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind

@@ -520,9 +520,11 @@ def test_two_studies_share_ledgers_while_one_is_killed(base, undisturbed, tmp_pa
         at = int(rng.integers(n[step] // 4, n[step] // 2))
         killed = first.start(step, str(rng.choice(KILLS)), at)
         other = second.start(step)
-        assert not first.end(killed)
-        assert second.end(other)
-        assert first.run(step)
+        done = [first.end(killed), second.end(other)]
+        assert done[1]
+        # Beside another a step may be over before its fault; not each of them is.
+        assert done[0] or first.run(step)
+    assert first.killed
     for study in (first, second):
         study.check_done(n_studies=2)
     assert first.arrays() == arrays

@@ -344,6 +344,7 @@ def test_the_command_makes_a_linked_study(tmp_path, monkeypatch):
         data=made(n_subjects=6, n_trials=1, correlations=[0.9]),
         space=SimpleNamespace(mask=str(tmp_path / "made" / "mask.nii.gz")),
     )
+    study.members = {"": study}
     sites = {"east": SimpleNamespace(images=str(tmp_path / "made" / "east"))}
     monkeypatch.setattr(makers.load, "load_study", lambda path: study)
     monkeypatch.setattr(makers, "load_sites", lambda study: sites)

@@ -30,7 +30,8 @@ def made(tmp_path_factory) -> Path:
     study["data"] |= {"n_subjects": N, "n_features": D, "separation": 0.8}
     files.write_text(root / "study.yaml", yaml.safe_dump(study, sort_keys=False))
     for path in (here / "sites").glob("*.yaml"):
-        files.write_text(root / "sites" / path.name, path.read_text())
+        seed = "" if path.stem == "common" else "\nseed: 3\n"
+        files.write_text(root / "sites" / path.name, path.read_text() + seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         assert sim.main(["study.yaml"]) == 0
