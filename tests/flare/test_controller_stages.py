@@ -74,6 +74,7 @@ def steps_of(stage: str) -> tuple[list[str], list[str]]:
     return [*steps], [*names]
 
 
+@pytest.mark.slow
 def test_stages_across_processes_are_those_of_one(tmp_path):
     root = tmp_path / "root"
     write_parties(root)
