@@ -96,6 +96,42 @@ def connectivity(correlation: np.ndarray) -> Figure:
     return _correlations(off, "component", "component", largest or 1.0)
 
 
+def between_networks(
+    names: Sequence[str], values: np.ndarray, above: np.ndarray, label: str
+) -> Figure:
+    """Draw a number of each pair of networks; a dot marks what stands above the noise.
+
+    Parameters
+    ----------
+    names
+        Of R networks.
+    values
+        Symmetric, (R, R); NaN where there is none.
+    above
+        Which stand above the noise, (R, R).
+    label
+        What the numbers are.
+    """
+    R = len(names)
+    figure, axis = axes(height=min(3.0 + 0.12 * R, 6.0))
+    largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
+    ticks = _component_ticks(R) if R > 20 else np.arange(R)
+    some = [names[k] for k in ticks]
+    axis.set_xticks(ticks, some, rotation=45, ha="right", rotation_mode="anchor")
+    axis.set_yticks(ticks, some)
+    rows, columns = np.nonzero(above)
+    dots = {"color": "black", "markeredgecolor": "white", "markersize": 6}
+    axis.plot(columns, rows, "o", **dots)
+    figure.colorbar(image, ax=axis, label=label, shrink=0.8)
+    n = int(np.sum(np.triu(above)))
+    figure.set_label(
+        f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
+        f"{np.nanmax(values):.2f}; {n} above the noise, each with a dot"
+    )
+    return figure
+
+
 def _correlations(
     r: np.ndarray, columns: str, rows: str, largest: float = 1.0
 ) -> Figure:

@@ -15,7 +15,7 @@ from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import contrasts as tables_of
-from capeneuro.data import files
+from capeneuro.data import files, measures
 from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
@@ -267,7 +267,37 @@ def figures(
         if shape.mask is not None:
             title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
             place[title] = partial(plots.component_map, path, k, title)
+        if names := _networks(study, shape):
+            square = partial(_square, study, shape, names)
+            title = f"{name}: connectivity within and between networks"
+            place[title] = partial(
+                plots.between_networks,
+                names,
+                square(found.sizes[k, :, 0]),
+                square(above[i]) > 0,
+                "effect over the deviation",
+            )
     return {}, drawn, rest
+
+
+def _networks(study: ContrastConfig, shape: Shape) -> list[str]:
+    """Networks whose connectivity is an outcome; none where it is not."""
+    features = study.rows.features
+    if shape.courses is None or "connectivity" not in features.measures:
+        return []
+    return measures.networks(shape.courses.domains)
+
+
+def _square(
+    study: ContrastConfig, shape: Shape, names: list[str], values: np.ndarray
+) -> np.ndarray:
+    """Numbers of pairs of networks as a symmetric matrix; NaN where is no pair."""
+    square = np.full((len(names), len(names)), np.nan)
+    pairs = measures.pairs(shape.courses.domains)
+    both = [f"{names[a]} - {names[b]}" if a < b else names[a] for a, b in pairs]
+    for (a, b), outcome in zip(pairs, both, strict=True):
+        square[a, b] = square[b, a] = values[shape.names.index(outcome)]
+    return square
 
 
 # --- scores --------------------------------------------------------------------------
