@@ -111,12 +111,11 @@ def step(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in STEPS[options.step][1]}
     own = kinds.of(study)
     if options.step not in own.steps:
-        which = f" of {', '.join(study.members)}" if len(study.members) > 1 else ""
+        stages = ", ".join(filter(None, study.members))
+        hint = f"; --stage says which of {stages}" if stages else ""
         raise ConfigError(
             f"{options.study}: {options.step}: no step of a study of {own.name}; its "
-            f"steps are {', '.join(own.steps)}"
-            + f"; --stage says which{which}"
-            * bool(which)
+            f"steps are {', '.join(own.steps)}{hint}"
         )
     sites = load_sites(study)
     files.keep_private()

@@ -61,6 +61,13 @@ def pairs(domains: Sequence[str]) -> list[tuple[int, int]]:
     return [(a, b) for a in R for b in R[a:] if a < b or many[a]]
 
 
+def pair_names(domains: Sequence[str]) -> list[str]:
+    """Names of the pairs of :func:`pairs`: ``Visual``, ``Visual - Default``."""
+    names = networks(domains)
+    both = [(names[a], names[b]) for a, b in pairs(domains)]
+    return [a if a == b else f"{a} - {b}" for a, b in both]
+
+
 def named(
     options: Measures, domains: Sequence[str]
 ) -> tuple[list[str], list[tuple[float, float]]]:
@@ -78,8 +85,7 @@ def named(
     bounds: list[tuple[float, float]] = []
     for measure in options.measures:
         if measure == "connectivity":
-            both = [(names[a], names[b]) for a, b in pairs(domains)]
-            new = [a if a == b else f"{a} - {b}" for a, b in both]
+            new = pair_names(domains)
         elif measure == "spectra":
             bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
             new = [f"{name} at {band}" for name in names for band in bands]

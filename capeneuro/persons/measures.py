@@ -65,7 +65,7 @@ def measured(
             r = np.array([_r(a, b) for a, b in zip(maps.T, A.T, strict=True)])
             found.append(mean @ fisher_z(r))
     low, high = np.array(named(options, domains)[1]).T
-    # Privacy: bounds are public whatever the numbers are, and no number is the middle.
+    # Privacy: bounds are public, whatever the numbers are; what is none counts as 0.
     values = np.nan_to_num(np.concatenate(found), nan=0.0)
     return np.clip(values, low, high)
 

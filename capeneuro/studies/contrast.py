@@ -268,7 +268,7 @@ def figures(
             title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
             place[title] = partial(plots.component_map, path, k, title)
         if names := _networks(study, shape):
-            square = partial(_square, study, shape, names)
+            square = partial(_square, shape)
             title = f"{name}: connectivity within and between networks"
             place[title] = partial(
                 plots.between_networks,
@@ -288,14 +288,13 @@ def _networks(study: ContrastConfig, shape: Shape) -> list[str]:
     return measures.networks(shape.courses.domains)
 
 
-def _square(
-    study: ContrastConfig, shape: Shape, names: list[str], values: np.ndarray
-) -> np.ndarray:
-    """Numbers of pairs of networks as a symmetric matrix; NaN where is no pair."""
-    square = np.full((len(names), len(names)), np.nan)
-    pairs = measures.pairs(shape.courses.domains)
-    both = [f"{names[a]} - {names[b]}" if a < b else names[a] for a, b in pairs]
-    for (a, b), outcome in zip(pairs, both, strict=True):
+def _square(shape: Shape, values: np.ndarray) -> np.ndarray:
+    """Numbers of pairs of networks as a symmetric matrix; NaN where is none."""
+    domains = shape.courses.domains
+    R = len(measures.networks(domains))
+    square = np.full((R, R), np.nan)
+    both = zip(measures.pairs(domains), measures.pair_names(domains), strict=True)
+    for (a, b), outcome in both:
         square[a, b] = square[b, a] = values[shape.names.index(outcome)]
     return square
 

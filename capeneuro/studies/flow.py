@@ -39,10 +39,11 @@ class Kind(NamedTuple):
     """Its steps in their order, by the name of their command."""
     chapter: Callable[..., Any] | None
     """(study, record, threads): its part of the report; None: it has stages."""
-    foretell: Callable[..., Any]
-    """(study, names of sites, counts): what noise leaves, see :mod:`.plan`."""
-    over: Callable[[Federation, Study, Sites], None]
-    """All steps over all sites, wherever these work."""
+    foretell: Callable[..., Any] | None
+    """(study, names of sites, counts): what noise leaves, see :mod:`.plan`; None: its
+    stages are foretold."""
+    over: Callable[[Federation, Study, Sites], None] | None
+    """All steps over all sites, wherever these work; None: stages are run singly."""
     inputs: Callable[[Study, SiteConfig], list[str]]
     """Files of a site that its features depend on."""
     public_files: Callable[[Study], list[str]]

@@ -114,6 +114,11 @@ def attack(
         raise ConfigError(
             f"study {study.study}: arm: {study.arm} has no sites to attack"
         )
+    if len(study.members) > 1:
+        raise ConfigError(
+            f"study {study.study}: stages: an attack is on a study of one stage, got "
+            f"{', '.join(study.members)}; attack each as a study of its own"
+        )
     rng = np.random.default_rng(seed)
     coins = rng.random(n_canaries) < 0.5
     both = _people(study, n_canaries, rng)

@@ -1,7 +1,5 @@
 """Steps of a study of several stages: what is asked of all of them together."""
 
-from functools import partial
-
 from capeneuro.config.stages import StagedStudy
 from capeneuro.data import files
 from capeneuro.studies import kinds
@@ -66,17 +64,12 @@ def advise(study: StagedStudy, found: dict[str, dict[str, float]]) -> None:
     print(f"\nnoise of all stages would be alike with weights: {{{said}}}")
 
 
-def over(federation: object, study: StagedStudy, sites: Sites) -> None:
-    """Run what a federation over a network asks: nothing, stages are asked singly."""
-    raise NotImplementedError
-
-
 KIND = Kind(
     name="several stages",
     steps={"validate": validate, "plan": plan, "report": report},
     chapter=None,
-    foretell=partial(foreseen),
-    over=over,
+    foretell=None,
+    over=None,
     inputs=lambda study, site: [],
     public_files=lambda study: [],
     released=lambda study: [],

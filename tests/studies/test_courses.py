@@ -92,7 +92,7 @@ def test_connectivity_of_runs_is_that_of_their_parcels(runs):
     study = load.load_study(STUDY)
     shape = open_rows(study)
     names = contrast._networks(study, shape)
-    square = contrast._square(study, shape, names, np.arange(6.0))
+    square = contrast._square(shape, np.arange(6.0))
     assert names == ["a", "b", "c"]
     np.testing.assert_array_equal(square, [[0, 1, 2], [1, 3, 4], [2, 4, 5]])
     figure = plots.between_networks(names, square, square > 3, "size")

@@ -236,6 +236,8 @@ def test_a_stage_is_named_where_one_is_meant(chain, capsys):
     assert "--stage says which of components, contrast" in capsys.readouterr().err
     assert command("pca", STUDY, "--stage", "seek") == 2
     assert "--stage: must be one of" in capsys.readouterr().err
+    assert command("audit", "--study", STUDY) == 2
+    assert "an attack is on a study of one stage" in capsys.readouterr().err
     edit(STUDY, "stages.components.n_components", 3)
     content = yaml.safe_load(Path(STUDY).read_text())
     alone = {**content, **CONTRAST}
