@@ -48,9 +48,9 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 # Share of the public mean square of outcomes that a person's may have: half the noise
 # of all of it, for people who count a little less.
 CLIP = 0.5
-# Mean weight that is supposed where a release hardly tells it, and its deviation: at the
-# default clip normal outcomes weigh .5 to 1 on average if they vary .7 to 1.4 times as is
-# public, and less before their center is known.
+# Mean weight that is supposed where a release hardly tells it, and its deviation: at
+# the default clip normal outcomes weigh .5 to 1 on average if they vary .7 to 1.4 times
+# as is public, and less before their center is known.
 USUAL_WEIGHT = 0.6, 0.2
 # Largest share of an outcome that covariates are taken to explain, where noise is.
 MOST_EXPLAINED = 0.75
