@@ -220,6 +220,37 @@ def linear_contrasts(
     return replace(model, effects=model.effects + np.outer(model.is_constant, here))
 
 
+def shrunk_means(found: Contrasts, public: np.ndarray) -> np.ndarray:
+    """Means of outcomes, drawn to those of other people by what errors they have.
+
+    Means of populations are taken to be normal about the public ones, in units of the
+    outcomes' deviations, of the variance that the release tells [Efron & Morris 1973].
+
+    Parameters
+    ----------
+    found
+        With one constant: a mean at the public means of covariates.
+    public
+        Means of other people's outcomes, (d,).
+
+    Returns
+    -------
+    numpy.ndarray
+        (d,), in the outcome's unit; post-processing. Intervals are those of the means
+        as released: how far populations differ is told too vaguely for shorter ones.
+    """
+    (mean,), (error,) = (
+        found.effects[found.is_constant],
+        found.errors[found.is_constant],
+    )
+    scale = found.deviations
+    off, noise = (mean - public) / scale, (error / scale) ** 2
+    # Weighted by what is known of each [DerSimonian & Laird 1986].
+    weight = 1 / np.maximum(noise, TINY)
+    varies = max(float(weight @ off**2 - len(off)) / float(weight.sum()), 0.0)
+    return public + varies / (varies + noise) * off * scale
+
+
 def rough_center(
     federation: Federation,
     mechanism: Mechanism,

@@ -97,7 +97,10 @@ def connectivity(correlation: np.ndarray) -> Figure:
 
 
 def between_networks(
-    names: Sequence[str], values: np.ndarray, above: np.ndarray, label: str
+    names: Sequence[str],
+    values: np.ndarray,
+    above: np.ndarray | None = None,
+    label: str = "",
 ) -> Figure:
     """Draw a number of each pair of networks; a dot marks what stands above the noise.
 
@@ -108,7 +111,7 @@ def between_networks(
     values
         Symmetric, (R, R); NaN where there is none.
     above
-        Which stand above the noise, (R, R).
+        Which stand above the noise, (R, R); None: that is not asked.
     label
         What the numbers are.
     """
@@ -120,15 +123,15 @@ def between_networks(
     some = [names[k] for k in ticks]
     axis.set_xticks(ticks, some, rotation=45, ha="right", rotation_mode="anchor")
     axis.set_yticks(ticks, some)
-    rows, columns = np.nonzero(above)
-    dots = {"color": "black", "markeredgecolor": "white", "markersize": 6}
-    axis.plot(columns, rows, "o", **dots)
     figure.colorbar(image, ax=axis, label=label, shrink=0.8)
-    n = int(np.sum(np.triu(above)))
-    figure.set_label(
-        f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
-        f"{np.nanmax(values):.2f}; {n} above the noise, each with a dot"
-    )
+    seen = f"square of {R} by {R} networks: {label}, from {np.nanmin(values):.2f} to "
+    seen += f"{np.nanmax(values):.2f}"
+    if above is not None:
+        rows, columns = np.nonzero(above)
+        dots = {"color": "black", "markeredgecolor": "white", "markersize": 6}
+        axis.plot(columns, rows, "o", **dots)
+        seen += f"; {int(np.sum(np.triu(above)))} above the noise, each with a dot"
+    figure.set_label(seen)
     return figure
 
 

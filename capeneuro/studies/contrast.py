@@ -35,6 +35,7 @@ from capeneuro.studies.sites import Sites
 STEM = "group_desc-contrast_effects"
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
+MEANS = "group_desc-contrast_means.tsv"
 
 
 # --- what is public -------------------------------------------------------------------
@@ -202,14 +203,30 @@ def tables(
     head = "covariate outcome effect standard_error low high standard_error_of_noise"
     head += " size size_low size_high p q verdict"
     files.write_table(study.results / TABLE, head.split(), rows)
+    if _has_means(study):
+        k, public = found.is_constant, outcomes_of(study, shape).center
+        drawn = contrasts.shrunk_means(found, public)
+        numbers = np.stack([public, found.effects[k][0], found.errors[k][0], drawn])
+        means = [
+            [name, *(f"{x:.6g}" for x in own)]
+            for name, own in zip(shape.names, numbers.T, strict=True)
+        ]
+        own = ["outcome", "public", "released", "standard_error", "mean"]
+        files.write_table(study.results / MEANS, own, means)
     what = f"Effects over deviations of outcomes; volumes: {_list(effects)}"
     more = {SIZES: (found.sizes[..., 0].T, what)}
     return {}, f"Effects on outcomes; volumes: {_list(effects)}", more
 
 
 def more(study: ContrastConfig) -> list[str]:
-    """The table of effects, and maps of their sizes."""
-    return [TABLE, *([f"{SIZES}.nii.gz"] if study.has_maps else [])]
+    """Tables of effects and of means, and maps of effects' sizes."""
+    means = [MEANS] if _has_means(study) else []
+    return [TABLE, *means, *([f"{SIZES}.nii.gz"] if study.has_maps else [])]
+
+
+def _has_means(study: ContrastConfig) -> bool:
+    """Whether outcomes have one mean, and a public one to draw it to."""
+    return study.contrast.sites == "centered" and study.contrast.covariance is not None
 
 
 def _list(effects: Sequence[Effect]) -> str:
@@ -277,6 +294,14 @@ def figures(
                 square(above[i]) > 0,
                 "effect over the deviation",
             )
+    if (names := _networks(study, shape)) and _has_means(study):
+        means = contrasts.shrunk_means(found, outcomes_of(study, shape).center)
+        rest["Mean connectivity within and between networks"] = partial(
+            plots.between_networks,
+            names,
+            _square(shape, means),
+            label="mean, drawn to the public one by its noise",
+        )
     return {}, drawn, rest
 
 

@@ -1,6 +1,7 @@
 """Contrasts: exact arms are least squares; private ones say how far they are off."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,27 @@ def test_intervals_hold_what_is_true_among_sites_that_differ(rng, odd):
     held = np.mean(np.abs(errors) < contrasts.WIDTH)
     assert 0.92 < held < 0.995
     assert np.median(together) < 0.01  # half of the outcomes differ
+
+
+def test_means_drawn_to_public_ones_are_nearer_to_the_truth(rng):
+    R, errors = correlations(D, rng), []
+    for k in range(20):
+        own = np.random.default_rng(k)
+        (site, z, x, y), effects, _ = people(own, R)
+        public = y.mean(axis=1) + 0.15 * own.standard_normal(D)
+        outcomes = Outcomes(public, R)
+        # So much noise that means are told no better than the public ones.
+        release = released(
+            stacked((site, z, x, y), effects, outcomes), effects, 0.5, 0.008, own
+        )
+        found = contrasts.from_release(release, effects, outcomes, 0.5)
+        raw = found.effects[-1] + public
+        found = replace(found, effects=found.effects + np.outer([0, 0, 1], public))
+        means = contrasts.shrunk_means(found, public)
+        off = np.array([means, raw, public]) - y.mean(axis=1)
+        errors.append(np.mean(off**2, axis=1))
+    drawn, raw, public = np.mean(errors, axis=0)
+    assert drawn < 0.9 * min(raw, public)
 
 
 def test_intervals_fail_where_less_noise_is_told(rng):

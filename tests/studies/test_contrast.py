@@ -57,6 +57,10 @@ def test_a_group_that_differs_is_found_where_it_differs(made):
     off = np.abs(own.effect - truth.astype(float)) / own.standard_error
     assert np.abs(off).max() < 4
     assert set(table.covariate) == {"diagnosis 1 - 0", "age", "sex 2 - 1", "mean"}
+    means = files.read_table(made / "results/contrast/group_desc-contrast_means.tsv")
+    public, raw, error, drawn = np.array([row[1:] for row in means], float).T
+    assert (np.abs(drawn - public) <= np.abs(raw - public) + 1e-6).all()
+    assert (error > 0).all()
     scores = found.scores.set_index("name").value.astype(float)
     assert scores["truth_held"] > 0.85
     assert scores["nonprivate_truth_effect_error"] < scores["truth_effect_error"]
