@@ -28,6 +28,10 @@ KINDS = {
         "rows": ROWS,
         "network": {"target": "g", "bounds": [0, 1], "n_rounds": 4},
     },
+    "contrast": {
+        "rows": ROWS,
+        "contrast": {"covariates": {"g": {"groups": [0, 1]}}, "sites": "constants"},
+    },
     "fusion": {
         "n_components": 2,
         "fusion": {
