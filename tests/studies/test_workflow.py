@@ -1,6 +1,7 @@
 """The whole workflow as a user runs it: one small study, from nothing to its report."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -270,8 +271,34 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
-    assert sorted(commands) == [(f"demo-{i}", "8") for i in (1, 2, 3, 4)]
-    assert len(re.findall(r"mem_mb=16000.*runtime=240", text)) == 4
+    assert sorted(commands) == [(f"demo-{i}", "2") for i in (1, 2, 3, 4)]
+    assert len(re.findall(r"mem_mb=4000.*runtime=60", text)) >= 4
+
+
+@pytest.mark.slow
+def test_a_study_runs_on_a_cluster_of_one_machine(tmp_path):
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs extra `slurm`")
+    for program in ("slurmctld", "slurmd", "munged"):
+        if not (shutil.which(program) or Path("/usr/sbin", program).exists()):
+            pytest.skip(f"needs {program} (see examples/slurm/run.sh)")
+    for name in ("workflow", "sim", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    done = subprocess.run(
+        ["examples/slurm/run.sh", "--configfile", "config/contrast/study.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{BIN}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "21 of 21 steps (100%) done" in said
+    assert (tmp_path / "results/contrast/report.html").exists()
+    # All but the smallest steps were jobs, and nothing is left running.
+    assert len(re.findall("has been submitted with SLURM jobid", said)) > 10
+    left = subprocess.run(["pgrep", "-f", "slurm-.*/munge"], capture_output=True)
+    assert left.returncode == 1, left.stdout
 
 
 # Of a study of two views: tests/studies/test_fusion.py.
