@@ -16,6 +16,8 @@ plots
     One function a picture.
 slices
     Maps in planes through the brain.
+viewer
+    One viewer for all maps of a page.
 maps
     Group maps as NIfTI, and their table.
 scores

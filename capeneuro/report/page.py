@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
+from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import literature, protection, words
@@ -35,6 +36,7 @@ Drawn = Sequence[tuple[str, Callable[[], Any]]]
 # Rows of a table that the page shows; all are in a file beside it.
 MOST_ROWS = 40
 INTERVAL = "95% interval"
+SVG = "data:image/svg+xml;base64,"
 
 
 class Picture(NamedTuple):
@@ -42,7 +44,7 @@ class Picture(NamedTuple):
 
     title: str
     data: str
-    """PNG, base64."""
+    """Image as a data URI: SVG, or of a thumbnail PNG."""
     alt: str
     """What is seen, for who cannot see it."""
     anchor: str = ""
@@ -80,6 +82,8 @@ class Chapter(NamedTuple):
     """``found`` beside the verdicts, ``quality``, ``maps`` and the ``rest``."""
     notes: Sequence[str] = ()
     table: Table | None = None
+    viewer: Mapping[str, Any] = {}
+    """Maps above the noise to look around in, see :mod:`.viewer`."""
     forecast: Mapping[str, float] = {}
     """Noise as foretold over the most that leaves a result, by what it is of."""
 
@@ -225,24 +229,48 @@ def render_reconstruction(site: str, n_people: int, pictures: Sequence[Picture])
 
 def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
+    return _pages().get_template(name)
+
+
+@cache
+def _pages() -> jinja2.Environment:
+    """All pages; what they share is compiled once."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=jinja2.select_autoescape(["html.jinja"]),  # not of a model card
         undefined=jinja2.StrictUndefined,
     )
     pages.globals["anchor_of"] = anchor_of
-    return pages.get_template(name)
+    return pages
 
 
 def picture(title: str, figure: Any, anchor: str = "") -> Picture:
-    """Encode a figure as base64 PNG and close it; its label says what is seen."""
+    """Encode a figure as SVG and close it; its label says what is seen."""
     import matplotlib.pyplot as plt
 
     buffer = bytes_io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
+    # Without a date the same result gives the same file.
+    figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})
     plt.close(figure)
-    data = base64.b64encode(buffer.getvalue()).decode()
+    data = SVG + base64.b64encode(buffer.getvalue()).decode()
     return Picture(title, data, figure.get_label() or title, anchor)
+
+
+def write_figures(chapter: Chapter, folder: Path) -> None:
+    """Write the pictures of what was found as ``figures/*.svg``, the page's own.
+
+    Results that cannot be told from noise are folded away on the page, which a file
+    cannot say of itself: they have none.
+    """
+    folder = folder / "figures"
+    for old in folder.glob("group_desc-*.svg"):
+        old.unlink()
+    for part in ("found", "maps", "quality"):
+        for one in chapter.pictures.get(part, ()):
+            said = anchor_of(re.split("[,.;:]", one.anchor or one.title)[0]).split("-")
+            name = said[0] + "".join(word.title() for word in said[1:])
+            text = base64.b64decode(one.data.removeprefix(SVG)).decode()
+            files.write_text(folder / f"group_desc-{name}_{part}.svg", text)
 
 
 def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Picture]]:
@@ -255,13 +283,14 @@ def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Pictur
         return {"maps": [], "rest": []}
     both = zip(told.names, pictures(drawn, threads), strict=True)
     done = [one._replace(anchor=anchor_of(name)) for name, one in both]
-    if told.of_prior:
-        return {"maps": done, "rest": []}
-    both = [*zip(done, told.above, strict=True)]
-    return {
-        "maps": [one for one, above in both if above],
-        "rest": [one for one, above in both if not above],
-    }
+    above = told_of(told, done)
+    return {"maps": above, "rest": [one for one in done if one not in above]}
+
+
+def told_of(told: Verdicts, results: Sequence[Any]) -> list[Any]:
+    """Of results those that are shown as found: above the noise, or around a prior."""
+    both = zip(results, told.above, strict=True)
+    return [one for one, above in both if above or told.of_prior]
 
 
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:

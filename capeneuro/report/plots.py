@@ -16,6 +16,7 @@ from matplotlib.ticker import (
     FuncFormatter,
     LogLocator,
     MaxNLocator,
+    NullFormatter,
 )
 
 from capeneuro.report import slices
@@ -36,6 +37,7 @@ plt.rcParams.update(
         "axes.labelcolor": INK,
         "figure.constrained_layout.use": True,
         "svg.hashsalt": "capeneuro",
+        "svg.fonttype": "none",  # text stays text: small, and it can be edited
     }
 )
 
@@ -43,6 +45,13 @@ plt.rcParams.update(
 def axes(height: float = 2.6) -> tuple[Figure, Axes]:
     """Make one pair of axes of half a page's width [inches]."""
     return plt.subplots(figsize=(4.2, height))
+
+
+def _logarithmic(axis: Axes) -> None:
+    """Make the upright scale logarithmic; plain numbers are the quickest."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def component_map(
@@ -68,9 +77,10 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     """Draw the norm of the gradient by round, beside the noise expected if released."""
     figure, axis = axes()
     rounds = np.arange(1, len(trace) + 1)
-    axis.semilogy(rounds, trace, "o-", color=INK, ms=3, label="gradient")
+    _logarithmic(axis)
+    axis.plot(rounds, trace, "o-", color=INK, ms=3, label="gradient")
     if np.max(noise) > 0:
-        axis.semilogy(rounds, noise, "--", color=ACCENT, label="expected noise alone")
+        axis.plot(rounds, noise, "--", color=ACCENT, label="expected noise alone")
     axis.set_xlabel("round")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("norm")
@@ -243,7 +253,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.set_xlim(0, min(last, len(ranks)) + 1)
     known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
     if known:  # what is negative or far below the noise says nothing
-        axis.set_yscale("log")
+        _logarithmic(axis)
         axis.set_ylim(min(known) / 3, 1.5 * max(eigenvalues[0], edge))
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -4,21 +4,23 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import nibabel as nib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Of the magnitudes inside the mask, what is drawn lies above this percentile.
 DRAWN = 95
 # Of a mask in MNI space: voxels inside the template's brain, and box in common.
 INSIDE, COMMON = 0.85, 0.6
-# Step of a plane's grid [mm], and the axes that it shows, by the axis that it cuts.
-STEP = 2.0
+# Points of the larger side of three planes together; the template has one a mm.
+POINTS = 560
+# Axes that a plane shows, by the axis that it cuts.
 SHOWN = {1: (0, 2), 0: (1, 2), 2: (0, 1)}
 ENDS = {0: ("L", "R"), 1: ("P", "A"), 2: ("I", "S")}
 MAP_COLORS = "RdBu_r"
@@ -35,13 +37,32 @@ class Volume:
     @cached_property
     def box(self) -> np.ndarray:
         """Corners of what is not 0 [mm], (3, 2)."""
-        inside = np.argwhere(self.values != 0)
-        if not len(inside):
-            inside = np.array([[0, 0, 0], np.array(self.values.shape) - 1])
-        ends = np.stack([inside.min(0) - 0.5, inside.max(0) + 0.5])
+        found, ends = self.values != 0, np.empty((2, 3))
+        for k, others in enumerate([(1, 2), (0, 2), (0, 1)]):
+            inside = np.flatnonzero(found.any(axis=others))
+            first, last = inside[[0, -1]] if len(inside) else (0, found.shape[k] - 1)
+            ends[:, k] = first - 0.5, last + 0.5
         corners = np.array([[ends[i][k] for k, i in enumerate(c)] for c in CORNERS])
         mm = nib.affines.apply_affine(self.affine, corners)
         return np.stack([mm.min(0), mm.max(0)], axis=1)
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest magnitude."""
+        return float(np.abs(self.values).max())
+
+    @cached_property
+    def threshold(self) -> float:
+        """What is drawn lies above it: the 95th percentile of magnitudes in the mask.
+
+        0 of one slice, and of a map whose largest value fills the rest, as where there
+        are a few regions.
+        """
+        size = np.abs(self.values[self.values != 0])
+        if not size.size or self.values.shape[2] == 1:
+            return 0.0
+        found = float(np.percentile(size, DRAWN))
+        return found if found < self.largest else 0.0
 
     def at(self, mm: np.ndarray) -> np.ndarray:
         """Values of the voxels at points [mm], (..., 3); 0 outside."""
@@ -63,36 +84,49 @@ def draw(
 
     The three planes meet at ``at`` [mm], or at the map's :func:`peak`; one slice is
     drawn as that. Red is above 0 and outlined, blue below and outlined with dashes, so
-    that a print in grey tells both. Only what is above the 95th percentile of the
-    magnitudes inside the mask is drawn.
+    that a print in grey tells both. Only what is above :meth:`Volume.threshold` is
+    drawn. All planes are one image: an axis of its own for each takes thrice the time.
     """
     one = volume(path, index)
-    size = np.abs(one.values)
-    largest = float(size.max())
-    threshold = float(np.percentile(size[size > 0], DRAWN)) if largest else 0.0
-    if threshold >= largest or one.values.shape[2] == 1:
-        threshold = 0.0  # of a few regions the largest fills the rest
+    largest, threshold = one.largest, one.threshold
     below, is_brain = anatomy(one)
     at = peak(one) if at is None else np.asarray(at, float)
-    flat = one.values.shape[2] == 1
+    flat, box = one.values.shape[2] == 1, below.box
     planes = [2] if flat else list(SHOWN)
-    box = below.box
-    spans = [np.ptp(box[SHOWN[k][0]]) for k in planes]
-    left, bottom, width, height = where
-    bottom, height = bottom + 0.09 * height, 0.91 * height
-    bar = 0.03 * width
-    room, x = width - 4 * bar, left
-    image = None
-    for k, span in zip(planes, spans, strict=True):
-        w = room * span / sum(spans)
-        axis = figure.add_axes((x, bottom, w, height))
-        x += w
-        image = _plane(axis, one, below, k, at, box, (threshold, largest or 1.0))
-        if not is_brain:
-            axis.set_facecolor("white")
-    scale = figure.add_axes((x + bar, bottom + 0.2 * height, 0.5 * bar, 0.6 * height))
-    figure.colorbar(image, cax=scale)
-    scale.tick_params(labelsize=7)
+    spans = np.array([[np.ptp(box[i]) for i in SHOWN[k]] for k in planes])
+    gap, high = 0.06 * spans[:, 0].max(), spans[:, 1].max()
+    wide = spans[:, 0].sum() + gap * len(planes)
+    step = max(wide, high) / POINTS
+    shown, shade = np.zeros((2, int(high / step), int(wide / step)))
+    axis = figure.add_axes(where)
+    x = 0.0
+    for k, (w, h) in zip(planes, spans, strict=True):
+        i, j = SHOWN[k]
+        y = (high - h) / 2
+        across, up = (np.arange(int(n / step)) * step for n in (w, h))
+        mm = np.empty((len(up), len(across), 3))
+        mm[..., k], mm[..., i] = at[k], box[i, 0] + step / 2 + across
+        mm[..., j] = (box[j, 0] + step / 2 + up)[:, None]
+        here = tuple(
+            slice(int(n / step), int(n / step) + len(points))
+            for n, points in ((y, up), (x, across))
+        )
+        shown[here], shade[here] = one.at(mm), below.at(mm)
+        _labels(axis, k, (x, y, w, h), at, at[[i, j]] - box[[i, j], 0])
+        x += w + gap
+    extent = (0, shown.shape[1] * step, 0, shown.shape[0] * step)
+    pixels = _colored(shown, shade, threshold, largest)
+    about = {"origin": "lower", "aspect": "equal", "interpolation": "none"}
+    axis.imshow(pixels, extent=extent, **about)
+    points = [(np.arange(n)[::2] + 0.5) * step for n in shown.shape[::-1]]
+    for sign, style in ((1, "solid"), (-1, "dashed")):
+        drawn = sign * shown[::2, ::2] > threshold
+        if threshold and drawn.any():
+            lines = {"colors": "black", "linewidths": 0.6, "linestyles": style}
+            axis.contour(*points, drawn, [0.5], **lines)
+    _scale(axis, threshold, largest, (wide, high))
+    axis.set(xlim=(-0.01 * wide, 1.1 * wide), ylim=(-0.08 * high, 1.02 * high))
+    axis.set_axis_off()
     mm = ", ".join(f"{v:.0f}" for v in at)
     if not largest:
         return "an empty map"
@@ -103,6 +137,58 @@ def draw(
         f"{what} through ({mm}) mm, where the map is {abs(value):.2g} {sign} zero; "
         f"{'on the MNI template' if is_brain else 'no anatomy below'}"
     )
+
+
+def _labels(
+    axis: Axes,
+    cut: int,
+    place: tuple[float, float, float, float],
+    at: np.ndarray,
+    cross: np.ndarray,
+) -> None:
+    """Say where a plane lies and which side is which; mark where the others cut it."""
+    (x, y, w, h), (left, right) = place, ENDS[SHOWN[cut][0]]
+    axis.plot([x + cross[0]] * 2, [y, y + h], color="black", lw=0.4, alpha=0.5)
+    axis.plot([x, x + w], [y + cross[1]] * 2, color="black", lw=0.4, alpha=0.5)
+    axis.text(x, y + h, left, va="top", size=7)
+    axis.text(x + w, y + h, right, va="top", ha="right", size=7)
+    said = f"{'xyz'[cut]} = {at[cut]:.0f} mm"
+    axis.text(x + w / 2, y, said, va="top", ha="center", size=7)
+
+
+def _scale(
+    axis: Axes, threshold: float, largest: float, size: tuple[float, float]
+) -> None:
+    """Draw the scale of colors beside the planes, without what is not drawn."""
+    wide, high = size
+    values = np.linspace(-1, 1, 101)[:, None] * (largest or 1.0)
+    pixels = _colored(values, 0.6 + 0 * values, threshold, largest)
+    extent = (wide, 1.02 * wide, 0.15 * high, 0.85 * high)
+    axis.imshow(pixels, extent=extent, origin="lower", aspect="equal")
+    for value in {-largest, -threshold, threshold, largest}:
+        y = (0.5 + 0.35 * value / (largest or 1.0)) * high
+        axis.text(1.03 * wide, y, f"{value:.2g}", va="center", size=7)
+
+
+def _colored(
+    shown: np.ndarray, shade: np.ndarray, threshold: float, largest: float
+) -> np.ndarray:
+    """Colors of a map's values where they exceed the threshold, else of what is below.
+
+    Parameters
+    ----------
+    shown, shade
+        Of the same shape; what is below goes from 0, nothing, to 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        RGB, 0 to 255, one axis more.
+    """
+    grey = np.where(shade > 0.05, 0.4 + 0.55 * shade, 1.0)[..., None].repeat(3, -1)
+    color = matplotlib.colormaps[MAP_COLORS](0.5 + shown / (largest or 1.0) / 2)
+    pixels = np.where((np.abs(shown) > threshold)[..., None], color[..., :3], grey)
+    return np.rint(255 * pixels).astype(np.uint8)
 
 
 def volume(path: Path, index: int) -> Volume:
@@ -148,69 +234,22 @@ def anatomy(one: Volume) -> tuple[Volume, bool]:
 @cache
 def _template() -> Volume:
     """The template of the MNI that nilearn brings along, skull stripped, 0 to 1."""
-    from nilearn.datasets import load_mni152_template
-
-    image = load_mni152_template(resolution=2)
-    values = image.get_fdata()
+    # From its file: importing nilearn's data sets takes longer than a report.
+    folder = Path(find_spec("nilearn").origin).parent / "datasets" / "data"
+    image = nib.load(next(folder.glob("mni_icbm152_t1_tal_nlin_*.nii.gz")))
+    values = np.asarray(image.dataobj, np.float32)
     return Volume(values / values.max(), image.affine)
 
 
-def _plane(
-    axis: Any,
-    one: Volume,
-    below: Volume,
-    cut: int,
-    at: np.ndarray,
-    box: np.ndarray,
-    levels: tuple[float, float],
-) -> Any:
-    """Draw the plane across one axis; returns the image, for its scale."""
-    i, j = SHOWN[cut]
-    across, up = (np.arange(*box[k], STEP) + STEP / 2 for k in (i, j))
-    mm = np.empty((len(up), len(across), 3))
-    mm[..., cut], mm[..., i], mm[..., j] = at[cut], across, up[:, None]
-    threshold, largest = levels
-    shown, shade = one.at(mm), below.at(mm)
-    extent = (*box[i], *box[j])
-    options = {"origin": "lower", "extent": extent, "aspect": "equal"}
-    brain = np.ma.masked_less(shade, 0.05)
-    axis.imshow(brain, cmap="gray", vmin=-0.6, vmax=1.1, **options)
-    drawn = np.ma.masked_where(np.abs(shown) <= threshold, shown)
-    about = {"cmap": MAP_COLORS, "vmin": -largest, "vmax": largest}
-    image = axis.imshow(drawn, interpolation="nearest", **about, **options)
-    if threshold:
-        for level, style in ((threshold, "solid"), (-threshold, "dashed")):
-            if shown.min() < level < shown.max():
-                lines = {"colors": "black", "linewidths": 0.6, "linestyles": style}
-                axis.contour(across, up, shown, [level], **lines)
-    axis.axvline(at[i], color="black", lw=0.4, alpha=0.5)
-    axis.axhline(at[j], color="black", lw=0.4, alpha=0.5)
-    corner = {"transform": axis.transAxes, "va": "top", "size": 7}
-    axis.text(0.02, 0.98, ENDS[i][0], ha="left", **corner)
-    axis.text(0.98, 0.98, ENDS[i][1], ha="right", **corner)
-    words = f"{'xyz'[cut]} = {at[cut]:.0f} mm"
-    axis.text(
-        0.5, 0.0, words, transform=axis.transAxes, ha="center", va="bottom", size=7
-    )
-    axis.set_axis_off()
-    return image
-
-
-def encoded(path: Path, index: int, at: Sequence[float] | None = None) -> str:
-    """PNG, base64, of the axial plane through a map's peak, some sixty pixels wide."""
+def thumbnail(path: Path, index: int, at: Sequence[float] | None = None) -> str:
+    """Axial plane through a map's peak, sixty pixels wide; PNG, as a data URI."""
     one = volume(path, index)
     below, _ = anatomy(one)
     at = peak(one) if at is None else np.asarray(at, float)
     across, up = (np.linspace(*below.box[k], n) for k, n in ((0, 64), (1, 76)))
     mm = np.empty((len(up), len(across), 3))
     mm[..., 0], mm[..., 1], mm[..., 2] = across, up[:, None], at[2]
-    shown, shade = one.at(mm), below.at(mm)
-    size = np.abs(one.values)
-    largest = float(size.max()) or 1.0
-    threshold = np.percentile(size[size > 0], DRAWN) if size.any() else 0.0
-    grey = np.where(shade > 0.05, 0.55 + 0.4 * shade, 1.0)[..., None].repeat(3, -1)
-    color = matplotlib.colormaps[MAP_COLORS](0.5 + shown / largest / 2)[..., :3]
-    pixels = np.where((np.abs(shown) > threshold)[..., None], color, grey)
+    pixels = _colored(one.at(mm), below.at(mm), one.threshold, one.largest)
     buffer = BytesIO()
     matplotlib.image.imsave(buffer, pixels[::-1], format="png")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -402,7 +402,7 @@ def chapter(
     study: ComponentsConfig, record: dict[str, Any], threads: int = 1
 ) -> page.Chapter:
     """What the report says of the study: pictures, verdicts and scores."""
-    from capeneuro.report import plots
+    from capeneuro.report import plots, viewer
 
     folder = study.results
     subspace, unmixing = read_subspace(study), read_unmixing(study)
@@ -461,6 +461,7 @@ def chapter(
         pictures,
         notes,
         _table(told, described, called, [path, peaks]),
+        viewer.viewer(page.told_of(told, maps)),
         page.forecast_of(study),
     )
 
@@ -496,7 +497,7 @@ def _table(
         alt = f"component {number} at z = {z} mm"
         small = "not told"
         if told.above[i] or told.of_prior:  # else no finding is drawn
-            small = page.Picture("", slices.encoded(path, i, peaks[i]), alt)
+            small = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         own, at = called[i], ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", small, f"{float(strength):.3g}", share, at]
         row += [stability, told.words[i]]

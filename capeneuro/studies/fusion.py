@@ -358,7 +358,7 @@ def chapter(
     study: FusionConfig, record: dict[str, Any], threads: int = 1
 ) -> page.Chapter:
     """What the report says of the study: pictures, verdicts and scores."""
-    from capeneuro.report import plots
+    from capeneuro.report import plots, viewer
 
     folder, views = study.results, _views(study)
     found = read_directions(study)
@@ -387,11 +387,13 @@ def chapter(
     titles = told.titles(
         [f"component {i + 1}: correlation {r}" for i, r in enumerate(known)]
     )
-    linked = []
+    linked, maps = [], []
     for i, title in enumerate(titles):
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
         both = first, (second, y[:, i])
         linked.append((title, partial(plots.linked_component, *both, title)))
+        if is_map:
+            maps.append((title, partial(plots.component_map, *first, title)))
     pictures = {"quality": quality, **page.gallery(told, linked, threads)}
     return page.Chapter(
         study,
@@ -401,6 +403,7 @@ def chapter(
         pictures,
         words.correlation_lines(found),
         _table(folder / COMPONENTS),
+        viewer.viewer(page.told_of(told, maps) if is_map else []),
         page.forecast_of(study),
     )
 

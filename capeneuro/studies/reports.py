@@ -20,6 +20,8 @@ def report(study: Study, sites: Sites, threads: int = 1) -> None:
         kinds.of(member).chapter(member, record, threads)
         for member in study.members.values()
     ]
+    for chapter in chapters:
+        page.write_figures(chapter, chapter.config.results)
     text = page.render(study, record, chapters, folder)
     files.write_text(folder / "report.html", text)
     print(folder / "report.html")

@@ -526,6 +526,8 @@ def chapter(
     own: RowKind, study: RowStudy, record: dict[str, Any], threads: int = 1
 ) -> page.Chapter:
     """What the report says of the study: pictures, verdicts and scores."""
+    from capeneuro.report import viewer
+
     folder, shape, found = study.results, open_rows(study), read_result(own, study)
     others = comparisons(own, study, shape)
     verdicts = own.verdicts(study, shape, found, releases_of(study, own.file))
@@ -544,6 +546,7 @@ def chapter(
         pictures,
         own.lines(found),
         page.table_of(folder / (own.table or f"{own.stem}.tsv"), own.headings),
+        viewer.viewer(drawn[0].items()),
         page.forecast_of(study),
     )
 
