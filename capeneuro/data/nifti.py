@@ -7,7 +7,7 @@ a file is one line: where, which rule, the value, the remedy.
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -229,11 +229,14 @@ def run_features(
     cleaning: Cleaning,
     mask: nib.Nifti1Image,
     study_basis: basis.Basis,
+    look: Callable[[np.ndarray, np.ndarray], None] | None = None,
 ) -> np.ndarray:
     """Turn one run into features.
 
     Smoothing and scaling are per voxel and come first; detrending, filtering and
-    confounds act on time and commute with the basis, so they run on features.
+    confounds act on time and commute with the basis, so they run on features. ``look``
+    is given the voxels as read and smoothed, (n_volumes, n_covered), and which of the
+    mask's they are.
 
     Returns
     -------
@@ -246,6 +249,8 @@ def run_features(
         If the run breaks a rule: grid, NaN or Inf, constant voxels.
     """
     V, covered = _in_mask(run, site, space, cleaning, mask)
+    if look is not None:
+        look(V, covered)
     if cleaning.standardize == "psc":
         mean = V.mean(axis=0, dtype=np.float64)
         V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
@@ -407,8 +412,7 @@ def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | No
         return None
     import pandas as pd
 
-    stem = re.sub(r"(_(space|res|desc)-[^_]+)*_bold\.nii.*", "", run.name)
-    path = run.with_name(f"{stem}_desc-confounds_timeseries.tsv")
+    path = _confounds_file(run)
     if not path.is_file():
         raise ConfigError(f"{path}: confounds table not found; drop cleaning.confounds")
     table = pd.read_csv(path, sep="\t", na_values=["n/a"])
@@ -420,6 +424,22 @@ def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | No
             f"{path}: must have a row per volume, got {len(table)} for {n_volumes}"
         )
     return table[columns].fillna(0.0).to_numpy()
+
+
+def _confounds_file(run: Path) -> Path:
+    """Where fMRIPrep writes the confounds of a run."""
+    stem = re.sub(r"(_(space|res|desc)-[^_]+)*_bold\.nii.*", "", run.name)
+    return run.with_name(f"{stem}_desc-confounds_timeseries.tsv")
+
+
+def motion(run: Path) -> np.ndarray:
+    """Framewise displacement of each volume [mm]; empty where none is given."""
+    path, column = _confounds_file(run), "framewise_displacement"
+    if not path.is_file() or column not in path.open().readline().split():
+        return np.empty(0)
+    import pandas as pd
+
+    return pd.read_csv(path, sep="\t", na_values=["n/a"])[column].to_numpy(float)
 
 
 # --- images out ----------------------------------------------------------------------

@@ -6,6 +6,8 @@ spectra
     Power spectra of a person's time courses.
 connectivity
     Correlations between a person's time courses.
+quality
+    What images are like before they are cleaned.
 measures
     Numbers of a person from their time courses.
 """

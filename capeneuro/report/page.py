@@ -26,6 +26,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
+from capeneuro.persons.quality import MOVED, Seen, of_person
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import literature, protection, words
@@ -170,8 +171,10 @@ def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def quality(person: str, X: np.ndarray, config: ComponentsConfig) -> dict[str, Any]:
-    """One row of a site's private quality page.
+def quality(
+    person: str, X: np.ndarray, runs: Sequence[Seen], config: ComponentsConfig
+) -> dict[str, Any]:
+    """One row of a site's private quality page, of features and of images as read.
 
     ``kept`` is the share of the person's second moment that PCA's clip leaves.
     """
@@ -190,6 +193,7 @@ def quality(person: str, X: np.ndarray, config: ComponentsConfig) -> dict[str, A
         "median": np.median(norms),
         "high": np.percentile(norms, 95),
         "kept": kept,
+        **of_person(runs),
     }
 
 
@@ -201,9 +205,16 @@ def render_quality(
     return template_of("qc.html.jinja").render(
         site=site,
         rows=rows,
+        known={
+            name
+            for name in ("tsnr", "motion")
+            if any(np.isfinite(row[name]) for row in rows)
+        },
+        most_moved=MOVED,
         picture=picture("Norms of all volumes", figure),
         norm_bound=bound,
         power=config.pca.method == "power",
+        unit=config.budget.unit,
         advice=words.bound_in_words([row["median"] for row in rows], bound),
     )
 

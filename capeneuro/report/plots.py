@@ -98,12 +98,21 @@ def matching(correlation: np.ndarray) -> Figure:
     return _correlations(correlation, "reference component", "matched component")
 
 
-def connectivity(correlation: np.ndarray) -> Figure:
-    """Draw correlations between components' time courses; the diagonal is blank."""
+def connectivity(correlation: np.ndarray, names: Sequence[str] = ()) -> Figure:
+    """Draw correlations between components' time courses; the diagonal is blank.
+
+    ``names`` say what components are like, where that is known.
+    """
     off = np.where(np.eye(len(correlation), dtype=bool), np.nan, correlation)
     # Between components of ICA most are small; the largest fills the scale.
     largest = np.nanmax(np.abs(off)) if off.size > 1 else 1.0
-    return _correlations(off, "component", "component", largest or 1.0)
+    figure = _correlations(off, "component", "component", largest or 1.0)
+    if any(names):
+        axis, ticks = figure.axes[0], _component_ticks(len(off))
+        said = [f"{names[t]} {t + 1}".strip() for t in ticks]
+        axis.set_yticks(ticks, [short(name) for name in said])
+        figure.set_figwidth(5.6)
+    return figure
 
 
 def between_networks(

@@ -246,10 +246,40 @@ def thumbnail(path: Path, index: int, at: Sequence[float] | None = None) -> str:
     one = volume(path, index)
     below, _ = anatomy(one)
     at = peak(one) if at is None else np.asarray(at, float)
-    across, up = (np.linspace(*below.box[k], n) for k, n in ((0, 64), (1, 76)))
+    mm = _axial(below.box, at[2])
+    return _png(_colored(one.at(mm), below.at(mm), one.threshold, one.largest))
+
+
+def portrait(values: np.ndarray, mask: nib.Nifti1Image) -> str:
+    """Axial plane through the middle of a person's image in grey; PNG, as a data URI.
+
+    Parameters
+    ----------
+    values
+        Of the mask's voxels, (n_voxels,), 0 or larger.
+    mask
+        Where they are.
+    """
+    whole = np.zeros(mask.shape)
+    inside = np.asarray(mask.dataobj) > 0
+    whole[inside] = values
+    box = Volume(inside, mask.affine).box
+    shown = Volume(whole, mask.affine).at(_axial(box, box[2].mean()))
+    bright = max(float(np.percentile(values, 99)), 1e-12)
+    grey = np.rint(255 * np.clip(shown / bright, 0, 1)).astype(np.uint8)
+    return _png(grey[..., None].repeat(3, -1))
+
+
+def _axial(box: np.ndarray, z: float) -> np.ndarray:
+    """Points of a small axial plane of a box [mm], (76, 64, 3)."""
+    across, up = (np.linspace(*box[k], n) for k, n in ((0, 64), (1, 76)))
     mm = np.empty((len(up), len(across), 3))
-    mm[..., 0], mm[..., 1], mm[..., 2] = across, up[:, None], at[2]
-    pixels = _colored(one.at(mm), below.at(mm), one.threshold, one.largest)
+    mm[..., 0], mm[..., 1], mm[..., 2] = across, up[:, None], z
+    return mm
+
+
+def _png(pixels: np.ndarray) -> str:
+    """Pixels from below to above, as a data URI."""
     buffer = BytesIO()
     matplotlib.image.imsave(buffer, pixels[::-1], format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

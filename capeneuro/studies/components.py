@@ -37,6 +37,7 @@ from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.connectivity import connectivity
 from capeneuro.persons.dual_regression import back_projection, dual_regression
+from capeneuro.persons.quality import Seen, seen
 from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, scores, words
@@ -642,7 +643,7 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
 
     ``threads`` people at a time, each in a process of its own.
     """
-    from capeneuro.report import plots
+    from capeneuro.report import plots, slices
 
     own, bound = one_site(sites, site), study.pca.norm_bound
     mask = nifti.read_mask(study.results / MASK)
@@ -651,13 +652,18 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
     rows: list[dict[str, Any]] = []
     norms: list[np.ndarray] = []
 
-    def person(folder: Path, images: list[Path]) -> np.ndarray:
+    def person(folder: Path, images: list[Path]) -> tuple[np.ndarray, list[Seen]]:
         os.chdir(folder)  # a worker may have been started elsewhere
-        parts = [
-            nifti.run_features(image, own, study.space, study.cleaning, mask, basis)
-            for image in images
-        ]
-        return np.concatenate(parts, axis=1)
+        parts, looked = [], []
+        about = own, study.space, study.cleaning, mask, basis
+        for image in images:
+            motion = nifti.motion(image)
+
+            def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
+                looked.append(seen(V, covered, motion))
+
+            parts.append(nifti.run_features(image, *about, look))
+        return np.concatenate(parts, axis=1), looked
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         # In order and as they come: few people are in memory at a time.
@@ -665,14 +671,16 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
         here = Path.cwd()
         features = work(delayed(person)(here, images) for images in runs.values())
         bar = tqdm(runs.items(), f"prepare {site}", disable=None)
-        for (name, images), X in zip(bar, features, strict=True):
+        for (name, images), (X, looked) in zip(bar, features, strict=True):
             if X.shape[1] < study.n_components:
                 raise ConfigError(
                     f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
                     f"n_components {study.n_components}; exclude the person"
                 )
             norms.append(np.linalg.norm(X, axis=0))
-            rows.append(page.quality(name, X, study))
+            rows.append(page.quality(name, X, looked, study))
+            face = slices.portrait(looked[0].image, mask)
+            rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
             if rows[-1]["kept"] < MOSTLY:
                 print(
                     f"note: {name}: far above the norm bound; of the second moment "
@@ -711,7 +719,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
             found["frequencies"], found["power"], found["unit"]
         ),
         "Mean functional network connectivity": plots.connectivity(
-            found["connectivity"]
+            found["connectivity"], [own.name for own in _called(study)]
         ),
     }
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
