@@ -248,11 +248,14 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
 def privacy(options: argparse.Namespace) -> None:
     """Check a study's record of privacy, or export it.
 
-    `verify` checks its form, recomputes every sum from its releases, and, with
-    `--site-file`, that the site's ledger charged them all. `registry` prints it as an
+    `verify` checks its form, recomputes every sum from its releases, checks sites'
+    signatures beside it, and, with `--site-file`, that the site's ledger charged them
+    all; `sign` does that and signs it with the site's key. `registry` prints it as an
     entry of the OpenDP registry of deployments (YAML), `schema` the form of every
     record (JSON schema).
     """
+    from capeneuro.data import files
+    from capeneuro.federation import vouching
     from capeneuro.report import dossier
 
     if options.action == "schema":
@@ -269,6 +272,10 @@ def privacy(options: argparse.Namespace) -> None:
     if not (p["holds"] and p["kept"]):
         said = "no promise was made" if not p["holds"] else "THE PROMISE IS NOT KEPT"
     print(f"{options.file}: {n} releases add up to what it says; {said}")
+    for site, key in dossier.signed(options.file, record).items():
+        print(f"signed by {site}, whose key must be {key}")
+    if options.action == "sign" and options.site_file is None:
+        raise ConfigError("--site-file: say which site signs")
     if options.site_file is not None:
         from capeneuro.studies.sites import open_ledger
 
@@ -278,8 +285,13 @@ def privacy(options: argparse.Namespace) -> None:
                 f"{options.site_file}: ledger: there is none at {own.ledger}; check "
                 "the path"
             )
-        charged = dossier.in_ledger(record, own.name, open_ledger(own).entries())
+        book = open_ledger(own)
+        charged = dossier.in_ledger(record, own.name, book.entries())
         print(f"{own.ledger}: has charged all {charged} of them")
+        if options.action == "sign":
+            path = options.file.parent / dossier.SIGNATURES / f"{own.name}.json"
+            files.write_json(path, vouching.vouch(book.key, own.name, record["digest"]))
+            print(f"{path}: signed; send it to whoever keeps the study's results")
 
 
 def federation(options: argparse.Namespace) -> int:
@@ -542,7 +554,7 @@ def parser() -> argparse.ArgumentParser:
         "--new-key", action="store_true", help="restore for good, under a new key"
     )
     command = add(privacy, "verify results/demo/privacy.json")
-    command.add_argument("action", choices=["verify", "registry", "schema"])
+    command.add_argument("action", choices=["verify", "sign", "registry", "schema"])
     command.add_argument("file", type=Path, nargs="?", help="a privacy.json")
     command.add_argument("--site-file", type=Path, help="also compare its ledger")
     command = add(audit, "--arms cape --pairs 10000")

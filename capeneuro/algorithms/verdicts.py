@@ -10,7 +10,7 @@ does not make it a brain network or a cause.
 ===================  ===============================================================
 verdict              what it means
 ===================  ===============================================================
-``above noise``      noise alone would not give this, but once in twenty studies
+``above noise``      noise alone would give this in one study of twenty at most
 ``not above noise``  noise alone gives this; nothing was found here
 ``cannot be told``   there is something, but not which part of the result it is
 ``as the prior``     private data change a public result by no more than noise would
@@ -106,7 +106,7 @@ class Verdicts:
             )
         if n_above == 0:
             return f"nothing stands above the noise: 0 of {n} can be told from it"
-        chance = f"; noise alone lifts one in {LEVEL:.0%} of studies at most"
+        chance = f"; noise alone would lift any in {LEVEL:.0%} of studies at most"
         return f"{n_above} of {n} stand above the noise" + chance
 
 

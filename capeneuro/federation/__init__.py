@@ -20,6 +20,8 @@ gate
     The only door of a site: signed requests in, sealed answers out.
 manifest
     What all parties of a study agreed on and signed.
+vouching
+    What a site signs of a record of privacy.
 in_process
     The sites seen from the aggregator; sites in this process.
 arrays

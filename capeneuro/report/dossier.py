@@ -12,11 +12,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capeneuro.config.errors import ConfigError
+from capeneuro.federation import vouching
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
 
 FORMAT = "capeneuro-privacy-1"
+SIGNATURES = "signatures"
 # Relative difference of numbers that are recomputed, on another machine as well.
 TOLERANCE = 1e-9
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -227,6 +229,33 @@ def verify(path: Path) -> dict[str, Any]:
             "something that no release tells was changed"
         )
     return record
+
+
+def signed(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
+    """Public key of each site that signed a record, from ``signatures/`` beside it.
+
+    Which key is whose tells the study's manifest, or the site.
+
+    Raises
+    ------
+    ConfigError
+        If a signature is of another record, of no site in it, or of another key.
+    """
+    found = {}
+    for own in sorted((path.parent / SIGNATURES).glob("*.json")):
+        try:
+            said = json.loads(own.read_text())
+        except ValueError:
+            said = {}
+        is_site = isinstance(said, dict) and said.get("site") in record["sites"]
+        if not is_site or not vouching.has_vouched(said, record["digest"]):
+            raise ConfigError(
+                f"{own}: must be a site's signature of this record, is not: the record "
+                "was written anew since, or the file was changed; ask the site for "
+                "another (capeneuro privacy sign)"
+            )
+        found[said["site"]] = said["key"]
+    return found
 
 
 def in_ledger(record: Mapping[str, Any], site: str, entries: Iterable[dict]) -> int:

@@ -62,7 +62,7 @@ def write_beside(config: Study, folder: Path) -> None:
     files.write_json(folder / "dataset_description.json", description)
     ignored = (
         "group_* privacy.json scores.tsv report.html config.yaml plan.* forecast.json "
-        "verdicts.tsv reference/ figures/"
+        "verdicts.tsv reference/ figures/ signatures/"
     )
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
 

@@ -148,8 +148,8 @@ def _labels(
 ) -> None:
     """Say where a plane lies and which side is which; mark where the others cut it."""
     (x, y, w, h), (left, right) = place, ENDS[SHOWN[cut][0]]
-    axis.plot([x + cross[0]] * 2, [y, y + h], color="black", lw=0.4, alpha=0.5)
-    axis.plot([x, x + w], [y + cross[1]] * 2, color="black", lw=0.4, alpha=0.5)
+    axis.plot([x + cross[0]] * 2, [y, y + h], color="dimgrey", lw=0.4)
+    axis.plot([x, x + w], [y + cross[1]] * 2, color="dimgrey", lw=0.4)
     axis.text(x, y + h, left, va="top", size=7)
     axis.text(x + w, y + h, right, va="top", ha="right", size=7)
     said = f"{'xyz'[cut]} = {at[cut]:.0f} mm"
@@ -165,7 +165,7 @@ def _scale(
     pixels = _colored(values, 0.6 + 0 * values, threshold, largest)
     extent = (wide, 1.02 * wide, 0.15 * high, 0.85 * high)
     axis.imshow(pixels, extent=extent, origin="lower", aspect="equal")
-    for value in {-largest, -threshold, threshold, largest}:
+    for value in {-largest, 0.0 - threshold, threshold, largest}:
         y = (0.5 + 0.35 * value / (largest or 1.0)) * high
         axis.text(1.03 * wide, y, f"{value:.2g}", va="center", size=7)
 

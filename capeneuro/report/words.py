@@ -30,8 +30,8 @@ ACCEPTED = {
 
 # What verdicts mean, for the readers of a report.
 MEANINGS = {
-    verdicts.ABOVE: "noise alone would not give this, but once in twenty studies",
-    verdicts.NOT_ABOVE: "noise alone gives this; nothing was found here",
+    verdicts.ABOVE: "noise alone would give this in one study of twenty at most",
+    verdicts.NOT_ABOVE: "noise alone could well give this, so nothing was found here",
     verdicts.UNTOLD: "there is something, but not which part of the result it is",
     verdicts.AS_PRIOR: "private data change this public result by no more than noise "
     "would",

@@ -419,7 +419,10 @@ def _table(path: Path) -> page.Table:
     }
     found = page.table_of(path, columns)
     rows = [[f"component {number}", *row] for number, *row in found.rows]
-    return found._replace(rows=rows)
+    headings = {
+        k.replace("found_at", "where found"): v for k, v in found.columns.items()
+    }
+    return found._replace(rows=rows, columns=headings)
 
 
 # --- what noise leaves ---------------------------------------------------------------

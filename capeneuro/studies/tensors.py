@@ -227,7 +227,11 @@ def figures(
         "Share of people of each component": plots.weights(found.weights, matched),
     }
     B = A if words else differences(found, A) / shape.spread[:, None] / 2
-    label = "share of words" if words else "difference from the mean, of the range"
+    label = (
+        "share of words"
+        if words
+        else "difference from the mean, as a share of the range"
+    )
     drawn, rest = {}, {}
     for i, w in enumerate(found.weights):
         title = f"{'topic' if words else 'component'} {i + 1}: {100 * w:.0f}% of people"

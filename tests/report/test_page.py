@@ -273,6 +273,10 @@ def test_the_page_states_the_promise(results, record, finished):
     is_found = (table["verdict"] == "above noise").any()
     thumbnails = sum(table["verdict"] == "above noise")
     assert text.count("<img") == 2 + 2 + thumbnails + N_COMPONENTS * is_found
+    assert text.count('class="viewer"') == is_found
+    figures = {path.name for path in (results / "figures").iterdir()}
+    assert "group_desc-spectrumOfTheReleasedSecondMoment_quality.svg" in figures
+    assert len([name for name in figures if "_maps" in name]) == thumbnails
     assert ("Nothing stands above the noise" in words) == (not is_found)
     assert is_found == (finished.unit == "sample")
     assert "ran although its noise was foretold" in words
@@ -324,6 +328,7 @@ def test_the_quality_page_is_private_and_names_people(results):
     text = Path("private/site-1/tiny/qc.html").read_text()
     assert "Private: this page describes single participants" in text
     assert "sub-10" in text and "sub-11" in text
+    assert text.count("<img") == 3 and "tSNR" in text and "100.0%" in text
 
 
 def test_what_people_have_in_the_components_is_on_a_private_page(results):
@@ -446,6 +451,30 @@ def test_a_record_agrees_with_its_own_releases(results, capsys):
     own = ["--site-file", "site-0.yaml"]
     assert command("privacy", "verify", str(results / "privacy.json"), *own) == 0
     assert "has charged all 4 of them" in capsys.readouterr().out
+
+
+def test_a_site_signs_the_record_that_its_ledger_agrees_with(
+    results, tmp_path, capsys, monkeypatch
+):
+    site_file = str(Path("site-0.yaml").absolute())
+    (tmp_path / "privacy.json").write_bytes((results / "privacy.json").read_bytes())
+    path = str(tmp_path / "privacy.json")
+    assert command("privacy", "sign", path) == 2
+    assert command("privacy", "sign", path, "--site-file", site_file) == 0
+    capsys.readouterr()
+    assert command("privacy", "verify", path) == 0
+    signature = tmp_path / "signatures" / "site-0.json"
+    said = json.loads(signature.read_text())
+    assert (
+        f"signed by site-0, whose key must be {said['key']}" in capsys.readouterr().out
+    )
+    assert command("ledger", "key", site_file) == 0
+    assert said["key"] in capsys.readouterr().out
+    other = said["key"][::-1]
+    for key, value in (("site", "site-1"), ("site", "a"), ("key", other)):
+        signature.write_text(json.dumps(said | {key: value}))
+        assert command("privacy", "verify", path) == 2
+        assert "must be a site's signature" in capsys.readouterr().err
 
 
 def numbers(part, key=()):

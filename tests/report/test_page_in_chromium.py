@@ -7,8 +7,10 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 from tiny_study import STUDY
@@ -16,7 +18,7 @@ from tiny_study import STUDY
 from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.report import page as pages
-from capeneuro.report import plots
+from capeneuro.report import plots, viewer
 from capeneuro.report.record import privacy_record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -25,16 +27,26 @@ FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
 FLAGS += "--disable-background-networking --disable-component-update "
 FLAGS += "--disable-sync --hide-scrollbars"
 WIDTHS = (390, 768, 1280)
-# What the page inside a frame tells the page around it: its width, what is in it, and
-# what reaches beyond though it does not scroll in a box of its own.
-TELL = """<script>addEventListener("load", () => {
+# What the page inside a frame tells the page around it: its width, what is in it, what
+# reaches beyond though it does not scroll in a box of its own, and what the viewer says
+# before and after its second plane's slider goes to the end.
+TELL = """<script>const wrong = [];
+addEventListener("error", event => wrong.push(event.message));
+addEventListener("unhandledrejection", event => wrong.push(String(event.reason)));
+addEventListener("load", () => setTimeout(() => {
   const root = document.documentElement, width = root.clientWidth;
   const beyond = [...document.querySelectorAll("main *")].filter(one =>
     one.getBoundingClientRect().right > width + 1 && !one.closest(".scroll, pre"));
   const said = [width, root.scrollWidth, beyond.map(one => one.outerHTML.slice(0, 80)),
     performance.getEntriesByType("resource").map(one => one.name)];
-  parent.postMessage(JSON.stringify(said), "*");
-})</script>"""
+  const box = document.querySelector(".viewer");
+  const slider = box.querySelectorAll(".planes input")[1];
+  const value = () => box.querySelector(".value").textContent;
+  said.push(box.hidden, value());
+  slider.value = slider.max;
+  slider.dispatchEvent(new Event("input"));
+  parent.postMessage(JSON.stringify([...said, value(), wrong]), "*");
+}, 1000))</script>"""
 FRAME = '<iframe src="in.html" style="width:{}px;height:700px;border:0"></iframe>'
 HEAR = """<title></title><pre></pre><script>addEventListener("message", event => {
   document.querySelector("pre").textContent += event.data + "\\n"; })</script>"""
@@ -50,7 +62,7 @@ def chromium(folder: Path, *options: str) -> str:
 
 
 @pytest.fixture
-def page(tiny) -> str:
+def page(tiny, tmp_path) -> str:
     """A report with wide tables, long names, pictures and accepted rules."""
     study = load.load_study(STUDY)
     mu = dict.fromkeys(("reader", "partner", "partners", "aggregator"), 0.1)
@@ -71,11 +83,16 @@ def page(tiny) -> str:
     pictures = {"quality": shown, "maps": [], "rest": []}
     scores = [[long, "0.5", "chance 0.1", "a comparison " * 20]]
     about = study, "components.html.jinja", told, scores, pictures
-    chapter = pages.Chapter(*about, [], table, {"PCA": 2.0})
+    maps = np.full((6, 7, 8, 1), 0.1, np.float32)
+    maps[1, 2, 3] = 4.0
+    nib.save(nib.Nifti1Image(maps, np.diag([8.0, 8, 8, 1])), tmp_path / "maps.nii")
+    drawn = [(long, partial(plots.component_map, tmp_path / "maps.nii", 0, long))]
+    looked = viewer.viewer(drawn)
+    chapter = pages.Chapter(*about, [], table, looked, {"PCA": 2.0})
     return pages.render(study, record, [chapter], Path("."))
 
 
-def test_nothing_scrolls_sideways_and_nothing_is_fetched(page, tmp_path):
+def test_it_fits_every_width_fetches_nothing_and_shows_maps(page, tmp_path):
     (tmp_path / "in.html").write_text(page.replace("</body>", TELL + "</body>"))
     frames = "".join(FRAME.format(width) for width in WIDTHS)
     (tmp_path / "out.html").write_text(HEAR + frames)
@@ -83,9 +100,10 @@ def test_nothing_scrolls_sideways_and_nothing_is_fetched(page, tmp_path):
     heard = re.search(r"<pre>(.*?)</pre>", chromium(tmp_path, *shown), re.DOTALL)
     told = [json.loads(line) for line in heard[1].splitlines() if line]
     assert sorted(width for width, *_ in told) == list(WIDTHS)
-    for width, scrolled, beyond, fetched in told:
+    for width, scrolled, beyond, fetched, hidden, first, moved, wrong in told:
         assert scrolled == width, (width, scrolled)
-        assert beyond == [] and fetched == []
+        assert beyond == [] and fetched == [] and wrong == []
+        assert not hidden and "about 4.0" in first and "about 0.09" in moved
 
 
 def test_it_prints(page, tmp_path):

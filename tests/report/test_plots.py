@@ -1,11 +1,15 @@
 """Pictures: each returns one figure that shows its data, and closes nothing else."""
 
+import base64
+import zlib
+from functools import partial
+
 import matplotlib.pyplot as plt
 import nibabel as nib
 import numpy as np
 import pytest
 
-from capeneuro.report import page, plots, slices
+from capeneuro.report import page, plots, slices, viewer
 
 
 @pytest.fixture(autouse=True)
@@ -135,5 +139,35 @@ def test_a_picture_is_closed_when_encoded():
     before = plt.get_fignums()
     one = page.picture("a title", plots.spectrum(np.ones(3), 0.5, 2))
     assert one.title == "a title" and "noise alone reaches 0.5" in one.alt
-    assert one.data.startswith("iVBORw0KGgo")  # the signature of PNG
+    assert base64.b64decode(one.data.removeprefix(page.SVG)).startswith(b"<?xml")
     assert plt.get_fignums() == before
+
+
+def unpacked(text: str) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+
+
+def test_the_viewer_holds_each_map_on_one_grid(tmp_path, rng):
+    """Values come back within a byte's step, and planes meet at the peak."""
+    maps = np.zeros((20, 24, 20, 2), np.float32)
+    maps[4:16, 4:20, 4:16] = rng.standard_normal((12, 16, 12, 2))
+    maps[6, 8, 10, 1] = -9.0
+    affine = np.diag([4.0, 4, 4, 1])
+    affine[:3, 3] = 500  # far from the template: points are the voxels' own
+    path = tmp_path / "maps.nii.gz"
+    nib.save(nib.Nifti1Image(maps, affine), path)
+    other = "no map", partial(plots.spectrum, np.ones(3), 0.5, 2)
+    drawn = [(f"map {i}", partial(plots.component_map, path, i, "")) for i in (0, 1)]
+    found = viewer.viewer([other, *drawn])
+    assert [one["name"] for one in found["maps"]] == ["map 0", "map 1"]
+    second = found["maps"][1]
+    half = [n // 2 for n in found["shape"]]
+    values = unpacked(second["values"]).reshape(half)
+    assert second["largest"] == 9.0 and found["step"] == 2.0
+    size = np.abs(maps[4:16, 4:20, 4:16, 1])
+    assert second["threshold"] == pytest.approx(np.percentile(size, 95))
+    assert half == [12, 16, 12] and values[2, 4, 6] == 1
+    seen = (values.astype(float) - 128) / 127 * 9
+    np.testing.assert_allclose(seen, maps[4:16, 4:20, 4:16, 1], atol=9 / 254 + 1e-6)
+    assert [int(x) // 2 for x in second["at"]] == [2, 4, 6]
+    assert viewer.viewer([other]) == {}

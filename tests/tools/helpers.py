@@ -18,6 +18,7 @@ from capeneuro.privacy.accounting import Budget
 
 # Files under results/<study>/ of a study with a reference run.
 CONTRACT = {
+    "figures",
     "group_desc-pca_subspace.npz",
     "group_desc-ica_unmixing.npz",
     "group_desc-ica_components.nii.gz",
