@@ -112,7 +112,7 @@ class Verdicts:
 
 def _by_share(names: Sequence[str], share: np.ndarray, of: str) -> Verdicts:
     words = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
-    measure = f"share of the {of} that the data have, not the noise"
+    measure = f"share of the {of} that is of the data and not of the noise"
     levels = np.full(len(share), HALF)
     return Verdicts(tuple(names), share, levels, tuple(words.tolist()), measure)
 

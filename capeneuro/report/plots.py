@@ -48,8 +48,12 @@ def axes(height: float = 2.6) -> tuple[Figure, Axes]:
 
 
 def _logarithmic(axis: Axes) -> None:
-    """Make the upright scale logarithmic; plain numbers are the quickest."""
+    """Make the upright scale of what is drawn logarithmic, with plain numbers."""
     axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    axis.yaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    )
     axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
 
@@ -77,10 +81,10 @@ def convergence(trace: np.ndarray, noise: Sequence[float]) -> Figure:
     """Draw the norm of the gradient by round, beside the noise expected if released."""
     figure, axis = axes()
     rounds = np.arange(1, len(trace) + 1)
-    _logarithmic(axis)
     axis.plot(rounds, trace, "o-", color=INK, ms=3, label="gradient")
     if np.max(noise) > 0:
         axis.plot(rounds, noise, "--", color=ACCENT, label="expected noise alone")
+    _logarithmic(axis)
     axis.set_xlabel("round")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("norm")
@@ -261,8 +265,8 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.set_xlim(0, min(last, len(ranks)) + 1)
     known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
     if known:  # what is negative or far below the noise says nothing
-        _logarithmic(axis)
         axis.set_ylim(min(known) / 3, 1.5 * max(eigenvalues[0], edge))
+        _logarithmic(axis)
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel("eigenvalue")

@@ -27,8 +27,8 @@ ANSWERS = {
 # Of the public constants of a study, by the last part of their key.
 CONSTANTS = {
     "norm_bound": "typical size of a person's or a volume's features",
-    "clip": "most that one unit may add to an answer",
-    "center_clip": "most that one unit may add to the mean",
+    "clip": "most that one person (or volume) may add to an answer",
+    "center_clip": "most that one person (or volume) may add to the mean",
     "bounds": "lowest and highest value that counts",
     "covariates": "further columns, with what is public of them",
     "mask": "where the brain is",

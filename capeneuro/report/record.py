@@ -161,18 +161,19 @@ def privacy_record(
         "governance": config.governance.model_dump(exclude_none=True),
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
-            "The promise is for all releases of this study, also of data that changed; "
-            "another study of the same people is a second spend, which the sites' "
-            "ledgers add up.",
-            "No person takes part at two sites; someone who does has "
-            + _at_two_sites(spent, config, releases)
-            + ".",
-            "Losses are those of the worst case that was allowed: the noise of "
-            f"{config.survivor_threshold - p.n_colluding} honest sites, whoever "
-            "dropped out.",
-            "Numbers of units per site, masks, bases, bounds and clips are public.",
-            "All parties follow the protocol, and those whom it is promised against "
-            f"pool all that they see: {config.against}. Any other site knows less.",
+            "The promise is for all releases of this study, also where its data "
+            "changed in between. Another study of the same people spends anew, and "
+            "the sites' ledgers add both up.",
+            "It is assumed that no person takes part at two sites; someone who does "
+            f"has {_at_two_sites(spent, config, releases)}.",
+            "Losses are counted for the worst case that the study allows: the noise "
+            f"of {config.survivor_threshold - p.n_colluding} honest sites alone, "
+            "whoever dropped out.",
+            "How many units (people or volumes) each site has, masks, bases, bounds "
+            "and clips are public.",
+            "It is assumed that all parties follow the protocol. Those whom the "
+            f"promise is against may pool all that they see: {config.against}. Any "
+            "other site knows less.",
         ],
         "versions": versions(),
         "digests": {
@@ -259,4 +260,4 @@ def _at_two_sites(
         mus.append(max(config.promise_of(site).mu, paid))
     mus.sort()
     epsilon = accounting.epsilon_from_mu(sum(mus[-2:]), config.promise.delta)
-    return f"epsilon {epsilon:.3g} at most, the sum of both losses mu"
+    return f"epsilon {epsilon:.3g} at most, for the two losses (mu) add up"

@@ -496,7 +496,7 @@ def _table(
     rows = []
     for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
         alt = f"component {number} at z = {z} mm"
-        small = "not told"
+        small = "not drawn"
         if told.above[i] or told.of_prior:  # else no finding is drawn
             small = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         own, at = called[i], ", ".join(f"{float(v):.0f}" for v in (x, y, z))

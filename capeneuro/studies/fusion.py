@@ -419,10 +419,7 @@ def _table(path: Path) -> page.Table:
     }
     found = page.table_of(path, columns)
     rows = [[f"component {number}", *row] for number, *row in found.rows]
-    headings = {
-        k.replace("found_at", "where found"): v for k, v in found.columns.items()
-    }
-    return found._replace(rows=rows, columns=headings)
+    return found._replace(rows=rows)
 
 
 # --- what noise leaves ---------------------------------------------------------------

@@ -412,7 +412,8 @@ def against(
     w, truth = unit * found.coefficients, unit * other.values[:, 0]
     error = float(np.linalg.norm(w - truth) / len(w))
     known = f"all 0: {np.linalg.norm(truth) / len(w):.4f}"
-    note = f"|w - w_hat| / D against the {AGAINST[prefix]}, all scaled to [-1, 1]"
+    note = f"error of coefficients, |w - w_hat| / D, against the {AGAINST[prefix]}, "
+    note += "all scaled to [-1, 1]"
     r = prediction_r(w, truth, people, prefix, "what features predict")
     return [(f"{prefix}_err_w", error, known, note), *r]
 
