@@ -276,12 +276,25 @@ def write_figures(chapter: Chapter, folder: Path) -> None:
     folder = folder / "figures"
     for old in folder.glob("group_desc-*.svg"):
         old.unlink()
-    for part in ("found", "maps", "quality"):
+    named: set[str] = set()
+    for part, suffix in (
+        ("found", "found"),
+        ("maps", "result"),
+        ("quality", "quality"),
+    ):
         for one in chapter.pictures.get(part, ()):
-            said = anchor_of(re.split("[,.;:]", one.anchor or one.title)[0]).split("-")
-            name = said[0] + "".join(word.title() for word in said[1:])
+            whole = one.anchor or one.title
+            name, longer = map(_camel, (re.split("[,.;:]", whole)[0], whole))
+            name = longer if name in named else name
+            named.add(name)
             text = base64.b64decode(one.data.removeprefix(SVG)).decode()
-            files.write_text(folder / f"group_desc-{name}_{part}.svg", text)
+            files.write_text(folder / f"group_desc-{name}_{suffix}.svg", text)
+
+
+def _camel(title: str) -> str:
+    """A title as a label of BIDS: letters and digits alone."""
+    first, *rest = anchor_of(title).split("-")
+    return first + "".join(word.title() for word in rest)
 
 
 def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Picture]]:

@@ -276,7 +276,7 @@ def test_the_page_states_the_promise(results, record, finished):
     assert text.count('class="viewer"') == is_found
     figures = {path.name for path in (results / "figures").iterdir()}
     assert "group_desc-spectrumOfTheReleasedSecondMoment_quality.svg" in figures
-    assert len([name for name in figures if "_maps" in name]) == thumbnails
+    assert len([name for name in figures if "_result" in name]) == thumbnails
     assert ("Nothing stands above the noise" in words) == (not is_found)
     assert is_found == (finished.unit == "sample")
     assert "ran although its noise was foretold" in words
