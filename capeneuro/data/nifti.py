@@ -435,11 +435,14 @@ def _confounds_file(run: Path) -> Path:
 def motion(run: Path) -> np.ndarray:
     """Framewise displacement of each volume [mm]; empty where none is given."""
     path, column = _confounds_file(run), "framewise_displacement"
-    if not path.is_file() or column not in path.open().readline().split():
+    if not path.is_file():
         return np.empty(0)
     import pandas as pd
 
-    return pd.read_csv(path, sep="\t", na_values=["n/a"])[column].to_numpy(float)
+    table = pd.read_csv(path, sep="\t")
+    if column not in table:
+        return np.empty(0)
+    return pd.to_numeric(table[column], errors="coerce").to_numpy(float)
 
 
 # --- images out ----------------------------------------------------------------------

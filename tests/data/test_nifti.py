@@ -265,6 +265,16 @@ def test_the_confounds_of_a_derivative_have_its_stem(tmp_path, mask, data, rng):
     np.testing.assert_allclose(X @ table["x"], 0, atol=0.05)
 
 
+def test_motion_is_read_where_it_is_given(tmp_path, data):
+    run = save(tmp_path / RUN, data)
+    assert nifti.motion(run).size == 0
+    _confounds(run, pd.DataFrame({"x": np.zeros(T)}))
+    assert nifti.motion(run).size == 0
+    moved = np.array([np.nan, *np.linspace(0, 1, T - 1)])
+    _confounds(run, pd.DataFrame({"x": np.zeros(T), "framewise_displacement": moved}))
+    np.testing.assert_allclose(nifti.motion(run), moved)
+
+
 def test_smoothing_comes_before_the_mask(tmp_path, mask, data):
     hole = tuple(np.argwhere(~inside(mask))[20])
     far = data.copy()
