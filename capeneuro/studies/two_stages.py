@@ -24,7 +24,7 @@ from capeneuro.privacy import accounting
 NAME, QUERY = "two stages", "second_moment"
 # Parts of mu^2: most is the later stage's, so that what is wrong there shows.
 SHARES = (0.1, 0.9)
-# At all sites together.
+# At all sites together, at least one at each.
 N_PEOPLE, N_COMPONENTS, CLIP = 12, 2, 1.0
 # Courses of two components: of mean 0, and uncorrelated.
 COURSES = np.array([[1, -1, 1, -1], [1, 1, -1, -1]], "f4")
@@ -53,9 +53,9 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         The adversary's view; what was released less what it is the mean of, over
         persons as clipped; its deviation on record; and the mu that is claimed.
     """
+    n = max(N_PEOPLE // case.n_sites, 1)
     people = [
-        {f"{s}-{i}": _runs(OTHERS) for i in range(N_PEOPLE // case.n_sites)}
-        for s in range(case.n_sites)
+        {f"{s}-{i}": _runs(OTHERS) for i in range(n)} for s in range(case.n_sites)
     ]
     people[0]["0-0"] = _runs(CANARY[world])
     ledgers = [Ledger(None, audit.CEILING) for _ in people]
