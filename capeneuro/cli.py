@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
@@ -428,6 +429,7 @@ def audit(options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from capeneuro.federation import audit as canaries
+    from capeneuro.studies import two_stages
 
     settings = {
         "arms": options.arms.split(","),
@@ -452,7 +454,10 @@ def audit(options: argparse.Namespace) -> int:
     names = ["arm", "query", "canary", "mu", "shown", "epsilon", "shown", "noise"]
     print(row.format(*names, "verdict"))
     right = True
-    for f in canaries.audit(**settings):
+    rows = canaries.audit(**settings)
+    if options.unit == "subject":  # as later stages need
+        rows = chain(rows, two_stages.rows(**settings))
+    for f in rows:
         numbers = [f.mu, f.mu_lower, f.epsilon, f.epsilon_lower, f.deviation]
         shown = [f"{x:.3f}" for x in numbers]
         print(row.format(f.arm, f.query, f.canary, *shown, f.verdict), flush=True)

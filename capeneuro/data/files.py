@@ -95,6 +95,7 @@ class Features(Mapping[str, np.ndarray]):
         self.n_samples: dict[str, int] = meta["n_samples"]
         self.digest: str = meta["digest"]
         self.layout: str = meta.get("layout", "")
+        self.made_from: str = meta.get("made_from", "")
 
     def __getitem__(self, subject: str) -> np.ndarray:
         part = self._archive.getinfo(f"{subject}.npy")
@@ -137,11 +138,15 @@ def _unusable(path: Path, step: str) -> ConfigError:
 
 
 def write_features(
-    path: Path, subjects: Iterable[tuple[str, np.ndarray]], layout: str = ""
+    path: Path,
+    subjects: Iterable[tuple[str, np.ndarray]],
+    layout: str = "",
+    made_from: str = "",
 ) -> None:
     """Write features person by person; one is held in memory at a time.
 
-    ``layout`` tells what a sample's numbers are, for who reads them.
+    ``layout`` tells what a sample's numbers are, for who reads them; ``made_from`` is
+    the digest of the released results that they are made from.
     """
     digest = hashlib.sha256()
     n_samples: dict[str, int] = {}
@@ -157,7 +162,7 @@ def write_features(
             digest.update(subject.encode())
             digest.update(np.ascontiguousarray(X))
         meta = {"n_samples": n_samples, "digest": digest.hexdigest()}
-        meta["layout"] = layout
+        meta |= {"layout": layout, "made_from": made_from}
         add(".meta", np.array(json.dumps(meta)))
 
 

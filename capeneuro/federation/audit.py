@@ -18,6 +18,7 @@ the first and stands still under the second [docs/threat-model.md].
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import scipy
@@ -132,6 +133,7 @@ def audit(
     party: str = "aggregator_and_colluders",
     alpha: float = 1e-6,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    run: Callable[..., tuple] | None = None,
 ) -> Iterator[Finding]:
     """Attack every combination and report one finding each, as they come.
 
@@ -149,15 +151,18 @@ def audit(
         Probability of a false ``LEAKS``, and of a false ``WRONG ANSWER``, per row.
     progress
         Wraps the loop over the transcripts of a row, ``tqdm`` for example.
+    run
+        What gives them, as :func:`transcript` does; the latter by default.
     """
+    run = run or transcript
     ratio = cape.NOISE_RATIO_PER_SITE * n_sites if noise_ratio is None else noise_ratio
     for row in product(arms, queries, units, canaries, mus):
         sizes = (1, 0) if row[0] == "local" else (n_sites, n_colluding)
         case = Case(*row, *sizes, n_rounds, ratio, party)
-        exact = [transcript(replace(case, arm="non-private"), w)[1] for w in (0, 1)]
+        exact = [run(replace(case, arm="non-private"), w)[1] for w in (0, 1)]
         views, errors, claims = ([], []), [], []
         for i in progress(range(2 * n_pairs)):
-            view, answers, recorded, mu = transcript(case, i % 2, str(i))
+            view, answers, recorded, mu = run(case, i % 2, str(i))
             views[i % 2].append(view)
             errors.append((answers - exact[i % 2]) / recorded)
             claims.append(mu)
@@ -223,10 +228,6 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     budget = accounting.Budget(1.0, DELTA, case.unit, "replace-one", case.n_colluding)
     mechanism = Clipping(study, case.arm, multiplier, budget, case.noise_ratio)
     federation = Ungated({site.name: site for site in sites})
-    # A trusted curator sees all; the promise is for readers of the answers.
-    party = "reader" if case.arm == "pooled" else case.party
-    hears = party in HEARS
-    n_partners = PARTNERS.get(party, case.n_colluding)
     asked, view, answers, shares = PARAMETERS[case.query], [], [], []
     for j in range(case.n_rounds):
         side = (world + j) % 2 if case.canary == "alternating" else world
@@ -240,19 +241,40 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
             reduction = mechanism.project(federation, np.eye(len(X)), 1.0)
         one = mechanism.answer(federation, case.query, asked, j, reduction)
         answers.append(one.value)
-        seen, shares = overhear(sites, case.n_sites - n_partners, shares)
-        if hears:
-            view += seen
-        else:
-            view.append(one.value)
-            view += [
-                x for site in sites[case.n_sites - n_partners :] for x in site.drawn
-            ]
-    mus = [e["mu"] for e in ledgers[0].entries() if e["kind"] == "release"]
-    if case.arm != "non-private" and party != "aggregator_and_colluders":
-        mus = [r["sites"]["s0"]["mu"][party] for r in mechanism.releases]
+        seen, shares = seen_by(case, sites, one.value, shares)
+        view += seen
     recorded = [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
-    return *map(np.concatenate, (view, answers, recorded)), accounting.compose(mus)
+    mu = claimed(case, ledgers[0], mechanism.releases)
+    return *map(np.concatenate, (view, answers, recorded)), mu
+
+
+def _party(case: Case) -> str:
+    # A trusted curator sees all; the promise is for readers of the answers.
+    return "reader" if case.arm == "pooled" else case.party
+
+
+def seen_by(
+    case: Case, sites: list[Witness], value: np.ndarray, before: list[np.ndarray]
+) -> tuple:
+    """What a round, whose answer is ``value``, adds to the adversary's view.
+
+    Also the honest sites' shares of a secure sum, see :func:`overhear`.
+    """
+    party = _party(case)
+    n_honest = case.n_sites - PARTNERS.get(party, case.n_colluding)
+    seen, shares = overhear(sites, n_honest, before)
+    if party not in HEARS:
+        seen = [value, *(x for site in sites[n_honest:] for x in site.drawn)]
+    return seen, shares
+
+
+def claimed(case: Case, ledger: Ledger, releases: list[dict[str, Any]]) -> float:
+    """The mu that the first site's ledger, or the record, claims for all releases."""
+    mus = [e["mu"] for e in ledger.entries() if e["kind"] == "release"]
+    party = _party(case)
+    if case.arm != "non-private" and party != "aggregator_and_colluders":
+        mus = [r["sites"]["s0"]["mu"][party] for r in releases]
+    return accounting.compose(mus)
 
 
 def overhear(sites: list[Witness], n_honest: int, before: list[np.ndarray]) -> tuple:

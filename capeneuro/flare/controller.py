@@ -46,6 +46,7 @@ from capeneuro.flare.presence import Presence
 from capeneuro.flare.standing import Standing
 from capeneuro.studies import flow, kinds
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.courses import made_from
 
 TOPIC, BEAT = "capeneuro", "capeneuro.beat"
 # Set by `capeneuro site` and `aggregate`: files of this party. A job names no file.
@@ -58,6 +59,8 @@ BEATS = 5.0
 LATE = "no answer in time"
 ABORT = FLContextKey.RUN_ABORT_SIGNAL
 LARGEST_SKEW = 60.0
+# Rule by which a site refuses to go on with results that it does not have.
+STAGE_BEFORE = "results of the stage before; get them and prepare again"
 logger = logging.getLogger("capeneuro.flare.controller")
 
 
@@ -313,6 +316,7 @@ class StudyController(Controller):
         if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
             self._segment = sys.maxsize
         authority, self._approvals = joining.authority(study.whole)
+        self._made_from = made_from(study)
         federation = FlareFederation(
             self._engine, names, authority, self._timeout, self._before_asking
         )
@@ -357,6 +361,7 @@ class StudyController(Controller):
     def _greeting(self, done: bool = False) -> Message:
         """What a ping says; the last one, that the study is done."""
         about = {"version": __version__, "approvals": self._approvals}
+        about["made_from"] = self._made_from
         return {**about, "clock": time.time(), "done": done}
 
     def _before_asking(self, what: str, messages: Mapping[str, Message]) -> None:
@@ -407,6 +412,7 @@ class SiteExecutor(Executor):
         self._manifest: Manifest | None = None
         self._gate: Gate | None = None
         self._agreed = False
+        self._made_from = ""  # digest of what features are made from
         self._timed = False
         self._standing: Standing | None = None
         self._clock = (0.0, 0.0)  # when the answer was begun, and its quantum
@@ -423,6 +429,8 @@ class SiteExecutor(Executor):
             about = study, sites, name, self._manifest
             self._timed = site_files.times_tell(study, sites[name])
             self._site = site_files.open_site(*about)
+            path = study.private(name) / "projected.npz"
+            self._made_from = files.Features(path).made_from
             self._standing = Standing(study, sites[name], self._manifest.root)
         except Exception:  # Privacy: the text stays in the site's log.
             logger.exception("the site cannot be opened")
@@ -499,6 +507,9 @@ class SiteExecutor(Executor):
             return "version of capeneuro"
         if not abs(message["clock"] - time.time()) <= LARGEST_SKEW:
             return "clock"
+        # Of released numbers on both sides, so neither word tells anything of people.
+        if message["made_from"] != self._made_from:
+            return STAGE_BEFORE
         # Privacy: whoever lacks may not exist; made-up sites would bring no noise.
         missing = self._manifest.missing(message["approvals"])
         return "approvals of all sites" if missing else None

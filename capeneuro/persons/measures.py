@@ -7,6 +7,7 @@ import numpy as np
 from capeneuro.config.rows import Measures
 from capeneuro.data.measures import membership, named
 from capeneuro.persons.connectivity import domain_means, fisher_z
+from capeneuro.persons.dual_regression import dual_regression
 from capeneuro.persons.spectra import power
 
 # Volumes of one segment of Welch's average; longer ones resolve more and vary more.
@@ -68,6 +69,41 @@ def measured(
     # Privacy: bounds are public, whatever the numbers are; what is none counts as 0.
     values = np.nan_to_num(np.concatenate(found), nan=0.0)
     return np.clip(values, low, high)
+
+
+def by_components(
+    options: Measures,
+    X: np.ndarray,
+    A: np.ndarray,
+    center: np.ndarray,
+    domains: Sequence[str],
+    repetition_time: float | None = None,
+) -> np.ndarray:
+    """What a person's features say by released components.
+
+    Parameters
+    ----------
+    options, domains, repetition_time
+        As in :func:`measured`.
+    X
+        The person's features, (n_features, T); what is no number counts as the center.
+    A, center
+        Maps and mean over features, (n_features, R) and (n_features,).
+
+    Returns
+    -------
+    numpy.ndarray
+        As of :func:`measured`.
+
+    Guarantee
+    ---------
+    As of :func:`measured`: of this person's data and released numbers alone.
+    """
+    X = X.astype(np.float64) - center[:, None]
+    X = np.where(np.isfinite(X), X, 0.0)
+    S = np.linalg.lstsq(A, X, rcond=None)[0]
+    own = dual_regression(X, A)[1] if "similarity" in options.measures else None
+    return measured(options, S, domains, repetition_time, own, A)
 
 
 def shares(values: np.ndarray) -> np.ndarray:

@@ -36,6 +36,8 @@ reports
     The report: one page for all stages.
 stages
     Studies of several stages with one promise.
+two_stages
+    A row of the audit that goes through two stages.
 one_run
     An attack on a whole study in a single run.
 verbs

@@ -13,8 +13,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files, nifti, rows
 from capeneuro.data.rows import Person, Shape
-from capeneuro.persons.dual_regression import dual_regression
-from capeneuro.persons.measures import measured
+from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
 
 
@@ -103,21 +102,23 @@ def of_components(
                 f"{study.handed.of}; remove the data, or give the study another name "
                 "and begin again"
             )
-        X = people[name].astype(np.float64) - center[:, None]
-        X = np.where(np.isfinite(X), X, 0.0)
-        S = np.linalg.lstsq(A, X, rcond=None)[0]
         t_r = _repetition_time(study.handed, site, runs)
-        return measured(study.handed, S, domains, t_r, dual_regression(X, A)[1], A)
+        return by_components(study.handed, people[name], A, center, domains, t_r)
 
     return measure
 
 
 def made_from(study: Study) -> str:
-    """Digest of what a stage's features are made from; empty: of no earlier stage."""
+    """Digest of the released numbers that a stage's features are made from.
+
+    Empty where they are of no earlier stage. All parties must have the same ones.
+    """
     if not study.handed:
         return ""
-    arrays = files.read_arrays(study.earlier[study.handed.of].results / UNMIXING)
-    return hashlib.sha256(arrays["mixing"].tobytes()).hexdigest()
+    folder, digest = study.earlier[study.handed.of].results, hashlib.sha256()
+    for file, name in ((UNMIXING, "mixing"), (SUBSPACE, "center")):
+        digest.update(files.read_arrays(folder / file)[name].tobytes())
+    return digest.hexdigest()
 
 
 def _repetition_time(

@@ -197,7 +197,8 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
             raise ConfigError(f"site {site}: {odd}")
 
     folder = study.private(site)
-    files.write_features(folder / "projected.npz", people(), made_from(study))
+    about = folder / "projected.npz", people()
+    files.write_features(*about, made_from=made_from(study))
     keep_people(study, own)
     if epochs:
         files.write_table(folder / EPOCHS, EPOCHS_HEAD, epochs)
@@ -240,7 +241,7 @@ def cca(study: FusionConfig, sites: Sites, threads: int, reference: bool) -> Non
         made = made_from(study)
         for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            if made and people.layout != made:
+            if people.made_from != made:
                 raise ConfigError(
                     f"site {name}: its features are of other components than those "
                     "that were released last; run `prepare` again"

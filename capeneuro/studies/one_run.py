@@ -117,7 +117,8 @@ def attack(
     if len(study.members) > 1:
         raise ConfigError(
             f"study {study.study}: stages: an attack is on a study of one stage, got "
-            f"{', '.join(study.members)}; attack each as a study of its own"
+            f"{', '.join(study.members)}; attack each as a study of its own, and what "
+            "stages hand on by `capeneuro audit`"
         )
     rng = np.random.default_rng(seed)
     coins = rng.random(n_canaries) < 0.5

@@ -383,8 +383,8 @@ def prepare(
             yield name, z
 
     folder = study.private(site)
-    layout = _layout(study, shape)
-    files.write_features(folder / "projected.npz", people(), layout)
+    about = folder / "projected.npz", people(), _layout(study, shape)
+    files.write_features(*about, made_from(study))
     keep_people(study, one_site(sites, site))
     odd = constant_features((high - low)[:, 0], shape.names)
     if odd and shape.bounds is not None:  # bounds in another unit make a feature so
@@ -434,7 +434,7 @@ def run(
     with in_process(study, sites, threads, is_exact(study, reference)) as federation:
         for name in sites:  # before anything is paid for
             people = files.Features(study.private(name) / "projected.npz")
-            if people.layout != layout:
+            if (people.layout, people.made_from) != (layout, made_from(study)):
                 raise ConfigError(
                     f"site {name}: its prepared rows are not the study's; run "
                     "`prepare` again"
@@ -446,7 +446,6 @@ def _layout(study: RowStudy, shape: Shape) -> str:
     """What the numbers of prepared rows are: names, bounds, target, place of a site."""
     bounds = None if shape.bounds is None else shape.bounds.tolist()
     about = study.layout, shape.names, bounds, shape.norm_bound, shape.longest
-    about += (made_from(study),) if study.handed else ()
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 

@@ -200,7 +200,7 @@ def told(executor: controller.SiteExecutor, raw: object) -> bytes:
 def ping(**changes) -> dict:
     signed = {"a": b"", "b": b""}
     said = {"version": __version__, "clock": time.time(), "approvals": signed}
-    said |= {"done": False}
+    said |= {"done": False, "made_from": ""}
     return said | changes
 
 
@@ -219,6 +219,7 @@ def test_a_ping_tells_nothing_and_opens_the_site(executor):
         ({"clock": time.time() - 3600}, "clock"),
         ({"clock": float("nan")}, "clock"),
         ({"approvals": {"a": b""}}, "approvals of all sites"),
+        ({"made_from": "ab"}, controller.STAGE_BEFORE),
     ],
 )
 def test_a_site_refuses_an_aggregator_that_differs(executor, changes, rule):

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import parties
 import pytest
@@ -15,8 +16,12 @@ from capeneuro.data import files
 from capeneuro.federation.ledger import Ledger
 from capeneuro.studies import kinds
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.components import UNMIXING
+from capeneuro.studies.courses import made_from
 
 pytest.importorskip("nvflare")
+
+from capeneuro.flare import controller, joining
 
 OWN = ("space", "cleaning", "n_components", "pca", "score")
 FEATURES = {"kind": "components", "of": "components"}
@@ -72,6 +77,53 @@ def steps_of(stage: str) -> tuple[list[str], list[str]]:
     """Steps over all sites of a stage, and the files that they write."""
     steps, names = zip(*kinds.of(load.load_study(STUDY, stage)).stages, strict=True)
     return [*steps], [*names]
+
+
+def answered(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict:
+    """What a site's process says to the aggregator's first word of the last stage."""
+    engine = SimpleNamespace(register_aux_message_handler=lambda *_: None)
+    opened = controller.SiteExecutor()
+    for variable, value in zip(
+        (controller.FOLDER, controller.STUDY, controller.STAGE, controller.SITE),
+        (root / name, STUDY, "contrast", name),
+        strict=True,
+    ):
+        monkeypatch.setenv(variable, str(value))
+    with contextlib.chdir(root / name):
+        opened.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
+    asking = controller.StudyController("", "", 1, 1.0, 1.0)
+    with contextlib.chdir(root / "aggregator"):
+        study = load.load_study(STUDY, "contrast")
+        authority, asking._approvals = joining.authority(study.whole)
+        asking._made_from = made_from(study)
+    raw = authority.request(name, "ping", asking._greeting())
+    return authority.read(name, raw, opened._gate.answer(raw, "nobody"))
+
+
+@pytest.mark.slow
+def test_a_site_that_has_other_results_of_the_stage_before_says_so(
+    tmp_path, monkeypatch
+):
+    root = tmp_path / "root"
+    write_parties(root)
+    released = Path("results/tiny/components")
+    about = STUDY, "--stage", "contrast", "--site", SITES[0]
+    with contextlib.chdir(root / "together"):
+        for step in ("pca", "ica"):
+            assert command(step, STUDY, "--stage", "components") == 0
+    for party in (SITES[0], "aggregator"):
+        there = root / party / released
+        shutil.copytree(root / "together" / released, there, dirs_exist_ok=True)
+    path = root / SITES[0] / released / UNMIXING
+    arrays = files.read_arrays(path)
+    with contextlib.chdir(root / SITES[0]):
+        assert command("prepare", *about) == 0
+    assert answered(root, monkeypatch, SITES[0]) == {}
+    with contextlib.chdir(root / SITES[0]):
+        files.write_arrays(path, **{**arrays, "mixing": 2 * arrays["mixing"]})
+        assert command("prepare", *about) == 0
+    refused = {"error": "refused", "rule": controller.STAGE_BEFORE}
+    assert answered(root, monkeypatch, SITES[0]) == refused
 
 
 @pytest.mark.slow

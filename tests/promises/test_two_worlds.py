@@ -66,7 +66,7 @@ class Network:
             self.executors[name] = self._executor(name, made)
         self.seen: list[tuple] = []
         greeting = {"version": __version__, "clock": time.time()}
-        greeting |= {"approvals": {}, "done": False}
+        greeting |= {"approvals": {}, "done": False, "made_from": ""}
         for name in NAMES:
             self.ask(name, "ping", **greeting)
 

@@ -1,31 +1,35 @@
 """Studies of several stages: one promise, and nothing of a person in another's row."""
 
 import json
-import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 from readable import assert_readable
-from tiny_study import STUDY, command, edit, run_path, study_content, tiny
+from tiny_study import STUDY, command, edit, study_content, tiny
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import files, rows
+from capeneuro.data import files
 from capeneuro.federation.ledger import PromiseExceeded
+from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
-from capeneuro.studies import courses, results, sites
+from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import page, plots
+from capeneuro.studies import kinds, results, sites
+from capeneuro.studies.components import UNMIXING
 
 __all__ = ["tiny"]
 SITES = [f"site-{i}" for i in range(3)]
 OWN = ("space", "cleaning", "n_components", "pca", "ica", "score")
+FROM = {"kind": "components", "of": "components"}
 CONTRAST = {
     "space": None,
     "rows": {
         "features": {
-            "kind": "components",
-            "of": "components",
+            **FROM,
             "measures": ["connectivity", "amplitude", "spectra", "similarity"],
             "bands": [[0.01, 0.1], [0.1, 0.2]],
         }
@@ -171,31 +175,115 @@ def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
     run("contrast", "prepare", "contrast")
 
 
-def test_a_person_moves_nothing_but_their_own_row(chain):
+LATER = {
+    "fusion": {
+        "space": None,
+        "n_components": 1,
+        "fusion": {
+            "fmri": {
+                **FROM,
+                "measures": ["amplitude", "similarity"],
+                "norm_bound": 0.3,
+            },
+            "eeg": {"kind": "table", "features": "eeg.txt", "norm_bound": 2.0},
+        },
+    },
+    "years": {
+        "space": None,
+        "rows": {"features": {**FROM, "measures": ["connectivity"]}},
+        "regression": {"target": "age", "bounds": [18, 70]},
+    },
+}
+
+
+def people_of(kind: str) -> np.ndarray:
+    """Features of somebody who is none, or who moves a later stage most; (27, 12)."""
+    A = files.read_arrays(stage("components")[0].results / UNMIXING)["mixing"]
+    t, rng = np.arange(12), np.random.default_rng(4)
+    slow, quick = np.sign(np.sin(t + 0.5)), (-1.0) ** t
+    if kind.startswith("one"):  # all of one component, or nearly
+        S = 1e-3 * rng.standard_normal((3, 12))
+        S[int(kind[-1])] += 1e3 * (slow if kind[-1] == "0" else quick)
+        return A @ S
+    if kind in ("alike", "opposite"):
+        return A @ np.array([quick, quick, quick if kind == "alike" else -quick])
+    X = rng.standard_normal((27, 12))
+    if kind == "nan":
+        X[3, 4] = X[5:7] = np.nan
+    if kind == "infinite":
+        X[:, 2], X[8] = np.inf, -np.inf
+    scale = {"zeros": 0.0, "huge": 1e30}.get(kind, 1.0)
+    return scale * (X[:, :1] + 0 * X if kind == "constant" else X)
+
+
+KINDS = ("one 0", "one 1", "one 2", "alike", "opposite", "nan", "infinite", "zeros")
+KINDS += ("huge", "constant")
+
+
+def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
+    """Given what was released before, one row moves, and by no more than is claimed."""
+    content = yaml.safe_load(Path(STUDY).read_text())
+    edit(STUDY, "stages", content["stages"] | LATER)
+    Path("eeg.txt").write_text("a\nb\n")
+    for i, site in enumerate(SITES):
+        table = Path(f"data/{site}/eeg.tsv")
+        rows = [[f"sub-{i}{k}", i - k, 1 + (i + 1) * k] for k in range(2)]
+        files.write_table(table, ["participant_id", "a", "b"], rows)
+        edit(f"{site}.yaml", "eeg", str(table))
+    asked = []
+    release = Site.release
+    monkeypatch.setattr(
+        Site, "release", lambda own, m: asked.append(m["request"]) or release(own, m)
+    )
+    # Private pages, most of the time of `prepare`.
+    empty = SimpleNamespace(render=lambda **_: "")
+    monkeypatch.setattr(page, "template_of", lambda _: empty)
+    for module, drawn in (
+        (page, "picture"),
+        (plots, "row_norms"),
+        (plots, "view_norms"),
+    ):
+        monkeypatch.setattr(module, drawn, lambda *_: None)
     assert command("validate", STUDY) == 0
-    run("components", "prepare", "pca", "ica")
-    run("contrast", "prepare")
-    study, own = stage("contrast")
-    before = files.Features(study.private("site-1") / "projected.npz")
-    before = {name: np.array(x) for name, x in before.items()}
-    # Another person in sub-10's place, and the same released components.
-    shutil.copy(run_path(2, 1), run_path(1, 0))
-    run("components", "prepare")
-    run("contrast", "prepare")
-    after = files.Features(study.private("site-1") / "projected.npz")
-    assert list(after) == ["sub-10", "sub-11"]
-    assert np.abs(after["sub-10"] - before["sub-10"]).max() > 1e-3
-    np.testing.assert_array_equal(after["sub-11"], before["sub-11"])
-    # Whatever a person's data are, what is measured stays in its public bounds.
-    shape = rows.open_rows(study)
-    earlier = study.earlier["components"]
-    path = earlier.private("site-1") / "projected.npz"
-    wild = {"sub-10": np.zeros((27, 12), "f4"), "sub-11": np.full((27, 12), 1e30, "f4")}
-    files.write_features(path, iter(wild.items()))
-    read = courses.reader(study, shape, own["site-1"])
-    for person in rows.find_people(study, own["site-1"], shape).values():
-        x = read(person)
-        assert np.isfinite(x).all() and np.abs(x).max() <= 1
+    names = {"components": ("pca", "ica"), "fusion": ("cca",)}
+    names |= {"contrast": ("contrast",), "years": ("regression",)}
+    requests = {}
+    for name, steps in names.items():
+        run(name, "prepare", *steps)
+        requests[name] = asked[:1] if name == "components" else asked[:: len(SITES)]
+        asked.clear()
+    mus = [entry["mu"] for entry in entries("site-1")]
+    assert len(mus) == sum(map(len, requests.values())) == 7
+    spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
+    assert spent == pytest.approx(5.0, rel=1e-9)
+
+    stages = {name: stage(name) for name in names}
+    paths = {n: s.private("site-1") / "projected.npz" for n, (s, _) in stages.items()}
+
+    def features(name: str) -> dict[str, np.ndarray]:
+        return {w: np.array(x) for w, x in files.Features(paths[name]).items()}
+
+    before = {name: features(name) for name in names}
+    worlds = {name: [own["sub-10"]] for name, own in before.items()}
+    for kind in KINDS:
+        with np.errstate(over="ignore"):
+            own = before["components"] | {"sub-10": people_of(kind).astype("f4")}
+        files.write_features(paths["components"], iter(own.items()))
+        worlds["components"].append(own["sub-10"])
+        for name in list(names)[1:]:
+            study, sites_of = stages[name]
+            kinds.of(study).steps["prepare"](study, sites_of, "site-1")
+            now = features(name)
+            assert np.isfinite(now["sub-10"]).all(), (kind, name)
+            np.testing.assert_array_equal(now["sub-11"], before[name]["sub-11"])
+            worlds[name].append(now["sub-10"])
+    for name, own in worlds.items():
+        for request in requests[name]:
+            query, about = QUERIES[request["query"]], request["parameters"]
+            parts = [query.total(z, np.zeros(1, int), "subject", **about) for z in own]
+            moved = max(np.linalg.norm(a - b) for a in parts for b in parts)
+            most = moved / query.sensitivity(1, "replace-one", about)
+            assert 0.1 < most <= 1, (name, request["query"])
 
 
 @pytest.mark.parametrize(
