@@ -52,7 +52,7 @@ SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 MinJobAge=300
-NodeName=$host NodeAddr=localhost CPUs=$(nproc) RealMemory=${MEMORY:-8000} State=UNKNOWN
+NodeName=$host NodeAddr=localhost CPUs=$(nproc --all) RealMemory=${MEMORY:-8000} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
 export SLURM_CONF="$folder/slurm.conf"
