@@ -1,4 +1,4 @@
-"""The papers' experiments: ``python -m papers status|cell|table|plot|record|compare``.
+"""The papers' experiments: ``python -m papers status|cell|table|plot|book|...``.
 
 Run it in a checkout. Cells take long; ``snakemake -s papers/Snakefile`` runs all that
 have not run, and goes on where it was.
@@ -90,6 +90,24 @@ def record(options: argparse.Namespace) -> None:
         print(f"{figure.figure}: kept; python -m papers book writes the pages")
 
 
+def book(options: argparse.Namespace) -> None:
+    """Write docs/book.md, and the tables of cells in the pages beside it."""
+    from papers import book as pages
+
+    print(*pages.write() or ["all pages are as they should be"], sep="\n")
+
+
+def claim(options: argparse.Namespace) -> None:
+    """Compute what is found of claims that take seconds; without a name, of all."""
+    from papers import claims
+
+    for name in options.names or claims.CLAIMS:
+        if name not in claims.CLAIMS:
+            known = ", ".join(claims.CLAIMS)
+            raise ConfigError(f"claim: no claim {name!r}; known: {known}")
+        print(f"{name}: {claims.said(name)}")
+
+
 def compare(options: argparse.Namespace) -> None:
     """Run the papers' baselines on a prepared study of simulated or public data."""
     from papers.compare import compare_study
@@ -118,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; status 0 done, 2 bad input."""
     parser = argparse.ArgumentParser(prog="python -m papers", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (status, cell, table, plot, record, compare):
+    for command in (status, cell, table, plot, record, book, claim, compare):
         about = command.__doc__ or ""
         added = commands.add_parser(command.__name__, help=about, description=about)
         added.set_defaults(run=command)
@@ -131,7 +149,9 @@ def main(argv: list[str] | None = None) -> int:
             added.add_argument("--dry-run", action="store_true", help=about)
         elif command is record:
             added.add_argument("figures", nargs="+", help="figure files")
-        else:
+        elif command is claim:
+            added.add_argument("names", nargs="*", help="as in docs/book.md: X1, T3.1")
+        elif command is not book:
             added.add_argument("figure", help="figure file, of papers/grids/")
         if command is cell:
             added.add_argument("cell", help="its name; `status --dry-run` lists them")

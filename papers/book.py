@@ -6,8 +6,8 @@ In a page, what stands between two comments is written by ``python -m papers boo
     <!-- end -->
 
 The first names a figure of ``papers/results/`` in YAML; its keys are those of
-:func:`table`. The numbers in the files of ``papers/results/`` are means over repeats, and
-a test holds that pages and files agree, so no number in such a table is typed by hand.
+:func:`table`. The numbers there are means over repeats. A test holds that pages and
+files agree, so no number of such a table is typed by hand.
 """
 
 import csv
@@ -90,7 +90,7 @@ def table(
     digits
         That count.
     values
-        Values of settings that are shown, in their order; others in the order of the file.
+        Of settings, those that are shown, in their order; else all, as in the file.
     """
     kept = [
         row
@@ -141,9 +141,7 @@ def table(
 
     head = [*rows, *(" ".join(column) for column in across)]
     body = [[*line, *(shown(line, column) for column in across)] for line in lines]
-    return "\n".join(
-        "| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)
-    )
+    return "\n".join(map(_line, [head, ["---"] * len(head), *body]))
 
 
 def number(text: str, digits: int) -> str:
@@ -174,7 +172,7 @@ def verdicts() -> list[dict[str, str]]:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     for row in rows:
         if row["number"] == "=":
-            row["number"] = claims.said(row["id"])
+            row["number"] = claims.said(row["command"].split()[1])
     return rows
 
 
@@ -185,25 +183,39 @@ def page() -> str:
     told = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
     parts = [(Path(__file__).parent / "book.md").read_text().replace("{counts}", told)]
     for chapter, title in CHAPTERS.items():
-        own = [row for row in rows if row["chapter"] == chapter]
-        parts.append(f"## {title}\n\n{HEAD}")
-        parts[-1] += (
-            "\n".join("| " + " | ".join(_shown(row)) + " |" for row in own) + "\n"
-        )
+        lines = [_line(_shown(row)) for row in rows if row["chapter"] == chapter]
+        parts.append(f"## {title}\n\n" + "\n".join([*HEAD, *lines]) + "\n")
     return "\n".join(parts)
 
 
-HEAD = """| | claim | source | setting | verdict | our number | command |
-|---|---|---|---|---|---|---|
-"""
+def _line(parts: Sequence[str]) -> str:
+    return "| " + " | ".join(parts) + " |"
+
+
+HEAD = [
+    _line(["", "claim", "source", "setting", "verdict", "our number", "command"]),
+    "|---" * 7 + "|",
+]
 
 
 def _shown(row: dict[str, str]) -> list[str]:
-    verdict = (
-        row["verdict"] if row["verdict"] == "survives" else f"**{row['verdict']}**"
-    )
-    text = [row[k].replace("|", "\\|") for k in ("id", "claim", "source", "setting")]
-    return [*text, verdict, row["number"].replace("|", "\\|"), f"`{row['command']}`"]
+    verdict = row["verdict"]
+    if verdict != "survives":
+        verdict = f"**{verdict}**"
+    names = ("id", "claim", "source", "setting")
+    text = [*(row[k] for k in names), verdict, row["number"]]
+    return [*(part.replace("|", "\\|") for part in text), f"`{command(row)}`"]
+
+
+def command(row: dict[str, str]) -> str:
+    """What one types for a row, from its kind and its name."""
+    kind, name = row["command"].split(" ", 1)
+    return {
+        "claim": f"python -m papers claim {name}",
+        "grid": f"papers/grids/{name}.yaml",
+        "test": f"pytest {name}",
+        "module": f"python -m {name.removesuffix('.py').replace('/', '.')}",
+    }[kind]
 
 
 def write() -> list[Path]:

@@ -110,9 +110,7 @@ def code(module: str) -> dict[str, str]:
 
 def together(parts: Mapping[str, str]) -> str:
     """One digest of many."""
-    return short(
-        "\n".join(f"{name} {digest}" for name, digest in sorted(parts.items()))
-    )
+    return short("\n".join(f"{name} {parts[name]}" for name in sorted(parts)))
 
 
 @functools.cache
@@ -190,7 +188,7 @@ def changed(made: Mapping[str, Any], module: str, folder: str | None) -> list[st
     module
         Of its experiment.
     folder
-        Where its data are. A file that is not here cannot be compared, and is not named.
+        Where its data are. A file that is not here cannot be compared: not named.
     """
     if not made:
         return ["not known what it was made of"]

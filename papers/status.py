@@ -1,4 +1,4 @@
-"""How far each figure is: cells that are finished, stale and missing, and the time left.
+"""How far each figure is: cells finished, stale and missing, and the time left.
 
 Files that belong to the checkout, so that they outlive the cells, are in
 ``papers/results/``:
@@ -74,8 +74,8 @@ def look(figure: grid.Figure, module: str) -> list[Look]:
 def seconds(figure: grid.Figure, looks: list[Look]) -> list[float | None]:
     """Time of each cell: its own, else that of its kind, else that of its figure.
 
-    Of the same kind are cells that differ in the repeat alone. Without any finished cell
-    it is what a cell of the figure took when it was last recorded; None if it never was.
+    Cells of one kind differ in the repeat alone. Where none is finished it is what a
+    cell of the figure took when it was last recorded; None if it never was.
     """
     done: dict[Any, list[float]] = {}
     for seen in looks:
@@ -114,7 +114,7 @@ def said(minutes: float | None) -> str:
 
 
 def progress(figure: grid.Figure, module: str) -> str:
-    """One line: how many cells there are, how many have to run, and how long it takes."""
+    """One line: how many cells there are, how many have to run, for how long."""
     looks = look(figure, module)
     n = {state: sum(s.state == state for s in looks) for state in ("stale", "missing")}
     stale = f" ({n['stale']} are stale)" if n["stale"] else ""
@@ -181,7 +181,7 @@ def kept(figure: grid.Figure, module: str) -> str:
 def record(figure: grid.Figure, module: str) -> None:
     """Keep a figure's summary and what it was made of, for the pages.
 
-    Stale cells are kept as what they are: the digest is that of the code that made them.
+    Stale cells are kept as what they are: the digest is of the code that made them.
 
     Raises
     ------

@@ -482,12 +482,14 @@ def test_an_edit_runs_what_depends_on_it(smoke, edited, old, new, expected):
     assert tuple(planned(smoke).values()) == expected
 
 
-def test_a_cell_says_what_it_was_made_of_and_runs_again_with_other_code(smoke):
+def test_a_cell_says_what_it_was_made_of_and_other_code_runs_it(smoke, monkeypatch):
     cell = next((smoke / "results/figures/smoke/cells").glob("*.json"))
     made = json.loads(cell.read_text())["made_of"]
     used = {"papers.cells.ica", "capeneuro.privacy.cape", "sim.garch"}
     assert used < set(made["code"]) and "papers.grid" not in made["code"]
     assert made["finished"] and made["versions"]["numpy"] == np.__version__
+    # The workflow, too, takes the copy in this folder.
+    monkeypatch.setenv("PYTHONPATH", str(smoke))
     module = smoke / "papers/cells/ica.py"
     before = module.read_text()
     module.write_text(before + "\nMORE = 1\n")
