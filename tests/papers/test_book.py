@@ -11,7 +11,7 @@ from papers import book, claims, grid, status
 
 
 def test_pages_are_as_their_tables_and_closed_forms_make_them():
-    """What fails here is mended by ``python -m papers book``, if the tables are right."""
+    """Where it fails, ``python -m papers book`` writes the page anew."""
     for path in sorted(book.DOCS.glob("*.md")):
         assert path.read_text() == book.filled(path.read_text()), path.name
     assert (book.DOCS / "book.md").read_text() == book.page()
