@@ -9,11 +9,14 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import yaml
 from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
 from papers import grid, provenance
 from papers import status as progress
 
@@ -83,6 +86,15 @@ def plot(options: argparse.Namespace) -> None:
     print(*grid.write_plot(grid.load(options.figure)), sep="\n")
 
 
+def quick(options: argparse.Namespace) -> None:
+    """Write figure files with few repeats and values, for a look at all in minutes."""
+    for path, figure in grid.load_all(options.figures or grid.files_here()).values():
+        short = Path("results/quick") / Path(path).name
+        files.write_text(short, yaml.safe_dump(grid.quick(figure), sort_keys=False))
+    names = " ".join(map(str, sorted(Path("results/quick").glob("*.yaml"))))
+    print(f"snakemake -s papers/Snakefile --cores 2 --configfile {names}")
+
+
 def record(options: argparse.Namespace) -> None:
     """Keep the summary of figures in papers/results, for the tables in the docs."""
     for figure in map(grid.load, options.figures):
@@ -136,13 +148,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; status 0 done, 2 bad input."""
     parser = argparse.ArgumentParser(prog="python -m papers", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (status, cell, table, plot, record, book, claim, compare):
+    for command in (status, cell, table, plot, quick, record, book, claim, compare):
         about = command.__doc__ or ""
         added = commands.add_parser(command.__name__, help=about, description=about)
         added.set_defaults(run=command)
         if command is compare:
             added.add_argument("study", help="study file, prepared")
             added.add_argument("--draws", type=int, default=5, help="of the noise")
+        elif command is quick:
+            added.add_argument("figures", nargs="*", help="figure files; default all")
         elif command is status:
             added.add_argument("figures", nargs="*", help="figure files; default all")
             about = "the cells that would run too, each with its time"

@@ -147,6 +147,11 @@ def test_every_figure_file_is_well_formed_and_names_an_experiment():
     for name, (path, figure) in found.items():
         assert name == Path(path).stem
         assert figure.experiment in command.EXPERIMENTS
+        # The quick one is whole, too, and has at most two repeats of each setting.
+        short = grid.Figure.model_validate(grid.quick(figure))
+        found = [{**c.axes, figure.repeat: 0} for c in grid.cells(short)]
+        assert all(found.count(axes) <= 2 for axes in found)
+        assert short.figure == f"{name}_quick" and len(found) <= len(grid.cells(figure))
 
 
 # --- tables and plot -----------------------------------------------------------------
