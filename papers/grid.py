@@ -251,7 +251,7 @@ def write_cell(
     rows
         What it found.
     seconds
-        That it took.
+        Of processor time that it took.
     made_of
         Its code, data, versions and time, from :func:`.provenance.made_of`.
     """

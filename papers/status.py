@@ -72,7 +72,7 @@ def look(figure: grid.Figure, module: str) -> list[Look]:
 
 
 def seconds(figure: grid.Figure, looks: list[Look]) -> list[float | None]:
-    """Time of each cell: its own, else that of its kind, else that of its figure.
+    """Processor time of each cell: its own, else its kind's, else its figure's.
 
     Cells of one kind differ in the repeat alone. Where none is finished it is what a
     cell of the figure took when it was last recorded; None if it never was.
