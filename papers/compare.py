@@ -37,7 +37,7 @@ ONCE = ("without privacy", "djICA (no privacy, 20 epochs)")
 class Table(NamedTuple):
     """One score of all methods: what it is, which end is best, and who runs.
 
-    A method of ``bounds`` keeps no promise, or asks nothing of the data: never the best.
+    Methods of ``bounds`` keep no promise or ask nothing of the data: never the best.
     """
 
     score: str
