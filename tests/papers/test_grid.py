@@ -188,6 +188,9 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
     assert lines[3] == "method b: extra >= 3: not measured"
     for name in ("table", "summary", "goals"):
         assert (figure.folder / f"{name}.tsv").exists()
+    assert command.main(["quick", "toy.yaml"]) == 0
+    assert "--configfile results/quick/toy.yaml" in capsys.readouterr().out
+    assert grid.load("results/quick/toy.yaml").figure == "toy_quick"
 
 
 def test_a_table_wants_every_cell_whole(here):
