@@ -110,12 +110,11 @@ def table(
         line[column] = row
     across = list(dict.fromkeys(tuple(row[k] for k in columns) for row in kept))
     lines = list(cells)
-    if values:
-        for order, names in ((lines, rows), (across, columns)):
-            for i in reversed(range(len(names))):
-                if names[i] in values:
-                    known = list(map(str, values[names[i]]))
-                    order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
+    for order, names in ((lines, rows), (across, columns)):
+        for i in reversed(range(len(names))):
+            known = list(map(str, (values or {}).get(names[i], ())))
+            known += dict.fromkeys(key[i] for key in order)
+            order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
     bold = set()
     if best:
         for column in across:
