@@ -18,6 +18,7 @@ def copied(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(provenance, "PACKAGES", ("copied",))
+    forget()
     folder = tmp_path / "copied"
     folder.mkdir()
     content = {
