@@ -6,7 +6,7 @@ options, so a changed grid or option runs the cells that changed and no other. F
 one figure, under `results/figures/<figure>/`:
 
 ``cells/<digest>.json``
-    Options, rows and seconds of one cell.
+    Options, rows and seconds of one cell, and what it was made of.
 ``table.tsv``
     Every row of every cell, with the cell's axes before it.
 ``summary.tsv``
@@ -38,6 +38,7 @@ from capeneuro.data import files
 if TYPE_CHECKING:  # pandas takes half a second, which every command would pay
     import pandas as pd
 
+GRIDS = Path(__file__).parent / "grids"
 # What a summary adds to the settings.
 SUMMARY = ("score", "mean", "min", "max", "n_repeats")
 # Without a date the same cells draw the same bytes.
@@ -235,14 +236,31 @@ def cells(figure: Figure) -> list[Cell]:
     return list(found.values())
 
 
-def write_cell(cell: Cell, rows: list[dict[str, Any]], seconds: float) -> None:
-    """Keep what a cell found; its rows are what the table will hold."""
+def write_cell(
+    cell: Cell,
+    rows: list[dict[str, Any]],
+    seconds: float,
+    made_of: dict[str, Any] | None = None,
+) -> None:
+    """Keep what a cell found; its rows are what the table will hold.
+
+    Parameters
+    ----------
+    cell
+        The cell.
+    rows
+        What it found.
+    seconds
+        Of processor time that it took.
+    made_of
+        Its code, data, versions and time, from :func:`.provenance.made_of`.
+    """
     content = {"options": cell.options, "rows": rows, "seconds": round(seconds, 2)}
-    files.write_json(cell.path, content)
+    files.write_json(cell.path, content | {"made_of": made_of or {}})
 
 
 def read_cell(cell: Cell) -> dict[str, Any]:
-    """Read a finished cell: ``options``, ``rows`` and ``seconds``.
+    """Read a finished cell: ``options``, ``rows``, ``seconds`` and ``made_of``.
 
     Raises
     ------
@@ -255,11 +273,36 @@ def read_cell(cell: Cell) -> dict[str, Any]:
         raise ConfigError(f"{cell.path}: not readable; delete it, run again") from None
 
 
-def progress(figure: Figure) -> str:
-    """One line: how many cells there are, and how many have yet to run."""
-    wanted = cells(figure)
-    left = sum(not cell.path.exists() for cell in wanted)
-    return f"{figure.figure}: {len(wanted)} cells, {left} to run"
+def files_here() -> list[Path]:
+    """Figure files of the checkout but the smoke test's, which is for tests."""
+    return [p for p in sorted(GRIDS.glob("*.yaml")) if p.stem != "smoke"]
+
+
+def quick(figure: Figure) -> dict[str, Any]:
+    """A figure file of the same figure in a fraction of its time, as a dictionary.
+
+    Two repeats, and of every list of more than three numbers (an axis, or an option
+    such as ``epsilons``) the first, the middle and the last. Goals stay; those of
+    numbers that were left out are not measured.
+    """
+    content = figure.model_dump(mode="json", exclude_defaults=True)
+    content["figure"] += "_quick"
+    content["grids"] = [
+        {k: v[:2] if k == figure.repeat else _ends(v) for k, v in grid.items()}
+        for grid in content["grids"]
+    ]
+    for part in ("fixed", "options"):
+        content[part] = _ends(content.get(part, {}))
+    return content
+
+
+def _ends(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ends(v) for key, v in value.items()}
+    if not isinstance(value, list) or len(value) < 4:
+        return value
+    is_number = all(isinstance(v, int | float) for v in value)
+    return [value[0], value[len(value) // 2], value[-1]] if is_number else value
 
 
 def load_all(paths: Iterable[Path | str]) -> dict[str, tuple[str, Figure]]:

@@ -20,7 +20,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
 from papers import __main__ as command
-from papers import grid, in_memory, plots
+from papers import grid, in_memory, plots, status
 from papers.cells import ica as experiments
 
 SMOKE = "papers/grids/smoke.yaml"
@@ -116,7 +116,7 @@ def test_a_name_changes_with_the_options_of_its_own_cell_only():
 def test_errors_are_one_line_with_a_remedy(here, changes, said, capsys):
     content = make().model_dump(mode="json", exclude_defaults=True) | changes
     Path("toy.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    assert command.main(["status", "toy.yaml"]) == 2
+    assert command.main(["table", "toy.yaml"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: toy.yaml: ")
     assert said in line
@@ -147,6 +147,11 @@ def test_every_figure_file_is_well_formed_and_names_an_experiment():
     for name, (path, figure) in found.items():
         assert name == Path(path).stem
         assert figure.experiment in command.EXPERIMENTS
+        # The quick one is whole, too, and has at most two repeats of each setting.
+        short = grid.Figure.model_validate(grid.quick(figure))
+        found = [{**c.axes, figure.repeat: 0} for c in grid.cells(short)]
+        assert all(found.count(axes) <= 2 for axes in found)
+        assert short.figure == f"{name}_quick" and len(found) <= len(grid.cells(figure))
 
 
 # --- tables and plot -----------------------------------------------------------------
@@ -183,6 +188,9 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
     assert lines[3] == "method b: extra >= 3: not measured"
     for name in ("table", "summary", "goals"):
         assert (figure.folder / f"{name}.tsv").exists()
+    assert command.main(["quick", "toy.yaml"]) == 0
+    assert "--configfile results/quick/toy.yaml" in capsys.readouterr().out
+    assert grid.load("results/quick/toy.yaml").figure == "toy_quick"
 
 
 def test_a_table_wants_every_cell_whole(here):
@@ -193,7 +201,9 @@ def test_a_table_wants_every_cell_whole(here):
     with pytest.raises(ConfigError, match="not readable; delete it"):
         grid.table(figure)
     cell.path.unlink()
-    assert grid.progress(figure) == "toy: 4 cells, 1 to run"
+    told = status.progress(figure, "papers.grid")
+    # Cells of tests say nothing of what they were made of.
+    assert told == "toy: 4 cells, 4 to run (3 are stale), 0.1 minutes of a core"
     with pytest.raises(ConfigError, match=f"1 of 4 cells .* first {cell.name}"):
         grid.table(figure)
 
@@ -478,6 +488,24 @@ def test_the_figure_is_drawn_and_then_nothing_runs_again(smoke):
 def test_an_edit_runs_what_depends_on_it(smoke, edited, old, new, expected):
     edited(old, new)
     assert tuple(planned(smoke).values()) == expected
+
+
+def test_a_cell_says_what_it_was_made_of_and_other_code_runs_it(smoke, monkeypatch):
+    cell = next((smoke / "results/figures/smoke/cells").glob("*.json"))
+    made = json.loads(cell.read_text())["made_of"]
+    used = {"papers.cells.ica", "capeneuro.privacy.cape", "sim.garch"}
+    assert used < set(made["code"]) and "papers.grid" not in made["code"]
+    assert made["finished"] and made["versions"]["numpy"] == np.__version__
+    # The workflow, too, takes the copy in this folder.
+    monkeypatch.setenv("PYTHONPATH", str(smoke))
+    module = smoke / "papers/cells/ica.py"
+    before = module.read_text()
+    module.write_text(before + "\nMORE = 1\n")
+    assert tuple(planned(smoke).values()) == (4, 1, 1)
+    done = run(smoke, "python", "-m", "papers", "status", SMOKE, "--dry-run")
+    module.write_text(before)
+    assert done.stdout.count("stale (papers.cells.ica)") == 4
+    assert re.search(r"^smoke +4 +0 +4 +0 +\d+\.\d +not recorded$", done.stdout, re.M)
 
 
 def test_overrides_on_the_command_line_are_refused(smoke):

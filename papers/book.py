@@ -1,0 +1,229 @@
+"""Pages of `docs/` that are made from tables: of cells, and of verdicts.
+
+In a page, what stands between two comments is written by ``python -m papers book``:
+
+    <!-- table: {figure: network_epsilon, rows: [method], columns: [epsilon]} -->
+    <!-- end -->
+
+The first names a figure of ``papers/results/`` in YAML; its keys are those of
+:func:`table`. The numbers there are means over repeats. A test holds that pages and
+files agree, so no number of such a table is typed by hand.
+"""
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
+from papers import claims, status
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+VERDICTS = Path(__file__).parent / "verdicts.tsv"
+MARKER = re.compile(r"(<!-- table: (\{.*?\}) -->\n).*?(<!-- end -->)", re.DOTALL)
+VOCABULARY = (
+    "survives",
+    "with a condition",
+    "false",
+    "not tried, data not at hand",
+    "not tried",
+)
+CHAPTERS = {
+    "doubt": "Doubts X1 to X28",
+    "cape": "CAPE and its accounting",
+    "pca": "PCA",
+    "tensors": "Tensors: mixtures and topics",
+    "ica": "ICA",
+    "cca": "CCA",
+    "network": "The neural network",
+    "regression": "The functional mechanism",
+}
+
+
+# --- tables of cells -----------------------------------------------------------------
+
+
+def rows_of(figure: str) -> list[dict[str, str]]:
+    """Read the recorded summary of a figure."""
+    path = status.RESULTS / f"{figure}.tsv"
+    if not path.exists():
+        raise ConfigError(f"{path}: not found; run: python -m papers record")
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines, delimiter="\t"))
+
+
+def table(
+    figure: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    score: str,
+    where: dict[str, Any] | None = None,
+    best: str | None = None,
+    among: Sequence[str] = (),
+    spread: bool = False,
+    digits: int = 3,
+    values: dict[str, Sequence[Any]] | None = None,
+) -> str:
+    """Draw a table in Markdown from the recorded summary of a figure.
+
+    Parameters
+    ----------
+    figure
+        Its name.
+    rows, columns
+        Settings that lines, and columns, are for.
+    score
+        What is shown.
+    where
+        Settings and the value of each, which all cells of the table have.
+    best
+        ``"least"`` or ``"most"``: bold in each column, among the lines of ``among``.
+    among
+        Values of the last of ``rows`` that keep a promise; none: all.
+    spread
+        Show the least and the largest repeat in brackets.
+    digits
+        That count.
+    values
+        Of settings, those that are shown, in their order; else all, as in the file.
+    """
+    kept = [
+        row
+        for row in rows_of(figure)
+        if row["score"] == score
+        and all(row[k] == str(v) for k, v in (where or {}).items())
+        and all(row[k] in map(str, v) for k, v in (values or {}).items())
+    ]
+    if not kept:
+        raise ConfigError(f"{figure}: no row has the score {score!r} and {where}")
+    cells: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}
+    for row in kept:
+        line = cells.setdefault(tuple(row[k] for k in rows), {})
+        column = tuple(row[k] for k in columns)
+        if column in line:
+            raise ConfigError(f"{figure}: several values of {score} at {column}")
+        line[column] = row
+    across = list(dict.fromkeys(tuple(row[k] for k in columns) for row in kept))
+    lines = list(cells)
+    for order, names in ((lines, rows), (across, columns)):
+        for i in reversed(range(len(names))):
+            known = list(map(str, (values or {}).get(names[i], ())))
+            known += dict.fromkeys(key[i] for key in order)
+            order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
+    bold = set()
+    if best:
+        for column in across:
+            found = {
+                line: float(cells[line][column]["mean"])
+                for line in lines
+                if column in cells[line] and (not among or line[-1] in among)
+            }
+            # Of each group of lines, such as a data set, the best.
+            for group in {line[:-1] for line in found}:
+                own = [line for line in found if line[:-1] == group]
+                pick = min if best == "least" else max
+                top = found[pick(own, key=found.__getitem__)]
+                bold |= {(line, column) for line in own if found[line] == top}
+
+    def shown(line: tuple[str, ...], column: tuple[str, ...]) -> str:
+        row = cells[line].get(column)
+        if row is None:
+            return ""
+        mean, least, largest = (number(row[k], digits) for k in ("mean", "min", "max"))
+        text = f"**{mean}**" if (line, column) in bold else mean
+        return f"{text} ({least}-{largest})" if spread and least != largest else text
+
+    head = [*rows, *(" ".join(column) for column in across)]
+    body = [[*line, *(shown(line, column) for column in across)] for line in lines]
+    return "\n".join(map(_line, [head, ["---"] * len(head), *body]))
+
+
+def number(text: str, digits: int) -> str:
+    """A number with so many digits that count, and never as a power of ten."""
+    value = float(text)
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    decimals = max(0, digits - 1 - int(f"{rounded:e}".split("e")[1]))
+    return f"{rounded:.{decimals}f}"
+
+
+def filled(text: str) -> str:
+    """A page with every table between its comments written anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match[1]}{table(**yaml.safe_load(match[2]))}\n{match[3]}"
+
+    return MARKER.sub(fill, text)
+
+
+# --- verdicts ------------------------------------------------------------------------
+
+
+def verdicts() -> list[dict[str, str]]:
+    """Read the table of verdicts, with the numbers that are computed at once."""
+    with VERDICTS.open(newline="") as lines:
+        rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    for row in rows:
+        if row["number"] == "=":
+            row["number"] = claims.said(row["command"].split()[1])
+    return rows
+
+
+def page() -> str:
+    """The page of verdicts, docs/book.md."""
+    rows = verdicts()
+    counts = {word: sum(r["verdict"] == word for r in rows) for word in VOCABULARY}
+    told = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
+    parts = [(Path(__file__).parent / "book.md").read_text().replace("{counts}", told)]
+    for chapter, title in CHAPTERS.items():
+        lines = [_line(_shown(row)) for row in rows if row["chapter"] == chapter]
+        parts.append(f"## {title}\n\n" + "\n".join([*HEAD, *lines]) + "\n")
+    return "\n".join(parts)
+
+
+def _line(parts: Sequence[str]) -> str:
+    return "| " + " | ".join(parts) + " |"
+
+
+HEAD = [
+    _line(["", "claim", "source", "setting", "verdict", "our number", "command"]),
+    "|---" * 7 + "|",
+]
+
+
+def _shown(row: dict[str, str]) -> list[str]:
+    verdict = row["verdict"]
+    if verdict != "survives":
+        verdict = f"**{verdict}**"
+    names = ("id", "claim", "source", "setting")
+    text = [*(row[k] for k in names), verdict, row["number"]]
+    return [*(part.replace("|", "\\|") for part in text), f"`{command(row)}`"]
+
+
+def command(row: dict[str, str]) -> str:
+    """What one types for a row, from its kind and its name."""
+    kind, name = row["command"].split(" ", 1)
+    return {
+        "claim": f"python -m papers claim {name}",
+        "grid": f"papers/grids/{name}.yaml",
+        "test": f"pytest {name}",
+        "module": f"python -m {name.removesuffix('.py').replace('/', '.')}",
+    }[kind]
+
+
+def write() -> list[Path]:
+    """Write every page that is made from tables; the paths of those that changed."""
+    pages = {path: filled(path.read_text()) for path in sorted(DOCS.glob("*.md"))}
+    pages[DOCS / "book.md"] = page()
+    changed = []
+    for path, text in pages.items():
+        if not path.exists() or path.read_text() != text:
+            files.write_text(path, text)
+            changed.append(path)
+    return changed
