@@ -19,6 +19,9 @@ from papers import grid
 # Function of each experiment, by its module.
 EXPERIMENTS = {
     "ica": "papers.cells.ica:ica_scores",
+    "ica_rounds": "papers.cells.ica_thesis:ica_rounds",
+    "ica_maps": "papers.cells.ica_thesis:ica_maps",
+    "curves": "papers.cells.curves:curve_rows",
     "abide": "papers.cells.abide:abide_scores",
     "pca": "papers.cells.pca:pca_scores",
     "cca": "papers.cells.cca:cca_scores",
