@@ -181,7 +181,7 @@ def images(means: Any, plot: Any, title: str = "") -> Figure:
         if i == 0:
             axes[i, j].set_title(textwrap.fill(str(across[j]), 14), fontsize=7)
         if j == 0:
-            label = textwrap.fill(plot.labels.get(down[i], str(down[i])), 18)
+            label = textwrap.fill(plot.labels.get(down[i], str(down[i])), 16)
             axes[i, j].set_ylabel(
                 label, rotation=0, ha="right", va="center", fontsize=8
             )

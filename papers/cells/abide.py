@@ -82,7 +82,7 @@ def abide_scores(
     -------
     list of dict
         For each ``method`` and ``epsilon`` the mean matched correlation ``r``, that of
-        chance ``r0``, and the ``share`` (r - r0) / (1 - r0); and ``n_people``, if asked.
+        chance ``r0``, the ``share`` (r - r0) / (1 - r0), and ``n_people`` if asked.
     """
     people = load(Path(series))
     rng = np.random.default_rng(seed)

@@ -115,7 +115,8 @@ def composition(
     variance, n_samples
         sigma_W^2 = sigma_b^2, and N; delta is 1 / N.
     n_sites, n_colluding
-        Of the true view: the aggregator holds every site's message.
+        Of the true view: the aggregator holds every message, and pools what it knows
+        with the colluders.
 
     Returns
     -------
@@ -130,7 +131,6 @@ def composition(
         2
     )  # two releases a round; how the thesis adjusts is not said
     sigma2, gamma = np.ones(n_sites), np.full(n_sites, 1 / n_sites)
-    seen = cape.losses(one, sigma2, gamma, 0)[0]
     worst = cape.losses(one, sigma2, gamma, n_colluding)[0]
     rows = []
     for J in rounds:
@@ -147,8 +147,7 @@ def composition(
             ),
             "Renyi": accounting.rdp_epsilon(many * one, delta),
             "exact": accounting.epsilon_from_mu(many * one, delta),
-            "exact, aggregator": accounting.epsilon_from_mu(many * seen, delta),
-            "exact, and colluders": accounting.epsilon_from_mu(many * worst, delta),
+            "exact, true view": accounting.epsilon_from_mu(many * worst, delta),
         }
         for line, value in found.items():
             over = value and value / found["exact"]
