@@ -26,10 +26,10 @@ ARMS = {
     "conventional": (COLORS[1], "s"),
     "local": (COLORS[3], "v"),
     "pooled": (COLORS[2], "D"),
-    "secure sum": (COLORS[4], "^"),
+    "secure sum": (COLORS[7], "^"),
     "DP-djICA": (COLORS[5], "P"),
     "identity start": (COLORS[6], "X"),
-    "start alone": (COLORS[7], "*"),
+    "start alone": (COLORS[4], "*"),
     "non-private": ("#7f7f7f", "d"),
 }
 # Names of arms in older figure files, and what every picture calls them.
