@@ -19,15 +19,15 @@ from papers import grid
 # Function of each experiment, by its module.
 EXPERIMENTS = {
     "ica": "papers.cells.ica:ica_scores",
-    "ica_rounds": "papers.cells.ica_thesis:ica_rounds",
-    "ica_maps": "papers.cells.ica_thesis:ica_maps",
-    "curves": "papers.cells.curves:curve_rows",
     "abide": "papers.cells.abide:abide_scores",
     "pca": "papers.cells.pca:pca_scores",
     "cca": "papers.cells.cca:cca_scores",
     "network": "papers.cells.network:network_scores",
     "otd": "papers.cells.tensors:otd_scores",
     "regression": "papers.cells.regression:regression_scores",
+    "ica_rounds": "papers.cells.ica_thesis:ica_rounds",
+    "ica_maps": "papers.cells.ica_thesis:ica_maps",
+    "curves": "papers.cells.curves:curve_rows",
 }
 
 

@@ -32,6 +32,7 @@ ARMS = {
     "start alone": (COLORS[4], "*"),
     "non-private": ("#7f7f7f", "d"),
 }
+MORE_MARKERS = "<>phH41x"  # where arms have taken the first colors
 # Names of arms in older figure files, and what every picture calls them.
 NAMES = {"conv": "conventional", "Non-priv.": "non-private"}
 
@@ -73,9 +74,10 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
                 name = plot.labels.get(line, NAMES.get(line, str(line)))
                 drawn[name] = _line(axes[i, j], values, plot, looks[line], k)
         if plot.second:
-            score = _matching(every[every["score"] == plot.second], panel)
-            last = j == axes.shape[1] - 1
-            _second(axes[i, j], score, plot, looks, last)
+            score = every[every["score"] == plot.second]
+            limits, last = score["mean"].agg(["min", "max"]), j == axes.shape[1] - 1
+            score = _matching(score, panel)
+            _second(axes[i, j], score, plot, looks, limits.to_list(), last)
         if plot.level and len(inside):
             style = {"color": INK, "ls": ":", "lw": 1}
             level = axes[i, j].axhline(inside[plot.level].mean(), **style)
@@ -119,7 +121,8 @@ def _looks(lines: Sequence[Any]) -> dict[Any, tuple[str, str, bool]]:
     }
     taken = [ARMS[arm][0] for arm in arms.values() if arm in ARMS]
     looks = zip(COLORS, MARKERS, strict=True)
-    free = itertools.cycle([own for own in looks if own[0] not in taken])
+    free = [own for own in looks if own[0] not in taken]
+    free = itertools.cycle([*free, *zip(COLORS, MORE_MARKERS, strict=True)])
     others = {}
     for arm in arms.values():
         if arm not in ARMS and arm not in others:
@@ -146,13 +149,22 @@ def _line(axis: Axes, values: Any, plot: Any, look: tuple, k: int) -> Any:
     return axis.plot(at, values["mean"], color=color, ms=4, lw=1.5, **style)[0]
 
 
-def _second(axis: Axes, values: Any, plot: Any, looks: Any, named: bool) -> None:
-    """Draw a second score dotted, in its lines' colors, on the axis at the right."""
+def _second(
+    axis: Axes, values: Any, plot: Any, looks: Any, limits: Any, named: bool
+) -> None:
+    """Draw a second score dotted, in its lines' colors, on the axis at the right.
+
+    Variants of an arm have dots further apart; limits are the same in all panels.
+    """
     right = axis.twinx()
-    for line, (color, *_) in looks.items():
+    for line, (color, _, is_variant) in looks.items():
         own = values[values[plot.line] == line].sort_values(plot.x)
-        right.plot(own[plot.x], own["mean"], ":", color=color, lw=1.5)
-    right.set_yscale("log")
+        dots = (0, (1, 4 if is_variant else 1.5))
+        right.plot(own[plot.x], own["mean"], ls=dots, color=color, lw=1.5)
+    right.set(yscale="log", ylim=(limits[0] / 1.3, limits[1] * 1.3))
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    right.yaxis.set_minor_locator(NullLocator())
     right.tick_params(labelright=named)
     if named:
         right.set_ylabel(plot.labels.get(plot.second, plot.second) + " (dotted)")

@@ -11,7 +11,7 @@ import numpy as np
 from capeneuro.algorithms import ica, metrics
 from capeneuro.algorithms.updates import State
 from capeneuro.data import basis
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.gradients import SCALE
 from papers import in_memory
@@ -158,7 +158,7 @@ def run_ica(
         pca_clip,
     )
     result = ica.infomax(
-        InProcess(sites),
+        Ungated(sites),  # simulated or public data: nobody to keep them from
         in_memory.mechanism(
             budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1)), *about
         ),
