@@ -313,10 +313,11 @@ def ica_scores(
     list of dict
         For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``, ``r`` (mean
         absolute correlation of matched maps with the true ones), ``behind`` (the NGI
-        less that of the method named ``after`` at the same epsilon), ``n_rounds``,
-        ``converged`` (1 if the rule of the method ended it), ``rounds_to_10_percent``
-        (of the final NGI; of mini-blocks to whole epochs) and ``captured``, the share
-        of the true maps' energy in the subspace. Without privacy it runs once.
+        less that of the method named ``after`` at the same epsilon, if one is named),
+        ``n_rounds``, ``converged`` (1 if the rule of the method ended it),
+        ``rounds_to_10_percent`` (of the final NGI; of mini-blocks to whole epochs) and
+        ``captured``, the share of the true maps' energy in the subspace. Without
+        privacy it runs once.
     """
     A, people = simulate(n_subjects, seed, **data_options(options))
     chance = round(metrics.chance_gain_index(A.shape[1]), 4)
@@ -346,6 +347,8 @@ def data_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def compare(rows: list[dict[str, Any]], after: Mapping[str, str], at: str) -> None:
     """Write how far each row's NGI is behind that of the method named ``after``."""
+    if not any(after.values()):
+        return
     reached = {(row["method"], row[at]): row["ngi"] for row in rows}
     for row in rows:
         other = after[row["method"]]
