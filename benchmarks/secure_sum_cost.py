@@ -32,7 +32,23 @@ def main() -> None:
 
 
 def row(n_sites: int, size: int) -> list[str]:
-    """Cost of one sum; checks that it is exact."""
+    """One row of the table."""
+    cost = measure(n_sites, size)
+    return [
+        f"{n_sites}",
+        f"{size}",
+        f"{cost['sends'] / 1e3:.1f}",
+        f"{cost['gets'] / 1e3:.1f}",
+        f"{cost['aggregator'] / 1e6:.2f}",
+        f"{cost['site'] / (n_sites + size):.1f}",
+        f"{cost['aggregator'] / (n_sites**2 + n_sites * size):.1f}",
+        f"{cost['site_seconds']:.3f}",
+        f"{cost['aggregator_seconds']:.3f}",
+    ]
+
+
+def measure(n_sites: int, size: int) -> dict[str, float]:
+    """Bytes and seconds of one sum; checks that it is exact."""
     names = [f"site-{i:02d}" for i in range(n_sites)]
     keys = {n: Ed25519PrivateKey.generate() for n in names}
     roster = {n: key.public_key().public_bytes_raw() for n, key in keys.items()}
@@ -92,19 +108,14 @@ def row(n_sites: int, size: int) -> list[str]:
     total -= secagg.leftover(*about, survivors, shares, size)
     aggregator += time.perf_counter() - start
     assert np.array_equal(total, expected)
-    through = sum(sent.values()) + sum(got.values())
-    site = sent[one] + got[one]
-    return [
-        f"{n_sites}",
-        f"{size}",
-        f"{sent[one] / 1e3:.1f}",
-        f"{got[one] / 1e3:.1f}",
-        f"{through / 1e6:.2f}",
-        f"{site / (n_sites + size):.1f}",
-        f"{through / (n_sites**2 + n_sites * size):.1f}",
-        f"{spent[one]:.3f}",
-        f"{aggregator:.3f}",
-    ]
+    return {
+        "sends": sent[one],
+        "gets": got[one],
+        "site": sent[one] + got[one],
+        "aggregator": sum(sent.values()) + sum(got.values()),
+        "site_seconds": spent[one],
+        "aggregator_seconds": aggregator,
+    }
 
 
 if __name__ == "__main__":

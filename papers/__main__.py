@@ -29,6 +29,9 @@ EXPERIMENTS = {
     "network": "papers.cells.network:network_scores",
     "otd": "papers.cells.tensors:otd_scores",
     "regression": "papers.cells.regression:regression_scores",
+    "ica_rounds": "papers.cells.ica_thesis:ica_rounds",
+    "ica_maps": "papers.cells.ica_thesis:ica_maps",
+    "curves": "papers.cells.curves:curve_rows",
 }
 
 

@@ -10,7 +10,8 @@ one figure, under `results/figures/<figure>/`:
 ``table.tsv``
     Every row of every cell, with the cell's axes before it.
 ``summary.tsv``
-    Mean, min, max and number over the repeats, one row per setting and score.
+    Mean, min, max, number and standard error over the repeats, one row per setting and
+    score.
 ``goals.tsv``
     Each goal beside what was reached.
 ``<figure>.png``, ``<figure>.svg``
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # pandas takes half a second, which every command would pay
 
 GRIDS = Path(__file__).parent / "grids"
 # What a summary adds to the settings.
-SUMMARY = ("score", "mean", "min", "max", "n_repeats")
+SUMMARY = ("score", "mean", "min", "max", "n_repeats", "se")
 # Without a date the same cells draw the same bytes.
 METADATA = {".png": {}, ".svg": {"Date": None}}
 
@@ -87,19 +88,25 @@ class Goal(_Model):
     """Largest mean; one of this and `at_least`."""
     at_least: float | None = None
     """Smallest mean."""
+    errors: float = 0
+    """Standard errors of the mean by which it has to be reached: 2 for what a figure of
+    few repeats claims. A mean that reaches it by less is `not clear`."""
 
     @property
     def rule(self) -> str:
         """The goal as one reads it."""
+        by = f" by {self.errors:g} standard errors" if self.errors else ""
         if self.at_least is None:
-            return f"<= {self.at_most:g}"
-        return f">= {self.at_least:g}"
+            return f"<= {self.at_most:g}{by}"
+        return f">= {self.at_least:g}{by}"
 
-    def is_met(self, mean: float) -> bool:
-        """Whether a mean reaches it."""
-        if self.at_least is None:
-            return mean <= self.at_most
-        return mean >= self.at_least
+    def verdict(self, mean: float, se: float) -> str:
+        """Whether a mean reaches it: met, not met, not clear."""
+        margin = mean - self.at_least if self.at_most is None else self.at_most - mean
+        if not margin >= 0:
+            return "not met"
+        # Of a single repeat there is no standard error, and nothing is clear.
+        return "met" if not self.errors or margin > self.errors * se else "not clear"
 
     @model_validator(mode="after")
     def _one_side(self) -> "Goal":
@@ -114,7 +121,14 @@ class Plot(_Model):
     x: Label
     """Along the horizontal axis."""
     y: Label
-    """A score: the line is its mean over the repeats, the band its range."""
+    """A score: the line is its mean over the repeats, with a band."""
+    band: Literal["range", "errors"] = "range"
+    """Of the repeats, or two standard errors of the mean to either side."""
+    second: Label | None = None
+    """Another score, drawn dotted on the axis at the right, which is logarithmic."""
+    image: Label | None = None
+    """Column of the vertical axis where panels are images: `x` and it are coordinates
+    of pixels, `y` is their value, and `line` the same column as `rows`."""
     line: Label
     """One line for each of its values."""
     columns: Label | None = None
@@ -175,7 +189,8 @@ class Figure(_Model):
             for value in [v for grid in self.grids for v in grid[axis]]:
                 if value not in given:
                     _fail(f"options.{axis}: lacks {value!r}{_near(value, given)}")
-        for goal in [self.plot.y, *(g.score for g in self.goals if g.score)]:
+        plotted = [self.plot.y, self.plot.second]
+        for goal in filter(None, [*plotted, *(g.score for g in self.goals)]):
             if goal not in self.scores:
                 _fail(f"scores: lacks {goal!r}{_near(goal, self.scores)}")
         return self
@@ -339,7 +354,8 @@ def table(figure: Figure) -> "pd.DataFrame":
         [{**cell.axes, **row} for cell in wanted for row in read_cell(cell)["rows"]]
     )
     plot = figure.plot
-    named = [plot.x, plot.line, plot.columns, plot.rows, plot.level, *figure.scores]
+    named = [plot.x, plot.line, plot.columns, plot.rows, plot.level, plot.image]
+    named += figure.scores
     named += [column for goal in figure.goals for column in goal.where]
     for name in filter(None, named):
         if name not in found:
@@ -349,7 +365,7 @@ def table(figure: Figure) -> "pd.DataFrame":
 
 
 def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Mean, min, max and number of each score over the repeats.
+    """Mean, min, max, number and standard error of each score over the repeats.
 
     Parameters
     ----------
@@ -361,7 +377,8 @@ def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Columns: the settings, ``score``, ``mean``, ``min``, ``max``, ``n_repeats``.
+        Columns: the settings, ``score``, ``mean``, ``min``, ``max``, ``n_repeats``,
+        ``se`` (standard error of the mean).
         Settings in which a score was never measured have no row.
     """
     settings = [c for c in rows if c not in (*figure.scores, figure.repeat)]
@@ -370,7 +387,8 @@ def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
         [*settings, "score"], sort=False, dropna=False
     )
     value = by["value"]
-    return value.agg(mean="mean", min="min", max="max", n_repeats="count").reset_index()
+    named = {"mean": "mean", "min": "min", "max": "max", "n_repeats": "count"}
+    return value.agg(**named, se="sem").reset_index()
 
 
 def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
@@ -387,7 +405,7 @@ def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
     -------
     pandas.DataFrame
         Columns ``where``, ``score``, ``goal``, ``mean``, ``n_repeats``, ``verdict``
-        (met, not met, not measured).
+        (met, not met, not clear, not measured).
     """
     import pandas as pd
 
@@ -400,8 +418,9 @@ def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":
         head = [", ".join(f"{c} {v}" for c, v in goal.where.items()), score, goal.rule]
         if found.empty:
             rows.append([*head, None, 0, "not measured"])
-        for mean, n in zip(found["mean"], found["n_repeats"], strict=True):
-            rows.append([*head, mean, n, "met" if goal.is_met(mean) else "not met"])
+        reached = found[["mean", "n_repeats", "se"]].itertuples(index=False)
+        for mean, n, se in reached:
+            rows.append([*head, mean, n, goal.verdict(mean, se)])
     names = ["where", "score", "goal", "mean", "n_repeats", "verdict"]
     return pd.DataFrame(rows, columns=names)
 
@@ -432,7 +451,8 @@ def write_plot(figure: Figure) -> list[Path]:
 
     means = summary(figure, table(figure))
     plot = figure.plot
-    drawn = [c for c in (plot.x, plot.line, plot.columns, plot.rows) if c]
+    where = plot.x, plot.line, plot.columns, plot.rows, plot.image
+    drawn = [column for column in where if column]
     shown = means[means["score"] == plot.y]
     if shown.duplicated(drawn).any():
         settings = [c for c in shown if c not in (*drawn, *SUMMARY)]
@@ -441,7 +461,10 @@ def write_plot(figure: Figure) -> list[Path]:
             f"{figure.figure}: plot: a line has several values at one {plot.x}; give "
             f"panels to {many} by columns or rows"
         )
-    picture = plots.over_grid(means, figure.plot, figure.goals, figure.title)
+    if plot.image:
+        picture = plots.images(means, plot, figure.title)
+    else:
+        picture = plots.over_grid(means, plot, figure.goals, figure.title)
     paths = [figure.folder / f"{figure.figure}.{kind}" for kind in ("png", "svg")]
     for path in paths:
         with files.atomic(path) as part:

@@ -57,11 +57,20 @@ def simulate(
     networks = sources.named(indices)
     if made.altered is not None:
         networks = sources.altered(networks, made.altered.network, made.altered.how)
+    if made.patches:  # a generator of their own: time courses stay what they are
+        drawn = np.random.default_rng([made.seed, made.patches])
+        networks = sources.distributed(networks, made.patches, drawn)
     common, *own = np.random.SeedSequence(made.seed).spawn(1 + len(folders))
     draw_courses = _time_courses(made, len(networks), np.random.default_rng(common))
     mask, affine = grid.head_mask_3d(made.voxel_size)
-    labels = fmri.subject_labels([made.n_subjects] * len(folders))
     n = made.n_subjects * len(folders)
+    sizes = fmri.site_sizes(n, len(folders), made.unequal)
+    if not min(sizes):
+        raise ConfigError(
+            f"data.unequal: must leave every site somebody, got {made.unequal:g} with "
+            f"{n} people at {len(folders)} sites; make n_subjects larger"
+        )
+    labels = fmri.subject_labels(sizes)
     if made.coupled is not None:
         seed = np.random.SeedSequence([made.seed, n])
         drawn, recorded = (np.random.default_rng(s) for s in seed.spawn(2))
@@ -77,10 +86,13 @@ def simulate(
 
     def write_site(folder: Path, names: list[str], seed: Any) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        courses = draw_courses(rng)
+        courses = draw_courses(rng, len(names))
+        if made.presence < 1:
+            about = len(names), len(networks), made.presence
+            courses = courses * fmri.present(*about, rng)
         if made.coupled is not None:
-            first = made.n_subjects * labels.index(names)
-            own = who.strengths[first : first + made.n_subjects]
+            first = sum(sizes[: labels.index(names)])
+            own = who.strengths[first : first + len(names)]
             courses = courses * np.exp(own)[:, :, None]
         all_courses.update(zip(names, courses, strict=True))
         return fmri.write_site(
@@ -98,6 +110,8 @@ def simulate(
             translation_deviation=made.translation,
             rotation_deviation=made.rotation,
             spread_deviation=made.spread,
+            scanner_deviation=made.scanner,
+            tissue_contrast=made.tissue,
             max_translation=made.motion,
             max_rotation=made.motion,
         )
@@ -109,12 +123,12 @@ def simulate(
         folder = Path(study.space.mask).parent
         about = made.coupled, who, folder / "truth", recorded
         coupled.write([*folders.values()], labels, *about)
-        rows = coupled.site_means(who, [made.n_subjects] * len(folders))
+        rows = coupled.site_means(who, sizes)
         rows = [[name, *row] for name, row in zip(folders, rows, strict=True)]
         bids.write_tsv(folder / "means.tsv", coupled.MEANS, rows)
     fmri.write_truth(
         Path(study.space.mask).parent,
-        np.mean(maps, axis=0),
+        np.average(maps, axis=0, weights=sizes),
         {name: all_courses[name] for own_names in labels for name in own_names},
         networks=networks,
         mask=mask,
@@ -125,11 +139,11 @@ def simulate(
 
 
 def _time_courses(made: Simulation, n_sources: int, rng: np.random.Generator):
-    """Draw what is common to all sites; return the draw of one site's subjects."""
+    """Draw what is common to all sites; return the draw of so many subjects."""
     if made.sources == "garch":
         ranges = {"alpha": made.alpha, "beta": made.beta, "ar": made.ar}
         parameters = garch.garch_parameters(n_sources, rng, **ranges)
-        return lambda own: garch.garch(parameters, made.n_subjects, made.n_volumes, own)
+        return lambda own, n: garch.garch(parameters, n, made.n_volumes, own)
     n_types = 4
     if made.sources == "blocks":
         design = hemodynamics.block_design(n_types, made.n_volumes, rng)
@@ -137,12 +151,12 @@ def _time_courses(made: Simulation, n_sources: int, rng: np.random.Generator):
         chances = np.full(n_types, 0.1)
         design = hemodynamics.event_design(chances, made.n_volumes, rng)
     amplitudes = rng.standard_normal((n_sources, n_types))
-    return lambda own: np.stack(
+    return lambda own, n: np.stack(
         [
             hemodynamics.task_time_courses(
                 design, amplitudes, own, repetition_time=made.repetition_time
             )
-            for _ in range(made.n_subjects)
+            for _ in range(n)
         ]
     )
 

@@ -1,7 +1,7 @@
 """Simulated fMRI of a whole study, in memory or as one folder per site, with its truth.
 
 The head is the MNI brain (``write_site``) or, as in the papers, a disc in a small
-square image (``matrix_study``).
+square image (``matrix_study``; with people and sites who differ :mod:`sim.plane`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +21,15 @@ from sim.bids import (
 )
 from sim.garch import garch, garch_parameters
 from sim.grid import fill_volumes, voxel_coordinates
-from sim.scanner import noise_deviation, subject_signal
-from sim.sources import DEFAULT_20, Source, maps_2d, maps_3d, tissue_weights
+from sim.scanner import noise_deviation, scanner_effect, subject_signal
+from sim.sources import (
+    DEFAULT_20,
+    SOURCES,
+    Source,
+    maps_2d,
+    maps_3d,
+    tissue_weights,
+)
 
 
 def subject_maps(
@@ -147,6 +154,32 @@ def subject_labels(counts: Sequence[int]) -> list[list[str]]:
     ]
 
 
+def site_sizes(n_people: int, n_sites: int, unequal: float = 1.0) -> list[int]:
+    """Share people out to sites, whose sizes rise evenly from the first to the last.
+
+    Parameters
+    ----------
+    n_people, n_sites
+        In all.
+    unequal
+        Largest over smallest site, before rounding to whole people.
+
+    Returns
+    -------
+    list of int
+        People of each site, of sum ``n_people``.
+    """
+    ends = np.cumsum(np.linspace(1, unequal, n_sites))
+    return np.diff(np.rint(n_people * ends / ends[-1]), prepend=0).astype(int).tolist()
+
+
+def present(
+    n_people: int, n_sources: int, presence: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw which person has which source, zeros and ones (n_people, n_sources, 1)."""
+    return (rng.random((n_people, n_sources, 1)) < presence).astype(np.float32)
+
+
 def write_site(
     folder: Path,
     labels: Sequence[str],
@@ -166,6 +199,7 @@ def write_site(
     translation_deviation: float = 0.0,
     rotation_deviation: float = 0.0,
     spread_deviation: float = 0.0,
+    scanner_deviation: float = 0.0,
     max_translation: float = 0.0,
     max_rotation: float = 0.0,
 ) -> np.ndarray:
@@ -206,6 +240,8 @@ def write_site(
         Standard deviation of the shift that each source has at this site [mm].
     translation_deviation, rotation_deviation, spread_deviation
         Differences between subjects, see :func:`subject_maps` [mm, deg].
+    scanner_deviation
+        Of this site's scanner from others', see :func:`sim.scanner.scanner_effect`.
     max_translation, max_rotation
         Limits of the head motion [mm, deg].
 
@@ -217,6 +253,14 @@ def write_site(
     coordinates = voxel_coordinates(mask, affine)
     total = np.zeros((len(coordinates), len(networks)))
     shift = site_deviation * rng.standard_normal((len(networks), 3))
+    if scanner_deviation:
+        contrast, noise = scanner_effect(scanner_deviation, rng)
+        percent_signal_change = contrast * np.asarray(percent_signal_change)
+        # What is asked for is the signal over the noise, and both differ.
+        cnr = cnr and cnr * contrast / noise
+    tissue: np.ndarray | float = 1.0
+    if tissue_contrast:
+        tissue = tissue_weights(maps_3d(SOURCES[1:], coordinates))
     subjects = zip(labels, time_courses, rng.spawn(len(labels)), strict=True)
     progress = tqdm(subjects, desc=str(folder), total=len(labels), disable=None)
     for label, courses, subject_rng in progress:
@@ -237,7 +281,7 @@ def write_site(
             subject_rng,
             baseline=baseline,
             percent_signal_change=percent_signal_change,
-            tissue=tissue_weights(networks, maps) if tissue_contrast else 1.0,
+            tissue=tissue,
             cnr=cnr,
             max_translation=max_translation,
             max_rotation=max_rotation,

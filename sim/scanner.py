@@ -79,6 +79,26 @@ def noise_deviation(signal: np.ndarray, cnr: float) -> float:
     return float(trim_mean(signal.std(axis=1), 0.15)) / cnr
 
 
+def scanner_effect(deviation: float, rng: np.random.Generator) -> tuple[float, float]:
+    """Draw how a site's scanner differs: its signal change, and its noise.
+
+    Parameters
+    ----------
+    deviation
+        Of the logarithms of both, independent; scanners of 1.5 and 3 tesla differ by
+        about 0.7.
+    rng
+        Generator of the draw.
+
+    Returns
+    -------
+    contrast, noise
+        Factors of the percent signal change and of the noise's deviation, typically 1.
+    """
+    contrast, noise = np.exp(deviation * rng.standard_normal(2))
+    return float(contrast), float(noise)
+
+
 def add_rician_noise(
     signal: np.ndarray, deviation: float, rng: np.random.Generator
 ) -> np.ndarray:

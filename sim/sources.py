@@ -134,10 +134,12 @@ DEFAULT_20 = (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 17, 18, 19, 20, 21, 22, 23, 26
 DEFAULT_10 = (1, 7, 9, 10, 12, 17, 18, 19, 26, 27)
 # How far a network of other people is moved [mm], and where along y the middle is.
 FAR, MIDDLE = 24, -20
+# Weights of the regions that a distributed network shares with others.
+PATCH = (0.4, 1.0)
 
 
 def maps_2d(
-    indices: Sequence[int],
+    indices: Sequence[int] | Sequence[Source],
     n_side: int,
     *,
     translation: np.ndarray | None = None,
@@ -149,7 +151,7 @@ def maps_2d(
     Parameters
     ----------
     indices
-        Positions of the R sources in ``SOURCES``.
+        The R sources, or their positions in ``SOURCES``.
     n_side
         Pixels along each side.
     translation
@@ -162,7 +164,8 @@ def maps_2d(
     Returns
     -------
     maps : numpy.ndarray
-        Shape (n_side ** 2, R), float32: columns with maximum 1, zero off the disc.
+        Shape (n_side ** 2, R), float32: columns with largest absolute value
+        1, zero off the disc.
         Reshaped to (n_side, n_side), rows run from front to back, columns from
         left to right.
     mask : numpy.ndarray
@@ -173,7 +176,8 @@ def maps_2d(
     inside = (coordinates**2).sum(axis=1) <= 1
     if translation is not None:
         translation = np.asarray(translation) * (2 / (n_side - 1))
-    blobs = [SOURCES[i].plane for i in indices]
+    networks = [i if isinstance(i, Source) else SOURCES[i] for i in indices]
+    blobs = [own.plane for own in networks]
     maps = np.zeros((n_side**2, len(blobs)), dtype=np.float32)
     maps[inside] = _maps(blobs, coordinates[inside], translation, rotation, spread)
     return maps, inside.reshape(n_side, n_side)
@@ -224,6 +228,40 @@ def altered(
     return (*networks[:n], *instead, *networks[n + 1 :])
 
 
+def distributed(
+    networks: Sequence[Source], n_patches: int, rng: np.random.Generator
+) -> tuple[Source, ...]:
+    """Give every network further regions, so that networks overlap.
+
+    A patch is a region of another of the named sources, at its full width, and weighs
+    0.4 to 1 times the network's own regions, with either sign. Many networks then have
+    parts of the same region, as in real brains, and no map is simple.
+
+    Parameters
+    ----------
+    networks
+        The R sources.
+    n_patches
+        Further regions of each, at most 30; 0 changes nothing.
+    rng
+        Generator of regions and weights, the same on the plane and in the brain.
+    """
+    found = []
+    for own in networks:
+        others = [s for s in SOURCES[1:] if s.name != own.name]
+        blobs = [pair for s in others for pair in zip(s.plane, s.brain, strict=True)]
+        chosen = rng.choice(len(blobs), n_patches, replace=False)
+        weights = rng.choice([-1.0, 1.0], n_patches) * rng.uniform(*PATCH, n_patches)
+        patches = [
+            [blob._replace(weight=float(w)) for blob in blobs[i]]
+            for i, w in zip(chosen, weights, strict=True)
+        ]
+        plane, brain = (tuple(p[k] for p in patches) for k in range(2))
+        more = {"plane": own.plane + plane, "brain": own.brain + brain}
+        found.append(own._replace(**more))
+    return tuple(found)
+
+
 def _moved(blob: Blob, forward: float) -> Blob:
     x, y, z = blob.center
     return blob._replace(center=(x, y + forward, z))
@@ -262,7 +300,7 @@ def maps_3d(
     Returns
     -------
     numpy.ndarray
-        Shape (n_voxels, R), float32, every column with maximum 1.
+        Shape (n_voxels, R), float32, every column with largest absolute value 1.
     """
     blobs = [own.brain for own in networks]
     maps = _maps(blobs, np.asarray(coordinates_mm), translation, rotation, spread)
@@ -270,21 +308,20 @@ def maps_3d(
 
 
 def tissue_weights(
-    networks: Sequence[Source],
-    maps: np.ndarray,
-    levels: Mapping[str, float] = TISSUE_LEVELS,
+    maps: np.ndarray, levels: Mapping[str, float] = TISSUE_LEVELS
 ) -> np.ndarray:
-    """Weigh the baseline of each voxel by the tissues of the sources over it.
+    """Weigh the baseline of each voxel by the tissues of all named sources over it.
 
     As in simTB the weights are continuous: a voxel without sources has weight 1, one
     at the top of a source has that source's level.
 
+    # Differs from erhardt2012simtb: all sources of ``SOURCES`` but the global one make
+    # the anatomy, whichever of them a study has.
+
     Parameters
     ----------
-    networks
-        The R sources.
     maps
-        Their maps, shape (n_voxels, R), in [0, 1].
+        Maps of ``SOURCES[1:]``, shape (n_voxels, 29), in [0, 1].
     levels
         Baseline of each tissue relative to gray matter.
 
@@ -293,7 +330,7 @@ def tissue_weights(
     numpy.ndarray
         Shape (n_voxels,), float32.
     """
-    excess = np.array([levels[own.tissue] - 1 for own in networks])
+    excess = np.array([levels[own.tissue] - 1 for own in SOURCES[1:]])
     # Where blobs overlap, their average is taken: a sum could turn negative.
     crowding = np.maximum(maps.sum(axis=1), 1)
     return (1 + maps @ excess / crowding).astype(np.float32)
@@ -319,7 +356,7 @@ def _maps(
         axis=1,
     )
     maps = np.sign(maps) * np.abs(maps) ** exponents
-    return maps / maps.max(axis=0)
+    return maps / np.abs(maps).max(axis=0)
 
 
 def _blob(blob: Blob, coordinates: np.ndarray, angle: float) -> np.ndarray:

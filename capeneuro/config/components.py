@@ -139,9 +139,11 @@ class Simulation(Section):
     seed: int
     """Fixes the bytes of all files."""
     n_subjects: Annotated[int, Field(ge=1)]
-    """People per site."""
+    """People per site, on average where sites are `unequal`."""
     n_volumes: Annotated[int, Field(ge=2)]
     """Volumes per person."""
+    unequal: Annotated[float, Field(ge=1)] = 1.0
+    """Largest over smallest site; sizes rise evenly, of the same people in all."""
     sources: Literal["garch", "blocks", "events"] = "garch"
     """Time courses: GARCH(1,1) as in the papers, or task designs with an HRF."""
     repetition_time: Positive = 2.0
@@ -158,6 +160,18 @@ class Simulation(Section):
     """Percent of the baseline at a map's peak for one standard deviation."""
     cnr: Positive = 1.0
     """Temporal deviation of the signal over that of the noise."""
+    patches: Annotated[int, Field(ge=0, le=30)] = 0
+    """Further regions of each network, parts of others, with either sign: maps then
+    overlap and are not simple, and varimax alone no longer finds them. 0: compact maps
+    that hardly overlap, as in the papers; 2 to 4 are hard."""
+    presence: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of people who have a network, drawn for each person and network."""
+    tissue: bool = False
+    """Whether fluid, white matter and dropout change the baseline, as in simTB. In
+    percent of a voxel's mean maps stay, and noise is larger where it is dark."""
+    scanner: Annotated[float, Field(ge=0)] = 0.0
+    """Deviation between sites of the logarithm of their signal change, and of their
+    noise."""
     site_translation: Annotated[float, Field(ge=0)] = 0.0
     """Deviation of a site's map positions, common to its people [mm]."""
     translation: Annotated[float, Field(ge=0)] = 0.0

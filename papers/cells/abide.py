@@ -6,7 +6,8 @@ of the pooled run without privacy of the same kind of ICA, as a share of what ch
 random turn of the same subspace) leaves open.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def abide_scores(
     n_components: int = 20,
     n_colluding: int = 3,
     delta: float = 1e-5,
+    n_people: Sequence[int] | None = None,
     group: str = "",
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -68,8 +70,11 @@ def abide_scores(
         Fixes the halves; the noise of privacy is drawn afresh.
     methods
         Options of each method as in :func:`papers.cells.ica.run_ica`; ``people`` says
-        whose data: ``all``, one site by name, or ``half`` of each site's people.
+        whose data: ``all``, one site by name, ``half`` of each site's people, or so
+        many people, as evenly from all sites as these have them.
         ``independence: spatial`` spends everything on PCA.
+    n_people
+        Repeats every method with so many people, drawn from all sites; null: once.
     epsilons, n_components, n_colluding, delta, group, **options
         As in :func:`papers.cells.ica.ica_scores`.
 
@@ -77,7 +82,7 @@ def abide_scores(
     -------
     list of dict
         For each ``method`` and ``epsilon`` the mean matched correlation ``r``, that of
-        chance ``r0``, and the ``share`` (r - r0) / (1 - r0).
+        chance ``r0``, the ``share`` (r - r0) / (1 - r0), and ``n_people`` if asked.
     """
     people = load(Path(series))
     rng = np.random.default_rng(seed)
@@ -92,9 +97,9 @@ def abide_scores(
         maps = _maps(people, accounting.Budget(1.0, **promise), memo, known)
         kinds[kind] = maps, metrics.chance_match(maps)
     rows = []
-    for method, own in methods.items():
+    for (method, own), n in itertools.product(methods.items(), n_people or [None]):
         own = dict(own)
-        chosen = _chosen(people, own.pop("people", "all"), rng)
+        chosen = _chosen(people, n or own.pop("people", "all"), rng)
         known = memo if chosen is people else {}
         pooled, r0 = kinds[own.get("independence", "temporal")]
         for epsilon in epsilons:
@@ -108,6 +113,7 @@ def abide_scores(
             r = float(np.abs(metrics.match(maps, pooled)[1]).mean())
             share = (r - r0) / (1 - r0)
             row = {"method": method, "epsilon": epsilon, "r": r, "r0": r0}
+            row |= {"n_people": n} if n else {}
             rows.append({**row, "share": share})
             if at["arm"] == "non-private":  # the same at every epsilon
                 rows += [{**rows[-1], "epsilon": e} for e in epsilons[1:]]
@@ -116,18 +122,21 @@ def abide_scores(
 
 
 def _chosen(
-    people: in_memory.People, whose: str, rng: np.random.Generator
+    people: in_memory.People, whose: str | int, rng: np.random.Generator
 ) -> in_memory.People:
-    """All people, those of one site, or a random half of each site's."""
+    """All people, those of one site, or a random share of each site's."""
     if whose == "all":
         return people
     if whose in people:
         return {whose: people[whose]}
-    half = {}
+    share = 0.5 if whose == "half" else whose / sum(map(len, people.values()))
+    if share >= 1:
+        return people
+    kept = {}
     for site, own in people.items():
-        kept = rng.permutation(sorted(own))[: max(len(own) // 2, 1)]
-        half[site] = {name: own[name] for name in kept}
-    return half
+        names = rng.permutation(sorted(own))[: max(int(len(own) * share), 1)]
+        kept[site] = {name: own[name] for name in names}
+    return kept
 
 
 def maps(

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from capeneuro.algorithms import ica, metrics
+from capeneuro.algorithms.updates import State
 from capeneuro.data import basis
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.gradients import SCALE
 from papers import in_memory
 from papers.djica import djica
 from papers.dp_djica import dp_djica
 from papers.in_memory import People
-from sim.fmri import matrix_study
-from sim.sources import DEFAULT_20, maps_2d
+from sim.fmri import matrix_study, site_sizes
+from sim.plane import mixed_study
+from sim.sources import DEFAULT_10, DEFAULT_20, Source, maps_2d, named
 
 N_SIDE = 30
 
@@ -31,6 +34,7 @@ def simulate(
     n_volumes: int = 250,
     cnr: float = 3.0,
     cube: int = 1,
+    mixture: Mapping[str, Any] | None = None,
 ) -> tuple[np.ndarray, People]:
     """Make the papers' study in memory: R maps on a 30 x 30 image, people at sites.
 
@@ -47,14 +51,34 @@ def simulate(
     cube
         Features are means over cubes of so many pixels a side, inside the head: 1 gives
         648 features, 3 gives 88. The mask is public.
+    mixture
+        Makes people and sites who differ and networks that overlap: ``unequal``, the
+        largest over the smallest site, and options of :func:`sim.plane.mixed_study`.
 
     Returns
     -------
     A : numpy.ndarray
-        True maps over features, shape (n_features, R).
+        True maps over features, shape (n_features, R); their mean where people differ.
     people : dict
         By site and person, arrays (n_features, n_volumes), float32.
     """
+    if mixture is not None:
+        mixture = dict(mixture)
+        sizes = site_sizes(n_subjects, n_sites, mixture.pop("unequal", 1.0))
+        networks = networks_of(n_components)
+        _, mask = maps_2d(networks, N_SIDE)
+        analysis = basis.grid(mask, cube).analysis
+        about = {"n_volumes": n_volumes, "cnr": cnr, "n_side": N_SIDE}
+        rng = np.random.default_rng(seed)
+        maps, sites = mixed_study(sizes, networks, rng, **about, **mixture)
+        people = {
+            f"site-{s + 1}": {
+                f"sub-{s + 1}-{i}": analysis @ X[mask.ravel()]
+                for i, X in enumerate(own)
+            }
+            for s, own in enumerate(sites)
+        }
+        return analysis @ maps[mask.ravel()], people
     indices = DEFAULT_20[:n_components]
     _, mask = maps_2d(indices, N_SIDE)
     analysis = basis.grid(mask, cube).analysis
@@ -72,6 +96,11 @@ def simulate(
             analysis @ X[mask.ravel()]
         )
     return (analysis @ maps[mask.ravel()]).astype(np.float64), people
+
+
+def networks_of(n_components: int) -> tuple[Source, ...]:
+    """R networks of a mixture: the default ten, or the first of the default twenty."""
+    return named(DEFAULT_10 if n_components == 10 else DEFAULT_20[:n_components])
 
 
 def run_ica(
@@ -129,7 +158,7 @@ def run_ica(
         pca_clip,
     )
     result = ica.infomax(
-        InProcess(sites),
+        Ungated(sites),  # simulated or public data: nobody to keep them from
         in_memory.mechanism(
             budget.mu * np.sqrt((1 - pca_share) / max(n_rounds, 1)), *about
         ),
@@ -141,6 +170,36 @@ def run_ica(
     )
     weights = next(iter(sites.values())).weights
     return result, subspace.eigenvectors, weights
+
+
+def run_spatial(
+    people: People,
+    budget: accounting.Budget,
+    arm: str,
+    *,
+    n_components: int,
+    norm_bound: float,
+    memo: dict[Any, np.ndarray] | None = None,
+    pca_clip: float = 1.0,
+    n_rounds: int = 500,
+    **unread: Any,
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run PCA with the whole budget, and ICA over space on what it released.
+
+    Options are those of :func:`run_ica`; with 0 rounds the start alone is the result,
+    varimax of the same subspace.
+    """
+    sites = in_memory.federate(people, budget, memo)
+    mechanism = in_memory.mechanism(budget.mu, arm, budget, len(sites))
+    about = n_components, norm_bound, pca_clip
+    subspace = in_memory.run_pca(sites, mechanism, *about)
+    if n_rounds:
+        result = ica.spatial_components(subspace, n_rounds)
+    else:
+        W = SCALE * ica.rotation(subspace, "varimax")
+        state = State(W=W, b=np.zeros(len(W)), signs=np.ones(len(W)))
+        result = ica.unmixed(state, subspace, np.zeros(0), True)
+    return result, subspace.eigenvectors, []
 
 
 def run_dp_djica(
@@ -227,11 +286,6 @@ def ica_scores(
     epsilons: list[float],
     delta: float = 1e-5,
     n_colluding: int = 1,
-    n_sites: int = 4,
-    n_components: int = 20,
-    n_volumes: int = 250,
-    cnr: float = 3.0,
-    cube: int = 1,
     group: str = "",
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -239,65 +293,103 @@ def ica_scores(
 
     Parameters
     ----------
-    n_subjects, seed, n_sites, n_components, n_volumes, cnr, cube
-        The data, see :func:`simulate`.
+    n_subjects, seed
+        The data, see :func:`simulate`, whose further keys ``options`` may hold.
     unit, epsilons, delta, n_colluding
         The promises; neighbors differ by one unit replaced.
     methods
         Options of each method, by its name in the figure; they override ``options``.
         Methods of one cell share its data, which take longest to make. With the arm
-        ``dp-djica`` options are those of :func:`run_dp_djica`.
+        ``dp-djica`` options are those of :func:`run_dp_djica`. ``after`` names another
+        method: see ``behind`` below.
     group
         What the figure file calls these methods together.
     **options
-        Of :func:`run_ica`; a mapping from epsilon to value is looked up.
+        Of :func:`run_ica`; a mapping from epsilon to value is looked up. With
+        ``independence: spatial`` it is :func:`run_spatial`.
 
     Returns
     -------
     list of dict
-        For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``,
+        For each ``method`` and ``epsilon`` the ``ngi`` and its ``chance``, ``r`` (mean
+        absolute correlation of matched maps with the true ones), ``behind`` (the NGI
+        less that of the method named ``after`` at the same epsilon, if one is named),
         ``n_rounds``, ``converged`` (1 if the rule of the method ended it),
         ``rounds_to_10_percent`` (of the final NGI; of mini-blocks to whole epochs) and
         ``captured``, the share of the true maps' energy in the subspace. Without
         privacy it runs once.
     """
-    data = {"n_sites": n_sites, "n_components": n_components, "n_volumes": n_volumes}
-    A, people = simulate(n_subjects, seed, cnr=cnr, cube=cube, **data)
-    chance = round(metrics.chance_gain_index(n_components), 4)
+    A, people = simulate(n_subjects, seed, **data_options(options))
+    chance = round(metrics.chance_gain_index(A.shape[1]), 4)
     memo: dict[Any, np.ndarray] = {}
     rows: list[dict[str, Any]] = []
+    after: dict[str, str] = {}
     for method, own in methods.items():
         exact: dict[str, Any] | None = None
         for epsilon in epsilons:
             budget = accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding)
             chosen = in_memory.at({**options, **own}, epsilon)
-            scores = exact or _score_ica(A, people, budget, memo, **chosen)
+            after[method] = chosen.pop("after", None)
+            scores = exact or score(A, people, budget, memo, **chosen)
             if chosen["arm"] in ("non-private", "djica"):  # epsilon is nothing to it
                 exact = scores
             row = {"method": method, "epsilon": epsilon, **scores, "chance": chance}
             rows.append(row)
+    compare(rows, after, "epsilon")
     return rows
 
 
-def _score_ica(
-    A: np.ndarray,
+def data_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take out of options what the data are made by."""
+    keys = "n_sites", "n_components", "n_volumes", "cnr", "cube", "mixture"
+    return {key: options.pop(key) for key in keys if key in options}
+
+
+def compare(rows: list[dict[str, Any]], after: Mapping[str, str], at: str) -> None:
+    """Write how far each row's NGI is behind that of the method named ``after``."""
+    if not any(after.values()):
+        return
+    reached = {(row["method"], row[at]): row["ngi"] for row in rows}
+    for row in rows:
+        other = after[row["method"]]
+        row["behind"] = row["ngi"] - reached[other, row[at]] if other else None
+
+
+def run(
     people: People,
     budget: accounting.Budget,
     memo: dict[Any, np.ndarray],
     *,
     arm: str,
+    independence: str = "temporal",
+    **options: Any,
+) -> tuple[ica.Unmixing, np.ndarray, list[np.ndarray]]:
+    """Run one method; what its arm does not know is left out."""
+    if independence == "spatial":
+        return run_spatial(people, budget, arm, memo=memo, **options)
+    if arm in ("dp-djica", "djica"):
+        options.pop("clip", None)  # of other methods of the figure; these clip nothing
+    if arm == "dp-djica":
+        return run_dp_djica(people, budget.epsilon, **options)
+    if arm == "djica":
+        for unread in ("pca_share", "n_rounds"):  # of a promise: there is none
+            options.pop(unread, None)
+        return run_djica(people, memo=memo, **options)
+    return run_ica(people, budget, arm, memo=memo, **options)
+
+
+def score(
+    A: np.ndarray,
+    people: People,
+    budget: accounting.Budget,
+    memo: dict[Any, np.ndarray],
+    *,
     norm_bound: float,
     **options: Any,
 ) -> dict[str, Any]:
     """Run one method at one epsilon and compare with the true maps A."""
     options |= {"n_components": A.shape[1], "norm_bound": norm_bound}
-    if arm == "dp-djica":
-        result, V, weights = run_dp_djica(people, budget.epsilon, **options)
-    elif arm == "djica":
-        options.pop("pca_share", None)  # of a promise, where there is none
-        result, V, weights = run_djica(people, memo=memo, **options)
-    else:
-        result, V, weights = run_ica(people, budget, arm, memo=memo, **options)
+    result, V, weights = run(people, budget, memo, **options)
     whitening = np.linalg.solve(result.W, result.unmixing) / norm_bound
     path = [
         metrics.normalized_gain_index(metrics.gain(W @ whitening, W, A))
@@ -307,6 +399,7 @@ def _score_ica(
     truth = A @ A.T
     return {
         "ngi": path[-1],
+        "r": float(np.abs(metrics.match(result.mixing, A)[1]).mean()),
         "n_rounds": result.n_rounds,
         "converged": int(result.converged),
         "rounds_to_10_percent": per_epoch * rounds_to_final(path) if weights else None,

@@ -1,6 +1,7 @@
 """Experiments over grids: the file, its cells, its tables, and the whole workflow."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from capeneuro.privacy import accounting
 from papers import __main__ as command
 from papers import grid, in_memory, plots, status
 from papers.cells import ica as experiments
+from papers.cells import ica_thesis
 
 SMOKE = "papers/grids/smoke.yaml"
 PLOT = {"x": "n", "y": "score", "line": "method"}
@@ -162,12 +164,13 @@ def test_summary_is_over_the_repeats(here):
     finish(figure, lambda axes: {"score": axes["seed"] + 10 * (axes["method"] == "b")})
     means = grid.summary(figure, grid.table(figure))
     settings = ["method", "n"]
-    assert list(means) == [*settings, "score", "mean", "min", "max", "n_repeats"]
+    assert list(means) == [*settings, "score", *grid.SUMMARY[1:]]
     assert means["score"].tolist() == ["score"] * 2  # `extra` was never measured
     assert means["mean"].tolist() == [0.5, 10.5]
     assert means["min"].tolist() == [0, 10]
     assert means["max"].tolist() == [1, 11]
     assert means["n_repeats"].tolist() == [2, 2]
+    assert means["se"].tolist() == [0.5, 0.5]
 
 
 def test_goals_stand_beside_what_was_reached(here, capsys):
@@ -176,11 +179,15 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
         {"where": {"method": "a"}, "at_most": 0.4},
         {"where": {"method": "b", "n": 10}, "at_least": 0.5},
         {"where": {"method": "b"}, "score": "extra", "at_least": 3},
+        {"where": {"method": "a"}, "at_least": -0.4, "errors": 2},
+        {"where": {"method": "a"}, "at_most": 1.6, "errors": 2},
     ]
     figure = make(goals=goals)
     finish(figure, lambda axes: {"score": axes["seed"]})
     found = grid.compare(figure, grid.summary(figure, grid.table(figure)))
-    assert found["verdict"].tolist() == ["met", "not met", "met", "not measured"]
+    # The mean is 0.5, its standard error 0.5.
+    told = ["met", "not met", "met", "not measured", "not clear", "met"]
+    assert found["verdict"].tolist() == told
     Path("toy.yaml").write_text(yaml.safe_dump(figure.model_dump(mode="json")))
     assert command.main(["table", "toy.yaml"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -250,6 +257,39 @@ def test_the_plot_draws_means_ranges_goals_and_levels(here):
     ]  # the goal, there only
     assert [len(first.lines), len(second.lines)] == [3, 4]
     plt.close(picture)
+
+
+def test_an_arm_looks_the_same_in_every_figure():
+    first = plots._looks(["capePCA", "conv", "local", "other"])
+    second = plots._looks(["other", "local as printed", "capeDJICA", "conventional"])
+    assert first["capePCA"] == second["capeDJICA"]
+    assert first["conv"] == second["conventional"]
+    assert second["local as printed"] == (*first["local"][:2], True)
+    for looks in (first, second):
+        assert len({color for color, *_ in looks.values()}) == 4
+
+
+def test_a_second_axis_and_images_show_what_was_measured(here):
+    figure = make(
+        grids=[{"method": ["a"], "n": [10, 20], "seed": [0, 2]}],
+        plot=PLOT | {"band": "errors", "second": "extra"},
+    )
+    finish(figure, lambda axes: {"score": axes["seed"], "extra": 3.0 * axes["n"]})
+    means = grid.summary(figure, grid.table(figure))
+    picture = plots.over_grid(means, figure.plot, ())
+    left, right = picture.axes
+    assert right.lines[0].get_ydata().tolist() == [30, 60]
+    band = left.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (1 - 2, 1 + 2)  # two standard errors
+    figure = make(
+        grids=[{"method": ["a"], "n": [0, 1], "y": [0, 1], "seed": [0]}],
+        plot=PLOT | {"image": "y", "rows": "method", "columns": "method"},
+    )
+    finish(figure, lambda axes: {"score": axes["n"] - 0.5 * axes["y"]})
+    means = grid.summary(figure, grid.table(figure))
+    shown = plots.images(means, figure.plot).axes[0].images[0].get_array()
+    assert shown.tolist() == [[0, 1], [-0.5, 0.5]]
+    plt.close("all")
 
 
 def test_the_same_cells_draw_the_same_bytes(here):
@@ -367,6 +407,43 @@ def test_without_rounds_the_start_is_scored_and_none_is_charged(small):
     # Varimax of the subspace, turned no further: orthonormal up to the common scale.
     np.testing.assert_allclose(found.W @ found.W.T, np.pi**2 / 3 * np.eye(3), atol=1e-9)
     assert not np.allclose(np.abs(found.W), np.eye(3) * np.pi / 3**0.5, atol=0.1)
+
+
+def test_networks_that_overlap_defeat_varimax_alone_and_rounds_are_counted():
+    mixture = {"patches": 3, "presence": 0.9, "translation": 0.5, "unequal": 3}
+    options = {"n_subjects": 24, "seed": 5, "n_components": 5, "cube": 3}
+    options |= {"n_volumes": 100, "norm_bound": 6, "clip": 2, "mixture": mixture}
+    exact = {"arm": "non-private", "n_rounds": 200}
+    spatial = {**exact, "independence": "spatial"}
+    known = {"unit": "sample", "epsilons": [1]}
+    methods = {
+        "ICA": exact,
+        "varimax": {**exact, "n_rounds": 0, "after": "ICA"},
+        "spatial": spatial,
+        "its start": {**spatial, "n_rounds": 0},
+    }
+    rows = {
+        r["method"]: r
+        for r in experiments.ica_scores(**options, **known, methods=methods)
+    }
+    assert rows["ICA"]["ngi"] < 0.5 * rows["varimax"]["ngi"]
+    assert rows["varimax"]["behind"] == rows["varimax"]["ngi"] - rows["ICA"]["ngi"]
+    # The same rotation of the same subspace.
+    assert rows["its start"]["r"] == pytest.approx(rows["varimax"]["r"])
+    methods = {
+        "capeDJICA": {"arm": "cape"},
+        "printed": {"arm": "cape", "noise": "printed", "after": "capeDJICA"},
+        "DP-djICA": {"arm": "dp-djica"},
+    }
+    about = {"round_epsilons": [0.5], "n_rounds": 3, "pca_share": 0.25}
+    cape, printed, other = ica_thesis.ica_rounds(**options, **about, methods=methods)
+    mu = accounting.mu_from_epsilon(0.5, 1e-2)
+    assert cape["total"] == pytest.approx(accounting.epsilon_from_mu(2 * mu, 1e-5))
+    # S = 4 and one colluder: 28 / 15 times the squared loss that the thesis counts.
+    nominal = 0.5 / math.sqrt(2 * math.log(125)) * math.sqrt(28 / 15)
+    known = accounting.epsilon_from_mu(2 * nominal, 1e-5)
+    assert printed["total"] == pytest.approx(known)
+    assert (other["total"], other["total_printed"]) == (None, 0.5 * 4)
 
 
 def test_dp_djica_is_a_method_that_no_ledger_knows():

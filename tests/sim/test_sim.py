@@ -12,7 +12,17 @@ from scipy.stats import kurtosis
 from capeneuro.config import load
 from capeneuro.config.components import Simulation
 from capeneuro.config.errors import ConfigError
-from sim import bids, fmri, garch, grid, hemodynamics, painting, scanner, sources
+from sim import (
+    bids,
+    fmri,
+    garch,
+    grid,
+    hemodynamics,
+    painting,
+    plane,
+    scanner,
+    sources,
+)
 from sim.__main__ import simulate
 
 CONFIG = Path(__file__).resolve().parents[2] / "config/config.yaml"
@@ -205,12 +215,11 @@ def test_subject_differences_move_turn_and_widen_a_map(brain):
 def test_tissue_weights_stay_between_the_levels(brain):
     indices = range(1, 30)
     maps = sources.maps_3d(sources.named(indices), grid.voxel_coordinates(*brain))
-    weights = sources.tissue_weights(sources.named(indices), maps)
+    weights = sources.tissue_weights(maps)
     assert weights.min() >= 0.3
     assert weights.max() <= 1.5
-    np.testing.assert_array_equal(
-        sources.tissue_weights(sources.named([7]), maps[:, [6]]), 1
-    )
+    gray = maps * (np.arange(29) == 6)  # the default mode alone
+    np.testing.assert_array_equal(sources.tissue_weights(gray), 1)
 
 
 # Scanner
@@ -285,6 +294,53 @@ def test_matrix_study_has_the_papers_shapes_and_rank():
     assert X.dtype == np.float32
     assert np.linalg.matrix_rank(X, tol=1e-3) == 20
     assert len(list(subjects)) == 2
+
+
+def test_distributed_networks_share_regions_of_others_on_plane_and_in_brain(rng):
+    networks = sources.named(sources.DEFAULT_10)
+    wide = sources.distributed(networks, 3, rng)
+    maps, _ = sources.maps_2d(wide, 30)
+    compact, _ = sources.maps_2d(networks, 30)
+    for own, before in zip(wide, networks, strict=True):
+        assert len(own.plane) == len(own.brain) == len(before.brain) + 3
+        theirs = {blob.center for s in sources.SOURCES[1:] for blob in s.brain}
+        assert {blob.center for blob in own.brain} <= theirs
+        assert all(0.4 <= abs(blob.weight) <= 1 for blob in own.brain[-3:])
+    assert maps.min() < -0.3
+    np.testing.assert_allclose(np.abs(maps).max(axis=0), 1, rtol=1e-6)
+    # Together they cover far more, and their maps are further from simple.
+    cover = [(np.abs(m) > 0.3).sum(axis=1).mean() for m in (compact, maps)]
+    assert cover[1] > 1.5 * cover[0]
+
+
+def test_people_and_sites_of_a_mixture_differ_as_asked():
+    assert fmri.site_sizes(20, 4) == [5, 5, 5, 5]
+    assert fmri.site_sizes(20, 4, 4.0) == [2, 4, 6, 8]
+    networks = sources.named(sources.DEFAULT_10)
+    about = {"n_volumes": 200, "cnr": 1e6}
+
+    def made(**asked):
+        rng = np.random.default_rng(2)
+        maps, sites = plane.mixed_study([2, 3], networks, rng, **about, **asked)
+        return maps, [np.stack(own) for own in sites]
+
+    maps, sites = made()
+    assert [len(own) for own in sites] == [2, 3]
+    # Nothing differs: everybody's data lie in the span of the same ten maps.
+    assert np.linalg.matrix_rank(np.hstack([*sites[0], *sites[1]]), tol=0.1) == 10
+    S = np.linalg.pinv(maps) @ sites[1][0]
+    assert np.abs(S.std(axis=1) - 1).max() < 0.5  # maps are of sources of variance 1
+    _, moved = made(translation=1.0)
+    assert np.linalg.matrix_rank(np.hstack([*moved[0], *moved[1]]), tol=0.1) == 50
+    _, absent = made(presence=0.5)
+    ranks = [np.linalg.matrix_rank(X, tol=0.1) for own in absent for X in own]
+    assert max(ranks) < 10
+    _, scanned = made(scanner=1.0)
+    ratio = [b.std() / a.std() for a, b in zip(sites, scanned, strict=True)]
+    assert not 0.9 < ratio[0] / ratio[1] < 1.1
+    _, task = made(courses="events")
+    r = np.corrcoef(np.linalg.pinv(maps) @ np.hstack(list(task[1])))
+    assert np.abs(r[np.triu_indices(10, 1)]).max() > 0.4  # responses to one task
 
 
 def test_matrix_study_noise_spares_the_corners():
@@ -412,6 +468,24 @@ def test_a_study_of_other_people_has_their_truth(tmp_path, monkeypatch):
         assert set(names) - set(others) == {"default mode"}
     courses = Path("data/demo/truth/sub-001_timecourses.tsv").read_text()
     assert "default mode, part 2" in courses
+
+
+def test_a_study_file_makes_networks_that_overlap_and_some_people_lack(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    usual, names = made()
+    wide, same = made(patches=3, presence=0.5, tissue=True, scanner=0.5)
+    assert same == names
+    assert usual.min() >= 0 > wide.min()
+    table = "data/demo/truth/sub-001_timecourses.tsv"
+    courses = np.loadtxt(table, skiprows=1)
+    assert 0 < (~courses.any(axis=0)).sum() < 10
+    study = load.load_study(CONFIG)
+    few = {**study.data.model_dump(), "n_subjects": 1, "unequal": 9}
+    few, folders = Simulation.model_validate(few), {n: Path("data") / n for n in "ab"}
+    with pytest.raises(ConfigError, match="unequal: must leave every site somebody"):
+        simulate(study, few, folders)
 
 
 def test_people_of_another_study_do_not_stay_unnoticed(tmp_path, monkeypatch):
