@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,6 +223,7 @@ def render_reconstruction(site: str, n_people: int, pictures: Sequence[Picture])
     )
 
 
+@cache
 def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
     pages = jinja2.Environment(
