@@ -871,7 +871,10 @@ def test_audit_ends_badly_where_a_row_does(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "value"), [("--arms", "cap"), ("--pairs", "9"), ("--colluding", "3")]
 )
-def test_audit_refuses_what_it_cannot_attack(capsys, option, value):
+def test_audit_refuses_what_it_cannot_attack(
+    capsys, tmp_path, monkeypatch, option, value
+):
+    monkeypatch.chdir(tmp_path)
     assert_refused(capsys, ("audit", option, value), [option, value])
 
 
