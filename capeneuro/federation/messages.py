@@ -31,10 +31,9 @@ def pack(message: Message) -> bytes:
     """
     buffers: list[bytes | np.ndarray] = []
 
-    def encode(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            if value.dtype.str not in DTYPES:
-                raise TypeError(f"arrays of type {value.dtype} may not travel")
+    # Called in the order of the text, in which buffers are read again.
+    def encode(value: Any) -> dict[str, Any]:
+        if isinstance(value, np.ndarray) and value.dtype.str in DTYPES:
             # Not copied before the join: of a whole brain a message is large.
             buffers.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
             kind = {"dtype": value.dtype.str, "shape": value.shape}
@@ -42,19 +41,12 @@ def pack(message: Message) -> bytes:
         if isinstance(value, bytes):
             buffers.append(value)
             return {"~bytes": len(buffers) - 1}
-        if isinstance(value, dict):
-            # In the order of the header's text: buffers are read in that order.
-            named = {str(k): v for k, v in value.items()}
-            return {k: encode(named[k]) for k in sorted(named)}
-        if isinstance(value, (list, tuple)):
-            return [encode(v) for v in value]
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise TypeError(f"a {type(value).__name__} may not travel")
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise TypeError(f"{kind} may not travel")
 
-    content = encode(message)
-    header = {"message": content, "sizes": [len(b) for b in buffers]}
-    text = json.dumps(header, sort_keys=True).encode()
+    content = json.dumps(message, sort_keys=True, default=encode)
+    sizes = [len(b) for b in buffers]
+    text = f'{{"message": {content}, "sizes": {sizes}}}'.encode()
     return b"".join([struct.pack("<Q", len(text)), text, *buffers])
 
 

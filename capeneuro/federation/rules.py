@@ -7,6 +7,7 @@ parameters. A rule's name is all that leaves a site that refuses.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -320,8 +321,12 @@ def _loss(message: Message, name: str) -> float:
         raise Refused("form of the request, variances")
     arm, ratio, S_C = (message[key] for key in ("arm", "noise_ratio", "n_colluding"))
     n_dropout = max(len(names) - message["survivor_threshold"], 0)
-    mu = cape.views(arm, gamma, ratio, S_C, n_dropout)["aggregator_and_colluders"]
-    return float(mu[names.index(name)])
+    return _losses(arm, tuple(gamma), ratio, S_C, n_dropout)[names.index(name)]
+
+
+@lru_cache(maxsize=2**8)  # a site checks a request in each exchange
+def _losses(arm: str, gamma: tuple[float, ...], *others: float) -> list[float]:
+    return cape.views(arm, gamma, *others)["aggregator_and_colluders"].tolist()
 
 
 def _agreed(pins: Mapping[str, bytes | None], roster: Mapping[str, Any]) -> bool:

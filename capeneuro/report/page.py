@@ -238,6 +238,7 @@ def render_reconstruction(site: str, n_people: int, pictures: Sequence[Picture])
     )
 
 
+@cache
 def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
     return _pages().get_template(name)

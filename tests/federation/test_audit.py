@@ -159,7 +159,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Finding:
     rows = {f"{key}s": (settings.pop(key),) for key in ("arm", "mu", "unit")}
     rows |= {"queries": (settings.pop("query"),)}
     rows |= {"canaries": (settings.pop("canary"),)}
-    (finding,) = audit(**rows, **settings, alpha=ALPHA)
+    (finding,) = audit(**rows, **{"alpha": ALPHA, **settings})
     return finding
 
 
@@ -292,12 +292,14 @@ SKEW = {"query": "infomax_skew"}
 SAMPLE = {"unit": "sample"}
 ONE_COLLUDES = {"n_colluding": 1}
 FOUR = {"arm": "secure_sum", "n_sites": 4, **ONE_COLLUDES}
-# What no noise hides shows 1.36 in 100 pairs; half the noise takes more.
-FEW = {"n_pairs": 100, "mu": 1.0}
+# What no noise hides shows 0.59 in 60 pairs; half the noise takes more.
+FEW = {"n_pairs": 60, "mu": 0.5}
 MANY, MORE = ({"n_pairs": n} for n in (600, 1500))
-# Reuse costs the square root of the number of honest sites. That the code without it
-# holds is shown by the short audit of the arm `cape`.
+# Reuse costs the square root of the number of honest sites, 2 here. That the code
+# without it holds is shown by the short audit of the arm `cape`.
 REUSE = {**SKEW, "n_sites": 4, "n_pairs": 500}
+# Simulated, 220 pairs show that at 1% in 99 of 100 runs; here noise is fixed.
+REUSE_FEW = REUSE | {"n_pairs": 220, "alpha": 0.01}
 PLANTED = {
     "no clip": (no_clip, LOCAL | FEW),
     "no clip, samples": (no_clip, LOCAL | FEW | SAMPLE),
@@ -308,12 +310,13 @@ PLANTED = {
     "quarter charge": (ledger_charges_a_quarter, LOCAL | MANY),
     "symmetric noise": (symmetric_noise, LOCAL | FEW | GRADIENT),
     "one entry without noise": (one_entry_without_noise, LOCAL | FEW),
-    "one g for all rounds": (partial(reused, "g"), FEW),
-    "one e for all rounds": (partial(reused, "e"), REUSE),
-    "one noise for all sites": (same_noise_everywhere, FEW),
-    "masks do not cancel": (masks_that_add_up, FEW),
+    "one g for all rounds": (partial(reused, "g"), SKEW | FEW),
+    "one e for all rounds": (partial(reused, "e"), REUSE_FEW),
+    "one noise for all sites": (same_noise_everywhere, SKEW | FEW),
+    "masks do not cancel": (masks_that_add_up, SKEW | FEW),
 }
 MORE_PLANTED = {
+    "one e for all rounds, at alpha": (partial(reused, "e"), REUSE),
     "no clip, gradient, samples": (no_clip, LOCAL | FEW | GRADIENT | SAMPLE),
     "no clip, skew, samples": (no_clip, LOCAL | FEW | SKEW | SAMPLE),
     "one mask for all rounds": (same_masks_in_all_rounds, REUSE | MORE),
@@ -328,7 +331,10 @@ MORE_PLANTED = {
         partial(reused, "g"),
         LOCAL | FEW | {"n_rounds": 2},
     ),
-    "one noise for all sites, colluding": (same_noise_everywhere, ONE_COLLUDES | FEW),
+    "one noise for all sites, colluding": (
+        same_noise_everywhere,
+        SKEW | ONE_COLLUDES | FEW,
+    ),
     "symmetric noise, cape": (symmetric_noise, GRADIENT | ONE_COLLUDES | MANY),
     "half noise, cape": (half_noise, ONE_COLLUDES | MANY),
     "half noise, pooled": (half_noise, {"arm": "pooled"} | MANY),
@@ -346,7 +352,7 @@ MORE_PLANTED = {
 def _check_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, changes = {**PLANTED, **MORE_PLANTED}[name]
     settings = _settings(**changes)
-    if changes is not REUSE:
+    if changes not in (REUSE, REUSE_FEW):
         assert _clean_run(monkeypatch, **settings).verdict == "holds"
     plant(monkeypatch)
     planted = _run(monkeypatch, **settings)
@@ -367,12 +373,12 @@ def test_more_planted_bugs_are_flagged(name, monkeypatch):
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_withstands_a_short_audit(arm, monkeypatch):
-    # Of 400 pairs an attack shows .42 to .65 of this mu.
-    changes = {**SKEW, "mu": 3.0, "n_pairs": 400, "n_colluding": 1}
+    # Of 160 pairs an attack shows .33 to .41 of this mu.
+    changes = {**SKEW, "mu": 3.0, "n_pairs": 160, "n_colluding": 1}
     finding = _run(monkeypatch, **_settings(arm=arm, **changes))
     assert finding.verdict == "holds"
     assert finding.mu == pytest.approx(3)
-    assert finding.mu_lower > 0.35 * finding.mu
+    assert finding.mu_lower > 0.25 * finding.mu
 
 
 @pytest.mark.slow

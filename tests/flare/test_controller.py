@@ -323,6 +323,7 @@ def test_a_study_across_processes_is_the_study_in_one(root, kits):
     assert "NOT PRIVATE: simulated data" in text
 
 
+@pytest.mark.slow
 def test_a_study_around_a_prior_across_processes_is_that_of_one(tmp_path, kits):
     root = tmp_path / "root"
     parties.write_parties(root, 3, prior=True)

@@ -128,9 +128,8 @@ def test_every_kind_can_be_attacked(tmp_path, kind):
     assert run_together(tmp_path / "root", kind)
 
 
-@pytest.mark.parametrize(
-    "kind", ["tensors", *(pytest.param(k, marks=pytest.mark.slow) for k in ALSO)]
-)
+@pytest.mark.slow  # ICA's study is not, in test_controller.py
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_across_processes_is_that_of_one(tmp_path, kits, kind):
     root = tmp_path / "root"
     results = run_together(root, kind)

@@ -57,7 +57,7 @@ def test_the_largest_norm_is_the_exact_sensitivity(n_features, variance, expecte
 
     assert 2 * largest_third(n_features, variance) == pytest.approx(expected, abs=5e-5)
     rng, most = np.random.default_rng(0), 0.0
-    for _ in range(3):
+    for _ in range(3 if n_features < 50 else 1):  # one of these takes as long as all
         start = rng.standard_normal(n_features) / np.sqrt(n_features)
         options = {"maxfev": 500}
         found = minimize(lambda x: -norm(x), start, method="Powell", options=options)

@@ -244,7 +244,9 @@ def charges() -> list[list[tuple[str, float]]]:
 
 @pytest.fixture
 def private(tmp_path, monkeypatch) -> Path:
-    """A prepared study of private tables, the working directory."""
+    """A prepared study of private tables, the working directory; no pages."""
+    monkeypatch.setattr("capeneuro.report.plots.view_norms", lambda _: None)
+    monkeypatch.setattr(fusion.page, "render_views", lambda *_: "")
     monkeypatch.chdir(tmp_path)
     write_tables("private")
     prepare()

@@ -23,6 +23,7 @@ from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.moments import third_moment
 from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import page
 from capeneuro.studies import kinds
 from capeneuro.studies import sites as site_files
 
@@ -211,14 +212,14 @@ def _shown(kind: str, n_pairs: int, mu: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize("kind", WORST)
 def test_an_attack_shows_no_more_than_the_ledger_says(fixed_noise, kind):
-    shown, claimed = _shown(kind, 400, 3.0)
+    shown, claimed = _shown(kind, 250, 3.0)
     assert claimed == pytest.approx(3.0)
-    assert 0.4 * claimed < shown <= claimed
+    assert 0.2 * claimed < shown <= claimed
 
 
 def test_an_attack_finds_people_who_are_not_clipped(fixed_noise, monkeypatch):
     no_clip(monkeypatch)
-    shown, claimed = _shown("mixture", 100, 1.0)
+    shown, claimed = _shown("mixture", 60, 0.5)
     assert shown > claimed
 
 
@@ -343,6 +344,9 @@ def charges() -> list[list[tuple[str, float]]]:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
+    """The working directory; sites draw no pictures."""
+    monkeypatch.setattr("capeneuro.report.plots.row_norms", lambda *_: None)
+    monkeypatch.setattr(page, "picture", lambda *_: page.Picture(*[""] * 4))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

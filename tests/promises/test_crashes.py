@@ -38,7 +38,9 @@ MANY = 10**6
 # Small processes that only charge: forked from one that has imported what they need.
 CONTEXT = multiprocessing.get_context("forkserver")
 # Not "faults" itself: before Python 3.13 the server does not know the way to the tests.
-CONTEXT.set_forkserver_preload(["capeneuro.federation.site", "pytest"])
+# Of scipy two parts come with the first charge and cost as much as a hundred of them.
+PRELOAD = ["capeneuro.federation.site", "pytest", "scipy.optimize", "scipy.special"]
+CONTEXT.set_forkserver_preload(PRELOAD)
 
 
 # --- a study whose steps are killed --------------------------------------------------
