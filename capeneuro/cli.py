@@ -89,13 +89,22 @@ def init(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check a study file, its site files and public tables; looks at nobody's data."""
+    """Check a study file, its site files and public tables; spends nothing.
+
+    Of sites whose images are chosen from a folder of derivatives it shows what was
+    chosen, by the names and headers of files; that table is the site's own.
+    """
+    from capeneuro.config.site import Derivatives
+    from capeneuro.data import survey
     from capeneuro.studies import kinds
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     sites = load_sites(study)
     kinds.check(study)
+    for own in sites.values():
+        if isinstance(own.images, Derivatives):
+            print(*survey.lines(own), sep="\n")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")

@@ -48,7 +48,7 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/eeg", "report/plots"},
     "nibabel": {"data/nifti", "report/slices"},
-    "nilearn": {"data/nifti", "report/slices"},
+    "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -75,6 +75,8 @@ LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
+# Forms of a key that has several; no keys either.
+TAGS = ("as-text", "as-list", "as-block")
 
 
 def read(
@@ -186,7 +188,7 @@ def _moved(path: Path) -> list[Path]:
 def _explain(error: Any, model: type[BaseModel]) -> str:
     """One line: where, rule, value, remedy."""
     # The kind of a block that has several is no key of the file.
-    steps = [str(part) for part in error["loc"] if part not in KINDS]
+    steps = [str(part) for part in error["loc"] if part not in KINDS + TAGS]
     where = ".".join(steps) or "study"
     if error["type"] == "union_tag_not_found":
         return f"{where}.kind: required key is missing"
@@ -216,7 +218,7 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
 def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
     """Known keys at a path of nested models."""
     models: list[Any] = [model]
-    for part in path:
+    for part in (part for part in path if part not in TAGS):
         found = [m.model_fields[part].annotation for m in models if part in _names(m)]
         models = [m for a in found for m in _models(a)] or [
             m for m in models if part in str(m.model_fields.get("kind", ""))

@@ -64,9 +64,9 @@ def load_sites(study: Study) -> Sites:
                 f"{path}: name: must be unique in the study, got {site.name!r} again"
             )
         _admits(study, path, site)
-        if any(site.images == other.images for other in sites.values()):
+        if any(_same_people(site, other) for other in sites.values()):
             raise ConfigError(
-                f"{path}: images: must differ between sites, got {site.images!r} again"
+                f"{path}: images: must differ between sites, got {site.folder!r} again"
             )
         if any(site.eeg and site.eeg == other.eeg for other in sites.values()):
             raise ConfigError(
@@ -96,6 +96,14 @@ def load_sites(study: Study) -> Sites:
             f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
         )
     return sites
+
+
+def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
+    """Whether two sites have the same images; parts of one folder name their people."""
+    if a.folder != b.folder:
+        return False
+    named = [set(getattr(site.images, "people", ())) for site in (a, b)]
+    return not all(named) or bool(named[0] & named[1])
 
 
 def names(study: Study, sites: Sites) -> tuple[str, ...]:

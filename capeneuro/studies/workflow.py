@@ -78,7 +78,7 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     are_images = study.space is not None or study.handed
     if makes_data(study.whole, sites) and are_images:
         mask = [] if study.space is None else [study.space.mask]
-        return [f"{sites[name].images}/dataset_description.json", *mask]
+        return [f"{sites[name].folder}/dataset_description.json", *mask]
     return kinds.of(study).inputs(study, sites[name])
 
 

@@ -14,7 +14,7 @@ from nilearn.plotting import plot_stat_map
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, nifti
+from capeneuro.data import cleaning, derivatives, files, nifti
 
 AFFINE = np.array([[4.0, 0, 0, -8], [0, 4, 0, -8], [0, 0, 4, -8], [0, 0, 0, 1]])
 SHAPE, T = (4, 5, 6), 20
@@ -83,7 +83,9 @@ def bids(tmp_path) -> Path:
 
 
 def found(own: SiteConfig) -> dict[str, list[str]]:
-    return {s: [run.name for run in runs] for s, runs in nifti.find_runs(own).items()}
+    return {
+        s: [run.name for run in runs] for s, runs in derivatives.find_runs(own).items()
+    }
 
 
 def test_bids_runs_of_a_task_by_person(bids):
@@ -121,7 +123,7 @@ def test_a_pattern_of_files(tmp_path, monkeypatch, absolute):
 
 def test_an_absolute_pattern_through_folders(bids):
     pattern = f"{bids}/sub-*/func/*_bold.nii.gz"
-    assert list(nifti.find_runs(site(pattern))) == ["sub-02"]
+    assert list(derivatives.find_runs(site(pattern))) == ["sub-02"]
 
 
 @pytest.mark.parametrize("images", ["nowhere", "*.nii.gz", "empty"])
@@ -129,7 +131,7 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, images):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="site a: images: nothing found at"):
-        nifti.find_runs(site(images))
+        derivatives.find_runs(site(images))
 
 
 # One run to features
@@ -176,7 +178,7 @@ def test_cleaning_in_blocks_changes_nothing(tmp_path, mask, data, rng, standardi
     options |= {"site": own, "standardize": standardize}
     whole = features(run, mask, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nifti, "CLEAN_BLOCK", 7)
+        patch.setattr(cleaning, "BLOCK", 7)
         X = features(run, mask, **options)
     np.testing.assert_allclose(X, whole, atol=1e-5)
     assert np.abs(whole).max() > 1  # what is equal is not zero
@@ -286,14 +288,14 @@ def test_repetition_time_by_inheritance(tmp_path):
     run = tmp_path / "sub-01/func" / RUN
     run.parent.mkdir(parents=True)
     own = site(tmp_path)
-    assert nifti.repetition_time(run, own) is None
+    assert derivatives.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-other_bold.json", 9.0)
-    assert nifti.repetition_time(run, own) is None
+    assert derivatives.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert nifti.repetition_time(run, own) == 2.0
+    assert derivatives.repetition_time(run, own) == 2.0
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1.5)
-    assert nifti.repetition_time(run, own) == 1.5
-    assert nifti.repetition_time(run, site(tmp_path, repetition_time=0.8)) == 0.8
+    assert derivatives.repetition_time(run, own) == 1.5
+    assert derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8)) == 0.8
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])
@@ -630,7 +632,7 @@ def test_files_of_one_scan_are_refused(tmp_path, entity):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ConfigError, match="look like one scan"):
-        nifti.find_runs(site(tmp_path))
+        derivatives.find_runs(site(tmp_path))
 
 
 @pytest.mark.parametrize("code", ["scanner", "aligned", "mni"])
