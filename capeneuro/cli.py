@@ -60,19 +60,27 @@ def init(options: argparse.Namespace) -> None:
     """Write a new study with every key explained, ready to be filled in.
 
     In a folder that has a study file already it adds the workflow alone: for a party
-    that was sent one.
+    that was sent one. With `--from` it looks at one folder of images a site, says what
+    is there and writes a study of it with the keys that need a decision.
     """
     from capeneuro.config import scaffold
     from capeneuro.data import files
 
     folder = Path(options.folder)
     given = (folder / "config" / "config.yaml").exists()
+    if options.sources and (given or options.kind != "components"):
+        why = f"{folder} has one" if given else "--kind components is what it makes"
+        raise ConfigError(f"--from: writes a study file, and {why}; leave one out")
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
-    if not given:
+    if options.sources:
+        from capeneuro.studies import begin
+
+        print(*begin.write(folder, options.sources, options.data), sep="\n")
+    elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         for name in names:
             text = scaffold.site_file(name, options.kind)
@@ -84,6 +92,14 @@ def init(options: argparse.Namespace) -> None:
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
     profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
     files.write_text(profile, scaffold.profile())
+    if options.sources:
+        print("\nnext, in this order:")
+        print(f"  cd {folder}; capeneuro check config/config.yaml")
+        begun = options.data == "private"
+        for site in begin.site_names(options.sources) if begun else ():
+            print(f"  capeneuro ledger init config/sites/{site}.yaml")
+        print("  capeneuro run config/config.yaml")
+        return
     todo = "" if given else "fill in config/, then: "
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
 
@@ -499,6 +515,20 @@ def parser() -> argparse.ArgumentParser:
     command = add(init, "my-study --sites 3")
     command.add_argument("folder", help="folder to write the study to")
     command.add_argument("--sites", type=int, default=2, help="number of sites")
+    command.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        nargs="+",
+        metavar="FOLDER",
+        help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
+    )
+    command.add_argument(
+        "--data",
+        choices=["private", "public", "simulated"],
+        default="private",
+        help="what the data are, with --from",
+    )
     command.add_argument(
         "--kind",
         choices=["components", *load.KINDS],

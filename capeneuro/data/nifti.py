@@ -103,6 +103,24 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     return _mask(inside, images[0])
 
 
+def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image:
+    """Brain of MNI152, as nilearn has it, on an image's grid; a public mask."""
+    from nilearn.datasets import load_mni152_brain_mask
+
+    mask = on_grid(load_mni152_brain_mask(2), like.slicer[..., 0], True, nearest=True)
+    return _mask(np.asarray(mask.dataobj) > 0, like)
+
+
+def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
+    """Smallest cubes (2 voxels or more) that are at most so many, and how many."""
+    inside = np.asarray(mask.dataobj) > 0
+    for size in range(2, max(mask.shape) + 1):
+        n = basis.grid(inside, size).n_features
+        if n <= most:
+            break
+    return size, n
+
+
 def on_grid(
     image: nib.Nifti1Image, mask: nib.Nifti1Image, resample: bool, nearest: bool = False
 ) -> nib.Nifti1Image:
