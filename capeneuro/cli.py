@@ -5,6 +5,7 @@ Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
 # A command imports what it needs when it runs: a study is many short processes.
 
 import argparse
+import contextlib
 import logging
 import os
 import resource
@@ -145,6 +146,19 @@ def step(options: argparse.Namespace) -> None:
     sites = load_sites(study)
     files.keep_private()
     own.steps[options.step](study, sites, **given)
+
+
+def run_study(options: argparse.Namespace) -> int:
+    """Run a study from its files to its report; a second call goes on where it was.
+
+    It calls Snakemake, which runs what is new or changed alone. What follows `--` goes
+    to Snakemake as it is, such as `-- --until prepare`.
+    """
+    from capeneuro.studies import workflow
+
+    more = [*(["-n"] if options.dry_run else []), *options.snakemake]
+    more += ["--unlock"] if options.unlock else []
+    return workflow.run(options.study, options.cores or os.cpu_count() or 1, more)
 
 
 def prior(options: argparse.Namespace) -> None:
@@ -510,6 +524,10 @@ def parser() -> argparse.ArgumentParser:
         )
         command.set_defaults(run=function, step=name)
         command.add_argument("--log", type=Path, help="also write messages here")
+        command.add_argument("--version", action="version", version=__version__)
+        loud = command.add_mutually_exclusive_group()
+        loud.add_argument("-v", "--verbose", action="store_true", help="say more")
+        loud.add_argument("-q", "--quiet", action="store_true", help="only errors")
         return command
 
     command = add(init, "my-study --sites 3")
@@ -561,6 +579,16 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--stage", default="", help="one of several stages")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
+    command = add(run_study, "config/config.yaml", "run")
+    command.add_argument("study", help="study file")
+    command.add_argument("--cores", type=int, help="processors; else all")
+    command.add_argument(
+        "-n", "--dry-run", action="store_true", help="say what it would spend"
+    )
+    command.add_argument(
+        "--unlock", action="store_true", help="after a run that was killed"
+    )
+    command.add_argument("snakemake", nargs="*", help="after --: to Snakemake")
     command = add(prior, "config/public.yaml --out public.npz --source ABIDE")
     command.add_argument("study", help="study file, of public or simulated people")
     command.add_argument("--out", type=Path, required=True, help="file, .npz")
@@ -672,9 +700,14 @@ def _took(seconds: float) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options = parser().parse_args(argv)
+    top = parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks what may come next
+        import argcomplete
+
+        argcomplete.autocomplete(top)
+    options = top.parse_args(argv)
     handlers: list[logging.Handler] = [logging.StreamHandler()]
-    handlers[0].setLevel(logging.WARNING)
+    handlers[0].setLevel(logging.INFO if options.verbose else logging.WARNING)
     try:
         if options.log is not None:
             options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -686,8 +719,15 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     start = time.monotonic()
+    if options.step in STEPS and "CAPENEURO_RUN" in os.environ:
+        names = (options.step, options.stage, getattr(options, "site", ""))
+        print(*filter(None, names), flush=True)
     try:
-        status = options.run(options) or 0
+        with contextlib.ExitStack() as stack:
+            if options.quiet:
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            status = options.run(options) or 0
         logging.info(_took(time.monotonic() - start))
         return status
     except KeyboardInterrupt:
@@ -699,6 +739,7 @@ def main(argv: list[str] | None = None) -> int:
         status, lines = outcome(error)
         for line in lines:
             logging.error("error: %s", line)
+        logging.info("ended with status %d", status)
         if status == 1:  # the whole story goes to --log alone
             logging.info("", exc_info=True)
         return status

@@ -27,7 +27,7 @@ APART = {"algorithms": {"data", "config"}, "data": {"federation"}}
 # What a room may import beside numpy and the standard library.
 LIBRARIES = {
     "warm": {"threadpoolctl"},
-    "cli": {"tqdm"},
+    "cli": {"argcomplete", "tqdm"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
     "report": {
