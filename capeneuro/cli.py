@@ -719,7 +719,8 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     start = time.monotonic()
-    if options.step in STEPS and "CAPENEURO_RUN" in os.environ:
+    if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
+        handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
         names = (options.step, options.stage, getattr(options, "site", ""))
         print(*filter(None, names), flush=True)
     try:

@@ -74,7 +74,11 @@ def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
 def _one_scan(site: SiteConfig, file: Path, other: Path) -> str:
     first, second = entities(other), entities(file)
     differ = [e for e in SAME_SCAN if first.get(e) != second.get(e)]
-    if isinstance(site.images, str) or not differ:
+    if not file.name.startswith("sub-"):
+        remedy = (
+            "give files names of their own, sub-<label>_... where people have several"
+        )
+    elif isinstance(site.images, str) or not differ:
         remedy = "give a pattern that takes one of them"
     else:
         of = differ[0]

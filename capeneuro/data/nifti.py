@@ -121,6 +121,12 @@ def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
     return size, n
 
 
+def same_grid(image: nib.Nifti1Image, other: nib.Nifti1Image) -> bool:
+    """Whether two images have the same voxels."""
+    apart = np.abs(image.affine - other.affine).max()
+    return image.shape[:3] == other.shape[:3] and apart < AFFINE_TOLERANCE
+
+
 def on_grid(
     image: nib.Nifti1Image, mask: nib.Nifti1Image, resample: bool, nearest: bool = False
 ) -> nib.Nifti1Image:
@@ -131,10 +137,10 @@ def on_grid(
     ConfigError
         If the grids differ and resampling is off.
     """
-    distance = np.abs(image.affine - mask.affine).max()
-    if image.shape[:3] == mask.shape and distance < AFFINE_TOLERANCE:
+    if same_grid(image, mask):
         return image
     if not resample:
+        distance = np.abs(image.affine - mask.affine).max()
         raise ConfigError(
             f"{image.get_filename()}: grid must equal the mask's: shape "
             f"{image.shape[:3]} against {mask.shape}, affines differ by "

@@ -70,6 +70,8 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
             break
     else:
         images = _plain(folder)
+        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
+        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
     given = {"images": images, "name": name, "data": kind}
     promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
     site = SiteConfig.model_validate({**given, **promise})
@@ -152,8 +154,9 @@ def _tells_nothing(part: str) -> bool:
 class Design(NamedTuple):
     """What the study file says of the space and the cleaning, all of it public."""
 
+    resample: bool
+
     mask: str
-    basis: str
     size: int
     features: int | None
     cleaning: Cleaning
@@ -194,7 +197,10 @@ def design(found: list[Found], base: Path) -> Design:
     denoised = any(isinstance(c, dict) and c.get("desc") == "denoised" for c in chosen)
     if not denoised and _has_confounds(found, first):
         given["confounds"] = "simple"
-    return Design(mask, "grid", size, features, Cleaning(**given), why)
+    like = nifti.open_image(next(iter(first.values())), 4)
+    others = (nifti.open_image(run, 4) for run in first.values())
+    apart = not all(nifti.same_grid(image, like) for image in others)
+    return Design(apart, mask, size, features, Cleaning(**given), why)
 
 
 def _has_confounds(found: list[Found], first: dict[str, Path]) -> bool:
@@ -242,6 +248,8 @@ def write(folder: Path, sources: list[Path], kind: str) -> list[str]:
     said.append(
         f"  space: {chosen.mask} ({chosen.why_mask}), cubes of {chosen.size} voxels"
     )
+    if chosen.resample:
+        said.append("  the sites' images lie on several grids: resample is true")
     said.append(f"  cleaning: {_cleaning_line(chosen.cleaning)}")
     said.append(
         "  rules of thumb with their sources; no count, and no name of a person"
@@ -305,6 +313,8 @@ space:
   # less noise: `capeneuro plan` says what it leaves.
   basis: grid
   grid_size: {chosen.size}
+  # Images on another grid than the mask's are resampled; false: refused.
+  resample: {str(chosen.resample).lower()}
 
 cleaning:
   # Each feature to variance 1: then the bounds below follow from arithmetic.

@@ -9,14 +9,14 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from images import AFFINE, features, inside, save, site
 from nilearn.plotting import plot_stat_map
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Cleaning, Space
+from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, files, nifti
 
-AFFINE = np.array([[4.0, 0, 0, -8], [0, 4, 0, -8], [0, 0, 4, -8], [0, 0, 0, 1]])
 SHAPE, T = (4, 5, 6), 20
 RUN = "sub-01_task-rest_bold.nii.gz"
 
@@ -30,34 +30,6 @@ def mask(rng) -> nib.Nifti1Image:
 @pytest.fixture
 def data(rng) -> np.ndarray:
     return (100 + rng.standard_normal((*SHAPE, T))).astype(np.float32)
-
-
-def save(path: Path, data: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nib.save(nib.Nifti1Image(data, affine), path)
-    return path
-
-
-def site(images: Path | str, **changes) -> SiteConfig:
-    content = {"name": "a", "images": str(images), "data": "simulated", "epsilon": 1}
-    content |= {"delta": 1e-5, "unit": "sample", "ledger": "ledger"}
-    return SiteConfig.model_validate({**content, **changes})
-
-
-def features(
-    run: Path, mask: nib.Nifti1Image, space: dict | None = None, **cleaning
-) -> np.ndarray:
-    """Features of one run; cleaning does nothing but what is asked."""
-    own = cleaning.pop("site", site(run.parent))
-    settings = {"mask": "m", "basis": "voxels", **(space or {})}
-    options = {"standardize": "none", "detrend": False, **cleaning}
-    asked = Space(**settings)
-    basis = nifti.build_basis(asked, mask)
-    return nifti.run_features(run, own, asked, Cleaning(**options), mask, basis)
-
-
-def inside(image: nib.Nifti1Image) -> np.ndarray:
-    return np.asarray(image.dataobj) > 0
 
 
 # Discovery
