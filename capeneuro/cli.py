@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
-from typing import Any
+from typing import Any, NoReturn
 
 from capeneuro import __version__
 from capeneuro.config import load
@@ -506,9 +506,16 @@ def _audit_study(options: argparse.Namespace) -> int:
     return 0 if holds else 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with arguments, as every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
-    top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
+    top = _Parser(prog="capeneuro", description=__doc__)
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 

@@ -73,6 +73,8 @@ GONE = {
 # What a value has to look like, in the words of YAML.
 LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
+FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
+FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
 # Forms of a key that has several; no keys either.
@@ -170,6 +172,8 @@ def content(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split())
+        if "character '\\t'" in text:
+            text = f"indent with blanks, not with tabs: {text}"
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {found!r:.40}")

@@ -119,7 +119,9 @@ def left_out(run: Path, cleaning: Cleaning, n_volumes: int, coverage: float) -> 
 
 
 def kept_volumes(run: Path, cleaning: Cleaning, n_volumes: int) -> np.ndarray:
-    """Indices of the volumes that are kept."""
+    """Indices of the volumes that are kept; the table is read only if it may tell."""
+    if cleaning.scrubs is None and not isinstance(cleaning.confounds, Confounds):
+        return np.arange(cleaning.dummy_scans, n_volumes)
     return _confounds(run, cleaning, n_volumes)[1]
 
 
@@ -197,5 +199,6 @@ def _table(run: Path, columns: list[str], key: str):
         raise ConfigError(f"{path}: confounds table not found; drop {key}")
     table = pd.read_csv(path, sep="\t", na_values=["n/a"])
     if missing := [c for c in columns if c not in table]:
-        raise ConfigError(f"{path}: no column {missing[0]!r}; check {key}")
+        hint = "; a strategy takes groups of columns" if "*" in missing[0] else ""
+        raise ConfigError(f"{path}: no column {missing[0]!r}; check {key}{hint}")
     return table

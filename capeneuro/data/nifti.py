@@ -6,13 +6,14 @@ one line: where, which rule, the value, the remedy.
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
@@ -282,22 +283,23 @@ def keep_runs(
     ConfigError
         If somebody has no run left. It names people, and stays at the site.
     """
-    kept: dict[str, list[Path]] = {}
+    kept: dict[str, list[Path]] = {name: [] for name in people}
     rows: list[list[Any]] = []
-    for name, runs in people.items():
-        kept[name] = []
-        for run in runs:
-            n = open_image(run, 4).shape[3]
-            share = 1.0
-            if cleaning.exclude is not None:
-                share = float(_covered(run, site, space, cleaning, mask).mean())
-            why = left_out(run, cleaning, n, share)
-            left = 0 if why else kept_volumes(run, cleaning, n).size
-            said = entities(run)
-            own = [said.get(e, "n/a") for e in ("ses", "task", "run")]
-            rows.append([name, *own, n, left, why or "n/a"])
-            if not why:
-                kept[name].append(run)
+
+    def look(name: str, run: Path) -> None:
+        n = open_image(run, 4).shape[3]
+        share = 1.0
+        if cleaning.exclude is not None:
+            share = float(_covered(run, site, space, cleaning, mask).mean())
+        why = left_out(run, cleaning, n, share)
+        left = 0 if why else kept_volumes(run, cleaning, n).size
+        said = entities(run)
+        own = [said.get(e, "n/a") for e in ("ses", "task", "run")]
+        rows.append([name, *own, n, left, why or "n/a"])
+        if not why:
+            kept[name].append(run)
+
+    check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
         labels = ", ".join(name.removeprefix("sub-") for name in alone)

@@ -125,9 +125,7 @@ def _plain(folder: Path) -> str:
     elif recordings:
         hint = f"EEG such as {recordings[0]}: capeneuro init STUDY --kind fusion"
     else:
-        hint = (
-            "nothing that capeneuro reads; name a folder with sub-*/ or *.nii.gz in it"
-        )
+        hint = "nothing to read; name a folder with sub-*/ or *.nii.gz in it"
     raise ConfigError(f"--from: {folder}: no 4-D images; there is {hint}")
 
 

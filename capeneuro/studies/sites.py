@@ -31,6 +31,8 @@ Sites = dict[str, SiteConfig]
 TOLERANCE = 1e-9
 # Epsilon of private data that needs no word more.
 MOST_EPSILON = 10.0
+# Delta of private data, before anybody counted them.
+LARGEST_DELTA = 0.01
 
 
 def load_sites(study: Study) -> Sites:
@@ -187,6 +189,12 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
     """Refuse a promise that protects less than it seems to, unless accepted."""
     epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
     n, of_person = study.for_a_person
+    if study.budget.delta >= LARGEST_DELTA:
+        raise ConfigError(
+            f"{path}: data: private data. Study {study.study}: budget.delta: must be "
+            f"well below one over the number of people, got {study.budget.delta:g}: "
+            "with it somebody might be published as they are; take 1.0e-5"
+        )
     weak = {
         "epsilon": epsilon > MOST_EPSILON
         and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "
