@@ -591,7 +591,10 @@ def validated(study: ComponentsConfig) -> list[str]:
 
 def depends(study: ComponentsConfig, step: str) -> str:
     """What of the study file a step depends on."""
+    cleaning = study.cleaning
     more = {
+        # What a run's length depends on, which `validate` counts.
+        "validate": [cleaning.scrubs, cleaning.dummy_scans, cleaning.exclude],
         "prepare": study.pca.norm_bound,
         # PCA's share of the budget depends on it.
         "pca": study.ica.independence,
@@ -643,7 +646,7 @@ SITE_KEYS = {
 # Of each step the sections of the study file that it depends on.
 KEYS = {
     "make_data": ("data", "n_components"),
-    "validate": ("space", "cleaning", "n_components", "prior"),
+    "validate": ("space", "n_components", "prior"),
     "prepare": ("space", "cleaning", "n_components"),
     "pca": ("arm", "noise", "budget", "pca", "n_components", "prior"),
     "ica": ("arm", "noise", "budget", "ica", "prior"),
