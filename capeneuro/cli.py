@@ -80,7 +80,8 @@ def init(options: argparse.Namespace) -> None:
     if options.sources:
         from capeneuro.studies import begin
 
-        print(*begin.write(folder, options.sources, options.data), sep="\n")
+        protocol = options.people, options.volumes
+        print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         for name in names:
@@ -97,6 +98,8 @@ def init(options: argparse.Namespace) -> None:
         print("\nnext, in this order:")
         print(f"  cd {folder}; capeneuro check config/config.yaml")
         begun = options.data == "private"
+        if begun and options.volumes is None:
+            print("  write expected.volumes, as the protocol says, into the study file")
         for site in begin.site_names(options.sources) if begun else ():
             print(f"  capeneuro ledger init config/sites/{site}.yaml")
         print("  capeneuro run config/config.yaml")
@@ -548,6 +551,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
     )
+    for of, what in ("people", "at all sites"), ("volumes", "of one person"):
+        about = f"{of} {what}, as the protocol says; with --from"
+        command.add_argument(f"--{of}", type=int, metavar="N", help=about)
     command.add_argument(
         "--data",
         choices=["private", "public", "simulated"],

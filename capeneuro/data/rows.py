@@ -213,7 +213,11 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     if study.rows.features.kind == "table":
         found = [site.folder]
     else:
-        found = [str(path) for own in _images(study, site).values() for path in own]
+        images = [path for own in _images(study, site).values() for path in own]
+        if study.rows.features.kind == "runs":
+            how = study.rows.features.cleaning
+            images = [p for run in images for p in derivatives.inputs(run, how)]
+        found = list(map(str, images))
     table = _table(study, site)
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
 

@@ -213,7 +213,12 @@ def _has_confounds(found: list[Found], first: dict[str, Path]) -> bool:
     return True
 
 
-def write(folder: Path, sources: list[Path], kind: str) -> list[str]:
+def write(
+    folder: Path,
+    sources: list[Path],
+    kind: str,
+    protocol: tuple[int | None, int | None] = (None, None),
+) -> list[str]:
     """Write a study of components of the sites' folders; what to tell the user.
 
     Parameters
@@ -224,6 +229,8 @@ def write(folder: Path, sources: list[Path], kind: str) -> list[str]:
         One folder a site.
     kind
         What the data are: private, public or simulated.
+    protocol
+        People at all sites, and volumes of one person, as the study's protocol says.
     """
     if len(sources) < 2:
         raise ConfigError(
@@ -240,7 +247,7 @@ def write(folder: Path, sources: list[Path], kind: str) -> list[str]:
     for own in found:
         text = site_text(own, kind)
         files.write_text(folder / f"config/sites/{own.name}.yaml", text)
-    text = study_text(_label(folder.resolve().name), names, chosen, kind)
+    text = study_text(_label(folder.resolve().name), names, chosen, kind, protocol)
     files.write_text(folder / "config/config.yaml", text)
     said += ["", "What goes into the study file, which all parties read:"]
     said.append(
@@ -284,8 +291,15 @@ unit: subject
 """
 
 
-def study_text(name: str, names: list[str], chosen: Design, kind: str) -> str:
+def study_text(
+    name: str,
+    names: list[str],
+    chosen: Design,
+    kind: str,
+    protocol: tuple[int | None, int | None],
+) -> str:
     """Text of a study file with the keys that need a decision."""
+    people, volumes = ("null" if n is None else n for n in protocol)
     private = kind == "private"
     arm = "cape" if private else "non-private"
     why = (
@@ -340,6 +354,11 @@ pca:
   norm_bound: {bound:.3g}
   # A person's second moment; 1 / sqrt(n_components) if so many networks were all.
   clip: {R**-0.5:.2g}
+expected:
+  # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
+  # People at all sites together; volumes of one person, whom nobody counts.
+  people: {people}
+  volumes: {volumes}
 # Where these numbers come from; private data need this line.
 source: arithmetic of z-scores, and the rules of capeneuro init
 

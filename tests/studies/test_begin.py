@@ -35,7 +35,10 @@ def two(tmp_path, monkeypatch) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["private", "public"])
 def test_the_study_runs_and_tells_no_count(two, capsys, kind):
-    assert command("init", "aging", "--from", *two, "--data", kind) == 0
+    assert (
+        command("init", "aging", "--from", *two, "--data", kind, "--volumes", "180")
+        == 0
+    )
     said = capsys.readouterr().out
     assert "north: 3 people, 3 runs" in said and "south: 2 people, 2 runs" in said
     assert "task: took rest; there is also faces" in said
@@ -59,7 +62,8 @@ def test_the_study_runs_and_tells_no_count(two, capsys, kind):
     assert study.pca.norm_bound == pytest.approx(n**0.5, rel=5e-3)
     # Privacy: what all parties read is the same whoever took part, and for how long.
     content = yaml.safe_load(text)
-    assert not {"expected", "images", "data"} & set(content)
+    assert not {"images", "data"} & set(content)
+    assert content["expected"] == {"people": None, "volumes": 180}
     assert "sub-" not in text and f" {T} " not in text
 
 
