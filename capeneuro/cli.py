@@ -5,6 +5,7 @@ Exit status: 0 done, 2 bad input (one clear line), 3 budget refused, 1 failure.
 # A command imports what it needs when it runs: a study is many short processes.
 
 import argparse
+import contextlib
 import logging
 import os
 import resource
@@ -15,7 +16,7 @@ from datetime import date
 from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
-from typing import Any
+from typing import Any, NoReturn
 
 from capeneuro import __version__
 from capeneuro.config import load
@@ -61,19 +62,28 @@ def init(options: argparse.Namespace) -> None:
     """Write a new study with every key explained, ready to be filled in.
 
     In a folder that has a study file already it adds the workflow alone: for a party
-    that was sent one.
+    that was sent one. With `--from` it looks at one folder of images a site, says what
+    is there and writes a study of it with the keys that need a decision.
     """
     from capeneuro.config import scaffold
     from capeneuro.data import files
 
     folder = Path(options.folder)
     given = (folder / "config" / "config.yaml").exists()
+    if options.sources and (given or options.kind != "components"):
+        why = f"{folder} has one" if given else "--kind components is what it makes"
+        raise ConfigError(f"--from: writes a study file, and {why}; leave one out")
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
-    if not given:
+    if options.sources:
+        from capeneuro.studies import begin
+
+        protocol = options.people, options.volumes
+        print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
+    elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         for name in names:
             text = scaffold.site_file(name, options.kind)
@@ -85,18 +95,37 @@ def init(options: argparse.Namespace) -> None:
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
     profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
     files.write_text(profile, scaffold.profile())
+    if options.sources:
+        print("\nnext, in this order:")
+        print(f"  cd {folder}; capeneuro check config/config.yaml")
+        begun = options.data == "private"
+        if begun and options.volumes is None:
+            print("  write expected.volumes, as the protocol says, into the study file")
+        for site in begin.site_names(options.sources) if begun else ():
+            print(f"  capeneuro ledger init config/sites/{site}.yaml")
+        print("  capeneuro run config/config.yaml")
+        return
     todo = "" if given else "fill in config/, then: "
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check a study file, its site files and public tables; looks at nobody's data."""
+    """Check a study file, its site files and public tables; spends nothing.
+
+    Of sites whose images are chosen from a folder of derivatives it shows what was
+    chosen, by the names and headers of files; that table is the site's own.
+    """
+    from capeneuro.config.site import Derivatives
+    from capeneuro.data import survey
     from capeneuro.studies import kinds
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     sites = load_sites(study)
     kinds.check(study)
+    for own in sites.values():
+        if isinstance(own.images, Derivatives):
+            print(*survey.lines(own), sep="\n")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")
@@ -121,6 +150,19 @@ def step(options: argparse.Namespace) -> None:
     sites = load_sites(study)
     files.keep_private()
     own.steps[options.step](study, sites, **given)
+
+
+def run_study(options: argparse.Namespace) -> int:
+    """Run a study from its files to its report; a second call goes on where it was.
+
+    It calls Snakemake, which runs what is new or changed alone. What follows `--` goes
+    to Snakemake as it is, such as `-- --until prepare`.
+    """
+    from capeneuro.studies import workflow
+
+    more = [*(["-n"] if options.dry_run else []), *options.snakemake]
+    more += ["--unlock"] if options.unlock else []
+    return workflow.run(options.study, options.cores or os.cpu_count() or 1, more)
 
 
 def prior(options: argparse.Namespace) -> None:
@@ -484,9 +526,16 @@ def _audit_study(options: argparse.Namespace) -> int:
     return 0 if holds else 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with arguments, as every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line's parser."""
-    top = argparse.ArgumentParser(prog="capeneuro", description=__doc__)
+    top = _Parser(prog="capeneuro", description=__doc__)
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
@@ -502,11 +551,32 @@ def parser() -> argparse.ArgumentParser:
         )
         command.set_defaults(run=function, step=name)
         command.add_argument("--log", type=Path, help="also write messages here")
+        command.add_argument("--version", action="version", version=__version__)
+        loud = command.add_mutually_exclusive_group()
+        loud.add_argument("-v", "--verbose", action="store_true", help="say more")
+        loud.add_argument("-q", "--quiet", action="store_true", help="only errors")
         return command
 
     command = add(init, "my-study --sites 3")
     command.add_argument("folder", help="folder to write the study to")
     command.add_argument("--sites", type=int, default=2, help="number of sites")
+    command.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        nargs="+",
+        metavar="FOLDER",
+        help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
+    )
+    for of, what in ("people", "at all sites"), ("volumes", "of one person"):
+        about = f"{of} {what}, as the protocol says; with --from"
+        command.add_argument(f"--{of}", type=int, metavar="N", help=about)
+    command.add_argument(
+        "--data",
+        choices=["private", "public", "simulated"],
+        default="private",
+        help="what the data are, with --from",
+    )
     command.add_argument(
         "--kind",
         choices=["components", *load.KINDS],
@@ -539,6 +609,16 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--stage", default="", help="one of several stages")
         for option in names:
             command.add_argument(f"--{option}", **arguments[option][1])
+    command = add(run_study, "config/config.yaml", "run")
+    command.add_argument("study", help="study file")
+    command.add_argument("--cores", type=int, help="processors; else all")
+    command.add_argument(
+        "-n", "--dry-run", action="store_true", help="say what it would spend"
+    )
+    command.add_argument(
+        "--unlock", action="store_true", help="after a run that was killed"
+    )
+    command.add_argument("snakemake", nargs="*", help="after --: to Snakemake")
     command = add(prior, "config/public.yaml --out public.npz --source ABIDE")
     command.add_argument("study", help="study file, of public or simulated people")
     command.add_argument("--out", type=Path, required=True, help="file, .npz")
@@ -650,9 +730,14 @@ def _took(seconds: float) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options = parser().parse_args(argv)
+    top = parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks what may come next
+        import argcomplete
+
+        argcomplete.autocomplete(top)
+    options = top.parse_args(argv)
     handlers: list[logging.Handler] = [logging.StreamHandler()]
-    handlers[0].setLevel(logging.WARNING)
+    handlers[0].setLevel(logging.INFO if options.verbose else logging.WARNING)
     try:
         if options.log is not None:
             options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -664,8 +749,16 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     start = time.monotonic()
+    if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
+        handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
+        names = (options.step, options.stage, getattr(options, "site", ""))
+        print(*filter(None, names), flush=True)
     try:
-        status = options.run(options) or 0
+        with contextlib.ExitStack() as stack:
+            if options.quiet:
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            status = options.run(options) or 0
         logging.info(_took(time.monotonic() - start))
         return status
     except KeyboardInterrupt:
@@ -677,6 +770,7 @@ def main(argv: list[str] | None = None) -> int:
         status, lines = outcome(error)
         for line in lines:
             logging.error("error: %s", line)
+        logging.info("ended with status %d", status)
         if status == 1:  # the whole story goes to --log alone
             logging.info("", exc_info=True)
         return status

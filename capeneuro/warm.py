@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """One process that has imported everything, and a child of it for each step.
 
 A study is many short steps, and each used to spend most of its time on imports. While

@@ -244,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"{options.study}: sites: data are made for all sites at once, but "
                 f"only {len(sites)} of {len(study.sites)} site files are here"
             )
-        folders = {name: Path(site.images) for name, site in sites.items()}
+        folders = {name: Path(site.folder) for name, site in sites.items()}
         asked = [m for m in study.members.values() if m.data is not None]
         if not asked:
             raise ConfigError(

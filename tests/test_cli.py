@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from tiny_study import (
     ACCEPT,
-    AFFINE,
     N_COMPONENTS,
     STUDY,
     command,
@@ -69,21 +68,6 @@ def _constant(data):
 RUN = run_path(1, 0)
 PREPARE = ("prepare", STUDY, "--site", "site-1")
 DATA_MISTAKES = {
-    "missing images": (
-        lambda: edit("site-1.yaml", "images", "data/nowhere"),
-        ("validate", STUDY),
-        ["site-1", "images", "nothing found", "data/nowhere"],
-    ),
-    "missing mask": (
-        lambda: Path("data/mask.nii.gz").unlink(),
-        ("validate", STUDY),
-        ["data/mask.nii.gz", "file not found"],
-    ),
-    "folder of images is a single 3-D image": (
-        lambda: damage(RUN, lambda d: d[..., 0]),
-        ("validate", STUDY),
-        [str(RUN), "4-D", "(6, 6, 6)"],
-    ),
     "mask is 4-D": (
         lambda: write_image(Path("data/mask.nii.gz"), np.ones((6, 6, 6, 2))),
         ("validate", STUDY),
@@ -118,11 +102,6 @@ DATA_MISTAKES = {
         lambda: damage(RUN, lambda d: d[..., :1]),
         PREPARE,
         [str(RUN)],
-    ),
-    "other affine": (
-        lambda: write_image(RUN, nib.load(RUN).get_fdata(), AFFINE + 0.5 * np.eye(4)),
-        ("validate", STUDY),
-        [str(RUN), "grid", "0.5", "space.resample"],
     ),
     "other shape": (
         lambda: damage(RUN, lambda d: d[:5]),
@@ -290,16 +269,12 @@ def test_wrong_data_is_one_line(tiny, capsys, name):
 
 SITE, SITES = "site-1.yaml", "sites"
 FILE_MISTAKES = {
-    "study file missing": (lambda: Path(STUDY).unlink(), [STUDY, "file not found"]),
-    "site file missing": (lambda: Path(SITE).unlink(), [SITE, "file not found"]),
     "study is a folder": (lambda: _as_folder(STUDY), [STUDY]),
     "not YAML": (lambda: Path(STUDY).write_text("a: [1"), [STUDY, "not a YAML file"]),
-    "a tab": (lambda: Path(STUDY).write_text("a:\n\tb: 1"), [STUDY, "not a YAML"]),
     "a list": (lambda: Path(STUDY).write_text("- 1"), [STUDY, "keys and values"]),
     "empty": (lambda: Path(STUDY).write_text(""), [STUDY, "keys and values"]),
     "not UTF-8": (lambda: Path(STUDY).write_bytes(b"a: \xff"), [STUDY, "not a YAML"]),
     "no sites": (lambda: edit(STUDY, SITES, []), [SITES, "at least 2", "got 0"]),
-    "one site": (lambda: edit(STUDY, SITES, [SITE]), [SITES, "at least 2", "got 1"]),
     "one site file twice": (
         lambda: edit(STUDY, SITES, [SITE, SITE]),
         [SITE, "unique", "'site-1'"],
@@ -315,10 +290,6 @@ FILE_MISTAKES = {
     "epsilon 0": (
         lambda: edit(STUDY, "budget.epsilon", 0),
         ["budget.epsilon", "greater than 0", "got 0"],
-    ),
-    "epsilon negative": (
-        lambda: edit(STUDY, "budget.epsilon", -1.5),
-        ["budget.epsilon", "greater than 0", "got -1.5"],
     ),
     "delta 1": (
         lambda: edit(STUDY, "budget.delta", 1),

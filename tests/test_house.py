@@ -27,7 +27,7 @@ APART = {"algorithms": {"data", "config"}, "data": {"federation"}}
 # What a room may import beside numpy and the standard library.
 LIBRARIES = {
     "warm": {"threadpoolctl"},
-    "cli": {"tqdm"},
+    "cli": {"argcomplete", "tqdm"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
     "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
     "report": {
@@ -48,7 +48,7 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/eeg", "report/plots"},
     "nibabel": {"data/nifti", "report/slices"},
-    "nilearn": {"data/nifti", "report/slices"},
+    "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

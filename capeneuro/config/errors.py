@@ -73,8 +73,12 @@ GONE = {
 # What a value has to look like, in the words of YAML.
 LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
+FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
+FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
+# Forms of a key that has several; no keys either.
+TAGS = ("as-text", "as-list", "as-block")
 
 
 def read(
@@ -168,6 +172,8 @@ def content(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         text = " ".join(str(error).split())
+        if "character '\\t'" in text:
+            text = f"indent with blanks, not with tabs: {text}"
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {found!r:.40}")
@@ -186,7 +192,7 @@ def _moved(path: Path) -> list[Path]:
 def _explain(error: Any, model: type[BaseModel]) -> str:
     """One line: where, rule, value, remedy."""
     # The kind of a block that has several is no key of the file.
-    steps = [str(part) for part in error["loc"] if part not in KINDS]
+    steps = [str(part) for part in error["loc"] if part not in KINDS + TAGS]
     where = ".".join(steps) or "study"
     if error["type"] == "union_tag_not_found":
         return f"{where}.kind: required key is missing"
@@ -216,7 +222,7 @@ def _explain(error: Any, model: type[BaseModel]) -> str:
 def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
     """Known keys at a path of nested models."""
     models: list[Any] = [model]
-    for part in path:
+    for part in (part for part in path if part not in TAGS):
         found = [m.model_fields[part].annotation for m in models if part in _names(m)]
         models = [m for a in found for m in _models(a)] or [
             m for m in models if part in str(m.model_fields.get("kind", ""))

@@ -53,6 +53,7 @@ def load_study(path: Path | str, stage: str = "") -> Study:
     path = Path(path)
     known = {"stages": StagedStudy, **KINDS}
     study = errors.read(path, ComponentsConfig, "study", "site", known)
+    _check_folder(path, study)
     if isinstance(study, StagedStudy):
         _fill(path, study)
     elif study.handed:
@@ -66,6 +67,18 @@ def load_study(path: Path | str, stage: str = "") -> Study:
         names = ", ".join(filter(None, study.members)) or "it has one stage"
         raise ConfigError(f"--stage: must be one of {path} ({names}), got {stage!r}")
     return study.members[stage]
+
+
+def _check_folder(path: Path, study: Study) -> None:
+    """Say where to go if the study's files are elsewhere than here."""
+    if any(site.exists() for site in study.sites):
+        return
+    for folder in path.resolve().parents:
+        if all((folder / site).is_file() for site in study.sites):
+            raise ConfigError(
+                f"{path}: sites: paths start from the folder where commands run; first "
+                f"cd {folder}"
+            )
 
 
 def _fill(path: Path, study: StagedStudy) -> None:

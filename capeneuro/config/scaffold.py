@@ -94,17 +94,17 @@ def snakefile() -> str:
     """Text of the Snakefile of a new study: the installed workflow, unchanged."""
     # Snakemake ignores the default target of an included file.
     return (
-        f'include: "{_workflow() / "Snakefile"}"\n\n\nrule study:\n'
+        f'include: "{workflow() / "Snakefile"}"\n\n\nrule study:\n'
         "    default_target: True\n    input:\n        rules.all.input,\n"
     )
 
 
 def profile() -> str:
     """Text of the profile of a new study: how an interrupted run goes on."""
-    return (_workflow() / "profiles" / "default" / "profile.yaml").read_text()
+    return (workflow() / "profiles" / "default" / "profile.yaml").read_text()
 
 
-def _workflow() -> Path:
+def workflow() -> Path:
     """The workflow's folder, installed or in a checkout."""
     package = Path(importlib.util.find_spec("capeneuro").origin).parent
     installed = package / "_workflow"

@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     model_validator,
 )
 
@@ -66,15 +69,128 @@ class Space(Section):
         return self
 
 
+Motion = Literal["basic", "power2", "derivatives", "full"]
+
+
+class Confounds(Section):
+    """Confounds of fMRIPrep by a strategy of nilearn's `load_confounds_strategy`.
+
+    Each has the slow cosines of fMRIPrep in it, in place of `high_pass`. A key that is
+    null is as the strategy has it.
+    """
+
+    strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma"]
+    """`simple`: motion, white matter and fluid. `scrubbing`: these, and volumes with
+    much motion are left out, as `cleaning.scrub` says. `compcor`: motion and principal
+    components of white matter and fluid. `ica_aroma`: white matter and fluid, for runs
+    with desc `smoothAROMAnonaggr`."""
+    motion: Motion | None = None
+    """How many of the motion parameters: `basic` 6, with `derivatives` or squares
+    (`power2`) 12, `full` 24."""
+    wm_csf: Motion | None = None
+    """The same of the means of white matter and fluid."""
+    global_signal: Motion | None = None
+    """The same of the global signal; null: it is kept."""
+    compcor: (
+        Literal[
+            "anat_combined",
+            "anat_separated",
+            "temporal",
+            "temporal_anat_combined",
+            "temporal_anat_separated",
+        ]
+        | None
+    ) = None
+    """Which components; only with `compcor`."""
+    n_compcor: Annotated[int, Field(ge=1)] | None = None
+    """How many of them; null: all that fMRIPrep kept. Only with `compcor`."""
+
+    @model_validator(mode="after")
+    def _keys_go_with_the_strategy(self) -> "Confounds":
+        unread = {
+            "simple": ("compcor", "n_compcor"),
+            "scrubbing": ("compcor", "n_compcor"),
+            "compcor": ("wm_csf",),
+            "ica_aroma": ("motion", "compcor", "n_compcor"),
+        }[self.strategy]
+        for name in unread:
+            if getattr(self, name) is not None:
+                fail(f"{name} does not go with strategy {self.strategy}; remove it")
+        return self
+
+
+class Scrub(Section):
+    """Volumes that are left out for motion, by fMRIPrep's confounds table."""
+
+    fd_threshold: Positive = 0.5
+    """Largest framewise displacement [mm]."""
+    std_dvars_threshold: Positive = 1.5
+    """Largest standardized DVARS. Both are fMRIPrep's own thresholds of outliers."""
+    min_segment: Annotated[int, Field(ge=0)] = 5
+    """Volumes between two that are left out are left out if they are fewer."""
+
+
+class Exclude(Section):
+    """Runs that are left out, by numbers fixed before anybody looked.
+
+    Who has no run left is named at the site, which then leaves the person out by name:
+    how many people take part is public, so it must not follow from their data.
+    """
+
+    min_volumes: Annotated[int, Field(ge=1)] | None = None
+    """Fewest volumes, after dummy scans and scrubbing; null: any."""
+    max_mean_fd: Positive | None = None
+    """Largest mean framewise displacement over the run [mm]; null: any."""
+    max_scrubbed: Fraction | None = None
+    """Largest share of the run's volumes that scrubbing may leave out; null: any."""
+    min_coverage: Fraction | None = None
+    """Smallest share of the study's mask that the run covers, by its own brain mask
+    (`run_mask`) or the site's; null: any."""
+
+
+def _named_strategy(given: Any) -> Any:
+    """A strategy by its name alone."""
+    if not isinstance(given, str):
+        return given
+    known = ("simple", "scrubbing", "compcor", "ica_aroma")
+    if given not in known:
+        fail(f"must be a list of columns, or a strategy: {', '.join(known)}")
+    return {"strategy": given}
+
+
+def _is_strategy(given: Any) -> str:
+    return "as-block" if isinstance(given, (dict, Confounds)) else "as-list"
+
+
 class Cleaning(Section):
-    """What is done to each run before features are formed; all within one person."""
+    """What is done to each run before features are formed; all within one person.
+
+    `cleaning: none` takes the runs as they are, such as those that XCP-D denoised.
+    """
 
     standardize: Literal["none", "psc", "zscore"]
     """`psc`: percent of each voxel's mean. `zscore`: each feature to variance 1."""
     detrend: bool = True
     """Remove mean and linear trend of each feature."""
-    confounds: Annotated[list[str], Field(default_factory=list)]
-    """Columns of the BIDS confounds table to regress out."""
+    confounds: Annotated[
+        Annotated[list[str], Tag("as-list")] | Annotated[Confounds, Tag("as-block")],
+        Discriminator(_is_strategy),
+        BeforeValidator(_named_strategy),
+        Field(default_factory=list),
+    ]
+    """Columns of the BIDS confounds table to regress out; or one of nilearn's
+    strategies for fMRIPrep (`simple`, `scrubbing`, `compcor`, `ica_aroma`), or a block
+    of it such as `{strategy: simple, motion: basic}` (see docs/derivatives.md)."""
+    scrub: Scrub | None = None
+    """Volumes with much motion that are left out, such as `{fd_threshold: 0.5}` [mm];
+    null: none."""
+    dummy_scans: Annotated[int, Field(ge=0)] = 0
+    """First volumes of each run that are left out."""
+    exclude: Exclude | None = None
+    """Runs that are left out, such as `{min_volumes: 100, max_mean_fd: 0.5}`; null:
+    none."""
+    run_mask: bool = False
+    """Voxels outside a run's own brain mask (`desc-brain_mask` beside it) are 0."""
     low_pass: Positive | None = None
     """Upper edge of the pass band [Hz]; needs a repetition time."""
     high_pass: Positive | None = None
@@ -83,6 +199,12 @@ class Cleaning(Section):
     """Width of a Gaussian kernel [mm], applied before masking."""
     max_constant_voxels: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of in-mask voxels that may be constant over a run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none(cls, given: Any) -> Any:
+        as_they_are = {"standardize": "none", "detrend": False}
+        return as_they_are if given == "none" else given
 
     @model_validator(mode="after")
     def _possible(self) -> "Cleaning":
@@ -93,7 +215,20 @@ class Cleaning(Section):
             )
         if self.confounds and not self.detrend:
             fail("confounds need detrend: true")
+        if isinstance(self.confounds, Confounds) and self.high_pass:
+            fail(
+                "high_pass must be null with a strategy of confounds, which has "
+                f"fMRIPrep's slow cosines in it, got {self.high_pass:g}"
+            )
+        if self.exclude and self.exclude.max_scrubbed and not self.scrubs:
+            fail("exclude.max_scrubbed needs scrub; add it, or remove max_scrubbed")
         return self
+
+    @property
+    def scrubs(self) -> Scrub | None:
+        """Which volumes are left out for motion; None: none."""
+        named = getattr(self.confounds, "strategy", None) == "scrubbing"
+        return self.scrub or (Scrub() if named else None)
 
 
 class BudgetOptions(Section):

@@ -1,10 +1,18 @@
 """A site's own file: its data, its ceiling, and whom it works with."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from platformdirs import user_data_path, user_state_path
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from capeneuro.config.sections import (
     Fraction,
@@ -18,16 +26,84 @@ from capeneuro.privacy import accounting
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
+def _values(given: Any) -> Any:
+    """One value or several, as text and without the entity before a hyphen."""
+    if given is None:
+        return ()
+    several = given if isinstance(given, (list, tuple)) else [given]
+    odd = [v for v in several if isinstance(v, bool) or not isinstance(v, (str, int))]
+    found = [re.sub(r"^[a-z]+-", "", str(v)) for v in several]
+    if odd or not all(re.fullmatch("[A-Za-z0-9+]+", v) for v in found):
+        fail("must be a label as in file names, or a list of such labels")
+    return tuple(found)
+
+
+Chosen = Annotated[tuple[str, ...], BeforeValidator(_values)]
+
+
+class Derivatives(Section):
+    """Preprocessed runs in a folder of derivatives, chosen by what file names say.
+
+    Each key takes one value or a list, with or without the entity before it (`rest`,
+    `task-rest`); numbers are compared as numbers (`1` is `run-01`).
+    """
+
+    derivatives: str
+    """Folder with `sub-<label>/` in it: derivatives as fMRIPrep, XCP-D or HALFpipe
+    leave them, or a BIDS folder."""
+    task: Chosen = ()
+    """Task; empty: all."""
+    session: Chosen = ()
+    """Session; empty: all. All runs of a person count as that one person's."""
+    run: Chosen = ()
+    """Run; empty: all."""
+    space: Chosen = ()
+    """Template space, such as MNI152NLin2009cAsym: that of `space.mask` in the study
+    file. Empty: whichever there is, if it is one."""
+    res: Chosen = ()
+    """Resolution as in `res-2`; empty: whichever there is, if it is one."""
+    echo: Chosen = ()
+    """Echo; empty: the combined series, or whichever there is, if it is one."""
+    desc: Chosen = ("preproc",)
+    """What was done: `preproc` of fMRIPrep, `denoised` of XCP-D (with `cleaning: none`
+    in the study file); empty: whichever there is, if it is one."""
+    filters: Annotated[dict[Label, Chosen], Field(default_factory=dict)]
+    """Any other entity of the file names, such as `{acq: mb4}` or `{setting: a}`."""
+    people: Chosen = ()
+    """People to take, as in `sub-<label>`; empty: all."""
+    without: Chosen = ()
+    """People who are left out."""
+
+    def entities(self) -> dict[str, tuple[str, ...]]:
+        """Values that are asked for, by the entity of the file names."""
+        named = {"task": self.task, "ses": self.session, "run": self.run}
+        named |= {"space": self.space, "res": self.res, "echo": self.echo}
+        asked = {**named, "desc": self.desc, **self.filters}
+        return {entity: values for entity, values in asked.items() if values}
+
+
+def _is_block(given: Any) -> str:
+    return "as-block" if isinstance(given, (dict, Derivatives)) else "as-text"
+
+
+Images = Annotated[
+    Annotated[str, Tag("as-text")] | Annotated[Derivatives, Tag("as-block")],
+    Discriminator(_is_block),
+]
+
+
 class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
     name: Label
     """Name of the site in the study."""
-    images: str
-    """BIDS folder, or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files
-    named sub-<label>... belong to that person, any other file is one person. In a
-    fusion study and in studies of rows 3-D files (in a BIDS folder
-    `*_statmap.nii.gz`), one for each person, or a table."""
+    images: Images
+    """Folder of derivatives with what to take from it, `{derivatives: data/fmriprep,
+    task: rest, space: MNI152NLin2009cAsym}` (see docs/derivatives.md); a BIDS folder;
+    or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files named
+    sub-<label>... belong to that person, any other file is one person. In a fusion
+    study and in studies of rows 3-D files (in a BIDS folder `*_statmap.nii.gz`), one
+    for each person, or a table."""
     people: Path | None = None
     """Table of its people (`.tsv` or `.csv` with `participant_id`) in studies of rows:
     targets and covariates; null: `participants.tsv` of the BIDS folder, or the table of
@@ -68,6 +144,12 @@ class SiteConfig(Section):
     counted; null: ceil(S/3) - 1."""
     seed: int | None = None
     """Fixes the noise; simulated or public data only."""
+
+    @property
+    def folder(self) -> str:
+        """Where its images are: a folder, a pattern or a table."""
+        block = isinstance(self.images, Derivatives)
+        return self.images.derivatives if block else self.images
 
     @model_validator(mode="before")
     @classmethod

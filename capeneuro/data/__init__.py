@@ -1,7 +1,13 @@
 """Images, EEG and tables in; features, maps and tables out.
 
+derivatives
+    A site's runs, chosen by BIDS names, and the files beside a run.
+survey
+    What a site's folder holds, as a table.
 nifti
     FMRI runs and maps (nibabel, nilearn).
+cleaning
+    A run cleaned in time: confounds, scrubbing, filters (nilearn).
 eeg
     Recordings to event-related potentials (MNE-Python).
 tables

@@ -1,74 +1,32 @@
 """Images in and out: from a site's runs to features, from components to maps.
 
-The only module that knows nibabel and nilearn, besides the pictures. Every error about
-a file is one line: where, which rule, the value, the remedy.
+The only module that knows nibabel, besides the pictures. Every error about a file is
+one line: where, which rule, the value, the remedy.
 """
 
-import json
-import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
-from capeneuro.data.files import atomic, found, person, write_json
+from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
+from capeneuro.data.derivatives import entities, mask_file
+from capeneuro.data.files import atomic, write_json
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
-# Features cleaned at a time: nilearn makes copies, a filter's in float64.
-CLEAN_BLOCK = 4096
-# BIDS entities by which files of one scan differ.
-SAME_SCAN = r"_(space|res|den|cohort|desc|echo|part|rec)-[A-Za-z0-9]+"
+# Columns of a table of runs; the volumes left after dummy scans and scrubbing.
+RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
 
 # --- images --------------------------------------------------------------------------
-
-
-def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
-    """Find a site's 4-D images, grouped by person.
-
-    Parameters
-    ----------
-    site
-        Its file: a BIDS folder, or a pattern of image files, and a task.
-
-    Returns
-    -------
-    dict
-        Runs by subject id, both sorted.
-
-    Raises
-    ------
-    ConfigError
-        If there are none, or if two files look like one scan.
-    """
-    task = f"_task-{site.task}_*" if site.task else "_*"
-    files = found(site.images, f"sub-*/**/func/sub-*{task}bold.nii*")
-    if not files:
-        raise ConfigError(
-            f"site {site.name}: images: nothing found at {site.images!r}; put the data "
-            "there or change `images` in its site file"
-        )
-    runs: dict[str, list[Path]] = {}
-    seen: dict[str, Path] = {}
-    for file in files:
-        # One scan in two spaces or echoes would count a person's volumes twice.
-        is_bids = file.name.startswith("sub-")
-        scan = re.sub(SAME_SCAN, "", str(file)) if is_bids else file.name
-        if scan in seen:
-            raise ConfigError(
-                f"site {site.name}: images: {file} and {seen[scan]} look like one "
-                "scan; give a pattern that takes one of them"
-            )
-        seen[scan] = file
-        runs.setdefault(person(file), []).append(file)
-    return runs
 
 
 def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
@@ -146,6 +104,30 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     return _mask(inside, images[0])
 
 
+def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image:
+    """Brain of MNI152, as nilearn has it, on an image's grid; a public mask."""
+    from nilearn.datasets import load_mni152_brain_mask
+
+    mask = on_grid(load_mni152_brain_mask(2), like.slicer[..., 0], True, nearest=True)
+    return _mask(np.asarray(mask.dataobj) > 0, like)
+
+
+def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
+    """Smallest cubes (2 voxels or more) that are at most so many, and how many."""
+    inside = np.asarray(mask.dataobj) > 0
+    for size in range(2, max(mask.shape) + 1):
+        n = basis.grid(inside, size).n_features
+        if n <= most:
+            break
+    return size, n
+
+
+def same_grid(image: nib.Nifti1Image, other: nib.Nifti1Image) -> bool:
+    """Whether two images have the same voxels."""
+    apart = np.abs(image.affine - other.affine).max()
+    return image.shape[:3] == other.shape[:3] and apart < AFFINE_TOLERANCE
+
+
 def on_grid(
     image: nib.Nifti1Image, mask: nib.Nifti1Image, resample: bool, nearest: bool = False
 ) -> nib.Nifti1Image:
@@ -156,10 +138,10 @@ def on_grid(
     ConfigError
         If the grids differ and resampling is off.
     """
-    distance = np.abs(image.affine - mask.affine).max()
-    if image.shape[:3] == mask.shape and distance < AFFINE_TOLERANCE:
+    if same_grid(image, mask):
         return image
     if not resample:
+        distance = np.abs(image.affine - mask.affine).max()
         raise ConfigError(
             f"{image.get_filename()}: grid must equal the mask's: shape "
             f"{image.shape[:3]} against {mask.shape}, affines differ by "
@@ -206,22 +188,6 @@ def start_regions(
     return basis.regions(inside, space.grid_size if space.basis == "grid" else 1, edge)
 
 
-def repetition_time(run: Path, site: SiteConfig) -> float | None:
-    """Repetition time [s] from the site file or the BIDS sidecar; None if unknown."""
-    if site.repetition_time is not None:
-        return site.repetition_time
-    task = re.search(r"task-[A-Za-z0-9]+", run.name)
-    sidecars = [run.with_name(run.name.split(".nii")[0] + ".json")]
-    if task:  # BIDS inheritance: the data set's own sidecar of the task
-        sidecars.append(Path(site.images) / f"{task[0]}_bold.json")
-    for sidecar in filter(Path.is_file, sidecars):
-        try:
-            return json.loads(sidecar.read_text()).get("RepetitionTime")
-        except ValueError:
-            raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
-    return None
-
-
 def run_features(
     run: Path,
     site: SiteConfig,
@@ -241,7 +207,7 @@ def run_features(
     Returns
     -------
     numpy.ndarray
-        (n_features, n_volumes), float32.
+        (n_features, n_kept), float32: volumes that cleaning leaves out are gone.
 
     Raises
     ------
@@ -252,15 +218,17 @@ def run_features(
     if look is not None:
         look(V, covered)
     if cleaning.standardize == "psc":
-        mean = V.mean(axis=0, dtype=np.float64)
+        kept = np.zeros((len(V), 1), dtype=bool)
+        kept[kept_volumes(run, cleaning, len(V))] = True
+        mean = V.mean(axis=0, dtype=np.float64, where=kept)
         V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
         V *= (100.0 / mean).astype("f4")
     if space.basis == "voxels":  # the identity
-        return _clean(V, covered, run, site, cleaning)
+        return clean(V, covered, run, site, cleaning)
     X = np.zeros((covered.size, len(V)), dtype=np.float32)
     X[covered] = V.T
     reached = study_basis.analysis @ covered.astype(np.float32) != 0
-    return _clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
+    return clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
 
 
 def check_run(
@@ -278,8 +246,74 @@ def check_run(
         As there, but for features that cleaning leaves nothing of.
     """
     image = open_image(run, 4)
-    _regressors(run, site, cleaning, image.shape[3])
+    regressors(run, site, cleaning, image.shape[3])
     _in_mask(run, site, space, cleaning, mask, smooth=False)
+
+
+def _covered(
+    run: Path, site: SiteConfig, space: Space, cleaning: Cleaning, mask: nib.Nifti1Image
+) -> np.ndarray:
+    """Which of the mask's voxels a run has, by its site's mask and its own."""
+    inside = np.asarray(mask.dataobj) > 0
+    covered = np.ones(int(inside.sum()), dtype=bool)
+    given = [] if site.mask is None else [site.mask]
+    for path in [*given, *([mask_file(run)] if cleaning.run_mask else [])]:
+        own = on_grid(read_mask(path), mask, space.resample, nearest=True)
+        covered &= (np.asarray(own.dataobj) > 0)[inside]
+    if not covered.any():
+        raise ConfigError(
+            f"{run}: covers no voxel of the mask; check cleaning.run_mask"
+        )
+    return covered
+
+
+def keep_runs(
+    people: Mapping[str, Sequence[Path]],
+    site: SiteConfig,
+    space: Space,
+    cleaning: Cleaning,
+    mask: nib.Nifti1Image,
+) -> tuple[dict[str, list[Path]], list[list[Any]]]:
+    """Runs that `cleaning.exclude` leaves, and one row of a table for each run.
+
+    Returns
+    -------
+    dict
+        Runs by person.
+    list
+        :data:`RUNS` of every run.
+
+    Raises
+    ------
+    ConfigError
+        If somebody has no run left. It names people, and stays at the site.
+    """
+    kept: dict[str, list[Path]] = {name: [] for name in people}
+    rows: list[list[Any]] = []
+
+    def look(name: str, run: Path) -> None:
+        n = open_image(run, 4).shape[3]
+        share = 1.0
+        if cleaning.exclude is not None:
+            share = float(_covered(run, site, space, cleaning, mask).mean())
+        why = left_out(run, cleaning, n, share)
+        left = 0 if why else kept_volumes(run, cleaning, n).size
+        said = entities(run)
+        own = [said.get(e, "n/a") for e in ("ses", "task", "run")]
+        rows.append([name, *own, n, left, why or "n/a"])
+        if not why:
+            kept[name].append(run)
+
+    check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
+    if alone := [name for name, runs in kept.items() if not runs]:
+        # Privacy: dropped silently, somebody's data would change a public number.
+        labels = ", ".join(name.removeprefix("sub-") for name in alone)
+        raise ConfigError(
+            f"site {site.name}: cleaning.exclude: leaves no run of {len(alone)} of "
+            f"{len(kept)} people; they cannot take part: in `images` of the site file "
+            f"write without: [{labels}]"
+        )
+    return kept, rows
 
 
 def _in_mask(
@@ -304,10 +338,7 @@ def _in_mask(
 
         image = smooth_img(image, cleaning.smoothing_fwhm)
     inside = np.asarray(mask.dataobj) > 0
-    covered = np.ones(int(inside.sum()), dtype=bool)
-    if site.mask is not None:
-        own = on_grid(read_mask(site.mask), mask, space.resample, nearest=True)
-        covered = (np.asarray(own.dataobj) > 0)[inside]
+    covered = _covered(run, site, space, cleaning, mask)
     voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")
     V = _read_voxels(image, voxels[covered])
     _check_voxels(V, run, cleaning)
@@ -348,101 +379,6 @@ def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
             f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant; use a "
             f"tighter mask or raise max_constant_voxels {cleaning.max_constant_voxels}"
         )
-
-
-def _clean(
-    F: np.ndarray, reached: np.ndarray, run: Path, site: SiteConfig, cleaning: Cleaning
-) -> np.ndarray:
-    """Have nilearn clean F, (n_volumes, n_reached): (n_features, n_volumes), else 0."""
-    from nilearn.signal import clean
-
-    t_r, confounds = _regressors(run, site, cleaning, len(F))
-    is_filtered = cleaning.low_pass is not None or cleaning.high_pass is not None
-    own = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
-    features = np.zeros((reached.size, len(F)), dtype=np.float32)
-    rows, constant, least = np.flatnonzero(reached), 0, 1e-6 * np.abs(F).max()
-    for first in range(0, rows.size, CLEAN_BLOCK):
-        block = slice(first, first + CLEAN_BLOCK)
-        cleaned = clean(
-            F[:, block],
-            **own,
-            standardize=None,
-            confounds=confounds,
-            standardize_confounds=False,  # least squares needs no scale
-            filter="butterworth" if is_filtered else False,
-            t_r=t_r,
-        )
-        if cleaning.standardize == "zscore":
-            deviation = cleaned.std(axis=0, ddof=1)
-            flat = deviation < least
-            constant += int(flat.sum())
-            deviation[flat] = np.inf
-            cleaned = (cleaned - cleaned.mean(axis=0)) / deviation
-        features[rows[block]] = cleaned.T
-    if constant > cleaning.max_constant_voxels * rows.size:
-        raise ConfigError(
-            f"{run}: features must vary, {constant} are constant; use a tighter "
-            "mask or exclude the run"
-        )
-    return features
-
-
-def _regressors(
-    run: Path, site: SiteConfig, cleaning: Cleaning, n_volumes: int
-) -> tuple[float | None, np.ndarray | None]:
-    """Repetition time [s] and confounds of a run, as cleaning needs them."""
-    t_r = repetition_time(run, site)
-    edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
-    if t_r is not None and edges and max(edges) >= 0.5 / t_r:
-        raise ConfigError(
-            f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
-            f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
-        )
-    if edges and t_r is None:
-        raise ConfigError(
-            f"{run}: a band-pass needs a repetition time, none found; give "
-            "`repetition_time` in the site file"
-        )
-    return t_r, _confounds(run, cleaning.confounds, n_volumes)
-
-
-def _confounds(run: Path, columns: list[str], n_volumes: int) -> np.ndarray | None:
-    """Chosen columns of the run's confounds table; missing first values become 0."""
-    if not columns:
-        return None
-    import pandas as pd
-
-    path = _confounds_file(run)
-    if not path.is_file():
-        raise ConfigError(f"{path}: confounds table not found; drop cleaning.confounds")
-    table = pd.read_csv(path, sep="\t", na_values=["n/a"])
-    missing = [c for c in columns if c not in table]
-    if missing:
-        raise ConfigError(f"{path}: no column {missing[0]!r}; check cleaning.confounds")
-    if len(table) != n_volumes:
-        raise ConfigError(
-            f"{path}: must have a row per volume, got {len(table)} for {n_volumes}"
-        )
-    return table[columns].fillna(0.0).to_numpy()
-
-
-def _confounds_file(run: Path) -> Path:
-    """Where fMRIPrep writes the confounds of a run."""
-    stem = re.sub(r"(_(space|res|desc)-[^_]+)*_bold\.nii.*", "", run.name)
-    return run.with_name(f"{stem}_desc-confounds_timeseries.tsv")
-
-
-def motion(run: Path) -> np.ndarray:
-    """Framewise displacement of each volume [mm]; empty where none is given."""
-    path, column = _confounds_file(run), "framewise_displacement"
-    if not path.is_file():
-        return np.empty(0)
-    import pandas as pd
-
-    table = pd.read_csv(path, sep="\t")
-    if column not in table:
-        return np.empty(0)
-    return pd.to_numeric(table[column], errors="coerce").to_numpy(float)
 
 
 # --- images out ----------------------------------------------------------------------

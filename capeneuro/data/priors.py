@@ -10,6 +10,7 @@ import numpy as np
 
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.sections import Cleaning
 from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
 
@@ -55,12 +56,18 @@ def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, 
         )
     about = json.loads(str(arrays["about"]))
     for key, own in common.items():
-        if about.get(key) != own:
+        if not _agrees(key, about.get(key), own):
             raise ConfigError(
                 f"{path}: prior.file: was made with another {key} than the study has; "
                 "make it again with the study's own space and cleaning"
             )
     return {n: v.item() if (v := arrays[n]).ndim == 0 else v for n in names}
+
+
+def _agrees(key: str, made: str | None, own: str) -> bool:
+    if key == "cleaning" and made is not None:  # keys that are newer are at defaults
+        made, own = (Cleaning.model_validate_json(text) for text in (made, own))
+    return made == own
 
 
 def space_of(study: ComponentsConfig, mask: Any, basis: Basis) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import measures, nifti
+from capeneuro.data import derivatives, measures, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
 from capeneuro.privacy.clipping import clip_factors
@@ -205,15 +205,19 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
     if site.people is not None:
         return site.people
     is_table = study.rows.features.kind == "table"
-    return Path(site.images) if is_table else Path(site.images) / "participants.tsv"
+    return Path(site.folder) if is_table else Path(site.folder) / "participants.tsv"
 
 
 def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     if study.rows.features.kind == "table":
-        found = [site.images]
+        found = [site.folder]
     else:
-        found = [str(path) for own in _images(study, site).values() for path in own]
+        images = [path for own in _images(study, site).values() for path in own]
+        if study.rows.features.kind == "runs":
+            how = study.rows.features.cleaning
+            images = [p for run in images for p in derivatives.inputs(run, how)]
+        found = list(map(str, images))
     table = _table(study, site)
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
 
@@ -222,7 +226,7 @@ def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:
     """Images of each of a site's people."""
     if study.has_maps:
         return {name: (path,) for name, path in find_maps(site).items()}
-    return {name: tuple(runs) for name, runs in nifti.find_runs(site).items()}
+    return {name: tuple(runs) for name, runs in derivatives.find_runs(site).items()}
 
 
 def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Person]:
@@ -241,9 +245,9 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         images = _images(study, site)
     else:
         n_own = len(shape.names) - len(covariates)
-        own = read_rows(Path(site.images), shape.names[:n_own])
+        own = read_rows(Path(site.folder), shape.names[:n_own])
         if not own:
-            raise ConfigError(f"{site.images}: must have rows of people, got none")
+            raise ConfigError(f"{site.folder}: must have rows of people, got none")
     if shape.bounds is None:
         _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
@@ -269,7 +273,7 @@ def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
     odd = [n for n, c in counts.items() if (c < 0).any() or (c != np.floor(c)).any()]
     if odd:
         raise ConfigError(
-            f"{site.images}: words must be whole numbers of at least 0, those of "
+            f"{site.folder}: words must be whole numbers of at least 0, those of "
             f"{some(odd)} are not; give counts, not shares"
         )
 

@@ -29,10 +29,10 @@ def find_maps(site: SiteConfig) -> dict[str, Path]:
         If there are none, or two of one person.
     """
     task = f"_task-{site.task}" if site.task else ""
-    found = files.found(site.images, f"sub-*/**/sub-*{task}_*statmap.nii*")
+    found = files.found(site.folder, f"sub-*/**/sub-*{task}_*statmap.nii*")
     if not found:
         raise ConfigError(
-            f"site {site.name}: images: no maps found at {site.images!r}; put the data "
+            f"site {site.name}: images: no maps found at {site.folder!r}; put the data "
             "there (in a BIDS folder *_statmap.nii.gz) or change `images`"
         )
     maps: dict[str, Path] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import eeg, measures, nifti
+from capeneuro.data import derivatives, eeg, measures, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import column_names, find_maps, map_features, read_rows, some
 
@@ -124,9 +124,9 @@ def find_people(
     """
     fusion = study.fusion
     if fusion.fmri.kind == "table":
-        first: dict[str, Any] = read_rows(Path(site.images), names[0])
+        first: dict[str, Any] = read_rows(Path(site.folder), names[0])
     elif study.handed:
-        first = nifti.find_runs(site)
+        first = derivatives.find_runs(site)
     else:
         first = find_maps(site)
     if fusion.eeg.kind == "table":
@@ -161,7 +161,7 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     found = []
     for view, pattern in (
-        (study.fusion.fmri, site.images),
+        (study.fusion.fmri, site.folder),
         (study.fusion.eeg, site.eeg),
     ):
         if view.kind == "table":
@@ -169,7 +169,7 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
         elif view.kind == "maps":
             found += map(str, find_maps(site).values())
         elif view.kind == "components":
-            runs = nifti.find_runs(site).values()
+            runs = derivatives.find_runs(site).values()
             found += [str(run) for own in runs for run in own]
         else:
             where = f"site {site.name}: eeg"

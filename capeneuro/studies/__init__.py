@@ -2,6 +2,8 @@
 
 kinds
     The kinds of study, one entry each.
+begin
+    A first study from what the sites' folders hold.
 flow
     What the steps of every kind share.
 sites

@@ -32,7 +32,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, labels, nifti
+from capeneuro.data import cleaning, derivatives, files, labels, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.connectivity import connectivity
@@ -70,6 +70,8 @@ from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_peop
 
 # A site's people, under private/<site>/<study>/.
 PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
+# Their runs, in the order of their volumes.
+RUNS = "runs.tsv"
 # Volumes of one segment of Welch's average; longer ones resolve more and vary more.
 SEGMENT = 128
 
@@ -109,7 +111,8 @@ def write_people(
     """
     people = files.Features(folder / "projected.npz")
     A, unmixing = result["mixing"] * norm_bound, result["unmixing"] / norm_bound
-    segment = min(SEGMENT, *people.n_samples.values())
+    runs = _runs(folder, people.n_samples)
+    segment = min(SEGMENT, *(n for own in runs.values() for *_, n in own))
     unit = "cycles per volume" if repetition_time is None else "Hz"
     names = [f"component-{i + 1}" for i in range(A.shape[1])]
     upper = np.triu_indices(len(names), 1)
@@ -126,25 +129,42 @@ def write_people(
         X = people[person].astype(np.float64)
         X -= norm_bound * center[:, None]
         Z = back_projection(unmixing, result["W"], X)
-        courses += [[person, t, *_numbers(z)] for t, z in enumerate(Z.T)]
         S, maps = dual_regression(X, A)
         where = folder / PERSON.format(person)
         nifti.write_maps(where, basis.synthesis @ maps, mask, sidecar)
-        frequencies, density = power(S, repetition_time, segment)
-        columns = np.column_stack([frequencies, density.T])
-        spectra += [[person, *_numbers(row)] for row in columns]
-        r = connectivity(S)
-        links.append([person, *_numbers(r[upper])])
-        mean["power"] = mean["power"] + density / len(people)
-        mean["connectivity"] = mean["connectivity"] + r / len(people)
+        first, share = 0, 1 / (len(people) * len(runs[person]))
+        for session, run, n in runs[person]:
+            part, who = slice(first, first + n), [person, session, run]
+            first += n
+            courses += [[*who, t, *_numbers(z)] for t, z in enumerate(Z[:, part].T)]
+            frequencies, density = power(S[:, part], repetition_time, segment)
+            columns = np.column_stack([frequencies, density.T])
+            spectra += [[*who, *_numbers(row)] for row in columns]
+            r = connectivity(S[:, part])
+            links.append([*who, *_numbers(r[upper])])
+            mean["power"] = mean["power"] + share * density
+            mean["connectivity"] = mean["connectivity"] + share * r
     pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
-    frequency = f"frequency [{unit}]"
-    files.write_table(folder / "connectivity.tsv", ["subject", *pairs], links)
-    files.write_table(folder / "spectra.tsv", ["subject", frequency, *names], spectra)
-    files.write_table(
-        folder / "timecourses.tsv", ["subject", "volume", *names], courses
-    )
+    who, frequency = ["subject", "session", "run"], f"frequency [{unit}]"
+    files.write_table(folder / "connectivity.tsv", [*who, *pairs], links)
+    files.write_table(folder / "spectra.tsv", [*who, frequency, *names], spectra)
+    files.write_table(folder / "timecourses.tsv", [*who, "volume", *names], courses)
     return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
+
+
+def _runs(
+    folder: Path, n_samples: dict[str, int]
+) -> dict[str, list[tuple[str, str, int]]]:
+    """Session, run and volumes of each person's runs, as `prepare` wrote them."""
+    found: dict[str, list[tuple[str, str, int]]] = {}
+    rows = files.read_table(folder / RUNS) if (folder / RUNS).is_file() else []
+    for who, session, _, run, _, n, _ in rows:
+        if int(n):
+            found.setdefault(who, []).append((session, run, int(n)))
+    told = {who: sum(n for *_, n in own) for who, own in found.items()}
+    if told == n_samples:
+        return found
+    return {who: [("n/a", "n/a", n)] for who, n in n_samples.items()}
 
 
 def _numbers(values: np.ndarray) -> list[str]:
@@ -163,48 +183,55 @@ UNMIXING = "group_desc-ica_unmixing.npz"
 def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
     check_told(study, sites)
-    runs = {name: nifti.find_runs(site) for name, site in sites.items()}
-    images = [run for people in runs.values() for own in people.values() for run in own]
-    length = {run: nifti.open_image(run, 4).shape[3] for run in images}
-    computed = study.space.mask == "computed"
-    mask = (
-        nifti.compute_mask(images)
-        if computed
-        else nifti.read_mask(Path(study.space.mask))
-    )
+    runs = {name: derivatives.find_runs(site) for name, site in sites.items()}
+    if study.computes_mask:
+        images = [r for people in runs.values() for own in people.values() for r in own]
+        mask = nifti.compute_mask(images)
+    else:
+        mask = nifti.read_mask(Path(study.space.mask))
     n_features = nifti.build_basis(study.space, mask).n_features
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
+    kept, tables, about = {}, {}, (study.space, study.cleaning, mask)
+
+    def keep(name: str, people: dict[str, list[Path]]) -> None:
+        kept[name], tables[name] = nifti.keep_runs(people, sites[name], *about)
+
+    check_all(partial(keep, *own) for own in runs.items())
+    lengths = {name: _lengths(rows) for name, rows in tables.items()}
     everybody = [
-        (study, sites[name], own, mask, length)
-        for name, people in runs.items()
-        for own in people.values()
+        (study, sites[name], own, mask, lengths[name][who])
+        for name, people in kept.items()
+        for who, own in people.items()
     ]
     check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
         open_prior(study)
-    volumes = {
-        name: [sum(length[run] for run in own) for own in people.values()]
-        for name, people in runs.items()
-    }
-    write_sizes(study, sites, volumes)
-    for name, people in runs.items():
+    write_sizes(study, sites, {n: [*own.values()] for n, own in lengths.items()})
+    for name, people in kept.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {len(people)} people, {n_runs} runs")
+        for who, session, task, run, *_, why in tables[name]:
+            if why != "n/a":
+                print(f"  left out: {who} session {session} {task} run {run}: {why}")
     print(f"{len(sites)} sites, {n_features} features: valid")
 
 
+def _lengths(rows: list[list[Any]]) -> dict[str, int]:
+    """Volumes of each person that are kept, from a table of runs."""
+    found: dict[str, int] = {}
+    for who, *_, n, _ in rows:
+        found[who] = found.get(who, 0) + n
+    return found
+
+
 def _check_person(
-    study: ComponentsConfig,
-    site: SiteConfig,
-    runs: list[Path],
-    mask: Any,
-    length: dict[Path, int],
+    study: ComponentsConfig, site: SiteConfig, runs: list[Path], mask: Any, n: int
 ) -> None:
     """Refuse what `prepare` would, after hours of other people."""
-    if (n := sum(length[run] for run in runs)) < study.n_components:
+    if n < study.n_components:
         raise ConfigError(
             f"{runs[0]}: the person has {n} volumes, fewer than n_components "
             f"{study.n_components}; exclude the person"
@@ -566,7 +593,10 @@ def validated(study: ComponentsConfig) -> list[str]:
 
 def depends(study: ComponentsConfig, step: str) -> str:
     """What of the study file a step depends on."""
+    cleaning = study.cleaning
     more = {
+        # What a run's length depends on, which `validate` counts.
+        "validate": [cleaning.scrubs, cleaning.dummy_scans, cleaning.exclude],
         "prepare": study.pca.norm_bound,
         # PCA's share of the budget depends on it.
         "pca": study.ica.independence,
@@ -577,7 +607,7 @@ def depends(study: ComponentsConfig, step: str) -> str:
 
 def made(study: ComponentsConfig, sites: Sites) -> list[str]:
     """Files that the data makers write last."""
-    found = [f"{site.images}/dataset_description.json" for site in sites.values()]
+    found = [f"{site.folder}/dataset_description.json" for site in sites.values()]
     last = {"simtb": "truth/desc-truth_components.nii.gz", "painted": "atlas.nii.gz"}
     folder = Path(study.space.mask).parent
     if getattr(study.data, "coupled", None):
@@ -635,7 +665,9 @@ KEYS = {
 
 def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
-    return [str(image) for person in nifti.find_runs(site).values() for image in person]
+    runs = [run for own in derivatives.find_runs(site).values() for run in own]
+    beside = (derivatives.inputs(run, study.cleaning) for run in runs)
+    return [str(path) for paths in beside for path in paths]
 
 
 def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) -> None:
@@ -648,21 +680,21 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
     own, bound = one_site(sites, site), study.pca.norm_bound
     mask = nifti.read_mask(study.results / MASK)
     basis = nifti.build_basis(study.space, mask)
-    runs = nifti.find_runs(own)
+    about = own, study.space, study.cleaning, mask
+    runs, table = nifti.keep_runs(derivatives.find_runs(own), *about)
     rows: list[dict[str, Any]] = []
     norms: list[np.ndarray] = []
 
     def person(folder: Path, images: list[Path]) -> tuple[np.ndarray, list[Seen]]:
         os.chdir(folder)  # a worker may have been started elsewhere
         parts, looked = [], []
-        about = own, study.space, study.cleaning, mask, basis
         for image in images:
-            motion = nifti.motion(image)
+            motion = cleaning.motion(image)
 
             def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
                 looked.append(seen(V, covered, motion))
 
-            parts.append(nifti.run_features(image, *about, look))
+            parts.append(nifti.run_features(image, *about, basis, look))
         return np.concatenate(parts, axis=1), looked
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
@@ -689,6 +721,7 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
             yield name, X
 
     folder = study.private(site)
+    files.write_table(folder / RUNS, nifti.RUNS, table)
     files.write_features(folder / "projected.npz", people())
     keep_people(study, own)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
@@ -702,8 +735,8 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     own, folder = one_site(sites, site), study.private(site)
     mask = nifti.read_mask(study.results / MASK)
     result = files.read_arrays(study.results / UNMIXING)
-    runs = [run for person in nifti.find_runs(own).values() for run in person]
-    known = {nifti.repetition_time(run, own) for run in runs}
+    runs = [run for each in derivatives.find_runs(own).values() for run in each]
+    known = {derivatives.repetition_time(run, own) for run in runs}
     found = write_people(
         folder,
         result,

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
-from capeneuro.data import files, nifti, rows
+from capeneuro.data import derivatives, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -25,7 +26,8 @@ def check_person(
         rows.read_row(study, shape, person)
     if study.rows.features.kind == "runs":
         about = site, study.space, study.rows.features.cleaning, shape.courses.mask
-        check_all(partial(nifti.check_run, run, *about) for run in person.images)
+        runs = _kept(person.name, person.images, about)
+        check_all(partial(nifti.check_run, run, *about) for run in runs)
     if shape.courses is not None:
         _repetition_time(study.rows.features, site, person.images)
 
@@ -60,10 +62,15 @@ def _of_runs(
     """Measures of regions, or of public maps by least squares; runs in a row."""
     features = study.rows.features
     about = site, study.space, features.cleaning, shape.courses.mask
+    runs = _kept(name, runs, about)
     parts = [nifti.run_features(run, *about, shape.courses.basis) for run in runs]
     S = np.concatenate(parts, axis=1).astype(np.float64)
     t_r = _repetition_time(features, site, runs)
     return measured(features, S, shape.courses.domains, t_r)
+
+
+def _kept(name: str, runs: Sequence[Path], about: tuple[Any, ...]) -> list[Path]:
+    return nifti.keep_runs({name: runs}, *about)[0][name]
 
 
 def of_components(
@@ -127,7 +134,7 @@ def _repetition_time(
     """Repetition time [s] of a person's runs, where spectra need it."""
     if "spectra" not in features.measures:
         return None
-    known = {nifti.repetition_time(run, site) for run in runs}
+    known = {derivatives.repetition_time(run, site) for run in runs}
     highest = max(high for _, high in features.bands)
     if len(known) > 1 or None in known:
         raise ConfigError(

@@ -515,7 +515,7 @@ def depends(study: FusionConfig, step: str) -> str:
 
 def made(study: FusionConfig, sites: Sites) -> list[str]:
     """Files that the data makers write last."""
-    found = [f"{site.images}/dataset_description.json" for site in sites.values()]
+    found = [f"{site.folder}/dataset_description.json" for site in sites.values()]
     folder = Path(study.space.mask).parent / "truth"
     return [*found, study.space.mask, *(str(folder / n) for n in TRUTH.values())]
 

@@ -606,7 +606,7 @@ def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:
     features = study.rows.features.features
     truth = [features.parent / "truth" / name for name in own.truths]
     public = [features, *study.public_tables, *truth]
-    return [*(site.images for site in sites.values()), *map(str, public)]
+    return [*(site.folder for site in sites.values()), *map(str, public)]
 
 
 def score_inputs(own: RowKind, study: RowStudy) -> list[str]:

@@ -31,6 +31,8 @@ Sites = dict[str, SiteConfig]
 TOLERANCE = 1e-9
 # Epsilon of private data that needs no word more.
 MOST_EPSILON = 10.0
+# Delta of private data, before anybody counted them.
+LARGEST_DELTA = 0.01
 
 
 def load_sites(study: Study) -> Sites:
@@ -64,9 +66,9 @@ def load_sites(study: Study) -> Sites:
                 f"{path}: name: must be unique in the study, got {site.name!r} again"
             )
         _admits(study, path, site)
-        if any(site.images == other.images for other in sites.values()):
+        if any(_same_people(site, other) for other in sites.values()):
             raise ConfigError(
-                f"{path}: images: must differ between sites, got {site.images!r} again"
+                f"{path}: images: must differ between sites, got {site.folder!r} again"
             )
         if any(site.eeg and site.eeg == other.eeg for other in sites.values()):
             raise ConfigError(
@@ -96,6 +98,14 @@ def load_sites(study: Study) -> Sites:
             f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
         )
     return sites
+
+
+def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
+    """Whether two sites have the same images; parts of one folder name their people."""
+    if a.folder != b.folder:
+        return False
+    named = [set(getattr(site.images, "people", ())) for site in (a, b)]
+    return not all(named) or bool(named[0] & named[1])
 
 
 def names(study: Study, sites: Sites) -> tuple[str, ...]:
@@ -179,6 +189,12 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
     """Refuse a promise that protects less than it seems to, unless accepted."""
     epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
     n, of_person = study.for_a_person
+    if study.budget.delta >= LARGEST_DELTA:
+        raise ConfigError(
+            f"{path}: data: private data. Study {study.study}: budget.delta: must be "
+            f"well below one over the number of people, got {study.budget.delta:g}: "
+            "with it somebody might be published as they are; take 1.0e-5"
+        )
     weak = {
         "epsilon": epsilon > MOST_EPSILON
         and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "

@@ -1,13 +1,17 @@
 """What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
 import os
+import subprocess
 import sys
+import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
@@ -31,6 +35,11 @@ __all__ = [
     "read_study",
     "section",
 ]
+
+# In the environment of steps that `capeneuro run` had started.
+RUN = "CAPENEURO_RUN"
+# How the log of a step that failed ends, before its status.
+ENDED = "ended with status"
 
 
 def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sites]:
@@ -78,7 +87,7 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     are_images = study.space is not None or study.handed
     if makes_data(study.whole, sites) and are_images:
         mask = [] if study.space is None else [study.space.mask]
-        return [f"{sites[name].images}/dataset_description.json", *mask]
+        return [f"{sites[name].folder}/dataset_description.json", *mask]
     return kinds.of(study).inputs(study, sites[name])
 
 
@@ -171,14 +180,88 @@ def preview(study: Study, sites: Sites) -> None:
             print(f"error: {line}")
 
 
+def run(path: str, cores: int, more: list[str]) -> int:
+    """Run a study by Snakemake, whose own messages nobody reads; its exit status.
+
+    Steps show their progress and say what is wrong themselves. If one fails, the last
+    lines say again why, and nothing else of Snakemake.
+
+    Parameters
+    ----------
+    path
+        Study file.
+    cores
+        How many processors it may use.
+    more
+        Further arguments of Snakemake.
+
+    Raises
+    ------
+    ConfigError
+        If the study is not well formed, or another run is under way in this folder.
+    """
+    if find_spec("snakemake") is None:
+        raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
+    study = load_study(path)
+    load_sites(study)
+    kinds.check(study)
+    locks = Path(".snakemake/locks")
+    if any(locks.glob("*.lock")) and "--unlock" not in more:
+        raise ConfigError(
+            f"{locks}: another run is under way in this folder; wait for it, or, if it "
+            f"was killed: capeneuro run {path} --unlock"
+        )
+    command = [sys.executable, "-m", "snakemake", "--configfile", path]
+    command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
+    command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
+    since = time.time()
+    child = subprocess.Popen([*command, "--quiet", "all"], env={**os.environ, RUN: "1"})
+    while True:
+        try:
+            status = child.wait()
+            break
+        except KeyboardInterrupt:  # Snakemake was told, too, and ends its steps
+            continue
+    if not status:
+        return 0
+    if status == 130 or status < 0:
+        raise KeyboardInterrupt
+    if failed := failures(study, since):
+        for line in dict.fromkeys(line for _, lines in failed for line in lines):
+            print(line, file=sys.stderr)
+        return max(own for own, _ in failed)
+    # No step failed: Snakemake says why nothing could start, if it is asked once more.
+    asked = subprocess.run([*command, "-n"], capture_output=True, text=True)
+    said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+    why = " ".join(said[-3:]) if asked.returncode else "see .snakemake/log"
+    raise ConfigError(f"{path}: snakemake ended with status {status}: {why}")
+
+
+def _snakefile() -> Path:
+    """That of the study's folder, or the installed one."""
+    own = Path("workflow/Snakefile")
+    return own if own.is_file() else scaffold.workflow() / "Snakefile"
+
+
 def last_words(study: Study, since: float) -> None:
     """Print again, last of all, why the steps that failed since then did."""
+    if RUN in os.environ:  # who started Snakemake says it
+        return
+    for _, lines in failures(study, since):
+        print(*lines, sep="\n", file=sys.stderr)
+
+
+def failures(study: Study, since: float) -> list[tuple[int, list[str]]]:
+    """Exit status and lines of the steps that failed since then, by their logs."""
     logs = [
         *Path("private/_logs").glob(f"{study.study}/**/*.log"),
         *Path("private").glob(f"*/{study.study}/**/logs/*.log"),
     ]
     recent = [(log.stat().st_mtime, log) for log in logs]
+    found = []
     for _, log in sorted(pair for pair in recent if pair[0] >= since):
-        for line in log.read_text().splitlines():
-            if line.startswith("error: "):
-                print(line, file=sys.stderr)
+        said = log.read_text().splitlines()
+        if lines := [line for line in said if line.startswith("error: ")]:
+            ended = [line.split()[-1] for line in said if line.startswith(ENDED)]
+            found.append((int(ended[-1]) if ended else 1, lines))
+    return found

@@ -9,14 +9,14 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from images import AFFINE, features, inside, save, site
 from nilearn.plotting import plot_stat_map
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Cleaning, Space
+from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, nifti
+from capeneuro.data import cleaning, derivatives, files, nifti
 
-AFFINE = np.array([[4.0, 0, 0, -8], [0, 4, 0, -8], [0, 0, 4, -8], [0, 0, 0, 1]])
 SHAPE, T = (4, 5, 6), 20
 RUN = "sub-01_task-rest_bold.nii.gz"
 
@@ -30,34 +30,6 @@ def mask(rng) -> nib.Nifti1Image:
 @pytest.fixture
 def data(rng) -> np.ndarray:
     return (100 + rng.standard_normal((*SHAPE, T))).astype(np.float32)
-
-
-def save(path: Path, data: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nib.save(nib.Nifti1Image(data, affine), path)
-    return path
-
-
-def site(images: Path | str, **changes) -> SiteConfig:
-    content = {"name": "a", "images": str(images), "data": "simulated", "epsilon": 1}
-    content |= {"delta": 1e-5, "unit": "sample", "ledger": "ledger"}
-    return SiteConfig.model_validate({**content, **changes})
-
-
-def features(
-    run: Path, mask: nib.Nifti1Image, space: dict | None = None, **cleaning
-) -> np.ndarray:
-    """Features of one run; cleaning does nothing but what is asked."""
-    own = cleaning.pop("site", site(run.parent))
-    settings = {"mask": "m", "basis": "voxels", **(space or {})}
-    options = {"standardize": "none", "detrend": False, **cleaning}
-    asked = Space(**settings)
-    basis = nifti.build_basis(asked, mask)
-    return nifti.run_features(run, own, asked, Cleaning(**options), mask, basis)
-
-
-def inside(image: nib.Nifti1Image) -> np.ndarray:
-    return np.asarray(image.dataobj) > 0
 
 
 # Discovery
@@ -83,7 +55,9 @@ def bids(tmp_path) -> Path:
 
 
 def found(own: SiteConfig) -> dict[str, list[str]]:
-    return {s: [run.name for run in runs] for s, runs in nifti.find_runs(own).items()}
+    return {
+        s: [run.name for run in runs] for s, runs in derivatives.find_runs(own).items()
+    }
 
 
 def test_bids_runs_of_a_task_by_person(bids):
@@ -121,7 +95,7 @@ def test_a_pattern_of_files(tmp_path, monkeypatch, absolute):
 
 def test_an_absolute_pattern_through_folders(bids):
     pattern = f"{bids}/sub-*/func/*_bold.nii.gz"
-    assert list(nifti.find_runs(site(pattern))) == ["sub-02"]
+    assert list(derivatives.find_runs(site(pattern))) == ["sub-02"]
 
 
 @pytest.mark.parametrize("images", ["nowhere", "*.nii.gz", "empty"])
@@ -129,7 +103,7 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, images):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="site a: images: nothing found at"):
-        nifti.find_runs(site(images))
+        derivatives.find_runs(site(images))
 
 
 # One run to features
@@ -176,7 +150,7 @@ def test_cleaning_in_blocks_changes_nothing(tmp_path, mask, data, rng, standardi
     options |= {"site": own, "standardize": standardize}
     whole = features(run, mask, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nifti, "CLEAN_BLOCK", 7)
+        patch.setattr(cleaning, "BLOCK", 7)
         X = features(run, mask, **options)
     np.testing.assert_allclose(X, whole, atol=1e-5)
     assert np.abs(whole).max() > 1  # what is equal is not zero
@@ -267,12 +241,12 @@ def test_the_confounds_of_a_derivative_have_its_stem(tmp_path, mask, data, rng):
 
 def test_motion_is_read_where_it_is_given(tmp_path, data):
     run = save(tmp_path / RUN, data)
-    assert nifti.motion(run).size == 0
+    assert cleaning.motion(run).size == 0
     _confounds(run, pd.DataFrame({"x": np.zeros(T)}))
-    assert nifti.motion(run).size == 0
+    assert cleaning.motion(run).size == 0
     moved = np.array([np.nan, *np.linspace(0, 1, T - 1)])
     _confounds(run, pd.DataFrame({"x": np.zeros(T), "framewise_displacement": moved}))
-    np.testing.assert_allclose(nifti.motion(run), moved)
+    np.testing.assert_allclose(cleaning.motion(run), moved)
 
 
 def test_smoothing_comes_before_the_mask(tmp_path, mask, data):
@@ -296,14 +270,14 @@ def test_repetition_time_by_inheritance(tmp_path):
     run = tmp_path / "sub-01/func" / RUN
     run.parent.mkdir(parents=True)
     own = site(tmp_path)
-    assert nifti.repetition_time(run, own) is None
+    assert derivatives.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-other_bold.json", 9.0)
-    assert nifti.repetition_time(run, own) is None
+    assert derivatives.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert nifti.repetition_time(run, own) == 2.0
+    assert derivatives.repetition_time(run, own) == 2.0
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1.5)
-    assert nifti.repetition_time(run, own) == 1.5
-    assert nifti.repetition_time(run, site(tmp_path, repetition_time=0.8)) == 0.8
+    assert derivatives.repetition_time(run, own) == 1.5
+    assert derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8)) == 0.8
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])
@@ -640,7 +614,7 @@ def test_files_of_one_scan_are_refused(tmp_path, entity):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ConfigError, match="look like one scan"):
-        nifti.find_runs(site(tmp_path))
+        derivatives.find_runs(site(tmp_path))
 
 
 @pytest.mark.parametrize("code", ["scanner", "aligned", "mni"])

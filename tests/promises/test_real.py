@@ -48,7 +48,7 @@ def test_gift_runs_to_maps_and_a_stamped_report(tmp_path):
     unmixing = np.load(results / "group_desc-ica_unmixing.npz")
     assert unmixing["converged"]
     courses = [
-        np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(2, 10))
+        np.loadtxt(path, delimiter="\t", skiprows=1, usecols=range(4, 12))
         for path in tmp_path.glob("private/gift-*/gift/timecourses.tsv")
     ]
     z = np.concatenate(courses)

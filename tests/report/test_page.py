@@ -48,6 +48,7 @@ PRIVATE = {
     "projected.npz",
     "qc.html",
     "timecourses.tsv",
+    "runs.tsv",
     "spectra.tsv",
     "connectivity.tsv",
     "reconstruction.html",
@@ -98,7 +99,7 @@ def test_the_whole_chain_leaves_every_file_of_the_contract(results):
     assert maps.shape == (SIDE, SIDE, SIDE, N_COMPONENTS)
     courses = Path("private/site-1/tiny/timecourses.tsv").read_text().splitlines()
     names = [f"component-{i + 1}" for i in range(N_COMPONENTS)]
-    assert courses[0].split("\t") == ["subject", "volume", *names]
+    assert courses[0].split("\t") == ["subject", "session", "run", "volume", *names]
     assert len(courses) == 1 + 2 * N_VOLUMES
     own = {p.name for p in Path("private/site-1/tiny").iterdir()} - {"logs"}
     assert own == PRIVATE

@@ -10,6 +10,8 @@ from capeneuro.data import files, nifti
 from capeneuro.persons import dual_regression
 from capeneuro.studies import components
 
+WHO = ["subject", "session", "run"]
+
 
 @pytest.mark.parametrize("t_r", [2.0, None])
 def test_people_are_written(site, t_r):
@@ -44,7 +46,7 @@ def test_people_are_written(site, t_r):
         S, own = dual_regression.dual_regression(X, result["mixing"])
         r = np.corrcoef(S)
         mean += r / 2
-        assert list(row) == ["subject", "1-2", "1-3", "2-3"]
+        assert list(row) == [*WHO, "1-2", "1-3", "2-3"]
         values = [float(row[k]) for k in ("1-2", "1-3", "2-3")]
         np.testing.assert_allclose(values, r[np.triu_indices(R, 1)], atol=1e-4)
         path = folder / components.PERSON.format(name)
@@ -55,7 +57,7 @@ def test_people_are_written(site, t_r):
     np.testing.assert_allclose(found["connectivity"], mean, atol=1e-4)
     spectra = read(folder / "spectra.tsv")
     header = "frequency [Hz]" if t_r else "frequency [cycles per volume]"
-    assert list(spectra[0])[:3] == ["subject", header, "component-1"]
+    assert list(spectra[0])[:5] == [*WHO, header, "component-1"]
     # One length of segment for all, so that means over people exist.
     assert len(spectra) == 2 * (60 // 2 + 1)
     assert max(float(row[header]) for row in spectra) == (0.25 if t_r else 0.5)

@@ -1,0 +1,82 @@
+"""What a site's folder holds, for its own console; headers alone are read."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import derivatives, nifti
+from capeneuro.data.files import person
+
+COLUMNS = ["task", "session", "run", "space", "res", "desc"]
+ENTITIES = ["task", "ses", "run", "space", "res", "desc"]
+COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
+
+
+def lines(site: SiteConfig) -> list[str]:
+    """What was chosen of a site's images, and what was not; it stays at the site.
+
+    Raises
+    ------
+    ConfigError
+        If nothing was chosen, or one scan twice.
+    """
+    runs = derivatives.find_runs(site)
+    chosen = [run for own in runs.values() for run in own]
+    groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    for run in chosen:
+        said = derivatives.entities(run)
+        groups[tuple(said.get(e, "-") for e in ENTITIES)].append(run)
+    rows = [[*COLUMNS, *COUNTED]]
+    rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
+    found = [f"{site.name}: {len(runs)} people, {len(chosen)} runs in {site.folder}"]
+    found += table(rows)
+    folder = Path(site.folder)
+    if not folder.is_dir():
+        return found
+    there = derivatives.candidates(folder)
+    rest = len(there) - len(chosen)
+    if rest:
+        found.append(f"  not chosen: {rest} other series of these or other people")
+    everybody = {path.name for path in folder.glob("sub-*") if path.is_dir()}
+    if alone := sorted(everybody - set(runs)):
+        found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
+    return found
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Rows in columns of their own widths; one that is empty all over is left out."""
+    kept = [c for c in zip(*rows, strict=True) if set(c[1:]) != {"-"}]
+    padded = [[cell.ljust(max(map(len, c))) for cell in c] for c in kept]
+    return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+
+
+def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
+    lengths = sorted({nifti.open_image(run, 4).shape[3] for run in runs})
+    times = {derivatives.repetition_time(run, site) for run in runs}
+    told = sorted(f"{t_r:g}" for t_r in times - {None})
+    n = len(runs)
+    return [
+        str(len({person(run) for run in runs})),
+        between(lengths),
+        ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
+        of_all([derivatives.confounds_file(run).is_file() for run in runs], n),
+        of_all([derivatives.mask_file(run).is_file() for run in runs], n),
+    ]
+
+
+def between(values: list[Any]) -> str:
+    """Smallest and largest of sorted values."""
+    return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
+
+
+def of_all(there: list[bool], n: int) -> str:
+    """How many of all are there."""
+    return "all" if all(there) else "none" if not any(there) else f"{sum(there)} of {n}"

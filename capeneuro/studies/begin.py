@@ -1,0 +1,375 @@
+"""A first study from what the sites' folders hold: files that run, and what was seen.
+
+What is written into the study file is design that a protocol states (task, space, grid,
+rules of thumb with their source). Counts of people, runs and volumes are shown and kept
+nowhere.
+"""
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.sections import Cleaning
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import cleaning, derivatives, files, nifti, survey
+
+# Names of folders that tell nothing of a site.
+OF_PROGRAMS = r"(fmriprep|xcp_d|xcpd|halfpipe|derivatives|bids|data|output|out)[-_.\d]*"
+SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
+EEG = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".csv", ".xdf")
+# A second moment of so many features is quick, and its noise is small enough for some
+# thousand people.
+FEATURES = 1000
+R = 10
+MASK = "config/mask.nii.gz"
+
+
+class Found(NamedTuple):
+    """A site's folder."""
+
+    name: str
+    site: SiteConfig
+    """Its images, as a site file would choose them."""
+    images: dict[str, Any] | str
+    notes: list[str]
+    """What else there is to choose."""
+
+
+def look(folder: Path, name: str, kind: str, base: Path) -> Found:
+    """Find a site's 4-D images and how to choose them.
+
+    Parameters
+    ----------
+    folder
+        As the user gave it: derivatives, a BIDS folder with derivatives in it, or a
+        folder of images.
+    name, kind
+        Of the site, and what its data are.
+    base
+        Folder of the study, which paths are relative to.
+
+    Raises
+    ------
+    ConfigError
+        If there are no 4-D images; it says what there is.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"--from: {folder}: is no folder; name one that a site has")
+    inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*prep*"))
+    notes: list[str] = []
+    for place in (*filter(Path.is_dir, inner), folder):
+        there = derivatives.candidates(place)
+        if any("desc" in derivatives.entities(file) for file in there):
+            images, notes = _choices(place, there)
+            break
+        if there and place == folder:
+            images, notes = str(place), ["raw BIDS: were these images preprocessed?"]
+            break
+    else:
+        images = _plain(folder)
+        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
+        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
+    given = {"images": images, "name": name, "data": kind}
+    promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
+    site = SiteConfig.model_validate({**given, **promise})
+    derivatives.find_runs(site)
+    return Found(name, site, _moved(images, base), notes)
+
+
+def _moved(images: dict[str, Any] | str, base: Path) -> dict[str, Any] | str:
+    """The same images, seen from the study's folder."""
+    if isinstance(images, str):
+        return images if os.path.isabs(images) else os.path.relpath(images, base)
+    where = _moved(images["derivatives"], base)
+    return {**images, "derivatives": where}
+
+
+def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]:
+    """What to take of derivatives; of several choices the usual one, with a note."""
+    images: dict[str, Any] = {"derivatives": str(place)}
+    notes = []
+    usual = {"task": ("rest",), "desc": ("preproc", "denoised"), "space": SPACES}
+    left = there
+    for key, best in {**usual, "res": ("2",)}.items():
+        seen = Counter(derivatives.entities(file).get(key) for file in left)
+        named = [value for value in seen if value is not None]
+        first = next((v for v in best if v in named), None)
+        chosen = first or (named[0] if len(named) == 1 else None)
+        if key == "task" and len(named) > 1 and first is None:
+            notes.append(f"task: all of {', '.join(sorted(named))}; name one")
+        if chosen is None and len(named) > 1 and key != "task":
+            chosen = sorted(named)[0]
+        if chosen is None:
+            continue
+        if key != "desc" or chosen != "preproc":
+            images[key] = chosen
+        others = sorted(str(v or "none") for v in seen if v != chosen)
+        if others:
+            notes.append(f"{key}: took {chosen}; there is also {', '.join(others)}")
+        left = [f for f in left if derivatives.entities(f).get(key) == chosen]
+    return images, notes
+
+
+def _plain(folder: Path) -> str:
+    for pattern in ("*.nii.gz", "*.nii", "**/*bold*.nii.gz", "**/*.nii.gz"):
+        for file in sorted(folder.glob(pattern)):
+            if len(nifti.open_image(file, 3, 4).shape) == 4:
+                return f"{folder}/{pattern}"
+    tables = [p.name for p in sorted(folder.glob("*.[tc]sv"))]
+    recordings = [p.name for p in sorted(folder.rglob("*")) if p.suffix in EEG[:5]]
+    if tables:
+        hint = f"the table {tables[0]}: capeneuro init STUDY --kind regression"
+    elif recordings:
+        hint = f"EEG such as {recordings[0]}: capeneuro init STUDY --kind fusion"
+    else:
+        hint = "nothing to read; name a folder with sub-*/ or *.nii.gz in it"
+    raise ConfigError(f"--from: {folder}: no 4-D images; there is {hint}")
+
+
+def site_names(folders: list[Path]) -> list[str]:
+    """A name for each folder: the last part of its path that says something."""
+    found: list[str] = []
+    for folder in folders:
+        parts = [p for p in folder.resolve().parts[1:] if not _tells_nothing(p)]
+        name = _label(parts[-1]) if parts else "site"
+        while name in found:
+            name = f"{name}-{len(found) + 1}"
+        found.append(name)
+    return found
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "site"
+
+
+def _tells_nothing(part: str) -> bool:
+    return re.fullmatch(OF_PROGRAMS, part.lower()) is not None
+
+
+class Design(NamedTuple):
+    """What the study file says of the space and the cleaning, all of it public."""
+
+    resample: bool
+
+    mask: str
+    size: int
+    features: int | None
+    cleaning: Cleaning
+    why_mask: str
+
+
+def design(found: list[Found], base: Path) -> Design:
+    """Choose mask, cubes and cleaning; a standard mask is written into ``base``.
+
+    Raises
+    ------
+    ConfigError
+        If the sites' images lie on several grids.
+    """
+    people = {own.name: derivatives.find_runs(own.site) for own in found}
+    runs = {
+        name: [r for each in own.values() for r in each] for name, own in people.items()
+    }
+    first = {name: own[0] for name, own in runs.items()}
+    spaces = {derivatives.entities(run).get("space", "") for run in first.values()}
+    is_open = all(own.site.data != "private" for own in found)
+    standard = len(spaces) == 1 and min(spaces).startswith("MNI152")
+    mask, features, size = "computed", None, 2
+    why = "from the data, which are not private; for private data a public mask"
+    if standard:
+        like = nifti.open_image(next(iter(first.values())), 4)
+        made = nifti.standard_mask(like)
+        nifti.write_mask(base / MASK, made)
+        mask, why = MASK, "the brain of MNI152 as nilearn has it, on the images' grid"
+        size, features = nifti.grid_for(made, FEATURES)
+    elif not is_open:
+        mask, why = "data/mask.nii.gz", "DECIDE: a public mask in the images' own space"
+    given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
+    every = [run for own in runs.values() for run in own]
+    if all(derivatives.mask_file(run).is_file() for run in every):
+        given |= {"run_mask": True}
+    chosen = [own.images for own in found]
+    denoised = any(isinstance(c, dict) and c.get("desc") == "denoised" for c in chosen)
+    if not denoised and _has_confounds(found, first):
+        given["confounds"] = "simple"
+    like = nifti.open_image(next(iter(first.values())), 4)
+    others = (nifti.open_image(run, 4) for run in first.values())
+    apart = not all(nifti.same_grid(image, like) for image in others)
+    return Design(apart, mask, size, features, Cleaning(**given), why)
+
+
+def _has_confounds(found: list[Found], first: dict[str, Path]) -> bool:
+    asked = Cleaning(standardize="zscore", confounds="simple")
+    try:
+        for own in found:
+            run = first[own.name]
+            n = nifti.open_image(run, 4).shape[3]
+            cleaning.regressors(run, own.site, asked, n)
+    except ConfigError:
+        return False
+    return True
+
+
+def write(
+    folder: Path,
+    sources: list[Path],
+    kind: str,
+    protocol: tuple[int | None, int | None] = (None, None),
+) -> list[str]:
+    """Write a study of components of the sites' folders; what to tell the user.
+
+    Parameters
+    ----------
+    folder
+        New folder of the study.
+    sources
+        One folder a site.
+    kind
+        What the data are: private, public or simulated.
+    protocol
+        People at all sites, and volumes of one person, as the study's protocol says.
+    """
+    if len(sources) < 2:
+        raise ConfigError(
+            f"--from: a federation needs at least 2 sites, got {len(sources)}"
+        )
+    names = site_names(sources)
+    pairs = zip(sources, names, strict=True)
+    found = [look(source, name, kind, folder) for source, name in pairs]
+    said = ["What the sites' folders hold (shown here, kept in no file):", ""]
+    for own in found:
+        said += survey.lines(own.site)
+        said += [f"  {note}" for note in own.notes]
+    chosen = design(found, folder)
+    for own in found:
+        text = site_text(own, kind)
+        files.write_text(folder / f"config/sites/{own.name}.yaml", text)
+    text = study_text(_label(folder.resolve().name), names, chosen, kind, protocol)
+    files.write_text(folder / "config/config.yaml", text)
+    said += ["", "What goes into the study file, which all parties read:"]
+    said.append(
+        f"  space: {chosen.mask} ({chosen.why_mask}), cubes of {chosen.size} voxels"
+    )
+    if chosen.resample:
+        said.append("  the sites' images lie on several grids: resample is true")
+    said.append(f"  cleaning: {_cleaning_line(chosen.cleaning)}")
+    said.append(
+        "  rules of thumb with their sources; no count, and no name of a person"
+    )
+    said.append(
+        "What stays at each site: its own file in config/sites/, with its path."
+    )
+    return said
+
+
+def _cleaning_line(own: Cleaning) -> str:
+    with_ = getattr(own.confounds, "strategy", "") or "no"
+    masked = ", each run's own brain mask" if own.run_mask else ""
+    return f"z-scores, {with_} confounds{masked}"
+
+
+def site_text(own: Found, kind: str) -> str:
+    """Text of a site file with the keys that need a decision."""
+    import yaml
+
+    shown = yaml.safe_dump({"images": own.images}, sort_keys=False).strip()
+    return f"""\
+# One site's own file; it never leaves the site. All other keys: capeneuro init --sites.
+name: {own.name}
+# Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
+# part stands here by name: without: [03, 17].
+{shown}
+# private, simulated or public. Only the last two may run without privacy.
+data: {kind}
+# The largest loss that this site allows any of its people over all studies, ever.
+epsilon: 2.0
+delta: 1.0e-5
+unit: subject
+"""
+
+
+def study_text(
+    name: str,
+    names: list[str],
+    chosen: Design,
+    kind: str,
+    protocol: tuple[int | None, int | None],
+) -> str:
+    """Text of a study file with the keys that need a decision."""
+    people, volumes = ("null" if n is None else n for n in protocol)
+    private = kind == "private"
+    arm = "cape" if private else "non-private"
+    why = (
+        "noise that cancels at the aggregator protects every person"
+        if private
+        else f"{kind} data need no noise; `cape` protects every person"
+    )
+    own = chosen.cleaning
+    confounds = getattr(own.confounds, "strategy", "[]")
+    bound = (chosen.features or 900) ** 0.5
+    sites = ", ".join(f"config/sites/{name}.yaml" for name in names)
+    cubes = f", {chosen.features} of them" if chosen.features else ""
+    return f"""\
+# A study of components (PCA, then ICA). Keys that need a decision; all others have
+# defaults, and `capeneuro init FOLDER --sites 2` shows every one.
+study: {name}
+sites: [{sites}]
+
+space:
+  # {chosen.why_mask}.
+  mask: {chosen.mask}
+  # Cubes of so many voxels in edge are the features{cubes}. Fewer features have
+  # less noise: `capeneuro plan` says what it leaves.
+  basis: grid
+  grid_size: {chosen.size}
+  # Images on another grid than the mask's are resampled; false: refused.
+  resample: {str(chosen.resample).lower()}
+
+cleaning:
+  # Each feature to variance 1: then the bounds below follow from arithmetic.
+  standardize: zscore
+  # simple (motion, white matter, fluid), scrubbing, compcor, a list of columns, or []
+  # for none (Ciric et al. 2017 compare them).
+  confounds: {confounds}
+  # Voxels outside a run's own brain mask count as 0.
+  run_mask: {str(own.run_mask).lower()}
+  # Share of the mask's voxels that a run may lack.
+  max_constant_voxels: {own.max_constant_voxels:g}
+  # Rules in use elsewhere; none is on. Public numbers all, never tuned on these people:
+  # scrub: {{fd_threshold: 0.5}}     # [mm] Power et al. 2012
+  # exclude: {{max_mean_fd: 0.55}}   # [mm] Parkes et al. 2018; min_volumes: 4 minutes
+  # dummy_scans: 4                 # volumes, if the scanner kept them
+
+# 10 networks is what halves of a consortium of some hundred people agree on.
+n_components: {R}
+ica:
+  # Maps independent over space, as in group ICA.
+  independence: spatial
+pca:
+  # The root of the number of features: of z-scores a volume's squared norm is that
+  # number in the mean, whoever the person is.
+  norm_bound: {bound:.3g}
+  # A person's second moment; 1 / sqrt(n_components) if so many networks were all.
+  clip: {R**-0.5:.2g}
+expected:
+  # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
+  # People at all sites together; volumes of one person, whom nobody counts.
+  people: {people}
+  volumes: {volumes}
+# Where these numbers come from; private data need this line.
+source: arithmetic of z-scores, and the rules of capeneuro init
+
+# {why}.
+arm: {arm}
+budget:
+  # What everybody is promised for the whole study: 1 to 2 is strong, 10 is weak.
+  epsilon: 2.0
+  # Well below one over the number of people.
+  delta: 1.0e-5
+  # subject: everything of a person. sample: one volume, which protects a person little.
+  unit: subject
+  relation: replace-one
+"""

@@ -1,0 +1,96 @@
+"""A study from what the sites' folders hold: it is well formed, and public."""
+
+import os
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import yaml
+from tiny_study import command, write_image
+
+from capeneuro.config import load
+from capeneuro.data import derivatives
+
+# A coarse box around the brain of MNI152.
+AFFINE = np.array([[12.0, 0, 0, -90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
+SHAPE, T = (16, 19, 16), 15
+NAME = "sub-{}_task-{}_space-MNI152NLin2009cAsym_res-{}_desc-preproc_bold.nii.gz"
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch) -> list[str]:
+    """Derivatives of two hospitals: 3 and 2 people, two tasks, two resolutions."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for place, n in (("north/derivatives/fmriprep", 3), ("south/fmriprep-24.1", 2)):
+        for k in range(n):
+            folder = Path(place) / f"sub-{k}/func"
+            data = 100 + rng.standard_normal((*SHAPE, T))
+            write_image(folder / NAME.format(k, "rest", 2), data, AFFINE)
+            for other in (NAME.format(k, "rest", 1), NAME.format(k, "faces", 2)):
+                (folder / other).touch()
+    return ["north", "south"]
+
+
+@pytest.mark.parametrize("kind", ["private", "public"])
+def test_the_study_runs_and_tells_no_count(two, capsys, kind):
+    assert (
+        command("init", "aging", "--from", *two, "--data", kind, "--volumes", "180")
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "north: 3 people, 3 runs" in said and "south: 2 people, 2 runs" in said
+    assert "task: took rest; there is also faces" in said
+    assert "res: took 2; there is also 1" in said
+    assert ("ledger init config/sites/north.yaml" in said) == (kind == "private")
+    os.chdir("aging")
+    assert command("check", "config/config.yaml") == 0
+    study = load.load_study("config/config.yaml")
+    sites = [load.load_site(path) for path in study.sites]
+    assert [site.name for site in sites] == ["north", "south"]
+    assert study.arm == ("cape" if kind == "private" else "non-private")
+    found = [list(derivatives.find_runs(site)) for site in sites]
+    assert list(map(len, found)) == [3, 2]
+    mask = nib.load(study.space.mask)
+    np.testing.assert_allclose(mask.affine, AFFINE)
+    litres = np.asarray(mask.dataobj).sum() * 12**3 / 1e6
+    assert 1.4 < litres < 2.2  # a brain's
+    # Of z-scores the mean squared norm is the number of features.
+    text = Path("config/config.yaml").read_text()
+    n = int(text.split("are the features, ")[1].split()[0])
+    assert study.pca.norm_bound == pytest.approx(n**0.5, rel=5e-3)
+    # Privacy: what all parties read is the same whoever took part, and for how long.
+    content = yaml.safe_load(text)
+    assert not {"images", "data"} & set(content)
+    assert content["expected"] == {"people": None, "volumes": 180}
+    assert "sub-" not in text and f" {T} " not in text
+
+
+def test_the_study_file_does_not_depend_on_who_took_part(two, capsys):
+    assert command("init", "all", "--from", *two) == 0
+    for path in Path("north").rglob("sub-2_*"):
+        path.unlink()
+    path = Path("north/derivatives/fmriprep/sub-0/func") / NAME.format(0, "rest", 2)
+    image = nib.load(path)
+    write_image(path, np.asarray(image.dataobj)[..., :9] * 7, AFFINE)
+    assert command("init", "fewer", "--from", *two) == 0
+    texts = [
+        Path(f"{name}/config/config.yaml").read_text() for name in ("all", "fewer")
+    ]
+    assert texts[0].replace("study: all", "study: fewer") == texts[1]
+
+
+def test_plain_images_are_people_and_another_grid_is_said(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name, side in (("a", 4), ("b", 5)):
+        for k in range(2):
+            write_image(Path(f"{name}/scan{k}.nii.gz"), np.ones((side, 5, 5, T)))
+    assert command("init", "s", "--from", "a", "b") == 0
+    said = capsys.readouterr().out
+    assert "each file counts as ONE PERSON" in said and "several grids" in said
+    assert "DECIDE" in Path("s/config/config.yaml").read_text()
+    assert command("init", "t", "--from", "a") == 2
+    assert "at least 2 sites, got 1" in capsys.readouterr().err

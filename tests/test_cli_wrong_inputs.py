@@ -1,0 +1,224 @@
+"""What a first user gets wrong: one line that says where, which rule, and what to do.
+
+The numbers are those of a list of 59 inputs that were tried on an early version. Where
+a function call shows what a user would see it stands in the table; the rest is known
+to tests of whole runs, which are named below it.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import yaml
+from tiny_study import AFFINE, STUDY, command, edit, make_private, run_path, write_image
+from tiny_study import tiny as tiny
+
+from capeneuro.data import files
+
+SITE, RUN = "site-1.yaml", run_path(1, 0)
+MASK = Path("data/mask.nii.gz")
+CHECK, VALIDATE = ("check", STUDY), ("validate", STUDY)
+
+
+def damage(change, path=RUN) -> None:
+    image = nib.load(path)
+    write_image(path, change(image.get_fdata()), image.affine)
+
+
+def rename(key: str, new: str, path: str = STUDY) -> None:
+    content = yaml.safe_load(Path(path).read_text())
+    content[new] = content.pop(key)
+    Path(path).write_text(yaml.safe_dump(content))
+
+
+def with_nan(data: np.ndarray) -> np.ndarray:
+    data[1, 1, 1, 1] = np.nan
+    return data
+
+
+def cut(path: Path = RUN) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def garbage() -> None:
+    RUN.write_bytes(b"\x1f\x8b not a gzip file")
+
+
+def private(key: str, value: object) -> None:
+    for name in ("site-0.yaml", SITE, "site-2.yaml"):
+        make_private(name)
+    edit(STUDY, "score.reference", False)
+    edit(STUDY, key, value)
+
+
+def confounds(*columns: str) -> None:
+    edit(STUDY, "cleaning.confounds", list(columns))
+    for site in range(3):
+        for person in range(2):
+            run = run_path(site, person)
+            name = run.name.replace("_bold.nii.gz", "_desc-confounds_timeseries.tsv")
+            rows = [[k] for k in range(12)]
+            files.write_table(run.with_name(name), ["trans_x"], rows)
+
+
+def derivatives(**asked: object) -> None:
+    edit(SITE, "images", {"derivatives": "data/site-1", "desc": [], **asked})
+
+
+def second_space() -> None:
+    name = RUN.name.replace("_bold", "_space-T1w_desc-preproc_bold")
+    RUN.with_name(name).write_bytes(RUN.read_bytes())
+
+
+def elsewhere() -> None:
+    Path("sub").mkdir()
+    os.chdir("sub")
+
+
+# Number, name, what is done, the command, its status, and what its lines must say.
+TABLE = [
+    ("01", "a good study", lambda: None, CHECK, 0, []),
+    ("02", "a misspelt key", lambda: rename("n_components", "n_component"), CHECK, 2,
+     ["n_components: required key is missing", "did you mean 'n_components'?"]),
+    ("03", "a misspelt key of a site", lambda: rename("images", "image", SITE), CHECK,
+     2, [f"{SITE}: images: required key is missing", "did you mean 'images'?"]),
+    ("04", "a comma", lambda: edit(STUDY, "budget.epsilon", "1,5"), CHECK, 2,
+     ["budget.epsilon: must be a number, with a point as in 1.5, got '1,5'"]),
+    ("05", "epsilon below 0", lambda: edit(STUDY, "budget.epsilon", -1), CHECK, 2,
+     ["budget.epsilon: input should be greater than 0, got -1"]),
+    ("06", "no components", lambda: edit(STUDY, "n_components", 0), CHECK, 2,
+     ["n_components: input should be greater than or equal to 1, got 0"]),
+    ("07", "a large delta", lambda: private("budget.delta", 0.1), CHECK, 2,
+     ["budget.delta: must be well below one over the number of people, got 0.1.*take"]),
+    ("08", "a unit in the plural", lambda: edit(STUDY, "budget.unit", "subjects"),
+     CHECK, 2, ["budget.unit: input should be 'sample' or 'subject', got 'subjects'"]),
+    ("09", "a tab", lambda: Path(STUDY).write_text("a:\n\tb: 1"), CHECK, 2,
+     [f"{STUDY}: not a YAML file: indent with blanks"]),
+    ("10", "no such study", lambda: None, ("check", "confg.yaml"), 2,
+     ["confg.yaml: file not found; check the path"]),
+    ("11", "no such site file", lambda: Path(SITE).unlink(), CHECK, 2,
+     [f"{SITE}: file not found; check the path"]),
+    ("12", "one site twice", lambda: edit(SITE, "name", "site-0"), CHECK, 2,
+     [f"{SITE}: name: must be unique in the study, got 'site-0' again"]),
+    ("13", "one site", lambda: edit(STUDY, "sites", [SITE]), CHECK, 2,
+     ["sites: a federation needs at least 2, got 1"]),
+    ("14", "no such folder", lambda: edit(SITE, "images", "data/site-9"), VALIDATE, 2,
+     ["site site-1: images: nothing found at 'data/site-9'; put the data there"]),
+    ("15", "a pattern of nothing",
+     lambda: edit(SITE, "images", "data/site-1/**/*_bold.nii.gzz"), VALIDATE, 2,
+     ["nothing found at .*gzz'; put the data there or change `images`"]),
+    ("16", "a wrong task", lambda: edit(SITE, "task", "faces"), VALIDATE, 2,
+     ["nothing found at 'data/site-1' with task faces; there is task rest"]),
+    ("16b", "a wrong session", lambda: derivatives(session=3), CHECK, 2,
+     ["nothing found at 'data/site-1' with session 3; there is task rest"]),
+    ("16c", "a wrong key of derivatives", lambda: derivatives(sesion=3), CHECK, 2,
+     ["images.sesion: unknown key; did you mean 'session'?"]),
+    ("17", "no mask", MASK.unlink, VALIDATE, 2,
+     ["data/mask.nii.gz: file not found; check the path"]),
+    ("18", "a mask of another shape",
+     lambda: write_image(MASK, np.ones((5, 6, 6))), VALIDATE, 2,
+     ["grid must equal the mask's: shape .*set space.resample: true"] * 6),
+    ("19", "an image that was cut", cut, VALIDATE, 2,
+     [f"{RUN}: data cannot be read to the end; copy it again"]),
+    ("20", "an image of garbage", garbage, VALIDATE, 2,
+     [f"{RUN}: not a readable NIfTI image; is it cut?"]),
+    ("21", "another affine",
+     lambda: write_image(RUN, nib.load(RUN).get_fdata(), 1.1 * AFFINE), VALIDATE, 2,
+     [f"{RUN}: grid must equal the mask's.*space.resample"]),
+    ("22", "another affine, to be resampled",
+     lambda: (write_image(RUN, nib.load(RUN).get_fdata(), AFFINE + 0.5 * np.eye(4)),
+              edit(STUDY, "space.resample", True)), VALIDATE, 0, []),
+    ("23", "one scan in two spaces", second_space, VALIDATE, 2,
+     ["site-1: images: .*T1w.* look like one scan; give a pattern that takes one"]),
+    ("23b", "the same, chosen from derivatives",
+     lambda: (second_space(), derivatives()), CHECK, 2,
+     ["look like one scan; say in `space` which space: T1w or none"]),
+    ("24", "no repetition time, and none needed", lambda: None, VALIDATE, 0, []),
+    ("25", "a column that is not there",
+     lambda: (confounds("trans_x"), edit(STUDY, "cleaning.confounds", ["trans_y"])),
+     VALIDATE, 2, ["no column 'trans_y'; check cleaning.confounds"] * 6),
+    ("26", "good confounds", lambda: confounds("trans_x"), VALIDATE, 0, []),
+    ("27", "a pattern of columns",
+     lambda: (confounds("trans_x"), edit(STUDY, "cleaning.confounds", ["trans_*"])),
+     VALIDATE, 2, ["no column 'trans_\\*'.*a strategy takes groups of columns"] * 6),
+    ("28", "no such strategy", lambda: edit(STUDY, "cleaning.confounds", "motion"),
+     CHECK, 2, ["cleaning.confounds: must be a list of columns, or a strategy: simple, "
+                "scrubbing, compcor, ica_aroma, got 'motion'"]),
+    ("29", "no task", lambda: None, VALIDATE, 0, []),
+    ("30", "a 3-D image", lambda: damage(lambda d: d[..., 0]), VALIDATE, 2,
+     [f"{RUN}: must be a 4-D image, got shape"]),
+    ("31", "more components than features", lambda: edit(STUDY, "n_components", 40),
+     VALIDATE, 2,
+     ["n_components: must be at most the 27 features of the basis, got 40"]),
+    ("32", "NaN", lambda: damage(with_nan), VALIDATE, 2,
+     [f"{RUN}: voxels must be finite, 1 hold NaN or Inf; exclude or mend it"]),
+    ("33", "a band above half the rate",
+     lambda: (edit(STUDY, "cleaning.low_pass", 0.5), edit(SITE, "repetition_time", 2.0),
+              edit("site-0.yaml", "repetition_time", 0.5),
+              edit("site-2.yaml", "repetition_time", 0.5)), VALIDATE, 2,
+     ["must be below half the sampling rate 0.25 Hz, got 0.5"] * 2),
+    ("43", "more than the ceiling", lambda: edit(SITE, "epsilon", 1.0), VALIDATE, 3,
+     ["site site-1: epsilon: the ceiling is 1 .*lower budget.epsilon"]),
+    ("53", "commands from elsewhere", elsewhere, ("check", f"../{STUDY}"), 2,
+     [r"\.\./config.yaml: sites: paths start from the folder.*first cd /"]),
+    ("54", "a folder that exists", lambda: Path("old/workflow").mkdir(parents=True),
+     ("init", "old"), 2, ["old/workflow: exists already; choose another folder"]),
+    ("56", "a higher ceiling", lambda: edit(SITE, "epsilon", 60.0), VALIDATE, 0, []),
+    ("57", "a ledger that is not there", lambda: None, ("ledger", "verify", SITE), 2,
+     ["ledger: there is none at private/site-1/ledger yet; check the path"]),
+    ("54b", "a study of a folder without images", lambda: Path("e").mkdir(),
+     ("init", "new", "--from", "e", "data/site-1"), 2,
+     ["--from: e: no 4-D images; there is nothing to read; name a folder"]),
+]  # fmt: skip
+# Whole runs: who sees to them. 40, 46, 49, 52, 58 and 59 are no mistakes; 48, 50, 51
+# and 74 end before anything of ours begins, in words of the shell or of Snakemake.
+WORKFLOW = "studies/test_workflow.py"
+ELSEWHERE = {
+    "41": (WORKFLOW, "test_a_changed_key_reruns_what_depends_on_it"),
+    "42 44 45 60": (WORKFLOW, "test_a_refused_rerun_keeps_what_was_paid"),
+    "47": ("test_cli.py", "test_an_earlier_study_counts_against_the_ceiling"),
+    "71 72 73": (WORKFLOW, "test_a_killed_run_resumes_without_a_second_charge"),
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "arguments", "status", "said"),
+    [row[2:] for row in TABLE],
+    ids=[f"{number} {name}" for number, name, *_ in TABLE],
+)
+def test_what_is_wrong_is_one_line_that_says_what_to_do(
+    tiny, capsys, wrong, arguments, status, said
+):
+    wrong()
+    capsys.readouterr()
+    assert command(*arguments) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(said), lines
+    for line, part in zip(lines, said, strict=True):
+        assert line.startswith("error: ") and re.search(part, line), line
+
+
+@pytest.mark.parametrize("numbers", ELSEWHERE)
+def test_the_others_are_tried_in_whole_runs(numbers):
+    file, name = ELSEWHERE[numbers]
+    assert f"def {name}(" in (Path(__file__).parent / file).read_text()
+
+
+def test_wrong_arguments_are_one_line(capsys):
+    """55, and whatever else argparse would say with its usage."""
+    with pytest.raises(SystemExit):
+        command("init", "xx", "--kind", "ica")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search("--kind: invalid choice: 'ica'.*see capeneuro init --help", line)
+
+
+def test_two_runs_in_one_folder_are_refused(tiny, capsys):
+    """70: Snakemake's own words for it are three lines."""
+    Path(".snakemake/locks").mkdir(parents=True)
+    Path(".snakemake/locks/0.input.lock").touch()
+    assert command("run", STUDY) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "another run is under way" in line and "--unlock" in line
