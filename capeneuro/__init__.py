@@ -30,6 +30,9 @@ Verbs, each with a share of the budget, the same call in every arm
     train_network          a network of two layers
     linear_contrasts       many outcomes between groups, and with numbers
 
+Estimators, for tables of rows in scikit-learn's manner
+    PrivateRegressor, PrivateClassifier
+
 Doors
     federate    sites made of arrays in this process, with one budget
     load        the results of a study
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from capeneuro.federation.mechanism import Release as Release
     from capeneuro.federation.site import Site as Site
     from capeneuro.privacy.accounting import Budget as Budget
+    from capeneuro.studies.estimators import PrivateClassifier as PrivateClassifier
+    from capeneuro.studies.estimators import PrivateRegressor as PrivateRegressor
     from capeneuro.studies.results import load as load
     from capeneuro.studies.verbs import canonical_directions as canonical_directions
     from capeneuro.studies.verbs import infomax as infomax
@@ -77,6 +82,8 @@ _HOMES = {
     "linear_model": "studies.verbs",
     "train_network": "studies.verbs",
     "linear_contrasts": "studies.verbs",
+    "PrivateRegressor": "studies.estimators",
+    "PrivateClassifier": "studies.estimators",
 }
 __all__ = [*_HOMES]
 
