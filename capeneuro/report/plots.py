@@ -3,6 +3,7 @@
 A figure's label says what is seen on it, for who cannot see it.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from matplotlib.ticker import (
 
 from capeneuro.report import slices
 
-matplotlib.use("Agg")
+if "ipykernel" not in sys.modules:  # a notebook shows figures itself
+    matplotlib.use("Agg")
 INK, ACCENT = "#20303c", "#c4512d"
 # Colors that color-blind readers tell apart [Okabe & Ito 2008]; ACCENT marks goals.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#7d6608", "#5b3a8c")
