@@ -140,6 +140,9 @@ def test_every_result_of_a_verb_is_drawn_by_one_function(rng):
     plt.close("all")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:nilearn")
+@pytest.mark.filterwarnings("ignore:Applying:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_images_come_by_way_of_a_public_masker_and_go_back_by_it(rng):
     cube = np.ones((3, 3, 3))
     mask = nib.Nifti1Image(cube.astype(np.int8), np.eye(4))

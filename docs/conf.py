@@ -1,0 +1,30 @@
+"""The pages as a site that is built and read without a network.
+
+sphinx-build -W docs results/site
+"""
+
+import capeneuro
+
+project = "capeneuro"
+version = release = capeneuro.__version__
+copyright = "the capeneuro developers"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+]
+# Sphinx' own footnotes and fields are not used; math is plain text in all pages.
+myst_heading_anchors = 3
+# Links to files of the checkout, such as a study, are the tests' to check.
+suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+numpydoc_show_class_members = False
+autodoc_typehints = "none"
+autodoc_mock_imports = ["nvflare"]
+autosummary_generate = True
+
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {"navigation_with_keys": False, "use_edit_page_button": False}
+html_show_sourcelink = False
+exclude_patterns: list[str] = []
