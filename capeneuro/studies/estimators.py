@@ -16,8 +16,10 @@ and written down before the data are looked at. Two rules differ from scikit-lea
   are private: each fold would be one more release, and the choice among them as well.
   Where ``kind`` says ``"public"`` or ``"simulated"`` it works.
 
-A transformer in front of an estimator, such as ``StandardScaler``, learns from the
-data what nobody charges: scale by public constants instead, or let ``bounds`` do it.
+``score`` is scikit-learn's, and exact: of private rows it is for their holder alone.
+What may be told is ``model_.r2``, with its interval, which the release has paid for. A
+transformer in front of an estimator, such as ``StandardScaler``, learns from the data
+what nobody charges: scale by public constants instead, or let ``bounds`` do it.
 
 Exceptions to scikit-learn's ``check_estimator`` (``tests/studies/test_estimators.py``):
 without privacy there is none. With it two fits to public data are two draws of the
