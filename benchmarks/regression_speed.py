@@ -36,6 +36,7 @@ def main() -> None:
         X, y, _ = rows(D, 2 * N, np.random.default_rng(0), task)
         site = np.arange(N) * 5 // N
         about: dict[str, Any] = {"bounds": (-high, high), "kind": "simulated"}
+        about["accept"] = "time is measured"
         model: Any = PrivateClassifier(EPSILON, **about)
         if task == "linear":
             model = PrivateRegressor(EPSILON, **about, target_bounds=(-1, 1))
