@@ -28,3 +28,15 @@ html_theme = "pydata_sphinx_theme"
 html_theme_options = {"navigation_with_keys": False, "use_edit_page_button": False}
 html_show_sourcelink = False
 exclude_patterns: list[str] = []
+
+
+def tell_the_guarantee(app, what, name, obj, options, lines: list[str]) -> None:
+    """Numpydoc leaves out sections that it does not know."""
+    if "Guarantee" in lines:
+        at = lines.index("Guarantee")
+        lines[at : at + 2] = ["Notes", "-----", "**Guarantee.**"]
+
+
+def setup(app) -> None:
+    """Hear docstrings before numpydoc does."""
+    app.connect("autodoc-process-docstring", tell_the_guarantee, priority=1)

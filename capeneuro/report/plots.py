@@ -37,7 +37,6 @@ plt.rcParams.update(
         "axes.edgecolor": INK,
         "text.color": INK,
         "axes.labelcolor": INK,
-        "figure.constrained_layout.use": True,
         "svg.hashsalt": "capeneuro",
         "svg.fonttype": "none",  # text stays text: small, and it can be edited
     }
@@ -46,7 +45,7 @@ plt.rcParams.update(
 
 def axes(height: float = 2.6) -> tuple[Figure, Axes]:
     """Make one pair of axes of half a page's width [inches]."""
-    return plt.subplots(figsize=(4.2, height))
+    return plt.subplots(figsize=(4.2, height), layout="constrained")
 
 
 def _logarithmic(axis: Axes) -> None:
