@@ -3,7 +3,12 @@
 sphinx-build -W docs results/site
 """
 
+import warnings
+
 import capeneuro
+
+# It is told all the same, below.
+warnings.filterwarnings("ignore", "Unknown section Guarantee")
 
 project = "capeneuro"
 version = release = capeneuro.__version__
