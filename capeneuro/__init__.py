@@ -13,7 +13,7 @@ A site's people are arrays (n_features, n_samples), by name or in a list. A stud
 files, or across institutions, is a YAML file that `snakemake` runs (`capeneuro
 --help`), or Python:
 
-    >>> study = cn.load("config/demo/study.yaml")
+    >>> study = cn.load("config/config.yaml")
     >>> study.plan()                        # what it would spend, and what that buys
     >>> found = study.run()                 # from data to report
     >>> found.plot(1)                       # or cn.load("results/demo"), later

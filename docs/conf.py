@@ -30,7 +30,9 @@ autodoc_mock_imports = ["nvflare"]
 autosummary_generate = True
 
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"navigation_with_keys": False, "use_edit_page_button": False}
+html_theme_options = {"navigation_with_keys": False, "header_links_before_dropdown": 2}
+html_title = "capeneuro"
+html_sidebars = {"**": []}
 html_show_sourcelink = False
 exclude_patterns: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A study file from Python: ``load("config/demo/study.yaml")``, planned and run.
+"""A study file from Python: ``load("config/config.yaml")``, planned and run.
 
 The steps are those that the workflow runs, in its order, one after the other in this
 process. What they print, write, charge and refuse is the same: what was paid for is
