@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from capeneuro.algorithms.estimators import PrivateRegression
+from capeneuro import PrivateClassifier, PrivateRegressor
 from sim.rows import rows
 
 EPSILON = 1.0
@@ -34,17 +34,16 @@ def main() -> None:
     D, N, high = asked.features, asked.samples, 1 / np.sqrt(asked.features)
     for task in ("linear", "logistic"):
         X, y, _ = rows(D, 2 * N, np.random.default_rng(0), task)
-        parts = np.array_split(np.arange(N), 5)
-        sites = {f"site-{k}": (X.T[i], y[i]) for k, i in enumerate(parts)}
-        options = {"bounds": (-high, high), "target_bounds": (-1, 1), "task": task}
-
-        def ours(arm: str, sites: Any = sites, options: Any = options) -> Any:
-            about = {**options, "arm": arm, "kind": "simulated"}
-            return PrivateRegression(EPSILON, **about).fit(sites)
+        site = np.arange(N) * 5 // N
+        about: dict[str, Any] = {"bounds": (-high, high), "kind": "simulated"}
+        about["accept"] = "time is measured"
+        model: Any = PrivateClassifier(EPSILON, **about)
+        if task == "linear":
+            model = PrivateRegressor(EPSILON, **about, target_bounds=(-1, 1))
 
         other = LinearRegression() if task == "linear" else LogisticRegression()
         methods = {
-            "cape": lambda fit=ours: fit("cape"),
+            "cape": lambda m=model, X=X, y=y, site=site: m.fit(X.T[:N], y[:N], site),
             "scikit-learn": lambda m=other, X=X, y=y: m.fit(X.T[:N], y[:N]),
         }
         if task == "linear":

@@ -11,7 +11,12 @@ In a notebook, on arrays that are all here:
 
 A site's people are arrays (n_features, n_samples), by name or in a list. A study of
 files, or across institutions, is a YAML file that `snakemake` runs (`capeneuro
---help`); ``cn.load("results/demo")`` opens what it found, by name.
+--help`), or Python:
+
+    >>> study = cn.load("config/config.yaml")
+    >>> study.plan()                        # what it would spend, and what that buys
+    >>> found = study.run()                 # from data to report
+    >>> found.plot(1)                       # or cn.load("results/demo"), later
 
 Nouns
     Budget      the promise: epsilon, delta, and whose data it protects
@@ -30,9 +35,13 @@ Verbs, each with a share of the budget, the same call in every arm
     train_network          a network of two layers
     linear_contrasts       many outcomes between groups, and with numbers
 
+Estimators, for tables of rows in scikit-learn's manner
+    PrivateRegressor, PrivateClassifier
+
 Doors
     federate    sites made of arrays in this process, with one budget
-    load        the results of a study
+    plot        a picture of what a verb found
+    load        a study file, to plan and run; the results of a study
 
 Rooms, from the door to the ground; each lists its files
     warm, cli, flare, studies, report, persons, algorithms, data, config, federation,
@@ -49,6 +58,9 @@ if TYPE_CHECKING:
     from capeneuro.federation.mechanism import Release as Release
     from capeneuro.federation.site import Site as Site
     from capeneuro.privacy.accounting import Budget as Budget
+    from capeneuro.report.pictures import plot as plot
+    from capeneuro.studies.estimators import PrivateClassifier as PrivateClassifier
+    from capeneuro.studies.estimators import PrivateRegressor as PrivateRegressor
     from capeneuro.studies.results import load as load
     from capeneuro.studies.verbs import canonical_directions as canonical_directions
     from capeneuro.studies.verbs import infomax as infomax
@@ -69,6 +81,7 @@ _HOMES = {
     "Release": "federation.mechanism",
     "federate": "federation.arrays",
     "load": "studies.results",
+    "plot": "report.pictures",
     "principal_subspace": "studies.verbs",
     "infomax": "studies.verbs",
     "canonical_directions": "studies.verbs",
@@ -77,6 +90,8 @@ _HOMES = {
     "linear_model": "studies.verbs",
     "train_network": "studies.verbs",
     "linear_contrasts": "studies.verbs",
+    "PrivateRegressor": "studies.estimators",
+    "PrivateClassifier": "studies.estimators",
 }
 __all__ = [*_HOMES]
 

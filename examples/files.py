@@ -6,8 +6,6 @@ from pathlib import Path
 import yaml
 
 import capeneuro as cn
-from capeneuro import cli
-from sim.__main__ import main as simulate
 
 root = Path(__file__).resolve().parent.parent
 folder = Path("results/examples/files")
@@ -29,26 +27,8 @@ for name in names:
 path = str(folder / "study.yaml")
 Path(path).write_text(yaml.safe_dump(study))
 
-# What `snakemake --cores 2 --configfile ...` runs, in the order of the study.
-simulate([path])
-prepare = [f"prepare --site {name}" for name in names]
-more = [f"reconstruct --site {name}" for name in names]
-exact = ["pca --reference", "ica --reference"]
-for step in (
-    "validate",
-    *prepare,
-    "pca",
-    "ica",
-    *exact,
-    "maps",
-    *more,
-    "score",
-    "report",
-):
-    name, *options = step.split()
-    assert cli.main([name, path, *options]) == 0, step
-
-found = cn.load("results/example")
+# What `snakemake --cores 2 --configfile ...` runs, in this process.
+found = cn.load(path).run()
 print(found)
 print(found.table)
 print(found.scores)

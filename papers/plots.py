@@ -56,9 +56,8 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
     )
     panel_width = 4.2 if len(across) == 1 else 3.2
     size = (1.9 + panel_width * len(across), 0.5 + 3.2 * len(down))
-    figure, axes = plt.subplots(
-        len(down), len(across), figsize=size, sharex=True, sharey=True, squeeze=False
-    )
+    about = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(len(down), len(across), figsize=size, **about)
     lines = list(means[plot.line].unique())
     looks = _looks(lines)
     drawn: dict[str, Any] = {}

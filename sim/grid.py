@@ -23,7 +23,8 @@ def head_mask_3d(voxel_size: float) -> tuple[np.ndarray, np.ndarray]:
     # nilearn takes two seconds to import, and only this function needs it.
     from nilearn.datasets import load_mni152_brain_mask
 
-    image = load_mni152_brain_mask(resolution=voxel_size)
+    whole = int(voxel_size) == voxel_size  # nilearn 0.14 takes whole millimetres alone
+    image = load_mni152_brain_mask(resolution=int(voxel_size) if whole else voxel_size)
     return crop(np.asarray(image.dataobj) > 0, image.affine)
 
 

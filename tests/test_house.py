@@ -29,7 +29,7 @@ LIBRARIES = {
     "warm": {"threadpoolctl"},
     "cli": {"argcomplete", "tqdm"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
-    "studies": {"joblib", "threadpoolctl", "tqdm", "yaml"},
+    "studies": {"joblib", "sklearn", "threadpoolctl", "tqdm", "yaml"},
     "report": {
         *("jinja2", "matplotlib", "mne", "nibabel", "nilearn"),
         *("pydantic", "tqdm", "yaml"),
@@ -50,6 +50,7 @@ ALONE = {
     "nibabel": {"data/nifti", "report/slices"},
     "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},
+    "sklearn": {"studies/estimators"},
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FILES = [path for path in MODULES if path.name != "__init__.py"]

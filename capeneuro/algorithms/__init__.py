@@ -40,8 +40,6 @@ prediction
     How good a result will be, from public numbers alone.
 row_prediction
     The same where a person is a row.
-estimators
-    Regression over tables, in scikit-learn's manner.
 metrics
     Scores, with the level that chance reaches.
 """

@@ -253,6 +253,7 @@ def federate(
     budget: Budget,
     arm: Arm = "cape",
     *,
+    basis: Any = None,
     data: Kind = "simulated",
     ledgers: Mapping[str, Ledger] | None = None,
     noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
@@ -260,11 +261,16 @@ def federate(
 ) -> Sites:
     """Make sites of arrays that are all in this process, with one budget for all.
 
+    With a ``basis`` people are 4-D images, or paths to them, and features are what the
+    masker makes of each volume; ``basis.inverse_transform(U.mixing.T)`` makes images of
+    what a verb finds.
+
     Parameters
     ----------
     people
         By site its people: arrays of features by samples (n_features, n_samples) by
-        name, or a list of them. One person is at one site only.
+        name, or a list of them; with a ``basis`` images. One person is at one site
+        only.
     budget
         The promise over all that is asked of these sites; a ``n_colluding`` of None is
         filled in for the number of sites.
@@ -272,7 +278,12 @@ def federate(
         ``"cape"``; or ``"secure_sum"``, the limit of all zero-sum noise;
         ``"conventional"``, each site with its own noise; ``"local"``, the first site
         alone; ``"pooled"``, a trusted curator; ``"non-private"``, exact.
-    data
+    basis
+        A masker of nilearn with its image given: ``NiftiMasker(mask_img=...)``,
+        ``NiftiLabelsMasker(labels_img=...)`` or ``NiftiMapsMasker(maps_img=...)``. That
+        image defines the features and must be public. What it does to a run, such as
+        ``standardize``, is within the person; smoothing and confounds as well. None:
+        people are arrays.
         What the arrays are: ``"simulated"``, ``"public"``, or ``"private"``, which
         needs ledgers on disk and refuses the arms ``pooled`` and ``non-private``.
     ledgers
@@ -294,7 +305,8 @@ def federate(
     ValueError
         If there is no site, a site without people, a person at two sites,
         numbers that are not finite, or arrays that do not fit together; if the arm or
-        the kind of data is unknown; if data are private and a site has no ledger.
+        the kind of data is unknown; if data are private and a site has no ledger; if
+        the basis would be computed from people's images.
 
     Guarantee
     ---------
@@ -310,6 +322,8 @@ def federate(
         raise ValueError("people: must be by site: {'north': [X, ...], ...}")
     if not people:
         raise ValueError("a federation needs at least one site, got none")
+    if basis is not None:
+        people = _transformed(people, basis)
     named = {name: _named(name, own) for name, own in people.items()}
     sizes = {X.shape[0] for own in named.values() for X in own.values()}
     if len(sizes) != 1:
@@ -341,6 +355,25 @@ def federate(
         noise_ratio=ratio,
         accept=accept,
     )
+
+
+def _transformed(people: Mapping[str, Any], basis: Any) -> dict[str, Any]:
+    """Features of people's images by a public masker."""
+    images = ("mask_img", "labels_img", "maps_img")
+    # Privacy: fitted to images, a masker's mask would be a release that nobody charged.
+    if all(getattr(basis, name, None) is None for name in images):
+        raise ValueError(
+            "basis: must be a masker of nilearn with its public mask_img, labels_img "
+            f"or maps_img given, got {type(basis).__name__}"
+        )
+    basis.fit()
+    found: dict[str, Any] = {}
+    for site, own in people.items():
+        if isinstance(own, Mapping):
+            found[site] = {who: basis.transform(image).T for who, image in own.items()}
+        else:
+            found[site] = [basis.transform(image).T for image in own]
+    return found
 
 
 def _named(site: str, own: People) -> dict[str, np.ndarray]:

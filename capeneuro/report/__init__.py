@@ -14,6 +14,8 @@ literature
     Publications, with DOI and BibTeX.
 plots
     One function a picture.
+pictures
+    What each result of a verb looks like.
 slices
     Maps in planes through the brain.
 viewer

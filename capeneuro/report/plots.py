@@ -3,6 +3,7 @@
 A figure's label says what is seen on it, for who cannot see it.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from matplotlib.ticker import (
 
 from capeneuro.report import slices
 
-matplotlib.use("Agg")
+if "ipykernel" not in sys.modules:  # a notebook shows figures itself
+    matplotlib.use("Agg")
 INK, ACCENT = "#20303c", "#c4512d"
 # Colors that color-blind readers tell apart [Okabe & Ito 2008]; ACCENT marks goals.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#7d6608", "#5b3a8c")
@@ -35,7 +37,6 @@ plt.rcParams.update(
         "axes.edgecolor": INK,
         "text.color": INK,
         "axes.labelcolor": INK,
-        "figure.constrained_layout.use": True,
         "svg.hashsalt": "capeneuro",
         "svg.fonttype": "none",  # text stays text: small, and it can be edited
     }
@@ -44,7 +45,7 @@ plt.rcParams.update(
 
 def axes(height: float = 2.6) -> tuple[Figure, Axes]:
     """Make one pair of axes of half a page's width [inches]."""
-    return plt.subplots(figsize=(4.2, height))
+    return plt.subplots(figsize=(4.2, height), layout="constrained")
 
 
 def _logarithmic(axis: Axes) -> None:

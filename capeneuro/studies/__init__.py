@@ -44,6 +44,10 @@ one_run
     An attack on a whole study in a single run.
 verbs
     One verb an algorithm, on arrays.
+estimators
+    Regression and classification over tables, as scikit-learn's estimators.
+notebook
+    A study file from Python: planned and run.
 results
     What a study found, read back by name.
 workflow

@@ -89,7 +89,7 @@ numpy.ndarray
         record = json.loads(path.read_text())
         return record["promise"] if name == "promise" else record
 
-    def plot(self, component: int) -> Any:
+    def plot(self, component: int = 1) -> Any:
         """Draw the map of a component, numbered from 1, as the report does.
 
         Returns
@@ -122,25 +122,31 @@ numpy.ndarray
 _KNOWN = (*IMAGES, *TABLES, *ARRAYS, *WHOLE)
 
 
-def load(folder: Path | str) -> Results:
-    """Open the results of a study by name.
+def load(path: Path | str) -> Any:
+    """Open a study file, to plan and run it, or the results of a study, by name.
 
     Parameters
     ----------
-    folder
-        ``results/<study>``, or that of a stage, ``results/<study>/<stage>``.
+    path
+        A study file, ``config/config.yaml``; or ``results/<study>``, or of a stage
+        ``results/<study>/<stage>``.
 
     Returns
     -------
-    Results
-        Images, tables, promise and scores are its attributes.
+    Study or Results
+        Of a file what can be planned and run (:class:`.notebook.Study`); of a folder
+        its images, tables, promise and scores as attributes.
 
     Raises
     ------
     ConfigError
-        If there are no results in the folder.
+        If the file is wrong, or there are no results in the folder.
     """
-    folder = Path(folder)
-    if not any((f / "privacy.json").is_file() for f in (folder, folder.parent)):
-        raise ConfigError(f"{folder}: no results of a study here; check the path")
-    return Results(folder)
+    path = Path(path)
+    if path.suffix in (".yaml", ".yml"):
+        from capeneuro.studies.notebook import Study
+
+        return Study(path)
+    if not any((f / "privacy.json").is_file() for f in (path, path.parent)):
+        raise ConfigError(f"{path}: no results of a study here; check the path")
+    return Results(path)

@@ -10,7 +10,6 @@ from kills import Killed
 from tiny_study import ACCEPT, begin, command, edit
 
 from capeneuro.algorithms import tensors
-from capeneuro.algorithms.estimators import PrivateRegression
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.federation import audit
@@ -26,6 +25,7 @@ from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page
 from capeneuro.studies import kinds
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.estimators import PrivateRegressor
 
 STUDY, SIZES, D = "config.yaml", (20, 25, 30), 4
 ONE = np.zeros(1, dtype=int)
@@ -231,9 +231,10 @@ def _table(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return X, 0.5 * X[:, 0]
 
 
-def _front(ledgers, **options) -> PrivateRegression:
+def _front(ledgers, **options) -> PrivateRegressor:
     given = {"bounds": (-1, 1), "target_bounds": (-1, 1), "ledgers": ledgers}
-    return PrivateRegression(**{"epsilon": 1.0, **given, **options})
+    given |= {"accept": "an attack on the ledger, not a model"}
+    return PrivateRegressor(**{"epsilon": 1.0, **given, **options})
 
 
 def _ledger(folder: Path, epsilon: float) -> Ledger:
@@ -241,10 +242,10 @@ def _ledger(folder: Path, epsilon: float) -> Ledger:
 
 
 def test_a_renamed_table_does_not_start_anew(rng, tmp_path):
-    book, table = _ledger(tmp_path, 1.2), _table(rng)
-    _front({"a": book}).fit({"a": table})
+    book, (X, y) = _ledger(tmp_path, 1.2), _table(rng)
+    _front({"a": book}).fit(X, y, groups=["a"] * len(y))
     with pytest.raises(Exception, match="ceiling"):
-        _front({"b": book}).fit({"b": table})
+        _front({"b": book}).fit(X, y, groups=["b"] * len(y))
     assert len([e for e in book.entries() if e["kind"] == "release"]) == 1
 
 
@@ -253,13 +254,11 @@ def test_a_renamed_table_does_not_start_anew(rng, tmp_path):
     [
         ({"ridge": -1.0}, "ridge"),
         ({"ridge": np.nan}, "ridge"),
-        ({"scale": 0.0}, "scale"),
-        ({"scale": -1.0}, "scale"),
-        ({"scale": 1e-30}, "scale"),
-        ({"task": "poisson"}, "task"),
-        ({"intercept": "site"}, "intercept"),
+        ({"clip": 0.0}, "clip"),
+        ({"clip": np.nan}, "clip"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"delta": 2.0}, "delta"),
+        ({"n_colluding": 1}, "n_colluding"),
         ({"bounds": (-1e308, 1e308)}, "bounds"),
         ({"bounds": (0, 5e-324)}, "bounds"),
     ],
@@ -269,7 +268,7 @@ def test_a_wrong_option_of_a_table_is_told_before_it_is_paid_for(
 ):
     book = _ledger(tmp_path, 1.2)
     with pytest.raises(ValueError, match=f"^{rule}: "):
-        _front({"a": book}, **options).fit({"a": _table(rng)})
+        _front({"all": book}, **options).fit(*_table(rng))
     assert not book.entries()
 
 
@@ -357,8 +356,8 @@ def test_tables_and_studies_share_no_ledger(here, rng, capsys):
     assert run("validate", "prepare", "regression") == 0
     book = _ledger(Path("private/site-0/ledger"), 4.5)
     with pytest.raises(ValueError, match="its ledger holds studies"):
-        _front({"site-0": book}, epsilon=4.0).fit({"site-0": _table(rng)})
-    _front({"t": _ledger(Path("t"), 4.5)}, epsilon=4.0).fit({"t": _table(rng)})
+        _front({"all": book}, epsilon=4.0).fit(*_table(rng))
+    _front({"all": _ledger(Path("t"), 4.5)}, epsilon=4.0).fit(*_table(rng))
     edit("site-0.yaml", "ledger", "t")
     edit("site-0.yaml", "unit", "sample")
     begin("site-0.yaml")

@@ -1,18 +1,25 @@
 """Results read back by name."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from tiny_study import run_steps
+from tiny_study import STUDY, edit
 
 import capeneuro as cn
 from capeneuro.config.errors import ConfigError
 
-STEPS = ("validate", "prepare", "pca", "ica", "maps", "score")
 
-
-def test_results_are_read_by_name(tiny):
-    run_steps(*STEPS)
-    found = cn.load("results/tiny")
+def test_a_study_is_planned_and_run_from_python_and_read_by_name(tiny, capsys):
+    study = cn.load(STUDY)
+    assert repr(study) == (
+        "Study(tiny: components, sites site-0, site-1, site-2, epsilon 5 a subject)"
+    )
+    study.plan(people=6, volumes=12, features=27)
+    assert "promise: epsilon 5" in capsys.readouterr().out
+    found = study.run()
+    assert "report" in capsys.readouterr().err
+    assert found.folder == study.results.folder == Path("results/tiny")
     R = len(found.table)
     assert found.components.shape == found.zscores.shape == (*found.mask.shape, R)
     assert found.subspace["eigenvectors"].shape[1] == R
@@ -20,9 +27,9 @@ def test_results_are_read_by_name(tiny):
     assert found.promise["epsilon"] == found.study["budget"]["epsilon"]
     assert found.privacy["study"] == "tiny"
     assert "truth_ngi" in set(found.scores["name"])
-    assert found.plot(1).axes
-    assert {"components", "table", "plot"} <= set(dir(found))
-    assert "report" not in dir(found)
+    assert found.plot(1).axes and cn.plot(found, 1).axes
+    assert {"components", "table", "plot", "report"} <= set(dir(found))
+    found.report.unlink()
     with pytest.raises(
         AttributeError, match=r"report: not in these results; there are"
     ):
@@ -30,6 +37,10 @@ def test_results_are_read_by_name(tiny):
     with pytest.raises(AttributeError, match="componets: not in these results"):
         found.componets  # noqa: B018
     assert np.isfinite(found.components.get_fdata()).all()
+    edit(STUDY, "federation", "nvflare")
+    edit(STUDY, "score.reference", False)
+    with pytest.raises(ConfigError, match=r"federation: each site works at its own"):
+        cn.load(STUDY).run()
 
 
 def test_a_folder_without_results_says_so(tmp_path):

@@ -4,8 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import nibabel as nib
 import numpy as np
 import pytest
+from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker, NiftiMasker
 from workflows import ROOT
 
 import capeneuro as cn
@@ -111,6 +114,56 @@ def test_every_other_verb_from_the_same_call(rng, arm):
     counts = [rng.multinomial(12, topics[k])[:, None] for k in rng.integers(2, size=N)]
     told = cn.topic_components(shared(counts, arm), 2)
     assert metrics.component_error(told.components, topics.T, True) < 0.1
+
+
+def test_every_result_of_a_verb_is_drawn_by_one_function(rng):
+    x = rng.uniform(-1, 1, (4, 2000))
+    y = 5 * x[0] + rng.standard_normal(2000)
+    rows = shared(columns(x, y))
+    model = cn.linear_model(rows, 2.0, (-10.0, 10.0))
+    figure = cn.plot(model, names=["age", "dose", "sex", "motion"])
+    assert "age" in figure.get_label()
+    few = {"a": persons(rng, 4), "b": persons(rng, 4)}
+    exact = cn.federate(few, PROMISE, "pooled", accept="to draw")
+    V = cn.principal_subspace(exact, R, norm_bound=4, share=0.5)
+    assert "eigenvalues by rank" in cn.plot(V).get_label()
+    assert "direction 2" in cn.plot(V, 2).get_label()
+    U = cn.infomax(exact, V, n_rounds=2)
+    assert "gradient over 2 rounds" in cn.plot(U).get_label()
+    assert "component 1" in cn.plot(U, 1).get_label()
+    with pytest.raises(ValueError, match="which: must be 1 to 3, got 4"):
+        cn.plot(U, 4)
+    with pytest.raises(ValueError, match="names: must be 4, got 1"):
+        cn.plot(model, names=["age"])
+    with pytest.raises(TypeError, match="needs the result of a verb, got int"):
+        cn.plot(3)
+    plt.close("all")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:nilearn")
+@pytest.mark.filterwarnings("ignore:Applying:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_images_come_by_way_of_a_public_masker_and_go_back_by_it(rng):
+    cube = np.ones((3, 3, 3))
+    mask = nib.Nifti1Image(cube.astype(np.int8), np.eye(4))
+    labels = nib.Nifti1Image(np.arange(27).reshape(3, 3, 3).astype(np.int16), np.eye(4))
+    atlas = rng.random((3, 3, 3, 4)).astype(np.float32)
+    atlas = nib.Nifti1Image(atlas, np.eye(4))
+    run = nib.Nifti1Image(rng.random((3, 3, 3, 5)).astype(np.float32), np.eye(4))
+    for masker, n in (
+        (NiftiMasker(mask_img=mask), 27),
+        (NiftiLabelsMasker(labels_img=labels), 26),
+        (NiftiMapsMasker(maps_img=atlas), 4),
+    ):
+        people = {"north": {"a": run}, "south": [run]}
+        sites = cn.federate(people, PROMISE, "non-private", basis=masker)
+        X = sites.people["north"]["a"]
+        assert X.shape == (n, 5)
+        np.testing.assert_allclose(X, masker.transform(run).T, rtol=1e-6)
+        V = cn.principal_subspace(sites, 2, norm_bound=4)
+        assert masker.inverse_transform(V.eigenvectors.T).shape == (3, 3, 3, 2)
+    with pytest.raises(ValueError, match=r"basis: must be a masker .* public mask_img"):
+        cn.federate(people, PROMISE, basis=NiftiMasker())
 
 
 def test_views_of_several_samples_are_refused(rng):

@@ -1,0 +1,126 @@
+"""What each result looks like: ``plot(result)``, in one place for all of them.
+
+The pictures are those of the report; what a study found is drawn from its files by
+``load("results/demo").plot(1)``.
+"""
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from capeneuro.algorithms import model_order
+from capeneuro.algorithms.cca import CanonicalDirections
+from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.ica import Unmixing
+from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.regression import LinearModel
+from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.report import plots
+
+
+@singledispatch
+def plot(
+    result: Any, which: int | None = None, names: Sequence[str] | None = None
+) -> Figure:
+    """Draw what a verb returned.
+
+    Parameters
+    ----------
+    result
+        Of any verb: a subspace as its spectrum beside what noise alone reaches; pairs
+        of views by their correlations; a mixture or topics by their shares; regressions
+        and contrasts by effects with intervals; components and networks by the norm of
+        their gradients. Or the results of a study, as their own ``plot`` draws them.
+    which
+        A single component, or covariate, from 1, by its largest features; None: all.
+    names
+        Of the features, or outcomes; None: their numbers, from 1.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A notebook shows it; ``figure.savefig("it.png")`` keeps it.
+
+    Raises
+    ------
+    TypeError
+        If there is no picture of such a thing.
+    ValueError
+        If there is no such component.
+    """
+    if hasattr(result, "plot"):
+        return result.plot(which or 1)
+    raise TypeError(f"plot: needs the result of a verb, got {type(result).__name__}")
+
+
+@plot.register
+def _(result: Subspace, which: int | None = None, names: Any = None) -> Figure:
+    K = len(result.eigenvalues)
+    if which is not None:
+        return _column(result.eigenvectors, which, names, "weight in direction")
+    if not len(result.spectrum):
+        return plots.spectrum(result.eigenvalues, 0.0, K)
+    about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
+    edge = model_order.threshold(*about)[2]
+    return plots.spectrum(result.spectrum, edge, K)
+
+
+@plot.register
+def _(result: Unmixing, which: int | None = None, names: Any = None) -> Figure:
+    if which is not None:
+        return _column(result.mixing, which, names, "weight in component")
+    return plots.convergence(result.trace, np.zeros(len(result.trace)))
+
+
+@plot.register
+def _(result: CanonicalDirections, which: int | None = None, names: Any = None):
+    return plots.correlations(result.found_at, result.variates, result.null_level)
+
+
+@plot.register
+def _(result: TensorComponents, which: int | None = None, names: Any = None) -> Figure:
+    if which is not None:
+        return _column(result.components, which, names, "component")
+    return plots.weights(result.weights, {})
+
+
+@plot.register
+def _(result: LinearModel, which: int | None = None, names: Any = None) -> Figure:
+    label = "coefficient of ridge regression, with its 95% interval"
+    about = result.ridge_coefficients, label, result.intervals
+    return plots.effects(_names(names, len(result.coefficients)), *about)
+
+
+@plot.register
+def _(result: Contrasts, which: int | None = None, names: Any = None) -> Figure:
+    k = _index(1 if which is None else which, len(result.effects))
+    sizes, name = result.sizes[k], result.names[k]
+    label = f"{name}: effect over the outcome's deviation"
+    return plots.effects(_names(names, len(sizes)), sizes[:, 0], label, sizes[:, 1:])
+
+
+@plot.register
+def _(result: Network, which: int | None = None, names: Any = None) -> Figure:
+    return plots.convergence(result.trace, np.zeros(len(result.trace)))
+
+
+def _column(columns: np.ndarray, which: int, names: Any, label: str) -> Figure:
+    """One column of (D, K) by its largest features."""
+    k = _index(which, columns.shape[1])
+    return plots.effects(_names(names, len(columns)), columns[:, k], f"{label} {which}")
+
+
+def _names(names: Sequence[str] | None, D: int) -> Sequence[str]:
+    if names is not None and len(names) != D:
+        raise ValueError(f"names: must be {D}, got {len(names)}")
+    return [str(i + 1) for i in range(D)] if names is None else names
+
+
+def _index(which: int, K: int) -> int:
+    if not 1 <= which <= K:
+        raise ValueError(f"which: must be 1 to {K}, got {which}")
+    return which - 1

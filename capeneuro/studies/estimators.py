@@ -1,0 +1,441 @@
+"""Regression and classification over tables, as scikit-learn's estimators.
+
+``fit(X, y, groups=site)``, ``predict``, ``score``, ``clone`` and ``get_params`` are
+scikit-learn's; what is fitted is the verb :func:`.verbs.linear_model`. Rows are people
+here, as tables have them, and all are in this process: for trying out, teaching and
+simulation, and for one curator who holds several cohorts. A study across institutions
+is a study file, where no one sees another's table.
+
+Bounds, labels and the promise are parameters of the constructor, for they are public
+and written down before the data are looked at. Two rules differ from scikit-learn's:
+
+* A fit to private data spends the whole promise, and its sites' ledgers remember it
+  after this process. The same fit again is answered again and costs nothing; another
+  is refused once the ledger's ceiling is reached.
+* Cross-validation, a grid search and whatever else fits copies is refused where data
+  are private: each fold would be one more release, and the choice among them as well.
+  Where ``kind`` says ``"public"`` or ``"simulated"`` it works.
+
+``score`` is scikit-learn's, and exact: of private rows it is for their holder alone.
+What may be told is ``model_.r2``, with its interval, which the release has paid for. A
+transformer in front of an estimator, such as ``StandardScaler``, learns from the data
+what nobody charges: scale by public constants instead, or let ``bounds`` do it.
+
+Exceptions to scikit-learn's ``check_estimator`` (``tests/studies/test_estimators.py``):
+without privacy there is none. With it two fits to public data are two draws of the
+noise, as the tag ``non_deterministic`` says, so these, which compare two fits, do not
+hold: ``check_fit_idempotent``, ``check_supervised_y_2d``, ``check_regressors_int``,
+``check_regressor_data_not_an_array``, ``check_classifier_data_not_an_array``. And
+``check_regressors_train`` and ``check_classifiers_train`` ask for no score, as the tag
+``poor_score`` says: of some hundred rows privacy leaves little.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from capeneuro.algorithms import regression
+from capeneuro.algorithms.regression import LinearModel, Task
+from capeneuro.federation.arrays import Sites
+from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.rules import EXACT_ARMS, TABLE, Arm, Kind
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.accounting import Budget
+from capeneuro.privacy.queries import RANGE
+from capeneuro.studies import verbs
+
+Bounds = tuple[float, float]
+# Who is charged: rows have no names, so any two tables on a ledger may be of the same
+# people.
+ROWS = "rows"
+# The one site of rows without groups.
+ALL = "all"
+
+
+class PrivateRegressor(RegressorMixin, BaseEstimator):
+    """Linear regression over the tables of several sites, differentially private.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The promise to each row, against the aggregator and ``n_colluding`` sites. One
+        fit spends all of it. There is no default of epsilon: ``fit`` asks for it.
+    bounds
+        Smallest and largest value of each feature, shape (D, 2), or one pair for all of
+        them. Public: known before the data are looked at, such as a scale's range.
+        Values beyond count as these; wide bounds cost accuracy.
+    target_bounds
+        The same of the target.
+    within_sites
+        An intercept for each site: what sites differ by in the target is not attributed
+        to features, and ``predict`` uses the mean of all. False: one for all.
+    arm
+        One of :data:`.rules.Arm`.
+    kind
+        ``"public"`` or ``"simulated"`` where the tables are; ``"private"`` needs
+        ``ledgers`` and refuses exact arms and cross-validation.
+    ledgers
+        By site, :class:`.ledger.Ledger` on disk: they outlive this object, and a
+        promise holds over all that was ever spent. None: in memory.
+    n_colluding
+        Sites that may pool what they know with the aggregator, its own among them;
+        None: :func:`.accounting.coalition`.
+    clip, ridge
+        See :func:`.regression.linear_model`; features are scaled to norms of at most 1.
+    accept
+        Why a model is wanted whose noise is foretold to exceed its signal; empty: such
+        a fit is refused before anything is spent.
+
+    Attributes
+    ----------
+    coef_ : (D,)
+    intercept_ : float
+    model_ : LinearModel
+        In the units of the table, with intervals, and an intercept for each site.
+    sites_ : tuple of str
+        Names in ``groups``, in the order of ``model_.intercepts``.
+    n_features_in_, feature_names_in_
+        As scikit-learn sets them.
+    privacy_ : dict
+        See :meth:`.arrays.Sites.privacy`: what was promised and spent.
+
+    Examples
+    --------
+    >>> model = PrivateRegressor(1.0, bounds=(0, 1), target_bounds=(18, 90),
+    ...                          kind="public")
+    >>> model.fit(X, age, groups=site).score(X, age)  # doctest: +SKIP
+
+    Guarantee
+    ---------
+    One release of ``second_moment`` under the whole promise, unit ``sample`` (a row),
+    replace-one; numbers of rows of each site are public. None for exact arms. A person
+    in several rows has the sum of their losses.
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        *,
+        bounds: Bounds | Sequence[Bounds] | np.ndarray | None = None,
+        target_bounds: Bounds | None = None,
+        within_sites: bool = True,
+        arm: Arm = "cape",
+        kind: Kind = "private",
+        ledgers: Mapping[str, Ledger] | None = None,
+        n_colluding: int | None = None,
+        clip: float = regression.CLIP,
+        ridge: float | None = None,
+        accept: str = "",
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.bounds, self.target_bounds = bounds, target_bounds
+        self.within_sites, self.arm, self.kind = within_sites, arm, kind
+        self.ledgers, self.n_colluding = ledgers, n_colluding
+        self.clip, self.ridge, self.accept = clip, ridge, accept
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "PrivateRegressor":
+        """Fit over the rows of all sites.
+
+        Parameters
+        ----------
+        X
+            Features, shape (n_rows, D); a data frame's columns are remembered.
+        y
+            Target, shape (n_rows,).
+        groups
+            The site of each row, shape (n_rows,); None: one site of all.
+
+        Raises
+        ------
+        ValueError
+            If data do not fit together or the bounds, or hold missing values; if they
+            are private and a site has no ledger, or this is a clone.
+        BudgetExceeded
+            If a ledger's ceiling is reached, or noise is foretold to exceed the signal.
+        """
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        if self.target_bounds is None:
+            raise ValueError(
+                "target_bounds: give the smallest and the largest target that can be, "
+                "from what is public; the data's own are a release that nobody charged"
+            )
+        low, high = _pairs("target_bounds", self.target_bounds, 1)[0]
+        return _fit(self, X, y, groups, "linear", (low, high))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Targets of rows, shape (n_rows,), limited to ``target_bounds``.
+
+        Features are limited to ``bounds``, as in ``fit``.
+        """
+        return _predicted(self, X)
+
+    def __sklearn_clone__(self) -> "PrivateRegressor":
+        return _cloned(self)
+
+    def __sklearn_tags__(self) -> Any:
+        return _tagged(self, super().__sklearn_tags__())
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):
+    """Logistic regression of two groups over several tables, differentially private.
+
+    To second order at 0, as in the papers (:mod:`.regression`): it ranks people as
+    logistic regression does while effects are weak, and its probabilities are too near
+    one half where they are strong.
+
+    Parameters
+    ----------
+    epsilon, delta, bounds, within_sites, arm, kind, ledgers
+        As in :class:`PrivateRegressor`.
+    n_colluding, clip, ridge, accept
+        As there, too.
+    labels
+        The two labels, first the one that counts as 0. Public; None: those in the data,
+        where these are public or simulated.
+
+    Attributes
+    ----------
+    classes_ : (2,)
+        The labels.
+    coef_ : (1, D)
+        Of the log-odds.
+    intercept_ : (1,)
+    model_, sites_, n_features_in_, feature_names_in_, privacy_
+        As in :class:`PrivateRegressor`.
+
+    Guarantee
+    ---------
+    That of :class:`PrivateRegressor`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        *,
+        bounds: Bounds | Sequence[Bounds] | np.ndarray | None = None,
+        labels: Sequence[Any] | None = None,
+        within_sites: bool = True,
+        arm: Arm = "cape",
+        kind: Kind = "private",
+        ledgers: Mapping[str, Ledger] | None = None,
+        n_colluding: int | None = None,
+        clip: float = regression.CLIP,
+        ridge: float | None = None,
+        accept: str = "",
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.bounds, self.labels = bounds, labels
+        self.within_sites, self.arm, self.kind = within_sites, arm, kind
+        self.ledgers, self.n_colluding = ledgers, n_colluding
+        self.clip, self.ridge, self.accept = clip, ridge, accept
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "PrivateClassifier":
+        """Fit over the rows of all sites.
+
+        Parameters
+        ----------
+        X, groups
+            As in :meth:`PrivateRegressor.fit`.
+        y
+            Labels, shape (n_rows,).
+
+        Raises
+        ------
+        ValueError, BudgetExceeded
+            As there; and if labels are not the two that are known.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        y = column_or_1d(y)
+        if self.labels is None and self.kind == "private":
+            # Privacy: which labels there are is told by the data.
+            raise ValueError("labels: give the two labels; private data do not tell")
+        labels = np.unique(y) if self.labels is None else np.asarray(self.labels)
+        if labels.shape != (2,) or not np.isin(y, labels).all():
+            shown = labels if self.labels is not None else f"{len(labels)} classes"
+            raise ValueError(
+                "labels: Only binary classification is supported: every label must be "
+                f"one of two classes, got {shown}"
+            )
+        self.classes_ = labels
+        _fit(self, X, (y == labels[1]).astype(float), groups, "logistic", (0.0, 1.0))
+        self.coef_, self.intercept_ = self.coef_[None], np.array([self.intercept_])
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels of rows, shape (n_rows,)."""
+        likely = (_predicted(self, X) > 0.5).astype(int)
+        return self.classes_[likely]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of both labels, shape (n_rows, 2)."""
+        p = _predicted(self, X)
+        return np.stack([1 - p, p], axis=1)
+
+    def __sklearn_clone__(self) -> "PrivateClassifier":
+        return _cloned(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = _tagged(self, super().__sklearn_tags__())
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = tags.non_deterministic
+        return tags
+
+
+# --- what both do --------------------------------------------------------------------
+
+
+def _fit(
+    self: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    groups: Any,
+    task: Task,
+    target_bounds: Bounds,
+) -> Any:
+    """Scale rows by their public bounds, and ask the verb."""
+    D = X.shape[1]
+    if self.bounds is None:
+        raise ValueError(
+            "bounds: give the smallest and the largest value of each feature that can "
+            "be, from what is public; the data's own are a release that nobody charged"
+        )
+    low, high = _pairs("bounds", self.bounds, D).T
+    site_of = np.full(len(X), ALL) if groups is None else np.asarray(groups).astype(str)
+    site_of = column_or_1d(site_of)
+    check_consistent_length(X, site_of)
+    self.sites_ = tuple(map(str, np.unique(site_of)))
+    _check(self, self.sites_)
+    # Norms are at most 1 then.
+    center, spread = (low + high) / 2, (high - low) / 2 * np.sqrt(D)
+    x = (np.clip(X, low, high) - center) / spread
+    z = np.column_stack([x, y]).T.astype(np.float32)
+    S, S_C = len(self.sites_), self.n_colluding
+    S_C = accounting.coalition(S) if S_C is None else S_C
+    budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
+    books = {
+        n: (self.ledgers or {}).get(n) or Ledger(None, budget) for n in self.sites_
+    }
+    sites = Sites(
+        {name: {ROWS: z[:, site_of == name]} for name in self.sites_},
+        budget,
+        self.arm,
+        self.kind,
+        books,
+        cape.NOISE_RATIO_PER_SITE * S,
+        self.accept,
+        name=TABLE.split("-")[0],
+    )
+    found = verbs.linear_model(
+        sites,
+        1.0,
+        target_bounds,
+        task=task,
+        clip=self.clip,
+        within=self.within_sites,
+        ridge=self.ridge,
+    )
+    self.model_: LinearModel = replace(
+        found.in_unit(center, spread), bounds=np.stack([low, high], axis=1)
+    )
+    self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
+    self.privacy_ = sites.privacy()
+    return self
+
+
+def _predicted(self: Any, X: Any) -> np.ndarray:
+    """What the model says of rows: targets, or probabilities of the second label."""
+    check_is_fitted(self, "model_")
+    X = validate_data(self, X, reset=False, dtype=np.float64)
+    return self.model_.predict(X.T)
+
+
+def _cloned(self: Any) -> Any:
+    """An estimator of the same parameters, which does not fit private data."""
+    # Privacy: ledgers are shared; a copy of one in memory would forget what is spent.
+    made = type(self)(**self.get_params(deep=False))
+    made._is_clone = True
+    return made
+
+
+def _tagged(self: Any, tags: Any) -> Any:
+    tags.non_deterministic = self.arm != "non-private"
+    if tags.regressor_tags is not None:
+        tags.regressor_tags.poor_score = tags.non_deterministic
+    return tags
+
+
+def _pairs(name: str, bounds: Any, D: int) -> np.ndarray:
+    """Bounds of each of D features, shape (D, 2)."""
+    try:
+        pairs = np.broadcast_to(np.asarray(bounds, float), (D, 2))
+    except (TypeError, ValueError):
+        wanted = f"a pair, or {D} of them" if D > 1 else "a pair"
+        raise ValueError(f"{name}: need {wanted}") from None
+    widths = [float(high) - float(low) for low, high in pairs]
+    if not all(RANGE[0] <= width <= RANGE[1] for width in widths):
+        raise ValueError(
+            f"{name}: each lower one must be below its upper one, {RANGE[0]:g} to "
+            f"{RANGE[1]:g} apart"
+        )
+    return pairs
+
+
+def _check(self: Any, names: Sequence[str]) -> None:
+    """Refuse what cannot be fitted, before it is paid for."""
+    for key, known in (("arm", get_args(Arm)), ("kind", get_args(Kind))):
+        if (value := getattr(self, key)) not in known:
+            raise ValueError(f"{key}: must be of {', '.join(known)}, got {value!r}")
+    rules = {
+        "epsilon: give the promise to each row, above 0": (
+            self.epsilon is not None and self.epsilon > 0
+        ),
+        "delta: must be between 0 and 1": 0 < self.delta < 1,
+        "clip: must be above 0 and at most 1": 0 < self.clip <= 1,
+        "ridge: must be at least 0": self.ridge is None or 0 <= self.ridge < np.inf,
+        f"n_colluding: must be 0 to {len(names) - 1}, below the number of sites": (
+            self.n_colluding is None or 0 <= self.n_colluding < len(names)
+        ),
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise ValueError(rule)
+    for name, ledger in (self.ledgers or {}).items():
+        # Privacy: rows and people who are charged by name cannot be added up.
+        if any(e.get("study", TABLE) != TABLE for e in ledger.entries()):
+            raise ValueError(
+                f"{name}: its ledger holds studies, to which rows without names "
+                "cannot be added; write a study file for the same people"
+            )
+    if self.kind != "private":
+        return
+    if getattr(self, "_is_clone", False):
+        # Privacy: who fits copies fits them to many parts of the data.
+        raise ValueError(
+            "kind: a clone is not fitted to private data: in cross-validation and "
+            "searches each fit would spend the whole promise again; choose on public "
+            "or simulated data, then fit one estimator made by its constructor"
+        )
+    lacking = [
+        n for n in names if getattr((self.ledgers or {}).get(n), "folder", None) is None
+    ]
+    if lacking:
+        raise ValueError(
+            f"{', '.join(lacking)}: private data need ledgers on disk, "
+            "ledgers={site: Ledger(folder, ceiling)}; kind='public' or 'simulated' "
+            "where that is what they are"
+        )
+    if self.arm in EXACT_ARMS:
+        raise ValueError(f"arm {self.arm!r} is for public or simulated data only")

@@ -1,0 +1,49 @@
+"""The pages as a site that is built and read without a network.
+
+sphinx-build -W docs results/site
+"""
+
+import warnings
+
+import capeneuro
+
+# It is told all the same, below.
+warnings.filterwarnings("ignore", "Unknown section Guarantee")
+
+project = "capeneuro"
+version = release = capeneuro.__version__
+copyright = "the capeneuro developers"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+]
+# Sphinx' own footnotes and fields are not used; math is plain text in all pages.
+myst_heading_anchors = 3
+# Links to files of the checkout, such as a study, are the tests' to check.
+suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+numpydoc_show_class_members = False
+autodoc_typehints = "none"
+autodoc_mock_imports = ["nvflare"]
+autosummary_generate = True
+
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {"navigation_with_keys": False, "header_links_before_dropdown": 2}
+html_title = "capeneuro"
+html_sidebars = {"**": []}
+html_show_sourcelink = False
+exclude_patterns: list[str] = []
+
+
+def tell_the_guarantee(app, what, name, obj, options, lines: list[str]) -> None:
+    """Numpydoc leaves out sections that it does not know."""
+    if "Guarantee" in lines:
+        at = lines.index("Guarantee")
+        lines[at : at + 2] = ["Notes", "-----", "**Guarantee.**"]
+
+
+def setup(app) -> None:
+    """Hear docstrings before numpydoc does."""
+    app.connect("autodoc-process-docstring", tell_the_guarantee, priority=1)
