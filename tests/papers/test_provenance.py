@@ -117,7 +117,9 @@ def test_what_is_kept_says_of_which_code_and_settings_it_is(copied, monkeypatch)
     assert told == ["uses", "2", "2", "0", "0", "0.0", "not recorded"]
     status.record(figure(name), module)
     assert status.line(figure(name), module)[-1] == "current"
-    assert Path("kept/uses.tsv").read_text().splitlines()[1].endswith("3.5\t3\t4\t2\t0.5")
+    assert (
+        Path("kept/uses.tsv").read_text().splitlines()[1].endswith("3.5\t3\t4\t2\t0.5")
+    )
     other = figure(name).model_copy(update={"fixed": {"folder": "data", "x": 1}})
     # Its cells have yet to run; the time is that of those which were recorded.
     assert status.line(other, module)[2:] == ["0", "0", "2", "1.0", "other settings"]

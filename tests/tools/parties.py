@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import yaml
 from tiny_study import ACCEPT, STUDY, command, edit, write_study
 
 from capeneuro.config import load
@@ -85,15 +84,8 @@ def join_all(root: Path, sites=SITES) -> None:
 
 def make_kits(folder: Path, port: int) -> None:
     """Kits of the sites, the server and the lead, made by FLARE."""
-    study = {**yaml.safe_load((folder / STUDY).read_text())}
-    (folder / "for-kits.yaml").write_text(yaml.safe_dump(study))
-    kit.init(
-        load.load_study(folder / "for-kits.yaml"),
-        folder / "kits",
-        "localhost",
-        port,
-        here=True,
-    )
+    with contextlib.chdir(folder):
+        kit.init(load.load_study(STUDY), folder / "kits", "localhost", port, here=True)
 
 
 @contextlib.contextmanager
