@@ -93,8 +93,9 @@ def init(options: argparse.Namespace) -> None:
         if options.kind == "contrast":
             files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))
     files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
-    profile = folder / "workflow" / "profiles" / "default" / "profile.yaml"
-    files.write_text(profile, scaffold.profile())
+    for name in scaffold.PROFILES:
+        profile = folder / "workflow" / "profiles" / name / "profile.yaml"
+        files.write_text(profile, scaffold.profile(name))
     if options.sources:
         print("\nnext, in this order:")
         print(f"  cd {folder}; capeneuro check config/config.yaml")

@@ -17,6 +17,8 @@ from capeneuro.config.site import SiteConfig
 
 # Public table of a new study of contrasts.
 MEANS = "config/means.tsv"
+# How a study runs: on one machine, or on a cluster with SLURM.
+PROFILES = ("default", "slurm")
 FILL_IN: dict[str, Any] = {
     "study": "my-study",
     "source": "the defaults of capeneuro init",
@@ -99,9 +101,9 @@ def snakefile() -> str:
     )
 
 
-def profile() -> str:
-    """Text of the profile of a new study: how an interrupted run goes on."""
-    return (workflow() / "profiles" / "default" / "profile.yaml").read_text()
+def profile(name: str) -> str:
+    """Text of a profile of a new study: how it runs here, or on a cluster."""
+    return (workflow() / "profiles" / name / "profile.yaml").read_text()
 
 
 def workflow() -> Path:

@@ -101,6 +101,7 @@ def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
         [snakemake, "-n", "--cores", "1"], capture_output=True, text=True, check=True
     )
     assert re.search(r"^report +1$", done.stdout + done.stderr, re.MULTILINE)
+    assert "executor: slurm" in Path("workflow/profiles/slurm/profile.yaml").read_text()
 
 
 def test_the_snakefile_includes_the_workflow():
