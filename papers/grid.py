@@ -300,7 +300,7 @@ def quick(figure: Figure) -> dict[str, Any]:
     such as ``epsilons``) the first, the middle and the last. Goals stay; those of
     numbers that were left out are not measured.
     """
-    content = figure.model_dump(mode="json", exclude_defaults=True)
+    content = figure.model_dump(exclude_defaults=True)
     content["figure"] += "_quick"
     content["grids"] = [
         {k: v[:2] if k == figure.repeat else _ends(v) for k, v in grid.items()}
@@ -314,8 +314,10 @@ def quick(figure: Figure) -> dict[str, Any]:
 def _ends(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _ends(v) for key, v in value.items()}
-    if not isinstance(value, list) or len(value) < 4:
+    if not isinstance(value, list | tuple):
         return value
+    if len(value) < 4:
+        return list(value)
     is_number = all(isinstance(v, int | float) for v in value)
     return [value[0], value[len(value) // 2], value[-1]] if is_number else value
 

@@ -1,6 +1,7 @@
 """Strictness and fixtures that every test shares."""
 
 import os
+import sys
 import tempfile
 from types import SimpleNamespace
 
@@ -37,6 +38,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Feed the real sampler with bytes of the test's own, so that none can flake."""
     rng = np.random.default_rng(list(item.nodeid.encode()))
     noise.os = SimpleNamespace(urandom=rng.bytes)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Close what a test drew; results that plot themselves leave that to notebooks."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture

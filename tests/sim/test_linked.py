@@ -345,7 +345,7 @@ def test_the_command_makes_a_linked_study(tmp_path, monkeypatch):
         space=SimpleNamespace(mask=str(tmp_path / "made" / "mask.nii.gz")),
     )
     study.members = {"": study}
-    sites = {"east": SimpleNamespace(images=str(tmp_path / "made" / "east"))}
+    sites = {"east": SimpleNamespace(folder=str(tmp_path / "made" / "east"))}
     monkeypatch.setattr(makers.load, "load_study", lambda path: study)
     monkeypatch.setattr(makers, "load_sites", lambda study: sites)
     monkeypatch.setattr(makers, "is_complete", lambda study, sites: True)

@@ -1,5 +1,6 @@
 """The simulated data have the laws, shapes and truth that their makers claim."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -448,7 +449,8 @@ def test_truth_is_the_mixing_in_percent(tmp_path, brain):
 
 def made(**changes) -> tuple[np.ndarray, list[str]]:
     """Make a small demo study of one site here; its true maps and their names."""
-    study = load.load_study(CONFIG)
+    with contextlib.chdir(CONFIG.parents[1]):
+        study = load.load_study(CONFIG)
     about = {"n_subjects": 2, "n_volumes": 12, "voxel_size": 16.0, **changes}
     data = Simulation.model_validate({**study.data.model_dump(), **about})
     simulate(study, data, {"demo-1": Path("data/demo/demo-1")})
@@ -481,7 +483,8 @@ def test_a_study_file_makes_networks_that_overlap_and_some_people_lack(
     table = "data/demo/truth/sub-001_timecourses.tsv"
     courses = np.loadtxt(table, skiprows=1)
     assert 0 < (~courses.any(axis=0)).sum() < 10
-    study = load.load_study(CONFIG)
+    with contextlib.chdir(CONFIG.parents[1]):
+        study = load.load_study(CONFIG)
     few = {**study.data.model_dump(), "n_subjects": 1, "unequal": 9}
     few, folders = Simulation.model_validate(few), {n: Path("data") / n for n in "ab"}
     with pytest.raises(ConfigError, match="unequal: must leave every site somebody"):

@@ -35,6 +35,7 @@ LINKED |= {"report"}
 CHANNELS = ["Fz", "FCz", "Cz", "Pz", "Oz", "T7", "T8"]
 # Files under results/<study>/ of a fusion study of maps with a reference run.
 FILES = {
+    "figures",
     "forecast.json",
     "verdicts.tsv",
     "group_desc-cca_directions.npz",
