@@ -908,6 +908,19 @@ def test_help_lists_every_command(capsys):
     ]
 
 
+def test_every_command_has_a_version_and_can_be_quiet(tiny, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["plan", "--version"])
+    assert stop.value.code == 0 and capsys.readouterr().out[0].isdigit()
+    assert command("check", STUDY, "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    edit(STUDY, "n_components", 0)
+    assert command("check", STUDY, "-q") == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert command("check", STUDY, "-v") == 2
+    assert "ended with status 2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["unknown"], ["check"], ["ledger", "show"]])
 def test_wrong_arguments_end_with_status_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
