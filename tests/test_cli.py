@@ -884,7 +884,7 @@ def test_log_keeps_a_copy_of_the_error(tiny, capsys):
     edit(STUDY, "budget.epsilon", 0)
     assert command("check", STUDY, "--log", "logs/a.log") == 2
     text = capsys.readouterr().err
-    assert Path("logs/a.log").read_text() == text
+    assert Path("logs/a.log").read_text() == f"{text}ended with status 2\n"
     assert text.startswith("error: config.yaml: budget.epsilon")
 
 

@@ -721,9 +721,9 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
             yield name, X
 
     folder = study.private(site)
-    files.write_table(folder / RUNS, nifti.RUNS, table)
     files.write_features(folder / "projected.npz", people())
     keep_people(study, own)
+    files.write_table(folder / RUNS, nifti.RUNS, table)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
 
