@@ -884,7 +884,7 @@ def test_log_keeps_a_copy_of_the_error(tiny, capsys):
     edit(STUDY, "budget.epsilon", 0)
     assert command("check", STUDY, "--log", "logs/a.log") == 2
     text = capsys.readouterr().err
-    assert Path("logs/a.log").read_text() == text + "ended with status 2\n"
+    assert Path("logs/a.log").read_text() == f"{text}ended with status 2\n"
     assert text.startswith("error: config.yaml: budget.epsilon")
 
 
@@ -906,6 +906,19 @@ def test_help_lists_every_command(capsys):
     assert not [
         name for name in COMMANDS if not re.search(rf"^\s+{name}\s", text, re.M)
     ]
+
+
+def test_every_command_has_a_version_and_can_be_quiet(tiny, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["plan", "--version"])
+    assert stop.value.code == 0 and capsys.readouterr().out[0].isdigit()
+    assert command("check", STUDY, "-q") == 0
+    assert capsys.readouterr() == ("", "")
+    edit(STUDY, "n_components", 0)
+    assert command("check", STUDY, "-q") == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert command("check", STUDY, "-v") == 2
+    assert "ended with status 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["unknown"], ["check"], ["ledger", "show"]])

@@ -90,7 +90,7 @@ def regressors(
         )
     confounds, kept = _confounds(run, cleaning, n_volumes)
     n = 0 if confounds is None else confounds.shape[1]
-    if kept.size == 0 or (n and kept.size <= n + 2 * cleaning.detrend):
+    if not kept.size or (n and kept.size <= n + 2):  # with a line and a mean
         raise ConfigError(
             f"{run}: {kept.size} of {n_volumes} volumes are left, too few for {n} "
             "confounds; exclude the run (cleaning.exclude), or take fewer confounds"

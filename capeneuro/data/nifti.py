@@ -22,6 +22,8 @@ from capeneuro.data.derivatives import entities, mask_file
 from capeneuro.data.files import atomic, write_json
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
+# Of MNI152's 1.8 litres, what an image in that space surely holds [l].
+LEAST_BRAIN = 0.9
 # Columns of a table of runs; the volumes left after dummy scans and scrubbing.
 RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
@@ -104,12 +106,14 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     return _mask(inside, images[0])
 
 
-def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image:
-    """Brain of MNI152, as nilearn has it, on an image's grid; a public mask."""
+def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image | None:
+    """Brain of MNI152, as nilearn has it, on an image's grid; None: not there."""
     from nilearn.datasets import load_mni152_brain_mask
 
     mask = on_grid(load_mni152_brain_mask(2), like.slicer[..., 0], True, nearest=True)
-    return _mask(np.asarray(mask.dataobj) > 0, like)
+    inside = np.asarray(mask.dataobj) > 0
+    litres = inside.sum() * abs(np.linalg.det(like.affine[:3, :3])) / 1e6
+    return _mask(inside, like) if litres > LEAST_BRAIN else None
 
 
 def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:

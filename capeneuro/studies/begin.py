@@ -179,13 +179,13 @@ def design(found: list[Found], base: Path) -> Design:
     standard = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
     why = "from the data, which are not private; for private data a public mask"
-    if standard:
-        like = nifti.open_image(next(iter(first.values())), 4)
-        made = nifti.standard_mask(like)
+    like = nifti.open_image(next(iter(first.values())), 4)
+    made = nifti.standard_mask(like) if standard else None
+    if made is not None:
         nifti.write_mask(base / MASK, made)
         mask, why = MASK, "the brain of MNI152 as nilearn has it, on the images' grid"
         size, features = nifti.grid_for(made, FEATURES)
-    elif not is_open:
+    elif not is_open:  # native images, or such as are called MNI152 and are not
         mask, why = "data/mask.nii.gz", "DECIDE: a public mask in the images' own space"
     given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
     every = [run for own in runs.values() for run in own]
@@ -195,7 +195,6 @@ def design(found: list[Found], base: Path) -> Design:
     denoised = any(isinstance(c, dict) and c.get("desc") == "denoised" for c in chosen)
     if not denoised and _has_confounds(found, first):
         given["confounds"] = "simple"
-    like = nifti.open_image(next(iter(first.values())), 4)
     others = (nifti.open_image(run, 4) for run in first.values())
     apart = not all(nifti.same_grid(image, like) for image in others)
     return Design(apart, mask, size, features, Cleaning(**given), why)

@@ -722,8 +722,8 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
 
     folder = study.private(site)
     files.write_features(folder / "projected.npz", people())
-    files.write_table(folder / RUNS, nifti.RUNS, table)
     keep_people(study, own)
+    files.write_table(folder / RUNS, nifti.RUNS, table)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
 

@@ -216,16 +216,16 @@ def run(path: str, cores: int, more: list[str]) -> int:
     command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
     since = time.time()
     child = subprocess.Popen([*command, "--quiet", "all"], env={**os.environ, RUN: "1"})
-    while True:
+    status, interrupted = None, False
+    while status is None:
         try:
             status = child.wait()
-            break
         except KeyboardInterrupt:  # Snakemake was told, too, and ends its steps
-            continue
+            interrupted = True
+    if status and interrupted:
+        raise KeyboardInterrupt
     if not status:
         return 0
-    if status == 130 or status < 0:
-        raise KeyboardInterrupt
     if failed := failures(study, since):
         for line in dict.fromkeys(line for _, lines in failed for line in lines):
             print(line, file=sys.stderr)

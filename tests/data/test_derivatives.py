@@ -232,3 +232,28 @@ def test_no_cleaning_leaves_runs_as_they_are(tmp_path, mask, rng):
     about = site(tmp_path), Space(mask="m", basis="voxels"), asked, mask, basis
     expected = nib.load(run).get_fdata()[inside(mask)]
     np.testing.assert_allclose(nifti.run_features(run, *about), expected, rtol=1e-6)
+
+
+def test_compcor_and_aroma_are_nilearns(tmp_path, mask, rng):
+    run = write(tmp_path, "sub-01_task-rest", rng)
+    path = derivatives.confounds_file(run)
+    table = pd.read_csv(path, sep="\t")
+    names = [f"a_comp_cor_0{k}" for k in range(4)]
+    table[names] = rng.standard_normal((T, 4))
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    about = {"Method": "aCompCor", "Mask": "combined", "Retained": True}
+    path.with_suffix(".json").write_text(json.dumps(dict.fromkeys(names, about)))
+    asked = {"strategy": "compcor", "motion": "basic", "n_compcor": 2}
+    X = features(run, mask, detrend=True, confounds=asked)
+    parts = [np.abs(X @ table[name]).max() for name in names]
+    assert max(parts[:2]) < 0.02 < 0.5 < min(parts[2:])
+    # ICA-AROMA has cleaned its own series already; that is the one to choose.
+    with pytest.raises(ConfigError, match="desc-smoothAROMAnonaggr"):
+        features(run, mask, detrend=True, confounds="ica_aroma")
+    cleaned = run.with_name(run.name.replace("preproc", "smoothAROMAnonaggr"))
+    run.rename(cleaned)
+    own = site({"derivatives": str(tmp_path), "desc": "smoothAROMAnonaggr"})
+    assert derivatives.find_runs(own) == {"sub-01": [cleaned]}
+    X = features(cleaned, mask, detrend=True, confounds="ica_aroma", site=own)
+    np.testing.assert_allclose(X @ table["csf"], 0, atol=0.02)
+    assert np.abs(X @ table["trans_x"]).max() > 0.5  # motion was its own business

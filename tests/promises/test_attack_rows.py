@@ -22,7 +22,6 @@ from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.moments import third_moment
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.report import page
 from capeneuro.studies import kinds
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.estimators import PrivateRegressor
@@ -344,8 +343,7 @@ def charges() -> list[list[tuple[str, float]]]:
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
     """The working directory; sites draw no pictures."""
-    monkeypatch.setattr("capeneuro.report.plots.row_norms", lambda *_: None)
-    monkeypatch.setattr(page, "picture", lambda *_: page.Picture(*[""] * 4))
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

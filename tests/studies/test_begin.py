@@ -92,5 +92,11 @@ def test_plain_images_are_people_and_another_grid_is_said(
     said = capsys.readouterr().out
     assert "each file counts as ONE PERSON" in said and "several grids" in said
     assert "DECIDE" in Path("s/config/config.yaml").read_text()
+    for name in ("a", "b"):  # names that say MNI152, of a corner of that space
+        run = Path(name) / "sub-1/func" / NAME.format(1, "rest", 2)
+        write_image(run, np.ones((5, 5, 5, T)))
+    assert command("init", "u", "--from", "a", "b") == 0
+    assert "DECIDE" in Path("u/config/config.yaml").read_text()
+    capsys.readouterr()
     assert command("init", "t", "--from", "a") == 2
     assert "at least 2 sites, got 1" in capsys.readouterr().err
