@@ -102,7 +102,10 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
         ) from None
     inside = np.asarray(common.dataobj) > 0
     if not inside.any():
-        raise ConfigError("space.mask: the computed masks have no voxel in common")
+        raise ConfigError(
+            "space.mask: the masks computed of images have no voxel in common; give a "
+            "mask of voxels that all of them have"
+        )
     return _mask(inside, images[0])
 
 
