@@ -74,7 +74,8 @@ FEATURES = "group_desc-rows_features.tsv"
 # What `reconstruct` writes at a site.
 KEPT = ("people.tsv",)
 SITE_KEYS = dict.fromkeys(
-    ("validate", "prepare", "reconstruct"), ("images", "people", "task")
+    ("validate", "prepare", "reconstruct"),
+    ("images", "people", "task", "mask", "repetition_time"),
 )
 
 
