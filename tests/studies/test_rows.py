@@ -267,7 +267,13 @@ def test_all_files_and_no_others(done):
     own = {Path(name).name for name in kinds.of(study).shown(study)}
     own |= {Path(name).name for name in kinds.of(study).released(study)}
     own |= {name.replace(".nii.gz", ".json") for name in own if ".nii.gz" in name}
-    also = {"group_desc-rows_features.tsv", "privacy.json", "scores.tsv", "report.html"}
+    also = {
+        "group_desc-rows_features.tsv",
+        "privacy.json",
+        "scores.tsv",
+        "figures",
+        "report.html",
+    }
     also |= {"config.yaml", "dataset_description.json", ".bidsignore", "forecast.json"}
     also |= {"reference"} if study.score.reference else set()
     also |= {"group_desc-brain_mask.nii.gz"} if study.space else set()
