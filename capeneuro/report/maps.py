@@ -63,7 +63,7 @@ def table(
     mixing
         A in the unit of the features, (n_features, R), strongest first.
     maps
-        The same over voxels, (n_voxels, R).
+        The same over voxels, as they are drawn, (n_voxels, R).
     coordinates
         Of the voxels [mm], (n_voxels, 3).
     stability
@@ -177,6 +177,7 @@ def write_group(
         Public regions and maps to call components after.
     """
     maps = basis.synthesis @ A
+    z = zscore(maps)
     order = {
         "Order": "by strength, the norm of a released map over features, descending",
         "Sign": "the entry of largest magnitude of a map over features is positive",
@@ -198,8 +199,8 @@ def write_group(
         "strength": "Norm of the map over features, in the unit of the features",
         "share": "Share of the energy of all maps: strength squared over its sum",
         **{
-            axis: f"Coordinate {axis} of the voxel with the largest magnitude [mm], "
-            "nearest to the center of those that share it"
+            axis: f"Coordinate {axis} of the voxel with the largest magnitude of the "
+            "z-score [mm], nearest to the center of those that share it"
             for axis in "xyz"
         },
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
@@ -215,14 +216,15 @@ def write_group(
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
-    rows = table(A, maps, coordinates, stability, verdicts)
+    # The peak is that of the map as it is drawn, and as its region is named.
+    rows = table(A, z, coordinates, stability, verdicts)
     if known:
-        names = named(zscore(maps), known)
+        names = named(z, known)
         told = ((n.name, f"{n.overlap:.2f}" if n.name else "", n.peak) for n in names)
         rows = [
             [*row, *(text or "n/a" for text in own)]
             for row, own in zip(rows, told, strict=True)
         ]
     files.write_table(folder / TABLE, list(columns), rows)
-    nifti.write_maps(folder / ZSCORED, zscore(maps), mask, scored)
+    nifti.write_maps(folder / ZSCORED, z, mask, scored)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

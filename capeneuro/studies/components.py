@@ -509,7 +509,8 @@ def _table(
         "map": "axial plane at the peak",
         "strength": "norm of the map over features, in their unit",
         "share": "of the energy of all maps",
-        "peak [mm]": "x, y, z of the largest magnitude; of a cube or parcel its middle",
+        "peak [mm]": "x, y, z of the largest magnitude as drawn; of a cube or parcel "
+        "its middle",
         "stability": "agreement of the component over repeated runs, 1 is perfect; n/a "
         "without repeated runs",
         "verdict": "",
