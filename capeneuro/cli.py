@@ -316,8 +316,9 @@ def privacy(options: argparse.Namespace) -> None:
     if not (p["holds"] and p["kept"]):
         said = "no promise was made" if not p["holds"] else "THE PROMISE IS NOT KEPT"
     print(f"{options.file}: {n} releases add up to what it says; {said}")
-    for site, key in dossier.signed(options.file, record).items():
-        print(f"signed by {site}, whose key must be {key}")
+    if options.action == "verify":
+        for site, key in dossier.signed(options.file, record).items():
+            print(f"signed by {site}, whose key must be {key}")
     if options.action == "sign" and options.site_file is None:
         raise ConfigError("--site-file: say which site signs")
     if options.site_file is not None:

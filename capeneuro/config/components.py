@@ -13,6 +13,7 @@ from pydantic import (
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import (
     Cleaning,
+    Confounds,
     Positive,
     Range,
     Section,
@@ -291,6 +292,17 @@ class ComponentsConfig(Study):
         if self.has_prior and self.pca.center:
             fail("pca.center: must be false with a prior, which is not centered")
         return self
+
+    @property
+    def leaves_out(self) -> str:
+        """By motion, or by what fMRIPrep calls a volume that is not steady yet."""
+        own = self.cleaning
+        keys = {
+            "confounds": isinstance(own.confounds, Confounds),
+            "scrub": own.scrub is not None,
+            "exclude": own.exclude is not None,
+        }
+        return next((f"cleaning.{key}" for key, does in keys.items() if does), "")
 
     @property
     def has_prior(self) -> bool:

@@ -101,6 +101,11 @@ class StagedStudy(Study):
         return any(member.computes_mask for member in self._members.values())
 
     @property
+    def leaves_out(self) -> str:
+        """That of any stage."""
+        return next((m.leaves_out for m in self._members.values() if m.leaves_out), "")
+
+    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each step of each stage pays for."""
         return self._of_steps("n_releases")

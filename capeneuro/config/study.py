@@ -177,6 +177,11 @@ class Study(Section):
         return self.space is not None and self.space.mask == "computed"
 
     @property
+    def leaves_out(self) -> str:
+        """Key by which data decide how many volumes are left; empty: none does."""
+        return ""
+
+    @property
     def is_independent(self) -> bool:
         """Whether the aggregator was declared to sit at no site."""
         return self.aggregator == "independent"

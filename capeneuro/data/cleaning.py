@@ -28,6 +28,8 @@ def clean(
         (n_volumes, n_reached).
     reached
         Which of the features they are, (n_features,); others are 0.
+    run, site, cleaning
+        Whose they are, and what is done.
 
     Returns
     -------

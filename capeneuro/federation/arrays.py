@@ -284,6 +284,7 @@ def federate(
         image defines the features and must be public. What it does to a run, such as
         ``standardize``, is within the person; smoothing and confounds as well. None:
         people are arrays.
+    data
         What the arrays are: ``"simulated"``, ``"public"``, or ``"private"``, which
         needs ledgers on disk and refuses the arms ``pooled`` and ``non-private``.
     ledgers

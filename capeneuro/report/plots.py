@@ -221,6 +221,8 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
         Shape (n_frequencies,), in ``unit``.
     density
         Power per unit of frequency, (R, n_frequencies).
+    unit
+        Hz, or cycles per volume.
     """
     figure, axis = axes(height=3.4)
     per = "Hz" if unit == "Hz" else "cycle per volume"

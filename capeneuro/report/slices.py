@@ -179,6 +179,8 @@ def _colored(
     ----------
     shown, shade
         Of the same shape; what is below goes from 0, nothing, to 1.
+    threshold, largest
+        Magnitudes: values are drawn above the first, in full color at the second.
 
     Returns
     -------

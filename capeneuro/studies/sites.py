@@ -150,6 +150,15 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: data: a mask computed from private data is not allowed; give "
             "a public mask in space.mask"
         )
+    # Privacy: the number of units is public, so nothing in the data may decide it.
+    by_volume = study.budget.unit == "sample"
+    if site.data == "private" and by_volume and study.leaves_out:
+        raise ConfigError(
+            f"{path}: data: private data. Study {study.study}: {study.leaves_out}: "
+            "must not leave out volumes by what is in them where a volume is the unit, "
+            "for the number of units is public; set budget.unit: subject, or take "
+            "dummy_scans and columns of confounds"
+        )
     least = _least_colluding(study, site)
     if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
         raise ConfigError(

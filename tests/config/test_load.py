@@ -274,6 +274,9 @@ def test_sites_are_loaded_by_name_in_order(tmp_path):
     assert list(sites_of(tmp_path, {}, {"name": "z"}, {"name": "a"})) == ["z", "a"]
 
 
+BY_VOLUME = {"budget.unit": "sample"}
+
+
 @pytest.mark.parametrize(
     ("of_study", "of_site", "message"),
     [
@@ -282,6 +285,13 @@ def test_sites_are_loaded_by_name_in_order(tmp_path):
         ({"arm": "non-private"}, {}, "data: runs without privacy need"),
         ({"arm": "pooled"}, {}, "data: runs without privacy need"),
         ({"space.mask": "computed"}, {}, "data: a mask computed from private data"),
+        (
+            BY_VOLUME | {"cleaning.confounds": "simple"},
+            {},
+            "cleaning.confounds: must not leave",
+        ),
+        (BY_VOLUME | {"cleaning.scrub": {}}, {}, "cleaning.scrub: must not leave"),
+        (BY_VOLUME | {"cleaning.exclude": {}}, {}, "cleaning.exclude: must not leave"),
         ({}, {"seed": 1}, "seed would make"),
     ],
 )

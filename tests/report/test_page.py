@@ -476,6 +476,9 @@ def test_a_site_signs_the_record_that_its_ledger_agrees_with(
         signature.write_text(json.dumps(said | {key: value}))
         assert command("privacy", "verify", path) == 2
         assert "must be a site's signature" in capsys.readouterr().err
+    # What was signed of another record does not keep a site from signing this one.
+    assert command("privacy", "sign", path, "--site-file", site_file) == 0
+    assert json.loads(signature.read_text()) == said
 
 
 def numbers(part, key=()):
