@@ -9,9 +9,11 @@ release stand the same code without private data ("public") and the study withou
 prior ("no prior"). The number that checks the prior is paid for, and taken to have said
 that it fits.
 
-    python -m benchmarks.priors [--data ../shared/data] [--what people volumes]
+    python -m benchmarks.priors [--data ../shared/data] [--what people volumes courses]
 
-Writes ``benchmarks/priors_people.tsv`` and the like; half an hour.
+`courses` are temporal maps where a volume is the unit, by the study's own steps (PCA
+around the prior, rounds of ICA that start at the public maps), people dealt to eleven
+sites. Writes ``benchmarks/priors_people.tsv`` and the like; half an hour.
 """
 
 import argparse
@@ -26,20 +28,27 @@ from nilearn.image import resample_to_img
 
 from capeneuro import linalg
 from capeneuro.algorithms import metrics, prior, prior_maps
-from capeneuro.algorithms.ica import spatial_components
+from capeneuro.algorithms.ica import infomax, spatial_components
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting, deviations
 from capeneuro.studies.priors import of_maps
+from papers import in_memory
 from papers.cells import abide
+from papers.cells.ica import run_ica
 
 OUT = Path(__file__)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 # Share of mu^2 that is left beside the number that checks the prior.
 LEFT = 1 - CENTER_SHARE
 K, DELTA, SITES, COLLUDING = 20, 1e-5, 11, 3
+# Of temporal ICA, as in papers/grids/abide.yaml: norm bound, clip and share of mu^2 of
+# PCA, clip of rounds, and their number by epsilon.
+BOUND, PCA_CLIP, PCA_SHARE, CLIP = 14.0, 0.5, 0.5, 4.0
+ROUNDS = {0.5: 12, 1.0: 12, 2.0: 12, 4.0: 24, 8.0: 24}
 # Noise at the aggregator over that of a trusted curator.
 OVER = (SITES / (SITES - COLLUDING)) ** 0.5
 HEAD = ["prior", "people", "epsilon", "population", "public", "private", "worst"]
@@ -55,6 +64,7 @@ class Fold(NamedTuple):
     prior: Prior
     moments: np.ndarray  # (M, D, D)
     volumes: list[np.ndarray]
+    public: in_memory.People  # whom the prior is made of
 
 
 def moment(X: np.ndarray) -> np.ndarray:
@@ -102,11 +112,10 @@ def folds(series: Series, data: Path) -> list[Fold]:
         order = None
         if name == "permuted":
             order = np.random.default_rng(0).permutation(200)
-        own = template(data)
-        if public:
-            own = public_prior({s: series[s] for s in public}, order)
+        people = {s: series[s] for s in public}
+        own = public_prior(people, order) if public else template(data)
         X = [x for s in private for x in series[s].values()]
-        found.append(Fold(name, own, np.stack([moment(x) for x in X]), X))
+        found.append(Fold(name, own, np.stack([moment(x) for x in X]), X, people))
     return found
 
 
@@ -239,6 +248,54 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
     return [*about, means["e"], means["e0"], means["told"]]
 
 
+def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> list[Any]:
+    """One row of temporal maps, where the unit is a volume."""
+    rng = np.random.default_rng([population, int(10 * epsilon)])
+    n = len(fold.volumes)
+    chosen = rng.integers(0, n, n) if population else np.arange(n)
+    people: in_memory.People = {f"site-{s}": {} for s in range(SITES)}
+    for k, i in enumerate(chosen):
+        people[f"site-{k % SITES}"][f"sub-{k}"] = fold.volumes[i]
+    about = {"n_components": K, "norm_bound": BOUND}
+    exact = {"arm": "non-private", "n_rounds": 2000, **about}
+    T, A = abide.maps(people, exact), abide.maps(fold.public, exact)
+    r0, P = metrics.chance_match(T), fold.prior.over(BOUND)
+    budget = accounting.Budget(
+        epsilon,
+        delta=DELTA,
+        unit="sample",
+        relation="replace-one",
+        n_colluding=COLLUDING,
+    )
+    n_rounds, memo = ROUNDS[epsilon], {}
+    private, plain = [], []
+    for _ in range(n_draws):
+        sites = in_memory.federate(people, budget, memo)
+        mechanisms = [
+            in_memory.mechanism(budget.mu * share**0.5, "cape", budget, SITES)
+            for share in (LEFT * PCA_SHARE, (1 - PCA_SHARE) / n_rounds)
+        ]
+        told = prior.deviation_of_volumes(Ungated(sites), mechanisms[0], P, BOUND)
+        subspace = prior.subspace(P, told, K, BOUND, 0)
+        found = infomax(
+            Ungated(sites),
+            mechanisms[1],
+            subspace,
+            n_rounds=n_rounds,
+            clip=CLIP,
+            start=A,
+        )
+        private.append(agreement(found.mixing, T, r0))
+        options = {"pca_share": PCA_SHARE, "pca_clip": PCA_CLIP, "memo": memo, **about}
+        options |= {"n_rounds": n_rounds, "clip": CLIP}
+        plain.append(
+            agreement(run_ica(people, budget, "cape", **options)[0].mixing, T, r0)
+        )
+    N = sum(X.shape[1] for own in people.values() for X in own.values())
+    scores = agreement(A, T, r0), np.mean(private), np.min(private), np.mean(plain)
+    return [fold.name, N, epsilon, population, *scores, *[np.nan] * 4]
+
+
 def main() -> None:
     """Run, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -265,11 +322,12 @@ def main() -> None:
                             asked = fold, M, epsilon, k, given.draws
                             work.append(delayed(of_people)(*asked))
         else:
+            row_of = of_volumes if what == "volumes" else of_courses
             for fold in every[:2]:
                 for epsilon in EPSILONS:
                     for k in range(given.populations):
                         asked = fold, epsilon, k, given.draws
-                        work.append(delayed(of_volumes)(*asked))
+                        work.append(delayed(row_of)(*asked))
         rows = []
         print(*HEAD, sep="\t")
         for row in Parallel(2, return_as="generator")(work):

@@ -470,9 +470,8 @@ def audit(options: argparse.Namespace) -> int:
     """
     if options.study is not None:
         return _audit_study(options)
-    from tqdm import tqdm
-
     from capeneuro.federation import audit as canaries
+    from capeneuro.report import progress
     from capeneuro.studies import two_stages
 
     settings = {
@@ -482,7 +481,7 @@ def audit(options: argparse.Namespace) -> int:
         "n_sites": options.sites,
         "n_colluding": options.colluding,
         "party": options.party,
-        "progress": lambda pairs: tqdm(pairs, "transcripts", leave=False, disable=None),
+        "progress": progress.named("transcripts"),
     }
     if unknown := set(settings["arms"]) - set(canaries.ARMS):
         known = ", ".join(canaries.ARMS)

@@ -27,7 +27,7 @@ APART = {"algorithms": {"data", "config"}, "data": {"federation"}}
 # What a room may import beside numpy and the standard library.
 LIBRARIES = {
     "warm": {"threadpoolctl"},
-    "cli": {"argcomplete", "tqdm"},
+    "cli": {"argcomplete"},
     "flare": {"nvflare", "psutil", "cryptography", "yaml", "threadpoolctl", "tqdm"},
     "studies": {"joblib", "sklearn", "threadpoolctl", "tqdm", "yaml"},
     "report": {

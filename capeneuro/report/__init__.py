@@ -6,6 +6,8 @@ dossier
     The same record as others check it, and its export.
 page
     Reports and private pages, from templates/.
+progress
+    How far long work is, in a terminal or a log.
 words
     Results in words.
 protection

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jinja2
 import numpy as np
 import yaml
-from tqdm import tqdm
 
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
@@ -29,7 +28,7 @@ from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, Seen, of_person
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
-from capeneuro.report import literature, protection, words
+from capeneuro.report import literature, progress, protection, words
 from capeneuro.report.record import mus_of, shareable, versions
 
 # Titles, and what draws the figure.
@@ -353,7 +352,7 @@ def anchor_of(name: str) -> str:
 
 def pictures(drawn: Drawn, threads: int) -> list[Picture]:
     """Draw and encode figures, so many at a time, each in a process of its own."""
-    bar = partial(tqdm, desc="report", total=len(drawn), disable=None)
+    bar = progress.named("report", len(drawn))
     # Elsewhere a process that has imported matplotlib cannot be forked.
     if threads == 1 or len(drawn) < 2 or sys.platform != "linux":
         return [*bar(itertools.starmap(_picture, drawn))]

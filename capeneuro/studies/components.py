@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from tqdm import tqdm
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prior_maps
@@ -40,7 +39,7 @@ from capeneuro.persons.dual_regression import back_projection, dual_regression
 from capeneuro.persons.quality import Seen, seen
 from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
-from capeneuro.report import page, scores, words
+from capeneuro.report import page, progress, scores, words
 from capeneuro.studies import around_prior
 from capeneuro.studies.components_plan import (
     check_features,
@@ -283,7 +282,7 @@ def pca_over(
             *about,
             start=start,
             n_iterations=MOST_EXACT if exact else options.n_iterations,
-            progress=lambda r: tqdm(r, f"pca {mechanism.arm}", disable=None),
+            progress=progress.named(f"pca {mechanism.arm}"),
         )
         if not exact:
             print(words.shares_line(study, subspace))
@@ -320,7 +319,7 @@ def ica_over(
             start = alone.mixing
     if subspace.posterior.size and study.ica.independence == "spatial":
         mechanism.describe(federation)
-        bar = partial(tqdm, desc="ica", disable=None)
+        bar = progress.named("ica")
         about = prior, posterior, study.n_components, alone
         found = prior_maps.components(*about, progress=bar)
     elif study.ica.independence == "spatial":
@@ -338,7 +337,7 @@ def ica_over(
             start=start,
             sub_gaussian=study.ica.sub_gaussian,
             tol=study.ica.tol,
-            progress=lambda r: tqdm(r, f"ica {mechanism.arm}", disable=None),
+            progress=progress.named(f"ica {mechanism.arm}"),
         )
         if subspace.posterior.size:
             found = prior_maps.in_order_of(found, alone.mixing)
@@ -703,7 +702,7 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
         work = Parallel(threads, return_as="generator")
         here = Path.cwd()
         features = work(delayed(person)(here, images) for images in runs.values())
-        bar = tqdm(runs.items(), f"prepare {site}", disable=None)
+        bar = progress.bar(runs.items(), f"prepare {site}")
         for (name, images), (X, looked) in zip(bar, features, strict=True):
             if X.shape[1] < study.n_components:
                 raise ConfigError(
@@ -746,7 +745,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
         nifti.build_basis(study.space, mask),
         mask,
         known.pop() if len(known) == 1 else None,
-        lambda people: tqdm(people, f"reconstruct {site}", disable=None),
+        progress.named(f"reconstruct {site}"),
     )
     figures = {
         "Mean power spectrum of each component's time courses": plots.power(

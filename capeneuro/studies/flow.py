@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
@@ -17,7 +15,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
-from capeneuro.report import record
+from capeneuro.report import progress, record
 from capeneuro.studies.sites import Sites
 
 MASK = "group_desc-brain_mask.nii.gz"
@@ -116,7 +114,7 @@ def check_each(
     pool = ThreadPoolExecutor(threads)
     try:
         asked = [pool.submit(one, item) for item in items]
-        check_all(done.result for done in tqdm(asked, "validate", disable=None))
+        check_all(done.result for done in progress.bar(asked, "validate"))
     finally:
         pool.shutdown(cancel_futures=True)
 

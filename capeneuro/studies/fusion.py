@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
-from tqdm import tqdm
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prediction, shrinkage, verdicts
@@ -39,7 +38,7 @@ from capeneuro.data.views import (
     read_person,
 )
 from capeneuro.federation.in_process import Federation
-from capeneuro.report import page, scores, words
+from capeneuro.report import page, progress, scores, words
 from capeneuro.studies.courses import made_from, of_components
 from capeneuro.studies.flow import (
     MASK,
@@ -135,7 +134,7 @@ def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
     check_all(partial(find, name) for name in sites)
     check_ceilings(study, sites)
     everybody = [person for people in found.values() for person in people.values()]
-    bar = tqdm(everybody, "validate", disable=None)
+    bar = progress.bar(everybody, "validate")
     check_all(partial(read_person, study, views, person) for person in bar)
     if mask is not None:
         nifti.write_mask(study.results / MASK, mask)
@@ -181,7 +180,7 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
         nonlocal low, high
         work = Parallel(threads, return_as="generator")
         features = work(delayed(person)(Path.cwd(), s) for s in found.values())
-        bar = tqdm(found, f"prepare {site}", disable=None)
+        bar = progress.bar(found, f"prepare {site}")
         for name, (z, n_epochs) in zip(bar, features, strict=True):
             epochs.extend((name, *row) for row in n_epochs)
             low, high = np.minimum(low, z), np.maximum(high, z)
@@ -221,7 +220,7 @@ def reconstruct(study: FusionConfig, sites: Sites, site: str) -> None:
     people = files.Features(folder / "projected.npz")
     n_first, K = len(found.x_directions), len(found.correlations)
     mean, rows = found.means[:, _place(study, sites, site)[0]], []
-    for name in tqdm(people, f"reconstruct {site}", disable=None):
+    for name in progress.bar(people, f"reconstruct {site}"):
         z = people[name][: mean.size, 0] / NORM_BOUND - mean
         u = found.x_directions.T @ z[:n_first], found.y_directions.T @ z[n_first:]
         rows.append([name, *(f"{value:.6g}" for value in np.concatenate(u))])

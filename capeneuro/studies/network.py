@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.network import Network
@@ -15,6 +14,7 @@ from capeneuro.config.network import NetworkConfig
 from capeneuro.data.rows import Shape, to_unit
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report import progress
 from capeneuro.report.scores import Score
 from capeneuro.report.words import network_lines
 from capeneuro.studies.rows import (
@@ -109,7 +109,7 @@ def compute(
         options.optimizer,
         options.learning_rate,
         options.clip,
-        progress=lambda r: tqdm(r, f"network {stages[0].arm}", disable=None),
+        progress=progress.named(f"network {stages[0].arm}"),
     )
 
 

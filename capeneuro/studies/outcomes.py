@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.rows import Person, find_people, open_rows
+from capeneuro.report import progress
 from capeneuro.studies.courses import reader
 from capeneuro.studies.sites import Sites
 
@@ -39,7 +39,7 @@ def write_covariance(study: ContrastConfig, sites: Sites, out: Path) -> None:
     for k, (name, site) in enumerate(sites.items()):
         read = reader(study, shape, site)
         people = find_people(study, site, shape).values()
-        for person in tqdm(people, f"outcomes {name}", disable=None):
+        for person in progress.bar(people, f"outcomes {name}"):
             Y.append(shape.middle + shape.spread * read(person)[:, 0])
             X.append(np.concatenate([np.eye(len(sites))[k], _coded(study, person)]))
     y, x = np.array(Y), np.array(X)

@@ -2,11 +2,9 @@
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from capeneuro import __version__, linalg
 from capeneuro.algorithms import prior as priors
@@ -25,6 +23,7 @@ from capeneuro.config.study import Study
 from capeneuro.data import files, nifti
 from capeneuro.data import priors as prior_files
 from capeneuro.federation.in_process import Federation
+from capeneuro.report import progress
 from capeneuro.studies.flow import MASK, MOST_FEATURES, mask_file, mechanism_of
 from capeneuro.studies.sites import Sites, in_process
 
@@ -109,7 +108,7 @@ def make(
             found = principal_subspace(*about)
         else:
             start = power_start(basis.n_features, q, regions)
-            bar = partial(tqdm, desc="directions", disable=None)
+            bar = progress.named("directions")
             rounds = components.MOST_EXACT
             found = power_subspace(
                 *about, start=start, n_iterations=rounds, progress=bar
@@ -119,7 +118,7 @@ def make(
     volumes: list[np.ndarray] = []
     norms: list[float] = []
     moments: dict[str, np.ndarray] = {}
-    for name in tqdm(sites, "people", disable=None):
+    for name in progress.bar(sites, "people"):
         people, own = files.Features(study.private(name) / "projected.npz"), []
         for person in people:
             X = people[person].astype(np.float64)

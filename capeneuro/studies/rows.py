@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from capeneuro import __version__
 from capeneuro.algorithms.row_prediction import FILL, RATIO
@@ -33,7 +32,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
-from capeneuro.report import page, scores
+from capeneuro.report import page, progress, scores
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.courses import check_person, made_from, reader
 from capeneuro.studies.flow import (
@@ -375,7 +374,7 @@ def prepare(
 
     def people() -> Iterator[tuple[str, np.ndarray]]:
         nonlocal low, high
-        for name, person in tqdm(found.items(), f"prepare {site}", disable=None):
+        for name, person in progress.bar(found.items(), f"prepare {site}"):
             x = read_row(person)
             low, high = np.minimum(low, x), np.maximum(high, x)
             z = held(x, person.beside[:, None])
@@ -416,7 +415,7 @@ def reconstruct(own: RowKind, study: RowStudy, sites: Sites, site: str) -> None:
     found = find_people(study, one_site(sites, site), shape)
     place, rows = names(study, sites).index(site), []
     read_row = reader(study, shape, sites[site])
-    for name, person in tqdm(found.items(), f"reconstruct {site}", disable=None):
+    for name, person in progress.bar(found.items(), f"reconstruct {site}"):
         x = read_row(person)
         said = own.told(study, shape, result, x, place)[:, 0]
         rows.append([name, *(f"{value:.6g}" for value in (*person.beside, *said))])
