@@ -736,7 +736,12 @@ def main(argv: list[str] | None = None) -> int:
         import argcomplete
 
         argcomplete.autocomplete(top)
-    options = top.parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    # Where options stand before `--`, argparse refuses what stands behind it.
+    cut = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
+    options = top.parse_args(given[:cut])
+    if cut < len(given):
+        options.snakemake = given[cut + 1 :]
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     handlers[0].setLevel(logging.INFO if options.verbose else logging.WARNING)
     try:

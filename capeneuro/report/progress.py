@@ -25,9 +25,8 @@ class _Lines(io.TextIOBase):
 def bar(items: Iterable[Any], what: str, total: int | None = None) -> tqdm:
     """Wrap items in a bar that shows how many are left, and for how long.
 
-    Where standard error is no terminal (a cluster's job, a file) it says so in a line
-    every half minute instead, in the log of the step too; work that takes less says
-    nothing.
+    Where standard error is no terminal (a cluster's job, a file) a line in the log of
+    the step says it every half minute instead; work that takes less says nothing.
 
     Parameters
     ----------
