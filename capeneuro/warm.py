@@ -11,6 +11,7 @@ what it needs itself.
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -36,29 +37,34 @@ def _place() -> str:
     return f"@{sys.prefix}@{os.environ.get('SLURM_JOB_ID', '')}"
 
 
-def main() -> int:
-    """Run the command line, in a child of the warm process if there is one."""
+def main(module: str = "capeneuro.cli") -> int:
+    """Run a command line, in a child of the warm process if there is one.
+
+    Parameters
+    ----------
+    module
+        Whose ``main`` takes the arguments and gives the exit status.
+    """
     where = os.environ.get(VARIABLE, "")
     if where.endswith(_place()):
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 connection.connect(where.removesuffix(_place()))
-                return _hand_over(connection)
+                return _hand_over(connection, module)
             except OSError:
                 # It has ended, perhaps before it took the step over.
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-    from capeneuro import cli
-
-    return cli.main()
+    return importlib.import_module(module).main()
 
 
-def _hand_over(connection: socket.socket) -> int:
+def _hand_over(connection: socket.socket, module: str) -> int:
     """Have a step run with these streams; its exit status."""
     # The child is told of an interruption as this process is, and ends the step.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     umask = os.umask(0o077)  # there is no other way to read it
     os.umask(umask)
-    data = json.dumps([sys.argv, os.getcwd(), dict(os.environ), umask]).encode()
+    asked = [module, sys.argv, os.getcwd(), dict(os.environ), umask]
+    data = json.dumps(asked).encode()
     socket.send_fds(connection, [len(data).to_bytes(8)], [0, 1, 2])
     connection.sendall(data)
     status = connection.recv(1)
@@ -76,16 +82,18 @@ class Warm:
     Parameters
     ----------
     *modules
-        To import beside :data:`MODULES`, such as that of the study's kind.
+        To import, such as that of the study's kind.
+    usual
+        To import before these.
     """
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, *modules: str, usual: tuple[str, ...] = MODULES) -> None:
         self._process = None
         if sys.platform != "linux":
             return
         self._folder = tempfile.mkdtemp(prefix="capeneuro-")  # for this user alone
         path = os.path.join(self._folder, "steps")
-        command = [sys.executable, "-m", "capeneuro.warm", path, *MODULES, *modules]
+        command = [sys.executable, "-m", "capeneuro.warm", path, *usual, *modules]
         listening, ready = os.pipe()
         # It ends when its input does.
         self._process = subprocess.Popen(
@@ -108,8 +116,6 @@ class Warm:
 
 def serve(path: str, modules: list[str]) -> None:
     """Fork a child for each connection, until the input ends."""
-    import importlib
-
     server = socket.socket(socket.AF_UNIX)
     try:
         server.bind(path)
@@ -149,7 +155,7 @@ def _step(connection: socket.socket) -> None:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        argv, threads = _take_over(connection)
+        module, argv, threads = _take_over(connection)
         # A step's own children must not keep open what says that it has ended.
         os.register_at_fork(after_in_child=connection.close)
         # Who asked is gone: so is the step, as if it had been that process.
@@ -157,10 +163,8 @@ def _step(connection: socket.socket) -> None:
         watch.start()
         import threadpoolctl
 
-        from capeneuro import cli
-
         with threadpoolctl.threadpool_limits(threads):
-            status = cli.main(argv[1:])
+            status = importlib.import_module(module).main(argv[1:])
     except SystemExit as error:  # of argparse
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:  # nothing above this child would say it
@@ -174,15 +178,15 @@ def _step(connection: socket.socket) -> None:
         os._exit(status)
 
 
-def _take_over(connection: socket.socket) -> tuple[list[str], int | None]:
-    """Take the streams, folder and environment of who asked; its arguments."""
+def _take_over(connection: socket.socket) -> tuple[str, list[str], int | None]:
+    """Take the streams, folder and environment of who asked; what is to run."""
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     data = bytearray()
     while len(data) < int.from_bytes(size):
         if not (part := connection.recv(2**16)):
             os._exit(1)  # who asked is gone
         data += part
-    argv, folder, environment, umask = json.loads(data)
+    module, argv, folder, environment, umask = json.loads(data)
     for own, given in enumerate(streams):
         os.dup2(given, own)
         os.close(given)
@@ -192,7 +196,7 @@ def _take_over(connection: socket.socket) -> tuple[list[str], int | None]:
     os.umask(umask)
     os.chdir(folder)
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    return argv, int(threads) if threads.isdecimal() else None
+    return module, argv, int(threads) if threads.isdecimal() else None
 
 
 def _end_with(connection: socket.socket) -> None:

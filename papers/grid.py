@@ -151,7 +151,7 @@ class Figure(_Model):
     figure: Label
     """Name; files go to results/figures/<figure>/."""
     experiment: Label
-    """What a cell runs: a name in `EXPERIMENTS` of `papers/__main__.py`."""
+    """What a cell runs: a name in `EXPERIMENTS` of `papers/commands.py`."""
     title: str = ""
     """Printed above the plot."""
     grids: list[dict[str, Values]]
@@ -164,6 +164,9 @@ class Figure(_Model):
     overrides an earlier one, and both override `fixed`."""
     repeat: Label = "seed"
     """The axis that scores are averaged over."""
+    quick: Options = {}
+    """Values of axes and options in the quick version of the figure, such as fewer
+    people; each replaces what stands under its name anywhere above."""
     scores: list[Label]
     """Columns that were measured; all others say what was set."""
     goals: list[Goal] = []
@@ -189,6 +192,15 @@ class Figure(_Model):
             for value in [v for grid in self.grids for v in grid[axis]]:
                 if value not in given:
                     _fail(f"options.{axis}: lacks {value!r}{_near(value, given)}")
+        above = {**self.fixed, **{axis: None for axis in axes}}
+        above |= {
+            k: None for of in self.options.values() for o in of.values() for k in o
+        }
+        for name in self.quick:
+            if name not in above:
+                _fail(
+                    f"quick: nothing to replace is called {name!r}{_near(name, above)}"
+                )
         plotted = [self.plot.y, self.plot.second]
         for goal in filter(None, [*plotted, *(g.score for g in self.goals)]):
             if goal not in self.scores:
@@ -296,18 +308,22 @@ def files_here() -> list[Path]:
 def quick(figure: Figure) -> dict[str, Any]:
     """A figure file of the same figure in a fraction of its time, as a dictionary.
 
-    Two repeats, and of every list of more than three numbers (an axis, or an option
-    such as ``epsilons``) the first, the middle and the last. Goals stay; those of
-    numbers that were left out are not measured.
+    Two repeats, of every list of more than three numbers (an axis, or an option such as
+    ``epsilons``) the first, the middle and the last, and what the figure file says
+    under ``quick``. Goals stay; those of numbers that were left out are not measured.
     """
     content = figure.model_dump(exclude_defaults=True)
     content["figure"] += "_quick"
+    other = content.pop("quick", {})
     content["grids"] = [
         {k: v[:2] if k == figure.repeat else _ends(v) for k, v in grid.items()}
         for grid in content["grids"]
     ]
     for part in ("fixed", "options"):
         content[part] = _ends(content.get(part, {}))
+    options = [o for of in content["options"].values() for o in of.values()]
+    for named in (*content["grids"], content["fixed"], *options):
+        named |= {name: other[name] for name in named if name in other}
     return content
 
 

@@ -1,11 +1,14 @@
 """Sites in memory for experiments: simulated or public data, exact statistics kept.
 
 Many methods of a grid are run on the same data, and their exact statistics are what
-takes time. Ledgers are in memory, so what a cell spends ends with it.
+takes time. Ledgers are in memory, so what a cell spends ends with it. Everything is
+checked, charged and noised as in a study; nothing is signed, masked or sealed, since
+there is nobody to keep it from, and what is released has the same law.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 from unittest import mock
 
@@ -14,10 +17,12 @@ import numpy as np
 from capeneuro.algorithms import statements
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Ungated
+from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import Message, digest
+from capeneuro.federation.noise_addition import perturb
+from capeneuro.federation.rounds import ask_enough
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, cape
@@ -50,6 +55,30 @@ class RememberingSite(Site):
         if key not in self._memo:
             self._memo[key] = super()._mean(query, message)
         return self._memo[key]
+
+    def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
+        if "advertised" in message:  # a secure sum, after all
+            return super()._noisy(u, sensitivity, message)
+        # CAPE's zero-sum noise leaves the sum again, to the last bit: it is not drawn.
+        request = {**message["request"], "arm": "conventional"}
+        return {"noisy": perturb(u, sensitivity, request, self.name, self._normal).f}
+
+
+class Open(Mechanism):
+    """Releases whose parts the sites give in the open; charge, noise and law stay."""
+
+    def _gather(
+        self, federation: Federation, request: Message
+    ) -> tuple[np.ndarray, list[str]]:
+        asked = {"request": {**request, "attempt": 0}}
+        messages = dict.fromkeys(request["roster"], asked)
+        parts: list[np.ndarray] = []
+
+        def keep(_: str, reply: Message) -> None:
+            parts.append(reply["noisy"])
+
+        there = ask_enough(federation, self.threshold, "release", messages, keep)
+        return reduce(np.add, parts), there
 
 
 def federate(
@@ -92,7 +121,7 @@ def mechanism(
 ) -> Mechanism:
     """How sites answer in an arm with releases of mu each."""
     ratio = noise_ratio_per_site * n_sites
-    return Mechanism("figure", arm, 1 / mu, budget, ratio)
+    return Open("figure", arm, 1 / mu, budget, ratio)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from capeneuro.algorithms import cca, metrics
 from capeneuro.algorithms.cca import canonical_directions, rough_center, stack
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import basis
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting
 from papers import in_memory
 from sim import erp, linked
@@ -196,7 +196,7 @@ def find_directions(
         G = np.random.default_rng().standard_normal((D, K))
         return Found(G[:n_first], G[n_first:], np.full(K, 0.5))
     sites = in_memory.federate(people, budget, memo)
-    asked, mu = InProcess(sites), budget.mu / stretch
+    asked, mu = Ungated(sites), budget.mu / stretch
     about, center = (arm, budget, len(sites)), None
     if center_share:
         first = in_memory.mechanism(mu * np.sqrt(center_share), *about)

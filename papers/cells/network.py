@@ -27,10 +27,7 @@ import numpy as np
 
 from capeneuro.algorithms.network import BETA1, BETA2, TINY, network
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import InProcess
-from capeneuro.federation.ledger import Ledger
-from capeneuro.federation.rules import Limits
-from capeneuro.federation.site import Site
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting
 from capeneuro.privacy.gradients import forward, layers
 from papers import in_memory
@@ -92,15 +89,14 @@ def _adult(folder: Path) -> tuple[np.ndarray, np.ndarray, int]:
 
 def federate(
     X: np.ndarray, y: np.ndarray, budget: accounting.Budget, n_sites: int
-) -> dict[str, Site]:
+) -> dict[str, in_memory.RememberingSite]:
     """Share samples out over sites that refuse to spend more than ``budget``."""
     z = np.concatenate([X, y[None]]).astype(np.float32)
-    sites = {}
-    for s, own in enumerate(np.array_split(z, n_sites, axis=1)):
-        people = {"all": np.ascontiguousarray(own)}
-        about = people, {"all": own.shape[1]}, Ledger(None, budget), Limits("simulated")
-        sites[f"site-{s}"] = Site(f"site-{s}", *about)
-    return sites
+    parts = np.array_split(z, n_sites, axis=1)
+    people = {
+        f"site-{s}": {"all": np.ascontiguousarray(x)} for s, x in enumerate(parts)
+    }
+    return in_memory.federate(people, budget)
 
 
 def wrong(classes: np.ndarray, y: np.ndarray) -> float:
@@ -137,7 +133,7 @@ def learn(
     sites = federate(split.X, split.y, budget, n_sites)
     mu = budget.mu / stretch / np.sqrt(n_rounds)
     found = network(
-        InProcess(sites),
+        Ungated(sites),
         in_memory.mechanism(mu, arm, budget, n_sites),
         len(split.X),
         norm_bound,

@@ -29,7 +29,7 @@ import numpy as np
 from capeneuro import linalg
 from capeneuro.algorithms.pca import Subspace, released_center
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.privacy.clipping import bounded
@@ -180,7 +180,7 @@ def find_subspace(
         shown = "conventional" if arm == "dpdispca" else arm
         about = shown, budget, len(sites)
         center = released_center(
-            InProcess(sites),
+            Ungated(sites),
             in_memory.mechanism(mu * np.sqrt(center_share), *about),
             norm_bound,
             mean_clip,
@@ -261,8 +261,17 @@ def _wishart(
     return Subspace(clip * values / n, U, norm_bound, n_units=n)
 
 
-def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
+def scores(
+    found: Subspace, C: np.ndarray, best: float | None = None
+) -> dict[str, float | None]:
     """Compare a subspace with the exact covariance C of the data.
+
+    Parameters
+    ----------
+    found, C
+        Both in any unit.
+    best
+        Energy of the best K directions, where it is known; None: computed.
 
     Returns
     -------
@@ -276,8 +285,8 @@ def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
     """
     V = found.eigenvectors
     K = V.shape[1]
-    best = linalg.top_eigenpairs(C, K)[0].sum()
-    held = np.einsum("dk,de,ek->k", V, C, V)
+    best = best or linalg.top_eigenpairs(C, K)[0].sum()
+    held = _held(V, C)
     captured = float(held.sum())
     row: dict[str, float | None] = {"captured": captured, "share": captured / best}
     scaled = C / found.norm_bound**2
@@ -293,8 +302,13 @@ def scores(found: Subspace, C: np.ndarray) -> dict[str, float | None]:
     return row
 
 
+def _held(V: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Energy of C along each direction, the diagonal of V' C V."""
+    return np.sum(V * (C @ V), axis=0)
+
+
 def _energy_error(found: Subspace, C: np.ndarray) -> float:
-    held = np.einsum("dk,de,ek->k", found.eigenvectors, C, found.eigenvectors)
+    held = _held(found.eigenvectors, C)
     return float(np.linalg.norm(found.eigenvalues - held) / np.linalg.norm(held))
 
 
@@ -360,6 +374,7 @@ def pca_scores(
         if baseline:
             people = with_baseline(people, *baseline, seed)
         C = truth(people, unit)
+        best = float(linalg.top_eigenpairs(C, n_components)[0].sum())
         known = {False: (people, {})}  # with what was computed on them
         if any(own.get("within_person") for own in methods.values()):
             if unit != "subject":
@@ -379,7 +394,7 @@ def pca_scores(
                 if row is None:
                     about = unit, epsilon, delta, bound
                     found = _find(*used, *about, n_components=n_components, **asked)
-                    row = scores(found, C)
+                    row = scores(found, C, best)
                 if asked["arm"] == "non-private":  # the same in every setting
                     exact[method] = row
                 setting = {"n_samples": n, "delta": delta, "bound": bound}

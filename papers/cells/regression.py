@@ -36,7 +36,7 @@ from scipy.io import loadmat
 from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import Task
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting, cape
 from papers import as_printed, baselines, in_memory
 from sim.rows import rows
@@ -278,7 +278,7 @@ def functional(
     exact = arm == "non-private"
     with in_memory.whole_release():
         found = regression.linear_model(
-            InProcess(in_memory.federate(people, budget, memo)),
+            Ungated(in_memory.federate(people, budget, memo)),
             in_memory.mechanism(budget.mu / stretch, arm, budget, S),
             study.table.task,
             clip=clip,

@@ -19,7 +19,7 @@ import scipy.linalg
 from capeneuro import linalg
 from capeneuro.algorithms import metrics, tensors
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import InProcess
+from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.mechanism import Mechanism, Release
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
@@ -111,7 +111,7 @@ class Curator(Mechanism):
 
     def answer(
         self,
-        federation: InProcess,
+        federation: Federation,
         name: str,
         parameters: dict[str, Any],
         round_number: int = 0,
@@ -300,7 +300,7 @@ def find_components(
         mu = budget.mu / math.sqrt(2)
         both = tuple(in_memory.mechanism(mu, arm, budget, len(sites)) for _ in range(2))
     exact, K = arm == "non-private", data.truth.components.shape[1]
-    asked, options = (InProcess(sites), both, K), {"projected": projected, **POWER}
+    asked, options = (Ungated(sites), both, K), {"projected": projected, **POWER}
     whitening = singular_whitening if arm.startswith("printed") else tensors.whitening
     with mock.patch.object(tensors, "whitening", whitening):
         if data.model == "topics":

@@ -6,8 +6,8 @@ import pytest
 from workflows import ROOT
 
 from capeneuro.config.errors import ConfigError
-from papers import __main__ as command
 from papers import book, claims, grid, status
+from papers import commands as command
 
 
 def test_pages_are_as_their_tables_and_closed_forms_make_them():

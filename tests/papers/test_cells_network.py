@@ -8,8 +8,8 @@ import pytest
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
-from papers.__main__ import EXPERIMENTS
 from papers.cells import network as network_cells
+from papers.commands import EXPERIMENTS
 
 DATA = Path(__file__).parents[3] / "shared/data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")

@@ -12,8 +12,8 @@ from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.moments import largest_third
 from papers import in_memory
-from papers.__main__ import EXPERIMENTS
 from papers.cells import tensors as otd_cells
+from papers.commands import EXPERIMENTS
 
 KINDS = ("mixture", "topics")
 

@@ -9,7 +9,7 @@ from tiny_study import STUDY, command, run_steps
 from tiny_study import edit as change
 from workflows import ROOT, edit
 
-from papers import __main__ as papers
+from papers import commands as papers
 from sim.__main__ import main as make
 
 

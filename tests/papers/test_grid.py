@@ -20,7 +20,7 @@ from capeneuro.algorithms import metrics
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
-from papers import __main__ as command
+from papers import commands as command
 from papers import grid, in_memory, plots, status
 from papers.cells import ica as experiments
 from papers.cells import ica_thesis
