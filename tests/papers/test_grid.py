@@ -108,6 +108,10 @@ def test_a_name_changes_with_the_options_of_its_own_cell_only():
             "options.metod: no axis of the grid; did you",
         ),
         ({"options": {"method": {"a": {}}}}, "options.method: lacks 'b'"),
+        (
+            {"quick": {"sead": [1]}},
+            "quick: nothing to replace is called 'sead'; did you",
+        ),
         ({"goals": [{"where": {}}]}, "goals.0: needs one of at_most, at_least"),
         (
             {"grids": [{"seed": [0], "n": [1]}, {"seed": [1]}]},
@@ -188,7 +192,8 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
     # The mean is 0.5, its standard error 0.5.
     told = ["met", "not met", "met", "not measured", "not clear", "met"]
     assert found["verdict"].tolist() == told
-    Path("toy.yaml").write_text(yaml.safe_dump(figure.model_dump(mode="json")))
+    content = figure.model_dump(mode="json") | {"quick": {"seed": [7]}}
+    Path("toy.yaml").write_text(yaml.safe_dump(content))
     assert command.main(["table", "toy.yaml"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "method a: score <= 0.4, mean 0.5 of 2: not met"
@@ -197,7 +202,8 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
         assert (figure.folder / f"{name}.tsv").exists()
     assert command.main(["quick", "toy.yaml"]) == 0
     assert "--configfile results/quick/toy.yaml" in capsys.readouterr().out
-    assert grid.load("results/quick/toy.yaml").figure == "toy_quick"
+    quick = grid.load("results/quick/toy.yaml")
+    assert quick.figure == "toy_quick" and quick.grids[0]["seed"] == [7]
 
 
 def test_a_table_wants_every_cell_whole(here):
