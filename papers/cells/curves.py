@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.privacy import accounting, cape
-from papers import as_printed
+from papers import as_printed, baselines
 
 Row = dict[str, Any]
 # Deltas below are of no use to anybody, and not drawn.
@@ -176,8 +176,64 @@ def communication(*, n_sites: int, n_values: Sequence[int]) -> list[Row]:
     return rows
 
 
+def functional_noise(
+    *,
+    task: str,
+    n_features: int,
+    epsilons: Sequence[float],
+    n_samples: int = 10_000,
+    delta: float = 1e-5,
+) -> list[Row]:
+    """Noise of the functional mechanisms against epsilon, paper 2023, A1 and A2.
+
+    Parameters
+    ----------
+    task
+        ``linear`` (A1) or ``logistic`` (A2).
+    n_features, epsilons, n_samples, delta
+        D, the promise and N.
+
+    Returns
+    -------
+    list of dict
+        For each ``line`` the deviation ``tau`` of a coefficient, and ``over``, the same
+        over that of Lambda_1 of Gaussian FM as printed. What is exact holds for both
+        coefficients in one release, norms of features at most 1.
+    """
+    joint = {"linear": 4.0, "logistic": 1.0}[task]  # of Lambda_1 and Lambda_2 together
+    rows = []
+    for epsilon in epsilons:
+        first, second = as_printed.functional_taus_2023_not_valid(
+            task, n_samples, epsilon, delta
+        )
+        mu = accounting.mu_from_epsilon(epsilon, delta)
+        sizes = {
+            (norm, bound): baselines.objective_sensitivity(
+                task, n_features, norm, bound
+            )
+            / n_samples
+            for norm in ("L1", "L2")
+            for bound in ("features", "norm")
+        }
+        extended = baselines.extended_gaussian(sizes["L2", "features"], epsilon, delta)
+        found = {
+            "gauss-fm as printed, first order": first,
+            "gauss-fm as printed, second order": second,
+            "gauss-fm": joint / n_samples / mu,
+            "rlx-fm as printed": extended,
+            "rlx-fm": sizes["L2", "norm"] / mu,
+            "fm as printed": math.sqrt(2) * sizes["L1", "features"] / epsilon,
+            "fm": math.sqrt(2) * sizes["L1", "norm"] / epsilon,
+        }
+        for line, tau in found.items():
+            row = {"D": n_features, "epsilon": epsilon, "line": line, "tau": tau}
+            rows.append({**row, "over": tau / first})
+    return rows
+
+
 CURVES: dict[str, Callable[..., list[Row]]] = {
     "deltas": deltas,
     "composition": composition,
     "communication": communication,
+    "functional_noise": functional_noise,
 }

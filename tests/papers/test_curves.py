@@ -34,3 +34,13 @@ def test_a_sum_costs_a_site_its_values_and_not_its_partners():
     rows = curves.communication(n_sites=4, n_values=[100, 100_000])
     small, large = (row["bytes"] for row in rows if row["line"] == "site")
     assert 16 <= (large - small) / 99_900 < 16.5  # two numbers of 8 bytes
+
+
+def test_relaxed_noise_is_no_larger_by_orders_on_equal_terms():
+    """What grows with D in the paper is its comparators' assumption on features."""
+    for task, printed, equal in (("linear", 25.8, 1.23), ("logistic", 14.2, 1.03)):
+        rows = curves.functional_noise(task=task, n_features=50, epsilons=[0.5])
+        over = {row["line"]: row["over"] for row in rows}
+        assert abs(over["rlx-fm as printed"] / printed - 1) < 0.01
+        assert abs(over["rlx-fm"] / over["gauss-fm"] / equal - 1) < 0.01
+        assert over["gauss-fm"] < 1 < over["fm"] < over["fm as printed"]
