@@ -25,7 +25,7 @@ from papers.cells import ica
 EXACT = {"delta": 1e-5, "unit": "sample", "relation": "replace-one", "n_colluding": 0}
 
 
-def load(series: Path) -> in_memory.People:
+def load(folder: Path) -> in_memory.People:
     """Read parcel series as features: detrended and z-scored within each person.
 
     Returns
@@ -33,9 +33,9 @@ def load(series: Path) -> in_memory.People:
     dict
         By site and person, arrays (200, n_volumes), float32.
     """
-    files = sorted(series.glob("*.npz"))
+    files = sorted(folder.glob("*.npz"))
     if not files:
-        raise ConfigError(f"series: no *.npz in {series}; put the ABIDE series there")
+        raise ConfigError(f"folder: no *.npz in {folder}; put the ABIDE series there")
     return {file.stem: _zscored(np.load(file)) for file in files}
 
 
@@ -49,7 +49,7 @@ def _zscored(people: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def abide_scores(
     *,
-    series: str,
+    folder: str,
     seed: int,
     methods: Mapping[str, Mapping[str, Any]],
     epsilons: list[float],
@@ -64,7 +64,7 @@ def abide_scores(
 
     Parameters
     ----------
-    series
+    folder
         Folder with one ``<SITE>.npz`` per site.
     seed
         Fixes the halves; the noise of privacy is drawn afresh.
@@ -84,7 +84,7 @@ def abide_scores(
         For each ``method`` and ``epsilon`` the mean matched correlation ``r``, that of
         chance ``r0``, the ``share`` (r - r0) / (1 - r0), and ``n_people`` if asked.
     """
-    people = load(Path(series))
+    people = load(Path(folder))
     rng = np.random.default_rng(seed)
     plain = {"n_components": n_components, "norm_bound": options["norm_bound"]}
     memo: dict[Any, np.ndarray] = {}
