@@ -28,6 +28,7 @@ Nouns
 Verbs, each with a share of the budget, the same call in every arm
     principal_subspace     the directions that all sites share: capePCA
     infomax                independent components and their maps: capeDJICA
+    spatial_components     the same over space, of a subspace alone: free of charge
     canonical_directions   what two views of the same people share: capeCCA
     mixture_components     groups of people: capeAGN
     topic_components       topics in counts of words: capeAGN
@@ -52,6 +53,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from capeneuro.algorithms.ica import spatial_components as spatial_components
     from capeneuro.federation.arrays import federate as federate
     from capeneuro.federation.ledger import Ledger as Ledger
     from capeneuro.federation.mechanism import Mechanism as Mechanism
@@ -84,6 +86,7 @@ _HOMES = {
     "plot": "report.pictures",
     "principal_subspace": "studies.verbs",
     "infomax": "studies.verbs",
+    "spatial_components": "algorithms.ica",
     "canonical_directions": "studies.verbs",
     "mixture_components": "studies.verbs",
     "topic_components": "studies.verbs",

@@ -42,4 +42,6 @@ row_prediction
     The same where a person is a row.
 metrics
     Scores, with the level that chance reaches.
+shown
+    The one line that a notebook shows of a result.
 """

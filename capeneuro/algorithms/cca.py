@@ -47,6 +47,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import covariance, model_order, shrinkage, statements
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
 from capeneuro.algorithms.pca import released_center
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
 from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
@@ -107,6 +108,8 @@ class CanonicalDirections:
         in what the views share, too, so clipping makes correlations a little smaller:
         0.7 becomes 0.67 at a weight of 0.88 [docs/results-cca.md].
     """
+
+    __repr__ = brief
 
     correlations: np.ndarray
     variates: np.ndarray

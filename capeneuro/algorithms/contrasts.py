@@ -39,6 +39,7 @@ import scipy
 from capeneuro.algorithms.designs import Effect, scales
 from capeneuro.algorithms.instruments import expected, products, second_moments, varies
 from capeneuro.algorithms.outcomes import LEAST_WEIGHT, Clipped, Outcomes, bent
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -100,6 +101,8 @@ class Contrasts:
         Which covariates vary by so much more than noise that anything can be said of
         them, (p,).
     """
+
+    __repr__ = brief
 
     names: np.ndarray
     is_constant: np.ndarray

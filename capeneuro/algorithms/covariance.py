@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
@@ -52,6 +53,8 @@ class Covariance:
     weight
         Mean weight of a person, 1 where nobody was clipped.
     """
+
+    __repr__ = brief
 
     matrix: np.ndarray
     mean: np.ndarray

@@ -28,6 +28,7 @@ import scipy
 from capeneuro import linalg
 from capeneuro.algorithms import updates
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.updates import Schedule, State, Update
 from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.ledger import Ledger
@@ -82,6 +83,8 @@ class Unmixing:
         Of each component over repeated runs, in [-1, 1], see
         :func:`.ica.repeated`; NaN after a single run.
     """
+
+    __repr__ = brief
 
     W: np.ndarray
     b: np.ndarray

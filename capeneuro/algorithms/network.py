@@ -29,6 +29,7 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
+from capeneuro.algorithms.shown import brief
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.clipping import scaled
@@ -64,6 +65,8 @@ class Network:
     n_rounds
         Gradients that were released.
     """
+
+    __repr__ = brief
 
     hidden: np.ndarray
     output: np.ndarray

@@ -25,6 +25,7 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage, statements
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -77,6 +78,8 @@ class Subspace:
     prior
         SHA-256 of the prior's file; empty where there is none.
     """
+
+    __repr__ = brief
 
     eigenvalues: np.ndarray
     eigenvectors: np.ndarray

@@ -31,6 +31,7 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.shown import brief
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.deviations import MEAN_WEIGHT, OF_CLIP
@@ -98,6 +99,8 @@ class Prior:
     n_people, n_sites
         Whom it was made from; 0 where that is not known.
     """
+
+    __repr__ = brief
 
     directions: np.ndarray
     energies: np.ndarray

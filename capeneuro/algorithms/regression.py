@@ -43,6 +43,7 @@ import numpy as np
 from capeneuro import linalg
 from capeneuro.algorithms import covariance, shrinkage, statements
 from capeneuro.algorithms.covariance import CONSTANT, Covariance
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING, edge
 from capeneuro.algorithms.statements import WIDTH, Interval, Moment
 from capeneuro.federation.in_process import Federation
@@ -113,6 +114,8 @@ class LinearModel:
     target_bounds
         Smallest and largest target, shape (2,).
     """
+
+    __repr__ = brief
 
     task: Task
     coefficients: np.ndarray

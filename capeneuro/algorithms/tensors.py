@@ -47,6 +47,7 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.shrinkage import FLOOR, ROUNDING
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism, Release
@@ -117,6 +118,8 @@ class TensorComponents:
     strength_noise
         Deviation of the noise of the triples in each eigenvalue, shape (K,).
     """
+
+    __repr__ = brief
 
     weights: np.ndarray
     components: np.ndarray

@@ -110,14 +110,15 @@ def _(result: Network, which: int | None = None, names: Any = None) -> Figure:
 
 def _column(columns: np.ndarray, which: int, names: Any, label: str) -> Figure:
     """One column of (D, K) by its largest features."""
-    k = _index(which, columns.shape[1])
-    return plots.effects(_names(names, len(columns)), columns[:, k], f"{label} {which}")
+    k, D = _index(which, columns.shape[1]), len(columns)
+    about = _names(names, D, "feature "), columns[:, k], f"{label} {which}"
+    return plots.effects(*about)
 
 
-def _names(names: Sequence[str] | None, D: int) -> Sequence[str]:
+def _names(names: Sequence[str] | None, D: int, what: str = "") -> Sequence[str]:
     if names is not None and len(names) != D:
         raise ValueError(f"names: must be {D}, got {len(names)}")
-    return [str(i + 1) for i in range(D)] if names is None else names
+    return [f"{what}{i + 1}" for i in range(D)] if names is None else names
 
 
 def _index(which: int, K: int) -> int:

@@ -107,7 +107,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As scikit-learn sets them.
     privacy_ : dict
-        See :meth:`.arrays.Sites.privacy`: what was promised and spent.
+        See :meth:`.arrays.Sites.privacy`: what was promised of a row, and spent.
 
     Examples
     --------
@@ -351,7 +351,9 @@ def _fit(
         found.in_unit(center, spread), bounds=np.stack([low, high], axis=1)
     )
     self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
-    self.privacy_ = sites.privacy()
+    told = sites.privacy()
+    del told["person"]  # of all rows of a site; here each is a person's
+    self.privacy_ = {**told, "unit": "row"}
     return self
 
 

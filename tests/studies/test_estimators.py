@@ -104,6 +104,7 @@ def test_privately_it_is_near(fixed_noise, rng, arm):
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.9
     assert model.privacy_["releases"] == {"second_moment": 1}
     assert model.privacy_["spent"] == pytest.approx(3.0)
+    assert model.privacy_["unit"] == "row" and "person" not in model.privacy_
 
 
 def test_labels_have_probabilities(fixed_noise, rng):

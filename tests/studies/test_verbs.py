@@ -34,6 +34,11 @@ def test_five_lines_from_arrays_to_components(rng, arm):
         np.abs(metrics.match(U.mixing, MAPS)[1]).min() > 0.95
     )
     assert sites.privacy()["left"] == (1 if arm == "non-private" else 0)
+    maps = cn.spatial_components(V)  # of what was released: it costs nothing
+    assert maps.mixing.shape == (D, R)
+    shown = repr(V), repr(U), repr(maps)
+    assert all(len(line) < 300 and "\n" not in line for line in shown)
+    assert f"eigenvectors ({D}, {R})" in shown[0] and "prior" not in shown[0]
     if arm != "non-private":
         assert sites.privacy()["spent"] == pytest.approx(8)
         with pytest.raises(BudgetExceeded, match="nothing is left"):
