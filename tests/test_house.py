@@ -36,7 +36,7 @@ LIBRARIES = {
     },
     "persons": {"scipy"},
     "algorithms": {"scipy"},
-    "data": {"mne", "nibabel", "nilearn", "pandas", "scipy"},
+    "data": {"mne", "nibabel", "nilearn", "pandas", "pyxdf", "scipy"},
     "config": {"platformdirs", "pydantic", "pydantic_core", "yaml"},
     "federation": {"cryptography", "pydantic", "scipy"},
     "privacy": {"cryptography", "opendp", "scipy"},
@@ -46,7 +46,8 @@ LIBRARIES = {
 ALONE = {
     "nvflare": {"flare/controller", "flare/client"},
     "psutil": {"flare/daemon"},
-    "mne": {"data/eeg", "report/plots"},
+    "mne": {"data/recordings", "report/plots"},
+    "pyxdf": {"data/recordings"},
     "nibabel": {"data/nifti", "report/slices"},
     "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},

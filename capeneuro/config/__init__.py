@@ -8,6 +8,8 @@ site
     Keys of a site's own file.
 sections
     Sections that several kinds of study have.
+eeg
+    What a study says of recordings of EEG and their features.
 components
     Studies of components: PCA, then ICA.
 fusion

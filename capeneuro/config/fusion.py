@@ -1,25 +1,20 @@
 """Studies of fusion: canonical correlations of fMRI and EEG of the same people."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import Components
-from capeneuro.config.sections import Bound, Positive, Range, Section, Space, fail
+from capeneuro.config.sections import Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
 CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
-
-
-def plain_name(channel: str) -> str:
-    """Name of a channel as names are compared: no case, dots or blanks."""
-    return re.sub(r"[.\s]", "", channel).casefold()
 
 
 class Maps(Section):
@@ -33,89 +28,20 @@ class Maps(Section):
     less the mean of all; never the data's largest."""
 
 
-class Erp(Section):
-    """Features of a person's EEG: an event-related potential, channels by windows."""
+class Erp(eeg.Erp):
+    """Event-related potentials of a person's EEG, as one view."""
 
-    kind: Literal["erp"] = "erp"
-    events: Annotated[list[str], Field(min_length=1)]
-    """Names of the events whose epochs are averaged, as MNE-Python has them
-    (`Stimulus/S 11`, `square`, `T1`; a code of the trigger channel such as `"5"`), or
-    as the `_events.tsv` of a BIDS folder has them. Each person must have all of them.
-    An epoch that is already cut counts if the event is any of those in it."""
-    minus: Annotated[list[str], Field(default_factory=list)]
-    """Events whose average is subtracted, for a difference wave."""
-    channels: Annotated[list[str], Field(min_length=1)]
-    """Names of the channels, in the order of the features; case, dots and blanks do not
-    count (`Fc5.` is `FC5`)."""
-    montage: str | None = None
-    """Public positions of the channels, for topographies: a name that MNE-Python knows
-    such as `easycap-M1`, or a file; null: none are drawn."""
-    sampling_rate: Positive
-    """[Hz] that recordings must have."""
-    resample: bool = False
-    """Resample recordings of another rate; false: an error."""
-    tmin: float
-    """Start of an epoch, from the event [s]."""
-    tmax: float
-    """End of an epoch [s]."""
-    baseline: Range | None = None
-    """Interval whose mean is subtracted from each epoch [s]; null: none."""
-    n_windows: Annotated[int, Field(ge=1)]
-    """Equal windows of the epoch; their means are the features, channel by channel."""
-    low_pass: Positive | None = None
-    """Upper edge of the pass band [Hz]."""
-    high_pass: Positive | None = None
-    """Lower edge of the pass band [Hz]."""
-    reference: Literal["recorded", "average"] = "recorded"
-    """`average`: over the channels above."""
-    reject: Positive | None = None
-    """Drop epochs with a larger range in one of the channels [uV]; null: none."""
-    min_epochs: Annotated[int, Field(ge=1)] = 10
-    """Fewest epochs of a person that are kept, of either kind of event. An average of
-    ten still has a third of one epoch's noise."""
-    min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Least share of a person's epochs that is kept, of either kind of event."""
     norm_bound: Bound
     """Public constant [uV]: typical norm of a person's features less the mean of all;
     never the data's largest."""
 
-    @model_validator(mode="after")
-    def _possible(self) -> "Erp":
-        if self.tmin >= self.tmax:
-            fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
-        if self.baseline:
-            low, high = self.baseline
-            last = low + 1.9 / self.sampling_rate
-            if not (self.tmin <= low and last <= high <= self.tmax):
-                fail(
-                    f"baseline must lie in [tmin, tmax], 2 points long, got {low, high}"
-                )
-        if self.n_windows > self.n_points:
-            fail(
-                f"n_windows must be at most the {self.n_points} points of an epoch, "
-                f"got {self.n_windows}"
-            )
-        low, high = self.low_pass, self.high_pass
-        if low and high and high >= low:
-            fail(f"high_pass must be below low_pass {low:g}, got {high:g}")
-        for edge in filter(None, (low, high)):
-            if edge >= self.sampling_rate / 2:
-                fail(
-                    "low_pass and high_pass must be below half the sampling rate "
-                    f"{self.sampling_rate / 2:g}, got {edge:g}"
-                )
-        plain = list(map(plain_name, self.channels))
-        repeated = [c for i, c in enumerate(self.channels) if plain[i] in plain[:i]]
-        if repeated:
-            fail(f"channels must differ, got {', '.join(repeated)} again")
-        if both := [e for e in self.events if e in self.minus]:
-            fail(f"events and minus must differ, got {both[0]!r} in both")
-        return self
 
-    @property
-    def n_points(self) -> int:
-        """Points of an epoch, both ends included."""
-        return round((self.tmax - self.tmin) * self.sampling_rate) + 1
+class Bands(eeg.Bands):
+    """Powers of a person's EEG in bands, as one view."""
+
+    norm_bound: Bound
+    """Public constant, of shares: typical norm of a person's features less the mean of
+    all; never the data's largest."""
 
 
 class Table(Section):
@@ -144,9 +70,9 @@ class Fusion(Section):
     """First view: one image of each person (`maps`), rows of a table (`table`), or what
     an earlier stage found of them (`components`); the site file's `images` says
     where."""
-    eeg: Annotated[Erp | Table, Field(discriminator="kind")]
-    """Second view: recordings (`erp`), or rows of a table (`table`); the site file's
-    `eeg` says where."""
+    eeg: Annotated[Erp | Bands | Table, Field(discriminator="kind")]
+    """Second view: recordings (`erp`, potentials; `bands`, powers), or rows of a table
+    (`table`); the site file's `eeg` says where."""
     unmatched: Literal["error", "drop"] = "error"
     """People with one view only: `drop` leaves them out."""
     clip: Bound = 1.0

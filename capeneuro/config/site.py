@@ -82,6 +82,23 @@ class Derivatives(Section):
         return {entity: values for entity, values in asked.items() if values}
 
 
+class EegAbout(Section):
+    """What files of EEG do not say themselves: tables, and streams without units."""
+
+    unit: Literal["uV", "mV", "V"] | None = None
+    """Unit of all channels. A table needs it; null: what the headers of streams say."""
+    sampling_rate: Positive | None = None
+    """[Hz] of tables; null: from their column of times, to a whole number."""
+    time: str | None = None
+    """Column of tables that has times [s]; null: rows follow each other without a
+    gap at `sampling_rate`."""
+    marker: str | None = None
+    """Column of tables that has the name or code of an event in the row where it
+    begins; 0 or empty between events. Null: none, or the `_events.tsv` of BIDS."""
+    stream: str | None = None
+    """Name of the stream of an XDF file, if several have the study's channels."""
+
+
 def _is_block(given: Any) -> str:
     return "as-block" if isinstance(given, (dict, Derivatives)) else "as-text"
 
@@ -109,7 +126,12 @@ class SiteConfig(Section):
     targets and covariates; null: `participants.tsv` of the BIDS folder, or the table of
     features itself."""
     eeg: str | None = None
-    """Its EEG in a fusion study: BIDS folder, pattern of recordings, or a table."""
+    """Its EEG in studies of EEG and of fusion: BIDS folder, pattern of recordings, or a
+    table of features."""
+    eeg_about: EegAbout | None = None
+    """What its recordings do not say themselves, `{unit: uV, sampling_rate: 250,
+    marker: trigger}`: for recordings in tables (.csv, .tsv), and streams (.xdf) without
+    units. Null: recordings have headers, or are tables of muse-lsl."""
     data: Literal["private", "simulated", "public"]
     """What the data are. Only `simulated` and `public` allow runs without privacy and
     fixed seeds; every output that used them is stamped."""

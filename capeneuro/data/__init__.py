@@ -8,8 +8,10 @@ nifti
     FMRI runs and maps (nibabel, nilearn).
 cleaning
     A run cleaned in time: confounds, scrubbing, filters (nilearn).
+recordings
+    EEG recordings found and opened, of any format (MNE-Python, pyxdf).
 eeg
-    Recordings to event-related potentials (MNE-Python).
+    Recordings to features: event-related potentials, shares of bands.
 tables
     A person's features from a row of a table or from one image.
 rows

@@ -13,7 +13,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, eeg, measures, nifti
+from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import column_names, find_maps, map_features, read_rows, some
 
@@ -63,12 +63,11 @@ def open_views(study: FusionConfig, mask: Any | None) -> Views:
         first = measures.named(fmri, domains)[0]
     else:
         first = column_names(fmri.features)
-    if erp.kind == "erp":
-        eeg.positions(erp)  # what cannot be drawn shall be known at once
-        times = eeg.window_times(erp)
-        second = [f"{c} {1000 * t:.0f} ms" for c in erp.channels for t in times]
-    else:
+    if erp.kind == "table":
         second = column_names(erp.features)
+    else:
+        eeg.positions(erp)  # what cannot be drawn shall be known at once
+        second = eeg.feature_names(erp)
     views = Views((first, second), mask, basis, domains)
     K = study.n_components
     if min(views.sizes) < K:
@@ -83,9 +82,9 @@ def open_views(study: FusionConfig, mask: Any | None) -> Views:
 def n_second(study: FusionConfig) -> int:
     """Number D_y of features of the second view."""
     erp = study.fusion.eeg
-    if erp.kind == "erp":
-        return len(erp.channels) * erp.n_windows
-    return len(column_names(erp.features))
+    if erp.kind == "table":
+        return len(column_names(erp.features))
+    return len(erp.channels) * erp.n_columns
 
 
 def public_files(study: FusionConfig) -> list[str]:
@@ -97,7 +96,7 @@ def public_files(study: FusionConfig) -> list[str]:
     ]
     if study.handed:
         found.append(study.handed.domains and study.handed.domains.file)
-    if fusion.eeg.kind == "erp" and fusion.eeg.montage:
+    if fusion.eeg.kind != "table" and fusion.eeg.montage:
         montage = Path(fusion.eeg.montage)
         found += [montage] if montage.is_file() else []
     return [str(path) for path in found if path is not None]
@@ -132,7 +131,10 @@ def find_people(
     if fusion.eeg.kind == "table":
         second: dict[str, Any] = read_rows(Path(site.eeg), names[1])
     else:
-        second = eeg.find_recordings(site.eeg, f"site {site.name}: eeg", site.task)
+        about = site.eeg_about
+        where = f"site {site.name}: eeg"
+        found = recordings.find_recordings(site.eeg, where, site.task, about)
+        second = {person: (own, about) for person, own in found.items()}
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [
@@ -172,18 +174,15 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
             runs = derivatives.find_runs(site).values()
             found += [str(run) for own in runs for run in own]
         else:
-            where = f"site {site.name}: eeg"
-            recordings = eeg.find_recordings(pattern, where, site.task)
-            own = [file for files in recordings.values() for file in files]
-            found += map(str, own)
-            found += [str(told) for file in own if (told := eeg.events_file(file))]
+            found += recordings.inputs(site)
     return found
 
 
 class Person(NamedTuple):
     """A person's two views over their norm bounds, (D_x, 1) and (D_y, 1).
 
-    ``n_epochs``: what became of the epochs, as of :class:`.eeg.Erps`; empty for tables.
+    ``n_epochs``: what became of the epochs, as of :class:`.eeg.Features`; empty for
+    tables.
     """
 
     x: np.ndarray
@@ -199,6 +198,7 @@ def read_person(study: FusionConfig, views: Views, sources: tuple[Any, Any]) -> 
         options = study.space, fmri.standardize, views.mask, views.basis
         x = map_features(x, *options)
     n_epochs = []
-    if erp.kind == "erp":
-        y, n_epochs = eeg.read_erp(y, erp)
+    if erp.kind != "table":
+        files, about = y
+        y, n_epochs = eeg.read_features(files, erp, about)
     return Person(x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound, n_epochs)

@@ -89,7 +89,7 @@ KEPT = ("variates.tsv",)
 EPOCHS = "epochs.tsv"
 EPOCHS_HEAD = ["participant_id", "kind", "matched", "kept", *eeg.DROPPED]
 SITE_KEYS = dict.fromkeys(
-    ("validate", "prepare", "reconstruct"), ("images", "eeg", "task")
+    ("validate", "prepare", "reconstruct"), ("images", "eeg", "eeg_about", "task")
 )
 # Of each step the sections of the study file that it depends on.
 KEYS = {

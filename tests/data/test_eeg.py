@@ -17,7 +17,7 @@ from scipy.io import loadmat, savemat
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Erp
-from capeneuro.data import eeg
+from capeneuro.data import eeg, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
 pybv = pytest.importorskip("pybv", reason="needs the extra `eeg`")
@@ -40,7 +40,7 @@ def options(**changes) -> Erp:
 
 
 def features(files: list[Path], asked: Erp) -> np.ndarray:
-    return eeg.read_erp(files, asked).features
+    return eeg.read_features(files, asked).features
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def bids(tmp_path) -> Path:
 
 @pytest.mark.parametrize(("task", "of_second"), [(None, 3), ("odd", 2), ("odd2", 1)])
 def test_bids_recordings_by_person(bids, task, of_second):
-    found = eeg.find_recordings(str(bids), "site a: eeg", task)
+    found = recordings.find_recordings(str(bids), "site a: eeg", task)
     assert len(found.pop("sub-02")) == of_second
     names = [file.name for files in found.values() for file in files]
     of_first = ["sub-01_ses-a_task-odd-epo.fif", "sub-01_ses-b_task-odd_eeg.EDF"]
@@ -113,7 +113,7 @@ def test_bids_recordings_by_person(bids, task, of_second):
 def test_a_pattern_of_files(tmp_path):
     for name in ("ann_raw.fif", "bob.vhdr", "bob.eeg", "sub-7_run-1.bdf", "notes.txt"):
         (tmp_path / name).touch()
-    found = eeg.find_recordings(f"{tmp_path}/*", "x")
+    found = recordings.find_recordings(f"{tmp_path}/*", "x")
     assert {k: [f.name for f in v] for k, v in found.items()} == {
         "ann": ["ann_raw.fif"],
         "bob": ["bob.vhdr"],
@@ -135,7 +135,7 @@ def test_one_recording_in_two_formats_is_refused(tmp_path, first, second):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ConfigError, match=r"site a: eeg: .* look like one recording"):
-        eeg.find_recordings(f"{tmp_path}/**", "site a: eeg")
+        recordings.find_recordings(f"{tmp_path}/**", "site a: eeg")
 
 
 @pytest.mark.parametrize("pattern", ["nowhere", "*.cnt", "."])
@@ -145,7 +145,7 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, pattern):
     with pytest.raises(
         ConfigError, match=r"site a: eeg: no recording .*vhdr.* found at"
     ):
-        eeg.find_recordings(pattern, "site a: eeg")
+        recordings.find_recordings(pattern, "site a: eeg")
 
 
 # Made recordings
@@ -312,13 +312,13 @@ def test_an_epoch_is_of_any_event_that_happened_in_it(tmp_path, rng):
     events = [["square", "rt"]] * 70 + [["square"]] * 5 + [["square", "rt", "rt"]] * 5
     events += [["circle"]] * 15 + [["squares"]] * 3 + [["circle", "square"]] * 2
     file = epoched(tmp_path / "a.set", E, events)
-    y, n_epochs = eeg.read_erp([file], options(events=["square"], tmax=0.595))
+    y, n_epochs = eeg.read_features([file], options(events=["square"], tmax=0.595))
     assert n_epochs == [("events", 82, 82, 0, 0, 0, 0)]
     kept = np.r_[:80, 98:100]
     np.testing.assert_allclose(y, E[kept].mean(axis=0).ravel(), atol=1e-4)
     # Which of two the last are of, nobody can tell.
     asked = options(events=["square"], minus=["circle"], tmax=0.595)
-    y, n_epochs = eeg.read_erp([file], asked)
+    y, n_epochs = eeg.read_features([file], asked)
     assert n_epochs == [
         ("events", 82, 80, 0, 0, 0, 2),
         ("minus", 17, 15, 0, 0, 0, 2),
@@ -344,20 +344,20 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
     rows = [(t / RATE, "n/a", "target") for t in ONSETS["target"]]
     rows += [("n/a", 0, "target"), (3, 0, "n/a"), (1.5, 0.2, "boundary")]
     bids_events(file, *rows, column=column)
-    y, n_epochs = eeg.read_erp([file], options())
+    y, n_epochs = eeg.read_features([file], options())
     assert n_epochs == [("events", 4, 2, 0, 2, 0, 0)]
     np.testing.assert_allclose(y, average(X, [1300, 1800]).ravel(), atol=1e-4)
     # Marks of other names in the recording still count.
-    assert eeg.read_erp([file], options(events=["S 1"])).n_epochs == n_epochs
+    assert eeg.read_features([file], options(events=["S 1"])).n_epochs == n_epochs
     bids_events(file, ("1,5", 0, "target"))
     assert "_events.tsv, line 2: onset and duration must be seconds" in error(file)
     for odd in [("nan", 0, "target"), (1, "inf", "target"), (1, -1, "boundary")]:
         bids_events(file, odd)
         assert "line 2: onset and duration must be seconds" in error(file)
     bids_events(file, (1, 0, "target"), column="stimulus")  # both names may be missing
-    marks = eeg.read_erp([file], options(events=["S 1"])).n_epochs
+    marks = eeg.read_features([file], options(events=["S 1"])).n_epochs
     assert marks == [("events", 4, 3, 0, 1, 0, 0)]
-    path = eeg.events_file(file)
+    path = recordings.events_file(file)
     rows = "1\t0\tn/a\t7", "2\t0\tgo\t7"
     path.write_text("\n".join(["onset\tduration\ttrial_type\tvalue", *rows]))
     line = error(file, events=["stop"])
@@ -572,7 +572,7 @@ def test_real_edf():
 @pytest.mark.parametrize(("person", "n_files"), [("subject1", 3), ("subject2", 2)])
 def test_real_muse(person, n_files):
     pattern = str(DATA / f"eeg_muse_p300/{person}_*.csv.gz")
-    found = eeg.find_recordings(pattern, "site a: eeg")
+    found = recordings.find_recordings(pattern, "site a: eeg")
     files = [path for own in found.values() for path in own]
     assert len(files) == n_files
     totals = [], []
@@ -588,7 +588,7 @@ def test_real_muse(person, n_files):
     asked = {"events": ["2"], "minus": ["1"], "sampling_rate": 256}
     asked |= {"channels": header[1:5], "tmin": -0.1, "tmax": 0.8}
     asked |= {"reject": 150, "min_epochs": 10, "baseline": [-0.1, 0]}
-    erps = eeg.read_erp(files, options(**asked))
+    erps = eeg.read_features(files, options(**asked))
     assert [row[2] for row in erps.n_epochs] == [len(total) for total in totals]
     y = erps.features.reshape(4, -1)
     A = np.mean(totals[0], axis=0) - np.mean(totals[1], axis=0)
@@ -617,16 +617,17 @@ def test_samples_that_a_table_lacks_are_a_break(tmp_path):
         return [tmp_path / "a.csv"]
 
     E = [X[i - 51 : i + 129].T for i in (200, 480, 800)]
-    erps = eeg.read_erp(write(t, np.where(marks, 1, np.nan)), options(**asked))
+    erps = eeg.read_features(write(t, np.where(marks, 1, np.nan)), options(**asked))
     np.testing.assert_allclose(erps.features, np.mean(E, 0)[:, :180].ravel(), atol=1e-3)
     file = write(t + 1.0 * (np.arange(1000) >= 500), marks)
-    erps = eeg.read_erp(file, options(**asked))
+    erps = eeg.read_features(file, options(**asked))
     assert erps.n_epochs == [("events", 3, 2, 0, 1, 0, 0)]
     for times in (t[:1], 0 * t, np.full(9, np.nan)):
         file = write(times, marks[: len(times)])
         assert "timestamps must increase" in error(file, **asked)
     file[0].write_text("timestamps,a,Marker\nx,1,0\n")
-    assert "not a readable recording" in error(file, **asked)
+    line = "timestamps: must be numbers with a decimal point, got 'x' in line 2"
+    assert line in error(file, **asked)
 
 
 def test_a_table_that_is_no_recording(tmp_path):
