@@ -12,9 +12,10 @@ import numpy as np
 
 from capeneuro.config import components, load, rows
 from capeneuro.config.components import Painting, Simulation
+from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Linked
-from capeneuro.config.rows import Made
+from capeneuro.config.rows import Made, Recorded
 from capeneuro.config.study import Study
 from capeneuro.studies.sites import is_complete, load_sites
 from sim import (
@@ -27,6 +28,7 @@ from sim import (
     hemodynamics,
     linked,
     painting,
+    recorded,
     sources,
 )
 from sim import made as tables
@@ -185,13 +187,17 @@ def paint(
     painting.write_atlas(Path(study.space.mask).parent, labels, affine)
 
 
+def _need_eeg() -> None:
+    for needed in ("mne", "pybv"):
+        if importlib.util.find_spec(needed) is None:
+            raise ConfigError(f"data: EEG needs {needed}; pip install 'capeneuro[eeg]'")
+
+
 def link(
     study: components.ComponentsConfig, made: Linked, folders: dict[str, Path]
 ) -> None:
     """Write contrast maps and EEG of every site, the truth and the mask."""
-    for needed in ("mne", "pybv"):
-        if importlib.util.find_spec(needed) is None:
-            raise ConfigError(f"data: EEG needs {needed}; pip install 'capeneuro[eeg]'")
+    _need_eeg()
     K, K_max = len(made.correlations), len(erp.SOURCES)
     if not 1 <= K <= K_max:
         raise ConfigError(
@@ -205,6 +211,19 @@ def link(
             f"of each component, got {N}"
         )
     linked.write_study(folders, made, Path(study.space.mask))
+
+
+def record(study: rows.RowStudy, folders: dict[str, Path]) -> None:
+    """Write EEG and people of every site, the public tables and the truth."""
+    _need_eeg()
+    known = {"patient", "age"}
+    if not isinstance(study, ContrastConfig) or {*study.contrast.covariates} != known:
+        raise ConfigError(
+            "data: recorded makes people for a contrast on patient and age alone"
+        )
+    if odd := {*study.rows.features.channels} - {*erp.CHANNELS}:
+        raise ConfigError(f"rows.features.channels: made EEG has no {min(odd)}")
+    recorded.write_study(folders, study)
 
 
 def tabulate(study: rows.RowStudy, folders: dict[str, Path]) -> None:
@@ -225,6 +244,8 @@ def make(study: Study, folders: dict[str, Path], threads: int) -> None:
         paint(study, study.data, folders)
     elif isinstance(study.data, Linked):
         link(study, study.data, folders)
+    elif isinstance(study.data, Recorded):
+        record(study, folders)
     elif isinstance(study.data, Made):
         tabulate(study, folders)
 

@@ -77,6 +77,7 @@ FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
 FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
+KINDS += ("bands", "rows", "recorded")
 # Forms of a key that has several; no keys either.
 TAGS = ("as-text", "as-list", "as-block")
 

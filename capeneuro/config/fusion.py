@@ -193,7 +193,7 @@ class FusionConfig(Study):
                 "mask: maps of a fusion study cover the study's mask, got "
                 f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
             )
-        return ""
+        return super().misfit(site)
 
     @property
     def idle(self) -> dict[str, Any]:

@@ -5,10 +5,11 @@ Kinds of these studies are in :mod:`.config.tensors`, :mod:`.config.regression` 
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import (
     Bound,
@@ -24,6 +25,8 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
+# Kinds of features that are of no image of the study's space.
+NO_IMAGES = ("table", "components", "erp", "bands")
 # Widths that can be divided by: rows of narrower or wider bounds are no numbers.
 WIDTHS = (1e-12, 1e12)
 APART = f"must be [low, high], {WIDTHS[0]:g} to {WIDTHS[1]:g} apart"
@@ -116,13 +119,39 @@ class Components(Measures):
     """Name of the stage, which finds components."""
 
 
+class Potentials(eeg.Erp):
+    """Features of a person's EEG: an event-related potential, channels by windows."""
+
+    block: ClassVar[str] = "rows.features"
+
+    bounds: Wide
+    """Public [low, high] of every feature [uV]; what lies beyond counts as these."""
+
+
+class Powers(eeg.Bands):
+    """Features of a person's EEG: shares of bands in each channel's power.
+
+    Their bounds are 0 and 1.
+    """
+
+    block: ClassVar[str] = "rows.features"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of every feature."""
+        return 0.0, 1.0
+
+
+Features = Maps | Columns | Runs | Components | Potentials | Powers
+
+
 class Rows(Section):
     """One row of features for each person, from public bounds scaled to [-1, 1]."""
 
-    features: Annotated[Maps | Columns | Runs | Components, Field(discriminator="kind")]
+    features: Annotated[Features, Field(discriminator="kind")]
     """Of one image of each person (`maps`), of a row of a table (`table`), of 4-D runs
     (`runs`), or of what an earlier stage found of them (`components`); the site file's
-    `images` says where."""
+    `images` says where. Or of its `eeg`: potentials (`erp`), powers (`bands`)."""
     covariates: Annotated[dict[str, Wide], Field(default_factory=dict)]
     """Further features, such as sex or head size: columns of the site's table of people
     (its key `people`) with their public [low, high]."""
@@ -158,13 +187,35 @@ class Made(Section):
     """Distance of a network's two groups in each feature, in deviations within one."""
 
 
+class Recorded(Section):
+    """Simulated EEG of people, written as one BIDS folder for each site.
+
+    Each person is `patient` (0 or 1), and has an `age`; see :mod:`sim.recorded`.
+    """
+
+    kind: Literal["recorded"]
+    seed: int
+    """Fixes the bytes of all files."""
+    n_subjects: Annotated[int, Field(ge=2)]
+    """People per site."""
+    group: Annotated[float, Field(ge=0)] = 0.8
+    """How much larger the first potential (P3b) is in patients, in deviations of
+    people."""
+    age: Annotated[float, Field(ge=0, lt=1)] = 0.4
+    """Correlation of age with the second potential (P1-N1-P2)."""
+    n_trials: Annotated[int, Field(ge=1)] = 8
+    """Trials of each person's recording."""
+    eeg_noise: Annotated[float, Field(ge=0)] = 5.0
+    """Deviation of the ongoing EEG in a channel [uV]."""
+
+
 class RowStudy(Study):
     """What studies of rows say: each person is one row of features."""
 
     space: Space | None
-    """Null where `rows.features` is a table, or of an earlier stage."""
+    """Null where `rows.features` is no image: a table, EEG, or of an earlier stage."""
     rows: Rows
-    data: Made | None = None
+    data: Annotated[Made | Recorded, Field(discriminator="kind")] | None = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
 
@@ -177,10 +228,10 @@ class RowStudy(Study):
             )
         kind = self.rows.features.kind
         is_table = kind == "table"
-        if (kind in ("table", "components")) != (self.space is None):
+        if (kind in NO_IMAGES) != (self.space is None):
             fail(
-                "space: must be null where rows.features is a table or of an earlier "
-                "stage, and only there"
+                "space: must be null where rows.features is a table, of EEG or of an "
+                "earlier stage, and only there"
             )
         if kind == "runs" and self.space.basis not in ("atlas", "template"):
             fail(
@@ -193,8 +244,10 @@ class RowStudy(Study):
             fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
             fail("space.mask: must be a file in a study of rows, got 'computed'")
-        if self.data is not None and not is_table:
+        if self.data is not None and self.data.kind == "rows" and not is_table:
             fail(f"data: made rows are tables, got rows.features of {kind}")
+        if self.data is not None and self.data.kind == "recorded" and kind != "erp":
+            fail(f"data: recorded makes potentials, got rows.features of {kind}")
         return self
 
     @property
@@ -202,6 +255,11 @@ class RowStudy(Study):
         """What features take from an earlier stage; None: nothing."""
         own = self.rows.features
         return own if own.kind == "components" else None
+
+    @property
+    def has_eeg(self) -> bool:
+        """Whether features are of recordings of EEG, and of nothing else."""
+        return self.rows.features.kind in ("erp", "bands")
 
     @property
     def has_maps(self) -> bool:
@@ -258,4 +316,6 @@ class RowStudy(Study):
                 "mask: maps of a study of rows cover the study's mask, got "
                 f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
             )
-        return ""
+        if self.has_eeg and site.eeg is None:
+            return "eeg: a study of EEG needs it, got null"
+        return super().misfit(site)

@@ -114,13 +114,13 @@ class SiteConfig(Section):
 
     name: Label
     """Name of the site in the study."""
-    images: Images
+    images: Images | None = None
     """Folder of derivatives with what to take from it, `{derivatives: data/fmriprep,
     task: rest, space: MNI152NLin2009cAsym}` (see docs/derivatives.md); a BIDS folder;
     or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files named
     sub-<label>... belong to that person, any other file is one person. In a fusion
     study and in studies of rows 3-D files (in a BIDS folder `*_statmap.nii.gz`), one
-    for each person, or a table."""
+    for each person, or a table. Null where studies are of EEG alone."""
     people: Path | None = None
     """Table of its people (`.tsv` or `.csv` with `participant_id`) in studies of rows:
     targets and covariates; null: `participants.tsv` of the BIDS folder, or the table of
@@ -169,9 +169,10 @@ class SiteConfig(Section):
 
     @property
     def folder(self) -> str:
-        """Where its images are: a folder, a pattern or a table."""
-        block = isinstance(self.images, Derivatives)
-        return self.images.derivatives if block else self.images
+        """Where its data are: a folder, a pattern or a table; of images if any."""
+        if isinstance(self.images, Derivatives):
+            return self.images.derivatives
+        return self.images or self.eeg
 
     @model_validator(mode="before")
     @classmethod
@@ -187,6 +188,12 @@ class SiteConfig(Section):
         if given.get("second_place") is None and private:
             given["second_place"] = user_state_path("capeneuro")
         return given
+
+    @model_validator(mode="after")
+    def _has_data(self) -> "SiteConfig":
+        if self.images is None and self.eeg is None:
+            fail("images: must say where its data are, or eeg where it has no images")
+        return self
 
     @model_validator(mode="after")
     def _second_place_is_elsewhere(self) -> "SiteConfig":

@@ -151,7 +151,14 @@ class Study(Section):
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""
+        if site.images is None and not all(m.has_eeg for m in self.members.values()):
+            return "images: this study needs them, got null"
         return ""
+
+    @property
+    def has_eeg(self) -> bool:
+        """Whether features are of recordings of EEG, and of nothing else."""
+        return False
 
     @property
     def volumes(self) -> int | None:

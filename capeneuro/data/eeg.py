@@ -35,6 +35,9 @@ DROPPED = {
     "range_above_reject": "with a range above reject",
     "of_both_kinds": "with events of both kinds",
 }
+# What became of each person's epochs; for the site's eyes alone.
+EPOCHS = "epochs.tsv"
+EPOCHS_HEAD = ["participant_id", "kind", "matched", "kept", *DROPPED]
 RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
 FLAT = 1e-6  # [uV], no amplifier has so little noise
 
@@ -154,6 +157,12 @@ def read_features(
     rows = [(k, *(n[k][c] for c in ("matched", "kept", *DROPPED))) for k in asked]
     found = window_means(found, options) if is_erp else found
     return Features(found.ravel().astype("f4"), rows)
+
+
+def fewest(site: str, epochs: list[tuple[Any, ...]]) -> str:
+    """Line that says who of a site's people has fewest epochs, of a table of them."""
+    name, kind, matched, kept, *_ = min(epochs, key=lambda row: row[3])
+    return f"{site}: fewest epochs, {kept} of {matched} {kind}, has {name}; {EPOCHS}"
 
 
 def _potential(means: dict[str, np.ndarray], options: Erp) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, measures, nifti
+from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
 from capeneuro.privacy.clipping import clip_factors
@@ -81,7 +81,7 @@ class Person(NamedTuple):
 
     name: str
     images: tuple[Path, ...]
-    """Their image or runs; none where a table says all."""
+    """Their image, runs or recordings; none where a table says all."""
     values: np.ndarray
     """What tables say: features, unless of images, then covariates."""
     beside: np.ndarray
@@ -109,6 +109,10 @@ def open_rows(study: RowStudy) -> Shape:
     elif study.has_maps:
         mask, basis = _space(study)
         names = [f"{study.space.basis} {i + 1}" for i in range(basis.n_features)]
+        bounds = [options.features.bounds] * len(names)
+    elif study.has_eeg:
+        eeg.positions(options.features)  # what cannot be drawn shall be known at once
+        names = eeg.feature_names(options.features)
         bounds = [options.features.bounds] * len(names)
     else:
         courses = _courses(study)
@@ -189,6 +193,8 @@ def public_files(study: RowStudy) -> list[str]:
         given += [study.space.mask, study.space.basis_file]
     if features.kind == "table":
         given.append(features.features)
+    elif study.has_eeg:
+        given += [m for m in (features.montage,) if m and Path(m).is_file()]
     elif features.kind != "maps":
         given.append(features.domains and features.domains.file)
     given += study.public_tables
@@ -204,14 +210,17 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
         return None
     if site.people is not None:
         return site.people
-    is_table = study.rows.features.kind == "table"
-    return Path(site.folder) if is_table else Path(site.folder) / "participants.tsv"
+    if study.rows.features.kind == "table":
+        return Path(site.folder)
+    return Path(site.eeg if study.has_eeg else site.folder) / "participants.tsv"
 
 
 def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     if study.rows.features.kind == "table":
         found = [site.folder]
+    elif study.has_eeg:
+        found = recordings.inputs(site)
     else:
         images = [path for own in _images(study, site).values() for path in own]
         if study.rows.features.kind == "runs":
@@ -226,6 +235,10 @@ def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:
     """Images of each of a site's people."""
     if study.has_maps:
         return {name: (path,) for name, path in find_maps(site).items()}
+    if study.has_eeg:
+        about = f"site {site.name}: eeg", site.task, site.eeg_about
+        people = recordings.find_recordings(site.eeg, *about)
+        return {name: tuple(own) for name, own in people.items()}
     return {name: tuple(runs) for name, runs in derivatives.find_runs(site).items()}
 
 

@@ -460,6 +460,36 @@ class Potential(NamedTuple):
     info: Any
 
 
+class Powers(NamedTuple):
+    """Names of bands, channels and their positions (mne.Info or None) of powers."""
+
+    bands: Sequence[str]
+    channels: Sequence[str]
+    info: Any
+
+
+def scalp(
+    about: Potential | Powers, values: np.ndarray, title: str, unit: str
+) -> Figure:
+    """Draw numbers (D,) of channels: waveforms and the scalp, or a scalp of each band.
+
+    Parameters
+    ----------
+    about
+        Where and when the features are.
+    values
+        Of the features, channel by channel.
+    title, unit
+        Printed above, and what values are.
+    """
+    figure = plt.figure(figsize=(6.4, 2.8), layout="none")
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    draw = _potential if isinstance(about, Potential) else _powers
+    seen = draw(figure, about, values, 0.13, unit)
+    figure.set_label(f"{title}: {seen}")
+    return figure
+
+
 def view_norms(norms: np.ndarray) -> Figure:
     """Draw norms of one site's people in both views (N, 2), over bounds (private)."""
     figure, axis = axes()
@@ -525,7 +555,7 @@ def linked_component(
         seen = _loadings(axis, what, which)
     what, values = second
     if isinstance(what, Potential):
-        beside = _potential(figure, what, values)
+        beside = _potential(figure, what, values, 0.46, "per unit deviation [uV]")
     else:
         axis = figure.add_axes((0.6, 0.18, 0.38, 0.68))
         beside = _loadings(axis, what, values)
@@ -533,19 +563,21 @@ def linked_component(
     return figure
 
 
-def _potential(figure: Figure, about: Potential, values: np.ndarray) -> str:
-    """Draw waveforms [uV] of all channels, and where they are largest the scalp.
+def _potential(
+    figure: Figure, about: Potential, values: np.ndarray, left: float, unit: str
+) -> str:
+    """Draw waveforms of all channels, and where they are largest the scalp.
 
     Returns what is seen, in words.
     """
     values = values.reshape(len(about.channels), -1)
     largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
-    width = 0.52 if about.info is None else 0.33
-    axis = figure.add_axes((0.46, 0.18, width, 0.68))
+    width = 0.98 - left if about.info is None else 0.79 - left
+    axis = figure.add_axes((left, 0.18, width, 0.68))
     lines = axis.plot(1000 * about.times, values.T, lw=1)
     axis.axhline(0, color=INK, lw=0.5)
     axis.set_xlabel("time from the event [ms]")
-    axis.set_ylabel("per unit deviation [uV]")
+    axis.set_ylabel(unit)
     if len(about.channels) <= len(COLORS):
         for line, color in zip(lines, COLORS, strict=False):
             line.set_color(color)
@@ -554,19 +586,51 @@ def _potential(figure: Figure, about: Potential, values: np.ndarray) -> str:
         for line in lines:
             line.set(color=INK, alpha=0.4)
     if about.info is not None:
-        import mne
-
         axis.axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
-        scalp = figure.add_axes((0.81, 0.12, 0.18, 0.7))
-        shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
-        mne.viz.plot_topomap(values[:, at], about.info, axes=scalp, show=False, **shown)
-        scalp.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
+        head = figure.add_axes((0.81, 0.12, 0.18, 0.7))
+        _topography(head, about, values[:, at], largest)
+        head.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
     channel = int(np.abs(values[:, at]).argmax())
     return (
         f"waveforms of {len(values)} channels, largest at "
-        f"{1000 * about.times[at]:.0f} ms, {values[channel, at]:.2g} uV at "
+        f"{1000 * about.times[at]:.0f} ms, {values[channel, at]:.2g} at "
         f"{about.channels[channel]}"
     )
+
+
+def _powers(
+    figure: Figure, about: Powers, values: np.ndarray, left: float, unit: str
+) -> str:
+    """Draw a scalp of each band, or a table of channels; what is seen, in words."""
+    values = values.reshape(len(about.channels), -1)
+    n, largest = len(about.bands), np.abs(values).max() or 1.0
+    if about.info is None:
+        axis = figure.add_axes((left, 0.18, 0.7 - left, 0.68))
+        shown = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+        image = axis.imshow(values.T, aspect="auto", **shown)
+        axis.set_yticks(np.arange(n), about.bands)
+        axis.set_xlabel("channel")
+    else:
+        for i, band in enumerate(about.bands):
+            head = figure.add_axes((0.02 + 0.84 * i / n, 0.12, 0.8 / n, 0.66))
+            image = _topography(head, about, values[:, i], largest)
+            head.set_title(band, fontsize=9)
+    figure.colorbar(image, cax=figure.add_axes((0.9, 0.2, 0.02, 0.5)), label=unit)
+    channel, band = np.unravel_index(np.abs(values).argmax(), values.shape)
+    return (
+        f"{n} bands of {len(values)} channels, largest {values[channel, band]:.2g} at "
+        f"{about.channels[channel]}, {about.bands[band]}"
+    )
+
+
+def _topography(
+    axis: Axes, about: Potential | Powers, values: np.ndarray, largest: float
+) -> Any:
+    """Draw one number of each channel on the head; the image."""
+    import mne
+
+    shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
+    return mne.viz.plot_topomap(values, about.info, axes=axis, show=False, **shown)[0]
 
 
 def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> str:

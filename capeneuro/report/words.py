@@ -72,6 +72,10 @@ def features(config: Study) -> str:
         of = getattr(own, "of", "")
         where = f"the components of stage {of}" if of else "their runs"
         return f"what each person has of {where} ({what})"
+    if getattr(own, "kind", "") == "erp":
+        return "means over windows of each person's event-related potential"
+    if getattr(own, "kind", "") == "bands":
+        return "shares of frequency bands in the power of each person's EEG"
     if config.space is not None:
         return f"features of an image in the public basis {config.space.basis}"
     return "a row of a table"

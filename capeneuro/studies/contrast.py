@@ -29,6 +29,7 @@ from capeneuro.studies.rows import (
     People,
     RowKind,
     kind_of,
+    scalp,
 )
 from capeneuro.studies.sites import Sites
 
@@ -281,6 +282,9 @@ def figures(
             found.sizes[k, :, 1:],
             beside,
         )
+        title = f"{name}: effect over the outcome's deviation, by channel"
+        sizes = found.sizes[k, :, 0]
+        place |= scalp(study, shape, sizes, title, "effect over deviation")
         if shape.mask is not None:
             title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
             place[title] = partial(plots.component_map, path, k, title)

@@ -12,7 +12,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
-from capeneuro.data import derivatives, files, nifti, rows
+from capeneuro.data import derivatives, eeg, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -24,6 +24,8 @@ def check_person(
     """Refuse a person's images that :func:`reader` would; tables are read already."""
     if study.has_maps:
         rows.read_row(study, shape, person)
+    if study.has_eeg:
+        eeg.read_features(person.images, study.rows.features, site.eeg_about)
     if study.rows.features.kind == "runs":
         about = site, study.space, study.rows.features.cleaning, shape.courses.mask
         runs = _kept(person.name, person.images, about)
@@ -33,19 +35,26 @@ def check_person(
 
 
 def reader(
-    study: RowStudy, shape: Shape, site: SiteConfig
+    study: RowStudy,
+    shape: Shape,
+    site: SiteConfig,
+    epochs: list[tuple[Any, ...]] | None = None,
 ) -> Callable[[Person], np.ndarray]:
     """What gives the row x of one of a site's people, (D, 1), of whatever it is made.
+
+    What became of people's epochs is appended to ``epochs``, if there are any.
 
     Guarantee
     ---------
     A row depends on this person's data and on public or released numbers alone.
     """
-    if shape.courses is None:
+    features = study.rows.features
+    if shape.courses is None and not study.has_eeg:
         return partial(rows.read_row, study, shape)
-    domains, features = shape.courses.domains, study.rows.features
-    if features.kind == "components":
-        measure = of_components(study, domains, site)
+    if study.has_eeg:
+        measure = partial(_of_eeg, study, site, [] if epochs is None else epochs)
+    elif features.kind == "components":
+        measure = of_components(study, shape.courses.domains, site)
     else:
         measure = partial(_of_runs, study, shape, site)
 
@@ -54,6 +63,19 @@ def reader(
         return shape.scaled(np.concatenate([own, person.values])[:, None])
 
     return read
+
+
+def _of_eeg(
+    study: RowStudy,
+    site: SiteConfig,
+    epochs: list[tuple[Any, ...]],
+    name: str,
+    files: Sequence[Path],
+) -> np.ndarray:
+    """Potential or powers of a person's recordings."""
+    found = eeg.read_features(files, study.rows.features, site.eeg_about)
+    epochs.extend((name, *row) for row in found.n_epochs)
+    return found.features
 
 
 def _of_runs(

@@ -85,9 +85,6 @@ TRUTH = {
 }
 TRUTHS = ("eeg", "correlations")
 KEPT = ("variates.tsv",)
-# What became of each person's epochs; for the site's eyes alone.
-EPOCHS = "epochs.tsv"
-EPOCHS_HEAD = ["participant_id", "kind", "matched", "kept", *eeg.DROPPED]
 SITE_KEYS = dict.fromkeys(
     ("validate", "prepare", "reconstruct"), ("images", "eeg", "eeg_about", "task")
 )
@@ -200,11 +197,8 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
     files.write_features(*about, made_from=made_from(study))
     keep_people(study, own)
     if epochs:
-        files.write_table(folder / EPOCHS, EPOCHS_HEAD, epochs)
-        name, kind, matched, kept, *_ = min(epochs, key=lambda row: row[3])
-        print(
-            f"{site}: fewest epochs, {kept} of {matched} {kind}, has {name}; {EPOCHS}"
-        )
+        files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
+        print(eeg.fewest(site, epochs))
     figure = plots.view_norms(np.array([row[1:] for row in norms]))
     text = page.render_views(site, norms, figure, study)
     files.write_text(folder / "qc.html", text)

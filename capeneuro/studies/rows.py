@@ -23,7 +23,7 @@ from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
-from capeneuro.data import files, nifti
+from capeneuro.data import eeg, files, nifti
 from capeneuro.data import rows as row_files
 from capeneuro.data.rows import Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
@@ -74,7 +74,7 @@ FEATURES = "group_desc-rows_features.tsv"
 KEPT = ("people.tsv",)
 SITE_KEYS = dict.fromkeys(
     ("validate", "prepare", "reconstruct"),
-    ("images", "people", "task", "mask", "repetition_time"),
+    ("images", "people", "eeg", "eeg_about", "task", "mask", "repetition_time"),
 )
 
 
@@ -250,7 +250,8 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
         for name, people in found.items()
         for person in people.values()
     ]
-    check_each(check_person, everybody, threads)
+    # Readers of EEG catch warnings, whose filters are the whole process's.
+    check_each(check_person, everybody, 1 if study.has_eeg else threads)
     if shape.mask is not None:
         nifti.write_mask(study.results / MASK, shape.mask)
     write_sizes(study, sites, {name: [1] * len(own) for name, own in found.items()})
@@ -368,7 +369,8 @@ def prepare(
     found = find_people(study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
     held = own.holder(study, shape, place)
-    read_row = reader(study, shape, sites[site])
+    epochs: list[tuple[Any, ...]] = []
+    read_row = reader(study, shape, sites[site], epochs)
     rows: list[tuple[str, float, float, list[float]]] = []
     low, high = np.inf, -np.inf
 
@@ -386,6 +388,9 @@ def prepare(
     about = folder / "projected.npz", people(), _layout(study, shape)
     files.write_features(*about, made_from(study))
     keep_people(study, one_site(sites, site))
+    if epochs:
+        files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
+        print(eeg.fewest(site, epochs))
     odd = constant_features((high - low)[:, 0], shape.names)
     if odd and shape.bounds is not None:  # bounds in another unit make a feature so
         print(f"note: {odd}")
@@ -550,6 +555,24 @@ def chapter(
     )
 
 
+def scalp(
+    study: RowStudy, shape: Shape, values: np.ndarray, title: str, unit: str
+) -> Drawn:
+    """The picture of a number of each feature on the head, where they are of EEG."""
+    from capeneuro.report import plots
+
+    if not study.has_eeg:
+        return {}
+    options, D = study.rows.features, len(shape.names) - len(study.rows.covariates)
+    where = options.channels, eeg.positions(options)
+    if options.kind == "erp":
+        about = plots.Potential(eeg.window_times(options), *where)
+    else:
+        bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
+        about = plots.Powers(bands, *where)
+    return {title: partial(plots.scalp, about, values[:D], title, unit)}
+
+
 def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, Any]:
     """The picture of a map of one number a voxel, where features are of images."""
     from capeneuro.report import plots
@@ -603,6 +626,9 @@ def depends(own: RowKind, study: RowStudy, step: str) -> str:
 
 def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:
     """Files that the data makers write last."""
+    if study.has_eeg:
+        people = [f"{site.eeg}/dataset_description.json" for site in sites.values()]
+        return [*people, *map(str, study.public_tables), *_truths(own, study)]
     features = study.rows.features.features
     truth = [features.parent / "truth" / name for name in own.truths]
     public = [features, *study.public_tables, *truth]
@@ -611,11 +637,15 @@ def made(own: RowKind, study: RowStudy, sites: Sites) -> list[str]:
 
 def score_inputs(own: RowKind, study: RowStudy) -> list[str]:
     """Files that the result is compared with."""
-    truth = study.score.truth
-    found = [] if truth is None else [str(truth / name) for name in own.truths]
+    found = _truths(own, study)
     if study.score.reference:
         found.append(str(folder_of(study, reference=True) / own.file))
     return found
+
+
+def _truths(own: RowKind, study: RowStudy) -> list[str]:
+    truth = study.score.truth
+    return [] if truth is None else [str(truth / name) for name in own.truths]
 
 
 # --- what there is to compare with ---------------------------------------------------

@@ -84,8 +84,8 @@ def made_data(study: Study, sites: Sites) -> list[str]:
 
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
-    are_images = study.space is not None or study.handed
-    if makes_data(study.whole, sites) and are_images:
+    are_folders = study.space is not None or study.handed or study.has_eeg
+    if makes_data(study.whole, sites) and are_folders:
         mask = [] if study.space is None else [study.space.mask]
         return [f"{sites[name].folder}/dataset_description.json", *mask]
     return kinds.of(study).inputs(study, sites[name])

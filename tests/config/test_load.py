@@ -511,6 +511,7 @@ IDENTITIES = {
     "abide_chain": "605f1bdcd6cadc57",
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
+    "erp": "cb2b05f40d8723b8",
     "gift": "4f6dc27e49e685a1",
     "linked": "0b63559d452d1920",
     "linked_chain": "bdcc374cee05e976",

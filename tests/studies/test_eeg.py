@@ -1,0 +1,112 @@
+"""Studies of EEG alone, from the files of a fusion study."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import two_views
+import yaml
+from tiny_study import command, edit
+from two_views import CHANNELS, EEG, PEOPLE, STUDY, recording
+
+from capeneuro.config import load
+from capeneuro.data import eeg
+
+# Fixtures.
+study, template = two_views.study, two_views.template
+
+BANDS = {"kind": "bands", "channels": CHANNELS, "sampling_rate": 100, "min_epochs": 2}
+BANDS |= {"montage": "easycap-M1", "segment": 1.0, "bands": [[4, 8], [8, 13], [13, 30]]}
+
+
+def only_eeg(features: dict) -> None:
+    """Make a contrast of patients on EEG alone; site files stay as they are."""
+    whole = yaml.safe_load(Path(STUDY).read_text())
+    kept = {k: whole[k] for k in whole if k not in ("fusion", "n_components", "score")}
+    covariates = {"patient": {"groups": [0, 1]}}
+    contrast = {"covariates": covariates, "means": "data/means.tsv"}
+    kept |= {"space": None, "rows": {"features": features}, "contrast": contrast}
+    kept |= {"study": "alone", "arm": "non-private"}
+    Path(STUDY).write_text(yaml.safe_dump(kept))
+    Path("data/means.tsv").write_text("site\tpatient=0\tpatient=1\na\t3\t3\nb\t3\t3\n")
+    for site, people in PEOPLE.items():
+        rows = [f"{person}\t{i % 2}" for i, person in enumerate(people)]
+        text = "\n".join(["participant_id\tpatient", *rows])
+        Path(f"data/{site}/participants.tsv").write_text(text + "\n")
+
+
+def ran(*steps: str) -> None:
+    assert command("check", STUDY) == 0
+    assert command("validate", STUDY) == 0
+    for site in PEOPLE:
+        assert command("prepare", STUDY, "--site", site) == 0
+    for step in steps:
+        assert command(step, STUDY) == 0
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with open(f"results/alone/{name}", newline="") as lines:
+        return list(csv.DictReader(lines, delimiter="\t"))
+
+
+def effects() -> list[float]:
+    rows = table("group_desc-contrast_table.tsv")
+    return [float(r["effect"]) for r in rows if r["covariate"].startswith("patient")]
+
+
+def differences() -> np.ndarray:
+    """Patients' means less controls'; the two groups are alike at both sites."""
+    options = load.load_study(STUDY).rows.features
+    Y = [
+        [eeg.read_features([recording(p)], options).features for p in people]
+        for people in PEOPLE.values()
+    ]
+    Y = np.concatenate(Y).astype(float)
+    is_patient = np.arange(len(Y)) % 2 == 1
+    return Y[is_patient].mean(axis=0) - Y[~is_patient].mean(axis=0)
+
+
+def test_potentials_of_a_fusion_study_are_contrasted_alone(study, capsys):
+    only_eeg({**{k: EEG[k] for k in EEG if k != "norm_bound"}, "bounds": [-60, 60]})
+    ran("contrast", "maps", "score", "report")
+    np.testing.assert_allclose(effects(), differences(), rtol=1e-3)
+    names = [row["feature"] for row in table("group_desc-rows_features.tsv")]
+    assert names == [f"{c} {t} ms" for c in CHANNELS for t in (45, 145, 245, 345)]
+    assert "a: fewest epochs, 2 of 2 events, has sub-a0" in capsys.readouterr().out
+    epochs = Path("private/a/alone/epochs.tsv").read_text().splitlines()
+    assert len(epochs) == 7 and epochs[1].startswith("sub-a0\tevents\t2\t2\t0")
+    text = Path("results/alone/report.html").read_text()
+    assert "waveforms of 3 channels, largest at" in text
+
+
+def test_shares_of_bands_have_bounds_by_arithmetic(study):
+    only_eeg(BANDS)
+    for site in PEOPLE:  # no images, no study that needs them
+        edit(f"{site}.yaml", "images", None)
+    ran("contrast", "maps")
+    np.testing.assert_allclose(effects(), differences(), rtol=1e-3, atol=1e-6)
+    bounds = {
+        (row["low"], row["high"]) for row in table("group_desc-rows_features.tsv")
+    }
+    assert {(float(a), float(b)) for a, b in bounds} == {(0.0, 1.0)}
+
+
+def test_what_a_site_lacks_is_said_in_a_line(study, capsys):
+    def line() -> str:
+        capsys.readouterr()
+        assert command("validate", STUDY) == 2
+        text, *_ = capsys.readouterr().err.splitlines()  # a line a person
+        return text
+
+    edit("a.yaml", "images", None)
+    assert "a.yaml: images: this study needs them, got null" in line()
+    edit("a.yaml", "eeg", None)
+    assert "a.yaml: images: must say where its data are" in line()
+    only_eeg({**BANDS, "montage": "nowhere"})
+    edit("a.yaml", "images", "data/a")
+    assert "a.yaml: eeg: a study of EEG needs it, got null" in line()
+    edit("a.yaml", "eeg", "data/a")
+    assert "rows.features.montage: no montage, or no file of one" in line()
+    edit(STUDY, "rows.features.montage", None)
+    edit(STUDY, "rows.features.channels", ["Fz", "Oz"])
+    assert "must have all of rows.features.channels, missing: Oz" in line()
