@@ -166,6 +166,21 @@ def run_study(options: argparse.Namespace) -> int:
     return workflow.run(options.study, options.cores or os.cpu_count() or 1, more)
 
 
+def bids(options: argparse.Namespace) -> int:
+    """Run one site's derivatives as a BIDS app: `participant`, then `group`.
+
+    `participant` prepares everybody's features, `group` finds components and writes
+    maps and the report, both in OUT_DIR. It is for data that everybody may see: nothing
+    is noised, and every output says NOT PRIVATE. Private people are for a study of
+    several sites.
+    """
+    from capeneuro.studies import bids as app
+
+    about = options.bids_dir, options.out_dir, options.level, options.data
+    chosen = options.participant_label, options.task_id
+    return app.run(*about, *chosen, options.cores or os.cpu_count() or 1)
+
+
 def prior(options: argparse.Namespace) -> None:
     """Make a prior of public people, for studies of others to start from.
 
@@ -620,6 +635,23 @@ def parser() -> argparse.ArgumentParser:
         "--unlock", action="store_true", help="after a run that was killed"
     )
     command.add_argument("snakemake", nargs="*", help="after --: to Snakemake")
+    command = add(bids, "fmriprep out participant --data public")
+    command.add_argument("bids_dir", type=Path, help="derivatives, as of fMRIPrep")
+    command.add_argument("out_dir", type=Path, help="where study and results go")
+    command.add_argument("level", choices=["participant", "group"])
+    command.add_argument(
+        "--data",
+        choices=["public", "simulated"],
+        required=True,
+        help="what the data are; private ones take a study of several sites",
+    )
+    for name in ("participant-label", "task-id"):
+        about = {"nargs": "+", "default": [], "metavar": "LABEL"}
+        command.add_argument(f"--{name}", help="only these; else all", **about)
+    command.add_argument("--cores", type=int, help="processors; else all")
+    command.add_argument(
+        "--skip-bids-validation", action="store_true", help="there is none to skip"
+    )
     command = add(prior, "config/public.yaml --out public.npz --source ABIDE")
     command.add_argument("study", help="study file, of public or simulated people")
     command.add_argument("--out", type=Path, required=True, help="file, .npz")

@@ -4,6 +4,8 @@ kinds
     The kinds of study, one entry each.
 begin
     A first study from what the sites' folders hold.
+bids
+    One site's derivatives as a BIDS app would take them.
 flow
     What the steps of every kind share.
 sites

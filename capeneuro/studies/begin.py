@@ -76,14 +76,14 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
     promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
     site = SiteConfig.model_validate({**given, **promise})
     derivatives.find_runs(site)
-    return Found(name, site, _moved(images, base), notes)
+    return Found(name, site, moved(images, base), notes)
 
 
-def _moved(images: dict[str, Any] | str, base: Path) -> dict[str, Any] | str:
+def moved(images: dict[str, Any] | str, base: Path) -> dict[str, Any] | str:
     """The same images, seen from the study's folder."""
     if isinstance(images, str):
         return images if os.path.isabs(images) else os.path.relpath(images, base)
-    where = _moved(images["derivatives"], base)
+    where = moved(images["derivatives"], base)
     return {**images, "derivatives": where}
 
 
@@ -235,9 +235,19 @@ def write(
         raise ConfigError(
             f"--from: a federation needs at least 2 sites, got {len(sources)}"
         )
-    names = site_names(sources)
-    pairs = zip(sources, names, strict=True)
+    pairs = zip(sources, site_names(sources), strict=True)
     found = [look(source, name, kind, folder) for source, name in pairs]
+    return write_found(folder, found, kind, protocol)
+
+
+def write_found(
+    folder: Path,
+    found: list[Found],
+    kind: str,
+    protocol: tuple[int | None, int | None] = (None, None),
+) -> list[str]:
+    """Write a study of sites that were looked at; parameters as of :func:`write`."""
+    names = [own.name for own in found]
     said = ["What the sites' folders hold (shown here, kept in no file):", ""]
     for own in found:
         said += survey.lines(own.site)

@@ -11,6 +11,7 @@ from tiny_study import command, write_image
 
 from capeneuro.config import load
 from capeneuro.data import derivatives
+from capeneuro.studies import workflow
 
 # A coarse box around the brain of MNI152.
 AFFINE = np.array([[12.0, 0, 0, -90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
@@ -65,6 +66,40 @@ def test_the_study_runs_and_tells_no_count(two, capsys, kind):
     assert not {"images", "data"} & set(content)
     assert content["expected"] == {"people": None, "volumes": 180}
     assert "sub-" not in text and f" {T} " not in text
+
+
+def test_one_site_as_a_bids_app(two, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(workflow, "run", lambda *about: ran.append(about) or 0)
+    there, public = Path.cwd(), ("--data", "public", "--cores", "2")
+    wanted = ("--participant-label", "sub-0", "2", "--skip-bids-validation")
+    for labels, rule in [
+        (["7", "0"], "has no 7 with such images; it has 0, 1, 2"),
+        (["1"], "need two people or more, got 1"),
+    ]:
+        own = ("--participant-label", *labels)
+        assert command("bids", "north", "out", "participant", *public, *own) == 2
+        assert rule in capsys.readouterr().err and not Path("out").exists()
+    assert command("bids", "nowhere", "out", "group", *public) == 2
+    assert "BIDS_DIR: nowhere: is no folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):  # nobody's data are public by default
+        command("bids", "north", "out", "participant")
+    faces = ("--task-id", "faces")
+    assert command("bids", "north", "faces", "participant", *public, *faces) != 0
+    assert command("bids", "north", "out", "participant", *public, *wanted) == 0
+    os.chdir(there)
+    assert command("bids", "north", "out", "group", *public) == 0
+    assert ran == [
+        ("config/config.yaml", 2, ["--until", "prepare"]),
+        ("config/config.yaml", 2, []),
+    ]
+    study = load.load_study("config/config.yaml")
+    sites = [load.load_site(path) for path in study.sites]
+    assert study.arm == "non-private" and [s.data for s in sites] == ["public"] * 2
+    assert [list(derivatives.find_runs(s)) for s in sites] == [["sub-0"], ["sub-2"]]
+    os.chdir(there)
+    assert command("bids", "north", "out", "group", *public, *wanted) == 2
+    assert "was begun with its people and tasks" in capsys.readouterr().err
 
 
 def test_the_study_file_does_not_depend_on_who_took_part(two, capsys):
