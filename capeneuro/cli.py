@@ -48,6 +48,7 @@ STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "report": ("Write the report and the record of what was spent.", ("threads",)),
     "cca": ("Find what two views of the same people have in common.", OVER),
     "tensors": ("Find the parts of a mixture, or topics.", OVER),
+    "patterns": ("Find patterns that people's rows differ by.", OVER),
     "regression": ("Fit regressions to the people of all sites.", OVER),
     "network": ("Train a network on the people of all sites.", OVER),
     "contrast": ("Find what outcomes of people differ by.", OVER),

@@ -29,8 +29,8 @@ def write_study(folders: dict[str, Path], study: ContrastConfig) -> None:
 
     A site has ``sub-<label>/eeg/`` (BrainVision, comments ``target``) and
     ``participants.tsv`` with `patient` and `age`. The tables of means and of covariance
-    go where the study looks for them, true effects to ``effects.tsv`` in the folder
-    that `score.truth` names.
+    go where the study looks for them, true effects and sources to ``effects.tsv`` and
+    ``patterns.tsv`` in the folder that `score.truth` names.
 
     Parameters
     ----------
@@ -81,6 +81,9 @@ def write_study(folders: dict[str, Path], study: ContrastConfig) -> None:
         lines = _numbered(names, np.column_stack([made.group * B[0], made.age * B[1]]))
         path = study.score.truth / "effects.tsv"
         write_tsv(path, ["feature", "patient", "age"], lines)
+        header = ["feature", *(f"component_{k + 1}" for k in range(K))]
+        path = study.score.truth / "patterns.tsv"
+        write_tsv(path, header, _numbered(names, B.T))
 
 
 def _numbered(names: list[str], values: np.ndarray) -> list[list[str]]:

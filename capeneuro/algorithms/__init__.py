@@ -16,6 +16,8 @@ covariance
     Covariance within sites from one released second moment.
 tensors
     Components of mixtures and topics: capeAGN.
+patterns
+    Patterns that people's rows differ by: PCA, and ICA of the released subspace.
 regression
     Linear and logistic regression: capeFM.
 network

@@ -116,6 +116,35 @@ def predict_mixture(
     )
 
 
+def predict_patterns(
+    noise: Noise, n_features: int, n_components: int, filled: float, clip: float
+) -> dict[str, float]:
+    """What noise leaves of patterns that people differ by, by heading.
+
+    Parameters
+    ----------
+    noise
+        Of the stage ``patterns``.
+    n_features, n_components
+        D and K, which are taken to hold :data:`BETWEEN` of all variance, equally.
+    filled
+        Root mean square of a feature, less its mean, over the norm bound.
+    clip
+        Largest squared norm of a row over the bound.
+
+    Returns
+    -------
+    dict of str to float
+        With :data:`RATIO`; from 1 on the study should not run.
+    """
+    e = min(n_features * filled**2, clip)
+    edge = shrinkage.edge(noise("second_moment", clip, "patterns"), n_features)
+    return {
+        "smallest share seen": edge / e,
+        RATIO: edge / (BETWEEN * e / n_components),
+    }
+
+
 def predict_topics(
     noise: Noise, n_features: int, n_components: int, projected: bool | None = None
 ) -> dict[str, float]:

@@ -28,6 +28,7 @@ from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network, noise_slopes
+from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.algorithms.regression import LinearModel
@@ -256,6 +257,14 @@ def of_groups(found: TensorComponents) -> Verdicts:
         for alike, word in zip(reached, told.words, strict=True)
     ]
     return Verdicts(**{**vars(told), "words": tuple(words)})
+
+
+def of_patterns(found: Patterns) -> Verdicts:
+    """Verdicts of patterns: the data's share of each, as in :func:`of_components`."""
+    K, tau = len(found.shares), found.noise_deviation
+    names = [f"component {i + 1}" for i in range(K)]
+    share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
+    return _by_share(names, share, "pattern")
 
 
 def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:

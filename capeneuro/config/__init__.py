@@ -18,6 +18,8 @@ rows
     What studies of one row a person share.
 tensors
     Studies of groups of people: mixtures and topics.
+patterns
+    Studies of patterns that people's rows differ by: PCA and ICA.
 regression
     Studies that predict a number or a group.
 network

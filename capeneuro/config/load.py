@@ -1,8 +1,9 @@
 """Study files and site files, read and checked.
 
-A study is of the kind whose block it has: `fusion`, `tensors`, `regression`, `network`,
-`contrast`, or none of them for a study of components. Unknown or misspelled keys are
-errors that name the nearest known key, and all errors of a file are shown at once.
+A study is of the kind whose block it has: `fusion`, `tensors`, `patterns`,
+`regression`, `network`, `contrast`, or none of them for a study of components. Unknown
+or misspelled keys are errors that name the nearest known key, and all errors of a file
+are shown at once.
 """
 
 import json
@@ -16,6 +17,7 @@ from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
+from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.stages import ITS_OWN, OF_ALL, StagedStudy
@@ -29,6 +31,7 @@ OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 KINDS = {
     "fusion": FusionConfig,
     "tensors": TensorConfig,
+    "patterns": PatternsConfig,
     "regression": RegressionConfig,
     "network": NetworkConfig,
     "contrast": ContrastConfig,

@@ -18,7 +18,7 @@ from capeneuro.report import dossier, protection
 
 # Results that carry their releases.
 NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
-NAMES += "network_weights contrast_effects"
+NAMES += "network_weights contrast_effects pattern_components"
 RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 

@@ -7,6 +7,7 @@ from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
@@ -283,6 +284,28 @@ def tensor_lines(found: TensorComponents) -> list[str]:
         lines.append(
             "note: a component's strength is below the least possible one; noise or a "
             "wrong number of components"
+        )
+    return lines
+
+
+def pattern_lines(found: Patterns) -> list[str]:
+    """What patterns say beside their numbers, one line each."""
+    K, edge = (
+        len(found.shares),
+        shrinkage.edge(found.noise_deviation, len(found.spectrum)),
+    )
+    above = int((found.spectrum[:K] > edge).sum())
+    value, low, high = found.captured
+    lines = [
+        f"{above} of {K} directions stand above what noise alone reaches",
+        f"they hold {value:.0%} ({low:.0%} to {high:.0%}) of what people differ by"
+        if value == value
+        else "what share of people's differences they hold cannot be told",
+    ]
+    if found.weight < 0.95:
+        lines.append(
+            f"people count {found.weight:.2f} on average; who is far from the mean is "
+            "clipped"
         )
     return lines
 

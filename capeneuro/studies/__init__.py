@@ -30,6 +30,8 @@ courses
     Rows whose features are measures of time courses.
 tensors
     Steps of studies of groups of people: mixtures and topics.
+patterns
+    Studies of patterns that people differ by.
 regression
     Steps of studies that predict a number or a group.
 network

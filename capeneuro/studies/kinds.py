@@ -7,6 +7,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
+from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.stages import StagedStudy
 from capeneuro.config.study import Study
@@ -19,6 +20,7 @@ KINDS: dict[type[Study], str] = {
     ComponentsConfig: "capeneuro.studies.components",
     FusionConfig: "capeneuro.studies.fusion",
     TensorConfig: "capeneuro.studies.tensors",
+    PatternsConfig: "capeneuro.studies.patterns",
     RegressionConfig: "capeneuro.studies.regression",
     NetworkConfig: "capeneuro.studies.network",
     ContrastConfig: "capeneuro.studies.contrast",

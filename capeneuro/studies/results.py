@@ -15,6 +15,7 @@ COMPONENTS = (
     "ica_components",
     "cca_components",
     "tensor_components",
+    "pattern_components",
     "regression_coefficients",
     "network_importance",
     "contrast_sizes",
@@ -26,7 +27,7 @@ IMAGES = {
 }
 TABLES = {
     "table": COMPONENTS,
-    "weights": ("tensor_weights",),
+    "weights": ("tensor_weights", "pattern_shares"),
     "effects": ("contrast_table",),
 }
 ARRAYS = {
@@ -34,6 +35,7 @@ ARRAYS = {
     "unmixing": ("ica_unmixing",),
     "directions": ("cca_directions",),
     "tensors": ("tensor_components",),
+    "patterns": ("pattern_components",),
     "model": ("regression_model",),
     "network": ("network_weights",),
     "contrasts": ("contrast_effects",),
@@ -53,8 +55,8 @@ class Results:
     table, weights, effects, scores, verdicts : pandas.DataFrame
         A row for each component or feature; shares of people; effects of covariates on
         outcomes; scores with their levels of chance; what stands above the noise.
-    subspace, unmixing, directions, tensors, model, network, contrasts : dict of \
-numpy.ndarray
+    subspace, unmixing, directions, tensors, patterns, model, network, contrasts : \
+dict of numpy.ndarray
         Arrays of a result by name.
     promise, privacy, study : dict
         The promise, the whole privacy record, and the study file as run.

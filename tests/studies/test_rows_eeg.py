@@ -91,6 +91,47 @@ def test_shares_of_bands_have_bounds_by_arithmetic(study):
     assert {(float(a), float(b)) for a, b in bounds} == {(0.0, 1.0)}
 
 
+def only_patterns(independence: str, arm: str) -> None:
+    only_eeg(BANDS)
+    whole = yaml.safe_load(Path(STUDY).read_text())
+    del whole["contrast"]
+    options = {"independence": independence, "center": arm == "cape"}
+    whole |= {"n_components": 2, "patterns": options, "arm": arm}
+    Path(STUDY).write_text(yaml.safe_dump(whole))
+
+
+def test_patterns_without_privacy_are_principal_components_within_sites(study):
+    only_patterns("none", "non-private")
+    ran("patterns", "maps")
+    options = load.load_study(STUDY).rows.features
+    Y = [
+        np.array([eeg.read_features([recording(p)], options).features for p in people])
+        for people in PEOPLE.values()
+    ]
+    Y = np.concatenate([own - own.mean(axis=0) for own in Y]).astype(float)
+    _, s, Vt = np.linalg.svd(Y, full_matrices=False)
+    rows = table("group_desc-pattern_components.tsv")
+    found = np.array([[float(r[f"component_{k}"]) for r in rows] for k in (1, 2)])
+    expected = Vt[:2] * s[:2, None] / np.sqrt(len(Y))
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-2, atol=1e-5)
+    shares = [float(row["share"]) for row in table("group_desc-pattern_shares.tsv")]
+    np.testing.assert_allclose(shares, (s**2 / np.sum(s**2))[:2], atol=2e-4)
+    for site in PEOPLE:
+        assert command("reconstruct", STUDY, "--site", site) == 0
+    people = [Path(f"private/{s}/alone/people.tsv").read_text() for s in PEOPLE]
+    lines = [line.split("\t")[1:] for text in people for line in text.splitlines()[1:]]
+    amounts = np.array(lines, float)
+    np.testing.assert_allclose(amounts.T @ amounts / len(Y), np.eye(2), atol=1e-2)
+
+
+def test_private_patterns_of_twelve_people_are_none(study):
+    only_patterns("spatial", "cape")
+    ran("patterns", "maps", "score", "report")
+    assert {row["verdict"] for row in table("verdicts.tsv")} == {"not above noise"}
+    text = Path("results/alone/report.html").read_text()
+    assert "0 of 2 directions stand above" in text and "morphometry" in text
+
+
 def test_what_a_site_lacks_is_said_in_a_line(study, capsys):
     def line() -> str:
         capsys.readouterr()

@@ -1,0 +1,70 @@
+"""Studies of patterns that people differ by: PCA and ICA over their rows."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.rows import RowStudy
+from capeneuro.config.sections import Bound, Section
+from capeneuro.config.study import CENTER_SHARE
+
+
+class Patterns(Section):
+    """Patterns over features that vary together over people."""
+
+    independence: Literal["spatial", "none"] = "spatial"
+    """`spatial`: patterns independent over features (ICA, at no cost), as in
+    source-based morphometry. `none`: principal components, which are orthogonal."""
+    clip: Bound = 1.0
+    """Largest squared norm of one person's row over `rows.norm_bound`, less the center;
+    a public constant."""
+    center: bool = True
+    """Release a rough mean first, for a twentieth of the budget, so that clips count
+    from there; the exact one comes with the second moment."""
+    center_clip: Bound = 2.0
+    """Largest norm of one person's row in that mean, over `rows.norm_bound`."""
+    within_sites: bool = True
+    """Subtract each site's own mean, which the same release tells, at little noise: or
+    what sites differ by is a pattern. False: for dozens of small sites."""
+
+
+class PatternsConfig(RowStudy):
+    """A study of patterns: PCA and ICA over people's rows."""
+
+    n_components: Annotated[int, Field(ge=1)]
+    """Number K of patterns."""
+    patterns: Patterns
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows tell the place of their site among the study's sites."""
+        return True
+
+    @property
+    def layout(self) -> str:
+        """What prepared rows depend on, beside `space` and `rows`."""
+        return f"patterns {self.site_names}"
+
+    @property
+    def n_releases(self) -> dict[str, int]:
+        """Releases that each stage pays for."""
+        return {**({"center": 1} if self.patterns.center else {}), "patterns": 1}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of mu^2 of each stage."""
+        center = CENTER_SHARE if self.patterns.center else 0.0
+        return {"center": center, "patterns": 1 - center}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What a site is asked for in each stage, in words."""
+        stages = {"center": "the mean"} if self.patterns.center else {}
+        return {**stages, "patterns": "the second moment"}
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on, beside those of every study."""
+        read = {"independence", "within_sites"}
+        return {**super().idle, "n_components": True, "patterns": read}
