@@ -39,7 +39,7 @@ STEM = "group_desc-pattern_components"
 SHARES = "group_desc-pattern_shares.tsv"
 # Features of a pattern that the report names.
 MOST_BARS = 12
-UNIT = "per unit deviation of people"
+UNIT = "per unit deviation"
 
 
 def check(study: PatternsConfig, shape: Shape) -> None:
@@ -163,6 +163,7 @@ def figures(
     quality = {title: plots.spectrum(found.spectrum, edge, study.n_components)}
     drawn, rest = {}, {}
     A = columns(study, shape, found)[1]
+    unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
     titles = [
         f"{name}: {share:.0%} of variance"
         for name, share in zip(told.names, found.shares, strict=True)
@@ -173,7 +174,7 @@ def figures(
             path = study.results / f"{STEM}.nii.gz"
             these[title] = partial(plots.component_map, path, i, title)
         elif study.has_eeg:
-            these |= scalp(study, shape, A[:, i], title, UNIT)
+            these |= scalp(study, shape, A[:, i], title, unit)
         else:
             own = shape.names, A[:, i], UNIT
             these[title] = partial(plots.effects, *own, most=MOST_BARS, title=title)

@@ -7,7 +7,7 @@ import numpy as np
 import two_views
 import yaml
 from tiny_study import command, edit
-from two_views import CHANNELS, EEG, PEOPLE, STUDY, recording
+from two_views import CHANNELS, EEG, PEOPLE, STUDY, mne, recording
 
 from capeneuro.config import load
 from capeneuro.data import eeg
@@ -83,6 +83,17 @@ def test_shares_of_bands_have_bounds_by_arithmetic(study):
     only_eeg(BANDS)
     for site in PEOPLE:  # no images, no study that needs them
         edit(f"{site}.yaml", "images", None)
+    Path("data/tables").mkdir()
+    for person in PEOPLE["b"]:  # the same data, as another lab exports them
+        raw = mne.io.read_raw_fif(recording(person), verbose="error")
+        text = ",".join(CHANNELS)
+        path = Path(f"data/tables/{person}_eeg.csv")
+        np.savetxt(
+            path, 1e3 * raw.get_data().T, delimiter=",", header=text, comments=""
+        )
+    edit("b.yaml", "eeg", "data/tables/*.csv")
+    edit("b.yaml", "eeg_about", {"unit": "mV", "sampling_rate": 100})
+    edit("b.yaml", "people", "data/b/participants.tsv")
     ran("contrast", "maps")
     np.testing.assert_allclose(effects(), differences(), rtol=1e-3, atol=1e-6)
     bounds = {
