@@ -21,6 +21,7 @@ from capeneuro.algorithms import shrinkage, statements
 from capeneuro.algorithms.covariance import covariance
 from capeneuro.algorithms.ica import spatial_components
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import Moment
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
@@ -67,6 +68,8 @@ class Patterns:
     noise_deviation: float
     n_units: int
     weight: float
+
+    __repr__ = brief
 
     def amounts(self, x: np.ndarray, group: int) -> np.ndarray:
         """How much people of a site have of each: (D, N) to (K, N)."""
