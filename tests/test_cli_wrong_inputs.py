@@ -84,7 +84,7 @@ TABLE = [
     ("02", "a misspelt key", lambda: rename("n_components", "n_component"), CHECK, 2,
      ["n_components: required key is missing", "did you mean 'n_components'?"]),
     ("03", "a misspelt key of a site", lambda: rename("images", "image", SITE), CHECK,
-     2, [f"{SITE}: images: required key is missing", "did you mean 'images'?"]),
+     2, [f"{SITE}: image: unknown key; did you mean 'images'?"]),
     ("04", "a comma", lambda: edit(STUDY, "budget.epsilon", "1,5"), CHECK, 2,
      ["budget.epsilon: must be a number, with a point as in 1.5, got '1,5'"]),
     ("05", "epsilon below 0", lambda: edit(STUDY, "budget.epsilon", -1), CHECK, 2,
