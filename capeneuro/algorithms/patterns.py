@@ -129,7 +129,9 @@ def patterns(
     means = found.means if center is None else found.means + center[: len(C), None]
     # The rotation divides what noise is taken off of; alone it would count it as data.
     U, energy = V.T @ A, np.sum(A**2, axis=0)
-    held = np.maximum(values, 0).sum() / max(float(np.trace(C)), linalg.TINY)
+    own_energy = float(np.maximum(values, 0).sum())
+    # Where noise drowns the rest, all that is left may be less than that.
+    held = own_energy / max(float(np.trace(C)), own_energy, linalg.TINY)
     return Patterns(
         patterns=A,
         unmixing=W,

@@ -23,6 +23,7 @@ VIEW = {"kind": "table", "norm_bound": 3.0}
 KINDS = {
     # Tensors, whose second release sites reduce first.
     "tensors": {"rows": ROWS, "n_components": 2, "tensors": {"projected": True}},
+    "patterns": {"rows": ROWS, "n_components": 2, "patterns": {}},
     "regression": {"rows": ROWS, "regression": {"target": "y", "bounds": [-1, 1]}},
     "network": {
         "rows": ROWS,
