@@ -680,7 +680,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arms", default="cape", help="some, with commas between")
     command.add_argument("--study", type=Path, help="a prepared study, in one run")
     command.add_argument("--canaries", type=int, default=200, help="with --study")
-    command.add_argument("--unit", choices=["sample", "subject"], default="subject")
+    command.add_argument(
+        "--unit",
+        choices=["sample", "subject"],
+        default="subject",
+        help="in what the two worlds differ",
+    )
     command.add_argument(
         "--party",
         choices=cape.VIEWS,

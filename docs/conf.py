@@ -3,9 +3,14 @@
 sphinx-build -W docs results/site
 """
 
+import sys
 import warnings
+from pathlib import Path
 
 import capeneuro
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 # It is told all the same, below.
 warnings.filterwarnings("ignore", "Unknown section Guarantee")
@@ -22,8 +27,11 @@ extensions = [
 ]
 # Sphinx' own footnotes and fields are not used; math is plain text in all pages.
 myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
 # Links to files of the checkout, such as a study, are the tests' to check.
 suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+# They would make a dash of the two before an option.
+smartquotes = False
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
 autodoc_mock_imports = ["nvflare"]
@@ -45,5 +53,8 @@ def tell_the_guarantee(app, what, name, obj, options, lines: list[str]) -> None:
 
 
 def setup(app) -> None:
-    """Hear docstrings before numpydoc does."""
+    """Write the reference, and hear docstrings before numpydoc does."""
+    import reference
+
+    reference.write(HERE)
     app.connect("autodoc-process-docstring", tell_the_guarantee, priority=1)

@@ -1,0 +1,227 @@
+"""Pages of the reference, written from the code: the command line, and every key.
+
+The site's build (`conf.py`) calls `write`; the pages are not kept in the repository.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from capeneuro import cli
+from capeneuro.config import load
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.rows import RowStudy
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.stages import StagedStudy
+from capeneuro.config.study import Study
+
+COMMANDS = """# Command line
+
+Every command, with its options and their defaults, as `capeneuro COMMAND --help` says
+them. A command exits with 0 when done, 2 on bad input, 3 when a budget or a forecast is
+refused and 1 on failure, and says why in one line.
+"""
+KEYS = """# Study files and site files
+
+Every key, with its form, its default and its meaning, as `capeneuro init` writes them
+beside it. Units stand in brackets, such as [mm]. Unknown keys are errors that name the
+nearest known one. Paths are relative to the folder where commands run.
+"""
+# What each part of the page is about, and the models whose own keys it has.
+PARTS: list[tuple[str, type[BaseModel]]] = [
+    ("Keys of every study", Study),
+    ("Studies of components", ComponentsConfig),
+    ("Studies of rows: one row for each person", RowStudy),
+    *((f"Studies with a block `{name}`", model) for name, model in load.KINDS.items()),
+    ("Studies of several stages", StagedStudy),
+    ("Site files", SiteConfig),
+]
+BOUNDS = {
+    "exclusiveMinimum": "above {:g}",
+    "minimum": "at least {:g}",
+    "exclusiveMaximum": "below {:g}",
+    "maximum": "at most {:g}",
+}
+FORMS = {
+    "number": "number",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "null": "null",
+    "string": "text",
+    "object": "block",
+}
+FORMATS = {"path": "path", "date": "date"}
+
+
+def escaped(text: str) -> str:
+    """Text of a docstring as Markdown: signs outside of backticks are signs."""
+    parts = re.split(r"(``?[^`]+``?)", " ".join(text.split()))
+    parts[::2] = [re.sub(r"([<*_\\])", r"\\\1", part) for part in parts[::2]]
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", "".join(parts))
+
+
+def entry(term: str, *texts: str) -> str:
+    """One item of a definition list."""
+    return f"{term}\n: " + "\n\n  ".join(filter(None, texts)) + "\n"
+
+
+def _is_command(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._SubParsersAction)
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Items of a command's arguments."""
+    for action in parser._actions:
+        if _is_command(action) or action.help == argparse.SUPPRESS:
+            continue
+        value = action.metavar or action.dest.upper()
+        names = ", ".join(action.option_strings) or action.dest
+        if action.option_strings and action.nargs != 0:
+            values = f"{{{','.join(action.choices)}}}" if action.choices else value
+            names += f" {values}" + ("..." if action.nargs in ("+", "*") else "")
+        elif action.choices:
+            names = f"{{{','.join(action.choices)}}}"
+        default = action.default if action.default not in (None, False, "", []) else ""
+        said = " (required)" if action.required and action.option_strings else ""
+        said = f" (default {default})" if default != "" and action.nargs != 0 else said
+        yield entry(f"`{names}`", escaped(action.help or "which, as above") + said)
+
+
+def commands(parser: argparse.ArgumentParser, common: set[str]) -> Iterator[str]:
+    """Sections of all commands below a parser."""
+    for action in filter(_is_command, parser._actions):
+        helps = {a.dest: a.help for a in action._choices_actions}
+        for name, command in action.choices.items():
+            depth = "#" * len(command.prog.split())
+            yield f"{depth} `{command.prog}`\n"
+            paragraphs = (command.description or helps.get(name) or "").split("\n\n")
+            yield "\n\n".join(map(escaped, paragraphs)) + "\n"
+            own = [item for item in options(command) if item not in common]
+            yield "\n".join(own)
+            if command.epilog:
+                yield f"```text\n{command.epilog.removeprefix('example: ')}\n```\n"
+            yield from commands(command, common)
+
+
+def command_line() -> str:
+    """The page of the command line."""
+    top = cli.parser()
+    every = next(filter(_is_command, top._actions)).choices.values()
+    common = set.intersection(*(set(options(command)) for command in every))
+    shown = [item for item in options(next(iter(every))) if item in common]
+    about = ["## Every command\n", "\n".join(shown)]
+    return "\n".join([COMMANDS, *about, *commands(top, common)])
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models that an annotation names, in their order."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models_in(inner)
+
+
+def anchor(model: type[BaseModel]) -> str:
+    """Where a block is explained: rooms have blocks of the same name."""
+    return f"{model.__module__.split('.')[-1]}-{model.__name__}".lower()
+
+
+def form(schema: dict[str, Any], inner: list[type[BaseModel]]) -> str:
+    """What a value looks like, in words, of its JSON schema."""
+    if "$ref" in schema:
+        name = schema["$ref"].split("/")[-1]
+        model = next(m for m in inner if name.endswith(m.__name__))
+        kind = model.model_fields.get("kind")
+        which = f" of kind `{get_args(kind.annotation)[0]}`" if kind else ""
+        return f"[block{which}](#{anchor(model)})"
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            return " or ".join(dict.fromkeys(form(s, inner) for s in schema[choice]))
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    kind = schema.get("type")
+    if kind == "array":
+        if "prefixItems" in schema:
+            return f"{len(schema['prefixItems'])} numbers"
+        return f"list, each: {form(schema.get('items', {}), inner)}"
+    if values := _values(schema):
+        return f"names, each with: {form(values, inner)}"
+    said = FORMATS.get(schema.get("format", ""), FORMS.get(kind, "any value"))
+    bounds = [text.format(schema[b]) for b, text in BOUNDS.items() if b in schema]
+    return " ".join([said, " and ".join(bounds)]).strip()
+
+
+def _values(schema: dict[str, Any]) -> dict[str, Any]:
+    """Schema of the values of a block whose keys are names; empty: keys are fixed."""
+    patterns = list(schema.get("patternProperties", {}).values())
+    more = schema.get("additionalProperties")
+    return patterns[0] if patterns else more if isinstance(more, dict) else {}
+
+
+def default_of(field: Any) -> str:
+    """The default of a key, as a file would say it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "default: its own defaults"
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True).removesuffix("...\n").strip()
+    return f"default `{text}`"
+
+
+def block(
+    path: str, model: type[BaseModel], without: set[str], shown: set[str]
+) -> Iterator[str]:
+    """A block's keys, then those of the blocks in it that were not shown before."""
+    schema = model.model_json_schema()["properties"]
+    inside = []
+    for name, field in model.model_fields.items():
+        if name in without:
+            continue
+        inner = list(dict.fromkeys(models_in(field.annotation)))
+        facts = f"*{form(schema[name], inner)}; {default_of(field)}*"
+        text = field.description or ("" if not inner else inner[0].__doc__ or "")
+        yield entry(f"`{path}{name}`", facts, escaped(text))
+        inside += [(f"{path}{name}", each) for each in inner]
+    for where, each in inside:
+        if anchor(each) in shown:
+            continue
+        shown.add(anchor(each))
+        yield f"({anchor(each)})=\n### `{where}`\n"
+        about = (each.__doc__ or "").split("\n\n")
+        yield "\n\n".join(map(escaped, about)) + "\n"
+        yield from block(f"{where}.", each, set(), shown)
+
+
+def configuration() -> str:
+    """The page of study files and site files."""
+    lines, shown = [KEYS], set()
+    for title, model in PARTS:
+        above = {name for base in model.__mro__[1:] for name in _keys(base)}
+        lines += [
+            f"## {title}\n",
+            escaped((model.__doc__ or "").split("\n\n")[0]) + "\n",
+        ]
+        lines += block("", model, above, shown)
+    return "\n".join(lines)
+
+
+def _keys(model: type) -> set[str]:
+    return set(getattr(model, "model_fields", ()))
+
+
+def write(folder: Path) -> None:
+    """Write both pages where Sphinx reads them; one that is as it was stays."""
+    pages = {"reference-cli.md": command_line(), "reference-config.md": configuration()}
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
