@@ -6,18 +6,23 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import capeneuro as cn
-from sim.fmri import matrix_study
 
 SIDE, R = 12, 5
-maps, people = matrix_study(
-    1000, np.random.default_rng(0), indices=range(1, R + 1), n_side=SIDE, n_volumes=60
-)
-people = list(people)
+rng = np.random.default_rng(0)
+# Networks of one smooth region each, in an image of 12 by 12 pixels.
+i, j = np.mgrid[:SIDE, :SIDE]
+centers = [(2, 2), (2, 9), (9, 2), (9, 9), (5.5, 5.5)]
+regions = [np.exp(-((i - a) ** 2 + (j - b) ** 2) / 6).ravel() for a, b in centers]
+maps = np.stack(regions, axis=1)
+people = [
+    maps @ rng.laplace(size=(R, 60)) + 0.5 * rng.standard_normal((SIDE**2, 60))
+    for _ in range(1000)
+]
 
 promise = cn.Budget(4, 1e-5, unit="subject")
 sites = cn.federate({"north": people[:500], "south": people[500:]}, promise)
 # A public constant: about the norm of one volume of such data.
-V = cn.principal_subspace(sites, R, norm_bound=3, share=0.5)
+V = cn.principal_subspace(sites, R, norm_bound=11, share=0.5)
 U = cn.infomax(sites, V)
 print(sites.privacy())
 

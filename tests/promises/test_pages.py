@@ -51,6 +51,9 @@ def test_a_page_runs(page, here):
 def test_every_block_runs_or_says_why_not(tmp_path):
     """Keys of YAML are the product's, and so are options of what is not run."""
     every = [block for page in pages.PAGES for block in pages.blocks(page)]
+    marks = re.compile(r"^<!-- (?:first|of|not run)\b", re.MULTILINE)
+    written = sum(len(marks.findall(page.read_text())) for page in pages.PAGES)
+    assert written == sum(bool(block.mark) for block in every)
     assert sum(block.runs for block in every) > 25
     for block in every:
         assert block.language in LANGUAGES, block.where

@@ -33,7 +33,7 @@ from capeneuro.config import load
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(
-    r"^(?:<!-- (first|of|not run): (.*?)\s*-->\n)?```(\w+)\n(.*?)^```$",
+    r"^(?:<!-- (first|of|not run):\s+(.*?)\s*-->\n)?```(\w+)\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 # What a page's folder has of the checkout, to be read and not written.
