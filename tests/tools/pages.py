@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ BLOCK = re.compile(
 # What a page's folder has of the checkout, to be read and not written.
 LINKED = ("workflow", "sim", "benchmarks", "papers", "docs", "capeneuro")
 ELLIPSIS = "..."
+PARSER = cli.parser()
 
 
 class Block(NamedTuple):
@@ -103,14 +105,15 @@ def read_yaml(block: Block, folder: Path) -> None:
 
 
 def parse(block: Block) -> None:
-    """Parse commands that are not run: options of `capeneuro`, modules of `python`."""
+    """Parse commands: options of `capeneuro`, modules of `python -m`."""
     if block.language == "python":
         compile(block.text, block.where, "exec")
         return
     for line in block.text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
+        every = shlex.split(line, comments=True)
+        words = list(takewhile(lambda word: word not in (">", "|", "&&"), every))
         if words[:1] == ["capeneuro"]:
-            cli.parser().parse_args(words[1:])
+            PARSER.parse_args(words[1:])
         if "-m" in words and words[words.index("-m") + 1] != "pip":
             module = words[words.index("-m") + 1]
             if importlib.util.find_spec(module) is None:
