@@ -55,6 +55,10 @@ def test_every_block_runs_or_says_why_not(tmp_path):
     written = sum(len(marks.findall(page.read_text())) for page in pages.PAGES)
     assert written == sum(bool(block.mark) for block in every)
     assert sum(block.runs for block in every) > 25
+    # Indented blocks would be neither run nor listed.
+    hidden = r"^ +```(?!text)\w|\n\n {4}(?:capeneuro|snakemake|python|pip|import) "
+    found = [p for p in pages.PAGES if re.search(hidden, p.read_text(), re.MULTILINE)]
+    assert not found
     for block in every:
         assert block.language in LANGUAGES, block.where
         if block.language == "yaml":
@@ -99,6 +103,8 @@ def test_links_of_a_page_lead_somewhere(page):
             continue
         path = page.parent / unquote(target) if target else page
         assert path.exists(), target
+        if path.name.startswith("gallery_"):
+            assert path.stat().st_size < 150_000, target
         if anchor and path.suffix == ".md":
             assert anchor in anchors(path.read_text()), f"{target}#{anchor}"
 
