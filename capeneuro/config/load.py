@@ -74,7 +74,8 @@ def load_study(path: Path | str, stage: str = "") -> Study:
 
 def _check_folder(path: Path, study: Study) -> None:
     """Say where to go if the study's files are elsewhere than here."""
-    if any(site.exists() for site in study.sites):
+    # Over a network the aggregator has no site's file.
+    if study.federation == "nvflare" or any(site.exists() for site in study.sites):
         return
     for folder in path.resolve().parents:
         if all((folder / site).is_file() for site in study.sites):

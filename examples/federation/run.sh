@@ -18,8 +18,8 @@ cp "$here"/*.yaml "$work/simulation"
 (cd "$work/simulation" && PYTHONPATH=$root "$bin/python" -m sim study.yaml)
 
 echo "== the kits: a key for each party, hardened"
-(cd "$work/simulation" && "$bin/capeneuro" federation init study.yaml "$work/kits" \
-    --server localhost --port "${1:-8002}" --here)
+"$bin/capeneuro" federation init "$work/simulation/study.yaml" "$work/kits" \
+    --server localhost --port "${1:-8002}" --here
 
 echo "== the parties: each in a folder of its own"
 for party in aggregator north south west; do

@@ -479,6 +479,20 @@ def test_over_a_network_a_sites_own_file_says_all(tmp_path, monkeypatch):
         site_files.load_sites(loaded)
 
 
+def test_an_aggregator_has_no_sites_file(tmp_path, monkeypatch):
+    """Not even where a folder above has files of their names."""
+    inner = tmp_path / "aggregator" / "config"
+    inner.mkdir(parents=True)
+    site_files_of(tmp_path, {}, {**ITS_OWN, **SHARED})
+    monkeypatch.chdir(inner.parent)
+    with pytest.raises(ConfigError, match=f"first cd {tmp_path}"):
+        study(inner, sites=["a.yaml", "a.yaml"])
+    names = ["a.yaml", "b.yaml"]
+    (tmp_path / "b.yaml").write_text((tmp_path / "a.yaml").read_text())
+    loaded = study(inner, sites=names, federation="nvflare")
+    assert loaded.site_names == ("a", "b")
+
+
 # What has moved
 
 
