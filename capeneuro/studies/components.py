@@ -559,8 +559,10 @@ def _called(study: ComponentsConfig) -> list[group_maps.Name]:
         return [group_maps.Name("", 0.0, "", "")] * study.n_components
     mask = nifti.read_mask(study.results / MASK)
     known = [labels.read(atlas, mask) for atlas in study.names]
-    maps = nifti.read_maps(study.results / group_maps.ZSCORED, mask)
-    return group_maps.named(maps, known)
+    # Not of the maps' files, which a site need not have.
+    A = files.read_arrays(study.results / UNMIXING)["mixing"]
+    maps = nifti.build_basis(study.space, mask).synthesis @ A
+    return group_maps.named(group_maps.zscore(maps), known)
 
 
 # --- files, for the workflow ---------------------------------------------------------

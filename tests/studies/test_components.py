@@ -1,11 +1,14 @@
 """A study of components: what belongs to each person, in files at the site."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from decomposed import R, read
+from tiny_study import STUDY, command, edit, write_study
 
+from capeneuro.config import load
 from capeneuro.data import files, nifti
 from capeneuro.persons import dual_regression
 from capeneuro.studies import components
@@ -63,3 +66,23 @@ def test_people_are_written(site, t_r):
     assert max(float(row[header]) for row in spectra) == (0.25 if t_r else 0.5)
     first = np.array([float(row["component-1"]) for row in spectra]).reshape(2, -1)
     np.testing.assert_allclose(found["power"][0], first.mean(axis=0), rtol=1e-4)
+
+
+def test_components_are_called_at_a_site_that_has_no_files_of_maps(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path)
+    words = ["one", "two", "three"]
+    rows = [f"{i}\t{name}" for i, name in enumerate(words, 1)]
+    Path("data/networks.tsv").write_text("\n".join(["index\tname", *rows]) + "\n")
+    atlas = {"file": "data/truth.nii.gz", "labels": "data/networks.tsv"}
+    edit(STUDY, "names", [atlas])
+    assert command("validate", STUDY) == 0
+    study = load.load_study(STUDY)
+    mask = nifti.read_mask(study.results / components.MASK)
+    truth = nifti.read_maps("data/truth.nii.gz", mask)
+    A = nifti.build_basis(study.space, mask).analysis @ truth
+    np.savez(study.results / components.UNMIXING, mixing=-A[:, ::-1])
+    called = [own.name for own in components._called(study)]
+    assert called == words[: A.shape[1]][::-1]

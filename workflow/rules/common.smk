@@ -35,6 +35,6 @@ MEMBERS = members(study, sites)
 HERE = workflow.local_exec and not workflow.remote_exec
 CORES = workflow.resource_settings.cores if HERE else None
 # A run without privacy goes beside the private one.
-STAGE_THREADS = len(sites)
+STAGE_THREADS = max(1, len(sites))  # an aggregator has none of them
 if CORES:
     STAGE_THREADS = max(1, CORES // (2 if study.score.reference else 1))

@@ -41,7 +41,7 @@ for m in MEMBERS:
             f"private/_logs/{m.study.study}/validate.log",
         conda:
             "../envs/capeneuro.yaml"
-        threads: len(sites)
+        threads: max(1, len(sites))
         params:
             study=STUDY,
             stage=m.option,
