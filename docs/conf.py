@@ -48,6 +48,9 @@ exclude_patterns: list[str] = []
 def tell_the_guarantee(app, what, name, obj, options, lines: list[str]) -> None:
     """Numpydoc leaves out sections that it does not know."""
     if "Guarantee" in lines:
+        if "Notes" in lines:  # they follow it, and become one section
+            notes = lines.index("Notes")
+            del lines[notes : notes + 2]
         at = lines.index("Guarantee")
         lines[at : at + 2] = ["Notes", "-----", "**Guarantee.**"]
 
