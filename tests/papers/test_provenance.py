@@ -126,3 +126,11 @@ def test_what_is_kept_says_of_which_code_and_settings_it_is(copied, monkeypatch)
     (copied / "middle.py").write_text("def run():\n    return 1\n")
     forget()
     assert status.line(figure(name), module)[3:] == ["2", "0", "1.0", "older code"]
+
+
+def test_the_wording_of_errors_makes_no_number_stale():
+    for module in ("papers.cells.pca", "papers.cells.cca", "papers.cells.regression"):
+        found = provenance.code(module)
+        assert "capeneuro.privacy.cape" in found
+        assert not provenance.WORDS & found.keys()
+        assert all(map(provenance._source, provenance.WORDS))
