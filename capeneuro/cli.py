@@ -89,7 +89,8 @@ def init(options: argparse.Namespace) -> None:
         for name in names:
             text = scaffold.site_file(name, options.kind)
             files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
-        text = scaffold.study_file(names, options.kind)
+        own = scaffold.label(folder.resolve().name)
+        text = scaffold.study_file(names, options.kind, own)
         files.write_text(folder / "config" / "config.yaml", text)
         if options.kind == "contrast":
             files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))

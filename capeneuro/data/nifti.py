@@ -1,6 +1,6 @@
 """Images in and out: from a site's runs to features, from components to maps.
 
-The only module that knows nibabel, besides the pictures. Every error about a file is
+The only module that reads images, besides the pictures. Every error about a file is
 one line: where, which rule, the value, the remedy.
 """
 

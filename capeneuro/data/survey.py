@@ -30,7 +30,7 @@ def lines(site: SiteConfig) -> list[str]:
         groups[tuple(said.get(e, "-") for e in ENTITIES)].append(run)
     rows = [[*COLUMNS, *COUNTED]]
     rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
-    found = [f"{site.name}: {len(runs)} people, {len(chosen)} runs in {site.folder}"]
+    found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
     folder = Path(site.folder)
     if not folder.is_dir():
@@ -43,6 +43,14 @@ def lines(site: SiteConfig) -> list[str]:
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found
+
+
+def how_many(people: int, runs: int | None = None) -> str:
+    """A number of people, and of their runs, in words."""
+    said = "1 person" if people == 1 else f"{people} people"
+    if runs is None:
+        return said
+    return f"{said}, {'1 run' if runs == 1 else f'{runs} runs'}"
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

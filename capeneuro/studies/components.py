@@ -31,7 +31,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, labels, nifti
+from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.connectivity import connectivity
@@ -211,7 +211,7 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     write_sizes(study, sites, {n: [*own.values()] for n, own in lengths.items()})
     for name, people in kept.items():
         n_runs = sum(len(own) for own in people.values())
-        print(f"{name}: {len(people)} people, {n_runs} runs")
+        print(f"{name}: {survey.how_many(len(people), n_runs)}")
         for who, session, task, run, *_, why in tables[name]:
             if why != "n/a":
                 print(f"  left out: {who} session {session} {task} run {run}: {why}")
@@ -789,4 +789,5 @@ KIND = Kind(
     site_keys=SITE_KEYS,
     made=made,
     score_inputs=score_inputs,
+    runs=derivatives.find_runs,
 )

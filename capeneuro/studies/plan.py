@@ -10,19 +10,27 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
-from capeneuro.data import files
+from capeneuro.data import files, nifti
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
 from capeneuro.studies import kinds
-from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
+from capeneuro.studies.sites import (
+    Sites,
+    check_ceilings,
+    is_complete,
+    names,
+    paid_for,
+    without_ledger,
+)
 
 # Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
 SIZES, PLANNED = "sizes.json", "planned.json"
@@ -32,6 +40,8 @@ FORECAST = "forecast.json"
 NOISE, GAIN = "noise", "gain"
 # Agreement that private data must be foretold to add to a prior.
 LEAST_GAIN = 0.01
+# How often more people are tried until noise drowns nothing, and how many at most.
+TRIES, MOST_PEOPLE = 6, 10**9
 
 
 class Counts(NamedTuple):
@@ -42,6 +52,43 @@ class Counts(NamedTuple):
     volumes: int | None
     """Of one person."""
     features: int | None
+
+
+class Assumed(NamedTuple):
+    """What a forecast is of, before numbers that are given, and how it is known."""
+
+    units: int | None
+    """People at all sites, or under the unit `sample` their volumes."""
+    volumes: int | None
+    """Of one person."""
+    source: str
+    per_sample: bool
+    is_counted: bool
+    """Whether a run would count the same."""
+
+    @property
+    def counts(self) -> Counts:
+        """As a run would count."""
+        one = self.per_sample and self.is_counted
+        return Counts(self.units, 1 if one else self.volumes, None)
+
+    def of(self, given: Counts) -> Counts:
+        """With the given numbers before the others."""
+        people, volumes = self.counts[:2]
+        if given.people or given.volumes:  # then of people, each with volumes
+            volumes = self.volumes
+            if self.per_sample and self.is_counted:
+                people = round(people / volumes) if volumes else None
+        return Counts(given.people or people, given.volumes or volumes, given.features)
+
+    def in_words(self, counts: Counts) -> str:
+        """What a forecast is of, and where it is from."""
+        said, own = _amount(counts), self.counts
+        if counts[:2] == own[:2]:
+            return f"{said} ({self.source})"
+        if not self.is_counted:
+            return f"{said} (as given)"
+        return f"{said} (as given; a run is for {_amount(own)}, {self.source})"
 
 
 class Forecast(NamedTuple):
@@ -89,13 +136,28 @@ def plan(
         raise ConfigError(f"--features: must be at least 1, got {features}")
     spending(study)
     preview(study, sites)
-    folder = study.private("_aggregator")
+    folder, on_paper = study.private("_aggregator"), any((people, volumes, features))
     about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
     if study.arm != "non-private":
         given = Counts(people, volumes, features)
         about["noise_over_signal"] = foreseen(foretell, study, sites, given)
-    if (folder / SIZES).is_file() and not any((people, volumes, features)):
+    if not on_paper:
+        check_ready(study, sites)
+    if (folder / SIZES).is_file() and not on_paper:
         files.write_json(folder / PLANNED, about)
+
+
+def check_ready(study: Study, sites: Sites) -> None:
+    """Refuse what a run would before it begins: ledgers or files that are not there.
+
+    Raises
+    ------
+    ConfigError
+        For each site with the remedy.
+    """
+    if study.arm != "non-private":
+        check_ceilings(study, sites)
+    kinds.check_inputs(study, sites)
 
 
 def foreseen(
@@ -116,19 +178,23 @@ def foreseen(
         Noise of each result over the most that leaves one; none where a number is not
         known.
     """
-    counts, is_counted = counted(study, sites), study.private("_aggregator") / SIZES
-    what_if = is_counted.is_file() and any(given)
-    counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
+    base = assumed(study, sites)
+    counts = base.of(given)
+    what_if = (study.private("_aggregator") / SIZES).is_file() and any(given)
     try:
         found = foretell(study, names(study, sites), counts)
     except Unknown as error:
-        if is_counted.is_file() and is_complete(study, sites):
+        if base.is_counted and not any(given):
             raise must_tell(study, error.missing[0]) from None
         options = ", ".join(f"--{name}" for name in error.missing)
-        print(f"note: give {options} for a prediction")
+        print(
+            f"note: give {options} for a prediction; those whose files are here are "
+            "counted by capeneuro validate"
+        )
         return {}
+    print(f"forecast for {base.in_words(counts)}")
     found.show(not what_if)
-    refuse(study, found)
+    refuse(foretell, study, sites, counts, found)
     return found.ratios
 
 
@@ -171,7 +237,7 @@ def gate(
         found = foretell(study, names(study, sites), counts)
     except Unknown as error:
         raise must_tell(study, error.missing[0]) from None
-    refuse(study, found)
+    refuse(foretell, study, sites, counts, found)
     refuse_later(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         files.write_json(study.results / FORECAST, found.ratios)
@@ -187,8 +253,8 @@ def refuse_later(study: Study, sites: Sites) -> None:
     at = [m.identity for m in members].index(study.identity)
     for member in members[at + 1 :]:
         with suppress(Unknown):
-            about = member, names(member, sites), counted(member, sites)
-            refuse(member, kinds.of(member).foretell(*about))
+            foretell = kinds.of(member).foretell
+            refuse(foretell, member, sites, counted(member, sites))
 
 
 def must_tell(study: Study, key: str) -> ConfigError:
@@ -207,9 +273,34 @@ def must_tell(study: Study, key: str) -> ConfigError:
     )
 
 
-def refuse(study: Study, found: Forecast) -> None:
-    """Raise where a forecast is drowned, unless the study file accepts it."""
-    reasons = accepted(study)
+def refuse(
+    foretell: Foretell,
+    study: Study,
+    sites: Sites,
+    counts: Counts,
+    found: Forecast | None = None,
+) -> None:
+    """Raise where a forecast is drowned, unless the study file accepts it.
+
+    Parameters
+    ----------
+    foretell, study, sites, counts
+        The study, and what its forecast is of.
+    found
+        The forecast, where it is known already.
+
+    Raises
+    ------
+    BudgetExceeded
+        With the number of people that would do, where it is quickly found.
+    Unknown
+        If a number is missing.
+    """
+
+    def of(people: int) -> Forecast:
+        return foretell(study, names(study, sites), counts._replace(people=people))
+
+    found, reasons = found or of(counts.people), accepted(study)
     if found.adds is not None and found.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
@@ -227,12 +318,39 @@ def refuse(study: Study, found: Forecast) -> None:
     if reason := reasons.get(NOISE):
         print(f"accepted: noise of {' and '.join(loud)}; {reason}")
         return
+    n = None if found.adds is not None else _enough(of, counts.people, found)
+    would = "" if n is None else f"With some {_amount(counts._replace(people=n))} it "
+    would += "would not be. " if would else ""
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
-        f"foretold to be {' and '.join(loud)}; nothing of it is released. "
-        f"{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
+        f"foretold to be {' and '.join(loud)} with {_amount(counts)}; nothing of it is "
+        f"released. {would}{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
         '"why, in a sentence"}] in the study file lets it run all the same'
     )
+
+
+def _enough(of: Callable[[int], Forecast], people: int, found: Forecast) -> int | None:
+    """How many people would do, in two digits upward; None if it is not soon found."""
+    for _ in range(TRIES):
+        worst = max(found.ratios.values())
+        if not np.isfinite(worst) or people > MOST_PEOPLE:
+            return None
+        if worst <= 1:
+            return people
+        people = math.ceil(people * worst)
+        step = 10 ** max(len(str(people)) - 2, 0)
+        people = math.ceil(people / step) * step
+        found = of(people)
+    return None
+
+
+def _amount(counts: Counts) -> str:
+    """How many people, or volumes, a forecast is of."""
+    people, volumes, _ = counts
+    if volumes == 1:
+        return f"{people:,} volumes or rows at all sites together"
+    each = "" if volumes is None else f" with {volumes} volumes each"
+    return f"{people:,} people at all sites together{each}"
 
 
 def accepted(study: Study) -> dict[str, str]:
@@ -258,12 +376,7 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
     Numbers of units alone, persons or samples, which are public under replace-one. How
     many volumes a person has is written only where all data are simulated or public.
     """
-    per_sample = study.budget.unit == "sample"
-    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
-    is_open = all(sites[name].data != "private" for name in found)
-    lengths = [n for own in found.values() for n in own]
-    volumes = int(np.median(lengths)) if is_open and lengths else None
-    about = {"unit": study.budget.unit, "units": units, "volumes": volumes}
+    about = _sizes(study, sites, found)
     files.write_json(study.private("_aggregator") / SIZES, about)
     if (told := study.expected.volumes) is None:
         return
@@ -275,21 +388,67 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
             )
 
 
+def _sizes(
+    study: Study, sites: Sites, found: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    per_sample = study.budget.unit == "sample"
+    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
+    is_open = all(sites[name].data != "private" for name in found)
+    lengths = [n for own in found.values() for n in own]
+    volumes = int(np.median(lengths)) if is_open and lengths else None
+    return {"unit": study.budget.unit, "units": units, "volumes": volumes}
+
+
 def counted(study: Study, sites: Sites) -> Counts:
     """People and volumes as far as they are public: counted, made, or expected."""
-    path = study.private("_aggregator") / SIZES
+    return _known(study, sites).counts
+
+
+def assumed(study: Study, sites: Sites) -> Assumed:
+    """The same before `validate`: people whose images are here count already."""
+    known, own = _known(study, sites), kinds.of(study)
+    makes = kinds.makes_data(study.whole, sites)
+    if known.is_counted or makes or own.runs is None or not is_complete(study, sites):
+        return known
+    # Privacy: under the unit subject nobody counts the volumes of private people.
+    tells = known.per_sample or all(s.data != "private" for s in sites.values())
+
+    def length(runs: Sequence[Path]) -> int:
+        skipped = study.cleaning.dummy_scans
+        return sum(nifti.open_image(run, 4).shape[3] - skipped for run in runs)
+
+    try:
+        people = {name: own.runs(site) for name, site in sites.items()}
+        found = {
+            name: [length(runs) if tells else 0 for runs in of.values()]
+            for name, of in people.items()
+        }
+    except ConfigError:  # which who runs the study is told
+        return known
+    return _counted(study, _sizes(study, sites, found), "whose images are here")
+
+
+def _known(study: Study, sites: Sites) -> Assumed:
+    path, per_sample = (
+        study.private("_aggregator") / SIZES,
+        study.budget.unit == "sample",
+    )
     if path.is_file() and is_complete(study, sites):
         about = json.loads(path.read_text())
         if about["unit"] == study.budget.unit:
-            volumes = about["volumes"] or study.expected.volumes
-            per_sample = about["unit"] == "sample"
-            return Counts(
-                sum(about["units"].values()), 1 if per_sample else volumes, None
-            )
+            return _counted(study, about, "as validate counted")
     if made := getattr(study.data, "n_subjects", None):
         volumes = getattr(study.data, "n_volumes", None)
-        return Counts(made * len(study.sites), volumes, None)
-    return Counts(study.expected.people, study.expected.volumes, None)
+        people = made * len(study.sites)
+        return Assumed(people, volumes, "that the study makes", per_sample, False)
+    told = study.expected.people, study.expected.volumes
+    return Assumed(*told, "as the study file expects", per_sample, False)
+
+
+def _counted(study: Study, about: Mapping[str, Any], source: str) -> Assumed:
+    volumes = about["volumes"] or study.expected.volumes
+    per_sample = about["unit"] == "sample"
+    return Assumed(sum(about["units"].values()), volumes, source, per_sample, True)
 
 
 def require(counts: Counts, *needed: str) -> None:
@@ -397,9 +556,12 @@ def preview(study: Study, sites: Sites) -> None:
         print("without privacy: nothing is charged")
         return
     n = sum(study.n_releases.values())
-    for name, spent in check_ceilings(study, sites).items():
+    unmade = without_ledger(study, sites)
+    for name, why in unmade.items():
+        print(f"note: {name}: {why}; until then nothing counts as spent")
+    for name, spent in check_ceilings(study, sites, on_paper=True).items():
         site, promise = sites[name], study.promise_of(name)
-        n_paid = paid_for(study, name, site)
+        n_paid = 0 if name in unmade else paid_for(study, name, site)
         mus = [accounting.Budget(spent, site.delta, site.unit).mu] if spent else []
         after = accounting.compose([*mus, promise.mu])
         total = accounting.epsilon_from_mu(after, site.delta)

@@ -8,6 +8,7 @@ from capeneuro.studies.plan import (
     PLANNED,
     Counts,
     accepted,
+    check_ready,
     foreseen,
     preview,
     spending,
@@ -44,6 +45,7 @@ def plan(
             found[name] = foreseen(kinds.of(member).foretell, *about)
         advise(study, found)
     if not any((people, volumes, features)):
+        check_ready(study, sites)
         about = {"noise_over_signal": found, "accepted": accepted(study)}
         files.write_json(study.private("_aggregator") / PLANNED, about)
 

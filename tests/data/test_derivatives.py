@@ -110,7 +110,7 @@ def test_what_is_wrong_names_what_there_is(folder, asked, said):
 def test_the_table_counts_what_was_chosen_and_what_was_not(folder):
     asked = {"derivatives": str(folder), "session": 1, "space": "MNI152NLin2009cAsym"}
     first, header, *rows, rest, alone = survey.lines(site(asked))
-    assert first.startswith("a: 1 people, 2 runs")
+    assert first.startswith("a: 1 person, 2 runs")
     assert header.split()[:3] == ["task", "session", "run"]
     assert [row.split()[:3] for row in rows] == [
         ["rest", "1", "01"],
