@@ -1,12 +1,14 @@
 """What a site's folder holds, for its own console; headers alone are read."""
 
+import glob
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, nifti
+from capeneuro.data import cleaning, derivatives, nifti
 from capeneuro.data.files import person
 
 COLUMNS = ["task", "session", "run", "space", "res", "desc"]
@@ -43,6 +45,24 @@ def lines(site: SiteConfig) -> list[str]:
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found
+
+
+def check_confounds(site: SiteConfig, asked: Cleaning | None) -> None:
+    """Refuse a cleaning that the first run's table has no columns for.
+
+    Raises
+    ------
+    ConfigError
+        As `validate` would for each run.
+    """
+    if asked is not None and (asked.confounds or asked.scrubs):
+        run = next(iter(derivatives.find_runs(site).values()))[0]
+        cleaning.regressors(run, site, asked, nifti.open_image(run, 4).shape[3])
+
+
+def is_there(images: str) -> bool:
+    """Whether anything is in a folder, or of a pattern."""
+    return any(Path(images).glob("*")) or bool(glob.glob(images, recursive=True))
 
 
 def how_many(people: int, runs: int | None = None) -> str:

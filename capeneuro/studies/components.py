@@ -715,11 +715,6 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
             rows.append(page.quality(name, X, looked, study))
             face = slices.portrait(looked[0].image, mask)
             rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
-            if rows[-1]["kept"] < MOSTLY:
-                print(
-                    f"note: {name}: far above the norm bound; of the second moment "
-                    f"pca.clip keeps {100 * rows[-1]['kept']:.0f}%"
-                )
             yield name, X
 
     folder = study.private(site)
@@ -728,6 +723,12 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
     files.write_table(folder / RUNS, nifti.RUNS, table)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
+    if far := sum(row["kept"] < MOSTLY for row in rows):
+        print(
+            f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the norm "
+            f"bound; of their second moments pca.clip keeps less than "
+            f"{100 * MOSTLY:.0f}%: {folder}/qc.html says who"
+        )
 
 
 def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:

@@ -122,7 +122,7 @@ def plan(
     people: int | None = None,
     volumes: int | None = None,
     features: int | None = None,
-) -> None:
+) -> dict[str, float]:
     """Show what a study will spend and what that will buy, before it spends anything.
 
     Refuses a study whose noise drowns its result, unless its file accepts that.
@@ -145,6 +145,7 @@ def plan(
         check_ready(study, sites)
     if (folder / SIZES).is_file() and not on_paper:
         files.write_json(folder / PLANNED, about)
+    return about["noise_over_signal"]
 
 
 def check_ready(study: Study, sites: Sites) -> None:

@@ -30,7 +30,7 @@ def plan(
     people: int | None = None,
     volumes: int | None = None,
     features: int | None = None,
-) -> None:
+) -> dict[str, dict[str, float]]:
     """Show what the stages will spend, and what each will buy; refuse what is drowned.
 
     Stages are foretold before the first release of any.
@@ -48,6 +48,7 @@ def plan(
         check_ready(study, sites)
         about = {"noise_over_signal": found, "accepted": accepted(study)}
         files.write_json(study.private("_aggregator") / PLANNED, about)
+    return found
 
 
 def advise(study: StagedStudy, found: dict[str, dict[str, float]]) -> None:

@@ -1,6 +1,7 @@
 """What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -156,6 +157,8 @@ def handed_on(study: Study, site: str) -> list[str]:
 
 def preview(study: Study, sites: Sites) -> None:
     """Print what a run would release, what is paid already, and what ceilings leave."""
+    if RUN in os.environ:  # who started Snakemake says it
+        return
     print()
     try:
         spending(study)
@@ -206,6 +209,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     command = [sys.executable, "-m", "snakemake", "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
     command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
+    if {"-n", "--dry-run", "--dryrun"} & set(more):
+        return _foretell_run(path, study, sites, command)
     since = time.time()
     child = subprocess.Popen([*command, "--quiet", "all"], env={**os.environ, RUN: "1"})
     status, interrupted = None, False
@@ -223,10 +228,34 @@ def run(path: str, cores: int, more: list[str]) -> int:
             print(line, file=sys.stderr)
         return max(own for own, _ in failed)
     # No step failed: Snakemake says why nothing could start, if it is asked once more.
-    asked = subprocess.run([*command, "-n"], capture_output=True, text=True)
-    said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+    raise _no_start(path, status, _ask([*command, "-n"]))
+
+
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a dry run of Snakemake says, with its errors, and nothing of ours."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, **both, text=True, env={**os.environ, RUN: "1"})
+
+
+def _no_start(
+    path: str, status: int, asked: subprocess.CompletedProcess[str]
+) -> ConfigError:
+    said = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
     why = " ".join(said[-3:]) if asked.returncode else "see .snakemake/log"
-    raise ConfigError(f"{path}: snakemake ended with status {status}: {why}")
+    return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
+
+
+def _foretell_run(path: str, study: Study, sites: Sites, command: list[str]) -> int:
+    """Print which steps a run would do, and what it would release."""
+    asked = _ask(command)
+    if asked.returncode:
+        raise _no_start(path, asked.returncode, asked)
+    _, _, jobs = asked.stdout.partition("Job stats:\n")
+    rows = re.findall(r"^(\w+) +(\d+)$", jobs.partition("\n\n")[0], re.MULTILINE)
+    steps = [f"{step} ({n})" for step, n in rows if step not in ("all", "total")]
+    print(f"would run: {', '.join(steps) or 'nothing, all is done'}")
+    preview(study, sites)
+    return 0
 
 
 def _snakefile() -> Path:

@@ -238,6 +238,9 @@ def test_compcor_and_aroma_are_nilearns(tmp_path, mask, rng):
     run = write(tmp_path, "sub-01_task-rest", rng)
     path = derivatives.confounds_file(run)
     table = pd.read_csv(path, sep="\t")
+    own = site({"derivatives": str(tmp_path)})
+    with pytest.raises(ConfigError, match="has nothing of compcor; choose another"):
+        survey.check_confounds(own, Cleaning(standardize="none", confounds="compcor"))
     names = [f"a_comp_cor_0{k}" for k in range(4)]
     table[names] = rng.standard_normal((T, 4))
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")
