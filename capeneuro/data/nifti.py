@@ -88,13 +88,13 @@ def _mask(inside: np.ndarray, like: nib.Nifti1Image) -> nib.Nifti1Image:
 
 def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     """Intersect EPI masks over all images; for simulated or public data only."""
-    from nilearn.masking import MaskWarning, compute_epi_mask, intersect_masks
+    from nilearn.masking import compute_epi_mask, intersect_masks
 
     images, masks = [open_image(run, 4) for run in runs], []
     for image in images:
         volumes = nib.Nifti1Image(read_data(image), image.affine)
         with warnings.catch_warnings():  # said below, in one line
-            warnings.simplefilter("ignore", MaskWarning)
+            warnings.simplefilter("ignore")
             masks.append(compute_epi_mask(volumes, opening=1))
         if not np.asarray(masks[-1].dataobj).any():
             raise ConfigError(

@@ -47,6 +47,7 @@ from capeneuro.studies.components_plan import (
     foretell,
     foretold_line,
 )
+from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -62,7 +63,7 @@ from capeneuro.studies.flow import (
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import FORECAST, gate, plan, write_sizes
+from capeneuro.studies.plan import FORECAST, gate, plan
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people

@@ -6,34 +6,39 @@ ends before its first release, by `plan`, by each step and over a network alike,
 the study file accepts that and says why.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
-from capeneuro.data import files, nifti
+from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
 from capeneuro.studies import kinds
+from capeneuro.studies.counts import (
+    SIZES,
+    Counts,
+    Unknown,
+    amount,
+    assumed,
+    counted,
+)
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
-    is_complete,
     names,
     paid_for,
     without_ledger,
 )
 
-# Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
-SIZES, PLANNED = "sizes.json", "planned.json"
+# Under private/_aggregator/<study>/: that `plan` agreed.
+PLANNED = "planned.json"
 # Under results/<study>/: noise that was foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
 # What `accept` in a study file may set aside.
@@ -42,53 +47,6 @@ NOISE, GAIN = "noise", "gain"
 LEAST_GAIN = 0.01
 # How often more people are tried until noise drowns nothing, and how many at most.
 TRIES, MOST_PEOPLE = 6, 10**9
-
-
-class Counts(NamedTuple):
-    """What a forecast needs to know of a study's data; None: not known."""
-
-    people: int | None
-    """At all sites together; under the unit `sample` their volumes are as good."""
-    volumes: int | None
-    """Of one person."""
-    features: int | None
-
-
-class Assumed(NamedTuple):
-    """What a forecast is of, before numbers that are given, and how it is known."""
-
-    units: int | None
-    """People at all sites, or under the unit `sample` their volumes."""
-    volumes: int | None
-    """Of one person."""
-    source: str
-    per_sample: bool
-    is_counted: bool
-    """Whether a run would count the same."""
-
-    @property
-    def counts(self) -> Counts:
-        """As a run would count."""
-        one = self.per_sample and self.is_counted
-        return Counts(self.units, 1 if one else self.volumes, None)
-
-    def of(self, given: Counts) -> Counts:
-        """With the given numbers before the others."""
-        people, volumes = self.counts[:2]
-        if given.people or given.volumes:  # then of people, each with volumes
-            volumes = self.volumes
-            if self.per_sample and self.is_counted:
-                people = round(people / volumes) if volumes else None
-        return Counts(given.people or people, given.volumes or volumes, given.features)
-
-    def in_words(self, counts: Counts) -> str:
-        """What a forecast is of, and where it is from."""
-        said, own = _amount(counts), self.counts
-        if counts[:2] == own[:2]:
-            return f"{said} ({self.source})"
-        if not self.is_counted:
-            return f"{said} (as given)"
-        return f"{said} (as given; a run is for {_amount(own)}, {self.source})"
 
 
 class Forecast(NamedTuple):
@@ -102,14 +60,6 @@ class Forecast(NamedTuple):
     """Prints the forecast beside what other choices would buy; True: also keeps it."""
     adds: float | None = None
     """What private data add to a prior; None: there is none."""
-
-
-class Unknown(Exception):
-    """Numbers that a forecast needs and nobody told."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(", ".join(missing))
-        self.missing = missing
 
 
 Foretell = Callable[[Any, Sequence[str], Counts], Forecast]
@@ -188,10 +138,9 @@ def foreseen(
         if base.is_counted and not any(given):
             raise must_tell(study, error.missing[0]) from None
         options = ", ".join(f"--{name}" for name in error.missing)
-        print(
-            f"note: give {options} for a prediction; those whose files are here are "
-            "counted by capeneuro validate"
-        )
+        hint = "; capeneuro validate counts those whose files are here"
+        hint = hint if "people" in error.missing and not any(given) else ""
+        print(f"note: give {options} for a prediction{hint}")
         return {}
     print(f"forecast for {base.in_words(counts)}")
     found.show(not what_if)
@@ -320,11 +269,11 @@ def refuse(
         print(f"accepted: noise of {' and '.join(loud)}; {reason}")
         return
     n = None if found.adds is not None else _enough(of, counts.people, found)
-    would = "" if n is None else f"With some {_amount(counts._replace(people=n))} it "
+    would = "" if n is None else f"With some {amount(counts._replace(people=n))} it "
     would += "would not be. " if would else ""
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
-        f"foretold to be {' and '.join(loud)} with {_amount(counts)}; nothing of it is "
+        f"foretold to be {' and '.join(loud)} with {amount(counts)}; nothing of it is "
         f"released. {would}{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
         '"why, in a sentence"}] in the study file lets it run all the same'
     )
@@ -345,117 +294,9 @@ def _enough(of: Callable[[int], Forecast], people: int, found: Forecast) -> int 
     return None
 
 
-def _amount(counts: Counts) -> str:
-    """How many people, or volumes, a forecast is of."""
-    people, volumes, _ = counts
-    if volumes == 1:
-        return f"{people:,} volumes or rows at all sites together"
-    each = "" if volumes is None else f" with {volumes} volumes each"
-    return f"{people:,} people at all sites together{each}"
-
-
 def accepted(study: Study) -> dict[str, str]:
     """Reasons of what the study file accepts, by rule."""
     return {one.rule: one.reason for one in study.accept}
-
-
-# --- public numbers ------------------------------------------------------------------
-
-
-def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) -> None:
-    """Write what `validate` counted and is public under the study's unit.
-
-    Parameters
-    ----------
-    study, sites
-        The study, and its sites as far as their files are here.
-    found
-        By site the number of volumes of each of its people.
-
-    Guarantee
-    ---------
-    Numbers of units alone, persons or samples, which are public under replace-one. How
-    many volumes a person has is written only where all data are simulated or public.
-    """
-    about = _sizes(study, sites, found)
-    files.write_json(study.private("_aggregator") / SIZES, about)
-    if (told := study.expected.volumes) is None:
-        return
-    for name, own in found.items():
-        if not told / 2 <= np.median(own) <= 2 * told:
-            print(
-                f"note: {name}: half of the people have {np.median(own):g} volumes or "
-                f"fewer, expected.volumes says {told}; the forecast is for the latter"
-            )
-
-
-def _sizes(
-    study: Study, sites: Sites, found: Mapping[str, Sequence[int]]
-) -> dict[str, Any]:
-    per_sample = study.budget.unit == "sample"
-    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
-    is_open = all(sites[name].data != "private" for name in found)
-    lengths = [n for own in found.values() for n in own]
-    volumes = int(np.median(lengths)) if is_open and lengths else None
-    return {"unit": study.budget.unit, "units": units, "volumes": volumes}
-
-
-def counted(study: Study, sites: Sites) -> Counts:
-    """People and volumes as far as they are public: counted, made, or expected."""
-    return _known(study, sites).counts
-
-
-def assumed(study: Study, sites: Sites) -> Assumed:
-    """The same before `validate`: people whose images are here count already."""
-    known, own = _known(study, sites), kinds.of(study)
-    makes = kinds.makes_data(study.whole, sites)
-    if known.is_counted or makes or own.runs is None or not is_complete(study, sites):
-        return known
-    # Privacy: under the unit subject nobody counts the volumes of private people.
-    tells = known.per_sample or all(s.data != "private" for s in sites.values())
-
-    def length(runs: Sequence[Path]) -> int:
-        skipped = study.cleaning.dummy_scans
-        return sum(nifti.open_image(run, 4).shape[3] - skipped for run in runs)
-
-    try:
-        people = {name: own.runs(site) for name, site in sites.items()}
-        found = {
-            name: [length(runs) if tells else 0 for runs in of.values()]
-            for name, of in people.items()
-        }
-    except ConfigError:  # which who runs the study is told
-        return known
-    return _counted(study, _sizes(study, sites, found), "whose images are here")
-
-
-def _known(study: Study, sites: Sites) -> Assumed:
-    path, per_sample = (
-        study.private("_aggregator") / SIZES,
-        study.budget.unit == "sample",
-    )
-    if path.is_file() and is_complete(study, sites):
-        about = json.loads(path.read_text())
-        if about["unit"] == study.budget.unit:
-            return _counted(study, about, "as validate counted")
-    if made := getattr(study.data, "n_subjects", None):
-        volumes = getattr(study.data, "n_volumes", None)
-        people = made * len(study.sites)
-        return Assumed(people, volumes, "that the study makes", per_sample, False)
-    told = study.expected.people, study.expected.volumes
-    return Assumed(*told, "as the study file expects", per_sample, False)
-
-
-def _counted(study: Study, about: Mapping[str, Any], source: str) -> Assumed:
-    volumes = about["volumes"] or study.expected.volumes
-    per_sample = about["unit"] == "sample"
-    return Assumed(sum(about["units"].values()), volumes, source, per_sample, True)
-
-
-def require(counts: Counts, *needed: str) -> None:
-    """Raise :class:`Unknown` if a number that a forecast needs is not known."""
-    if missing := [name for name in needed if getattr(counts, name) is None]:
-        raise Unknown(missing)
 
 
 def spending(study: Study) -> None:

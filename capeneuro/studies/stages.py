@@ -3,10 +3,10 @@
 from capeneuro.config.stages import StagedStudy
 from capeneuro.data import files
 from capeneuro.studies import kinds
+from capeneuro.studies.counts import Counts
 from capeneuro.studies.flow import Kind
 from capeneuro.studies.plan import (
     PLANNED,
-    Counts,
     accepted,
     check_ready,
     foreseen,

@@ -17,9 +17,10 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
+from capeneuro.studies.counts import Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.kinds import check_inputs, images, makes_data
-from capeneuro.studies.plan import Unknown, assumed, check_ready, refuse, spending
+from capeneuro.studies.plan import check_ready, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
 from capeneuro.studies.sites import Sites, load_sites, names
 
