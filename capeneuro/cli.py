@@ -89,7 +89,8 @@ def init(options: argparse.Namespace) -> None:
         for name in names:
             text = scaffold.site_file(name, options.kind)
             files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
-        text = scaffold.study_file(names, options.kind)
+        own = scaffold.label(folder.resolve().name)
+        text = scaffold.study_file(names, options.kind, own)
         files.write_text(folder / "config" / "config.yaml", text)
         if options.kind == "contrast":
             files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))
@@ -115,7 +116,8 @@ def check(options: argparse.Namespace) -> None:
     """Check a study file, its site files and public tables; spends nothing.
 
     Of sites whose images are chosen from a folder of derivatives it shows what was
-    chosen, by the names and headers of files; that table is the site's own.
+    chosen, by the names and headers of files; that table is the site's own. Of the
+    first run there it also tries the table of confounds.
     """
     from capeneuro.config.site import Derivatives
     from capeneuro.data import survey
@@ -128,6 +130,10 @@ def check(options: argparse.Namespace) -> None:
     for own in sites.values():
         if isinstance(own.images, Derivatives):
             print(*survey.lines(own), sep="\n")
+            for member in study.members.values():
+                survey.check_confounds(own, getattr(member, "cleaning", None))
+        elif study.data is None and not survey.is_there(own.images):
+            print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")
@@ -803,8 +809,12 @@ def main(argv: list[str] | None = None) -> int:
                 nowhere = stack.enter_context(open(os.devnull, "w"))
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             status = options.run(options) or 0
+            sys.stdout.flush()
         logging.info(_took(time.monotonic() - start))
         return status
+    except BrokenPipeError:  # whoever read has read enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         logging.error("interrupted; the same command goes on where it was")
         return 130

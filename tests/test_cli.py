@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -432,7 +433,7 @@ def test_validate_tells_at_once_all_that_prepare_would_refuse(tiny, capsys):
     edit(STUDY, "cleaning.low_pass", 0.1)
     assert command("validate", STUDY) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 6 and all("repetition time" in line for line in lines[:1])
+    assert len(lines) == 2 and "the same of 4 more: sub-01, sub-10, sub-2" in lines[0]
 
 
 def test_a_second_run_gives_the_same_bytes_and_no_charge(tiny):
@@ -633,7 +634,7 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     assert "Most is expected of spatial ICA" in text
     edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
-    assert "times what PCA can bear; nothing" in capsys.readouterr().err
+    assert "times what PCA can bear with 20 people" in capsys.readouterr().err
 
 
 def test_plan_without_privacy_promises_nothing(tiny, capsys):
@@ -702,8 +703,55 @@ def test_volumes_of_private_people_are_asked_for_before_images_are_read(tiny, ca
 
 def test_plan_asks_for_what_no_file_tells(tiny, capsys):
     assert command("plan", STUDY) == 0
-    assert "give --people, --volumes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "6 people at all sites together with 12 volumes each (whose images" in said
+    shutil.rmtree("data/site-1")
+    shutil.rmtree("results")
+    # Numbers alone are enough; without them a run is meant, which would be refused.
+    assert command("plan", STUDY, "--people", "80") == 0
+    assert "give --volumes" in capsys.readouterr().out
+    assert command("plan", STUDY) == 2
+    said = capsys.readouterr()
+    assert "give --people, --volumes" in said.out
+    assert "site site-1: images: nothing found at 'data/site-1'" in said.err
     assert not Path("results").exists()
+
+
+def test_plan_needs_no_ledger_and_names_the_file_that_makes_one(tiny, capsys):
+    edit(STUDY, "score", {})
+    edit(STUDY, "expected.volumes", 180)
+    for i in range(3):
+        edit(f"site-{i}.yaml", "data", "private")
+        edit(f"site-{i}.yaml", "second_place", f"second-{i}")
+    made = "no ledger of private data yet; make it once: capeneuro ledger init site-1"
+    assert command("plan", STUDY, "--people", "4000") == 0
+    said = capsys.readouterr().out
+    assert made in said and "spent 0, with this one 5 of the ceiling 50" in said
+    assert "4,000 people at all sites together with 180 volumes each (as given;" in said
+    assert "a run is for 6 people" in said  # whose volumes nobody has counted
+    assert command("plan", STUDY) == 2
+    assert capsys.readouterr().err.count("make it once") == 3
+    # What a run would stop at for want of a number, plan says, too.
+    edit(STUDY, "expected", {})
+    assert_refused(capsys, ("plan", STUDY), ["expected.volumes: must be given"])
+
+
+def test_a_refused_budget_says_how_many_people_would_do(tiny, capsys):
+    edit(STUDY, "accept", [])
+    few = ("plan", STUDY, *EXPECTED, "--people")
+    assert command(*few, "20") == 3
+    line = capsys.readouterr().err
+    n = int(re.search(r"With some ([\d,]+) people", line)[1].replace(",", ""))
+    assert command(*few, str(n)) == 0 and command(*few, str(n // 2)) == 3
+    # Of a volume's promise people count with all their volumes.
+    edit(STUDY, "budget.unit", "sample")
+    run_steps("validate")
+    capsys.readouterr()
+    command("plan", STUDY)
+    assert "72 volumes or rows at all sites together (as v" in capsys.readouterr().out
+    command("plan", STUDY, "--people", "20")
+    said = capsys.readouterr().out
+    assert "20 people at all sites together with 12 volumes each (as given" in said
 
 
 def test_noise_above_the_signal_is_refused_unless_the_study_accepts_it(tiny, capsys):

@@ -48,7 +48,7 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/plots"},
     "pyxdf": {"data/recordings"},
-    "nibabel": {"data/nifti", "report/slices"},
+    "nibabel": {"data/nifti", "data/derivatives", "report/slices"},
     "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},
     "sklearn": {"studies/estimators"},

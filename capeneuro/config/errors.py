@@ -4,6 +4,7 @@ A line says where the error is, which rule it breaks, the value, and a remedy.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +17,19 @@ from pydantic import BaseModel, ValidationError
 class ConfigError(Exception):
     """Something in a study file, a site file or the data is wrong; the text says it."""
 
+    each: tuple[str, ...] = ()
+    """Of several checks what each said, before the same of many files became one."""
+
 
 # Lines of one refusal; more of a kind tell nothing new.
 MOST_LINES = 20
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Run all checks; what they refuse is told at once, a line each.
+    """Run all checks; what they refuse is told at once.
+
+    One line a rule: where several files break it in the same way, the line is that of
+    the first and names whose the others are.
 
     Raises
     ------
@@ -34,13 +41,41 @@ def check_all(checks: Iterable[Callable[[], object]]) -> None:
         try:
             check()
         except ConfigError as error:
-            lines += str(error).splitlines()
-    lines = list(dict.fromkeys(lines))
-    if len(lines) > MOST_LINES:
-        rest = f"and {len(lines) - MOST_LINES} more; mend these first"
-        lines = [*lines[:MOST_LINES], rest]
-    if lines:
-        raise ConfigError("\n".join(lines))
+            lines += error.each or str(error).splitlines()
+    if not lines:
+        return
+    shown = _together(dict.fromkeys(lines))
+    if len(shown) > MOST_LINES:
+        rest = f"and {len(shown) - MOST_LINES} more; mend these first"
+        shown = [*shown[:MOST_LINES], rest]
+    refused = ConfigError("\n".join(shown))
+    refused.each = tuple(lines)
+    raise refused
+
+
+def _together(lines: Iterable[str]) -> list[str]:
+    """One line of those that say the same of several files."""
+    of: dict[str, list[str]] = {}
+    for line in lines:
+        where, colon, what = line.partition(": ")
+        of.setdefault(what if colon else line, []).append(where)
+    found = []
+    for what, places in of.items():
+        line = f"{places[0]}: {what}" if places[0] != what else what
+        if n := len(places) - 1:
+            others = dict.fromkeys(map(_whose, places[1:]))
+            shown = ", ".join(list(others)[:MOST_LINES])
+            rest = ", ..." if len(others) > MOST_LINES else ""
+            line += f"; the same of {n} more: {shown}{rest}"
+        found.append(line)
+    return found
+
+
+def _whose(file: str) -> str:
+    """Label of the person that a file is of, or its name."""
+    name = Path(file).name
+    label = re.match("sub-[A-Za-z0-9]+", name)
+    return label[0] if label else name
 
 
 class RepeatedKey(Exception):

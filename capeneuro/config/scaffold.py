@@ -1,6 +1,7 @@
 """Files of a new study, written from the models: one text explains each key."""
 
 import importlib.util
+import re
 import textwrap
 import types
 import typing
@@ -60,9 +61,15 @@ FILL_IN: dict[str, Any] = {
 }
 
 
-def study_file(sites: list[str], kind: str = "components") -> str:
+def label(text: str) -> str:
+    """A folder's name as that of a study or of a site; empty: nothing is left of it."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")
+
+
+def study_file(sites: list[str], kind: str = "components", name: str = "") -> str:
     """Text of a study file with every key explained beside it."""
-    given = {**FILL_IN, "sites": [f"config/sites/{name}.yaml" for name in sites]}
+    given = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
+    given["study"] = name or given["study"]
     if kind == "components":
         return _describe(ComponentsConfig, given)
     return _describe(KINDS[kind], {**given, "n_components": 5})

@@ -24,6 +24,11 @@ from capeneuro.config.sections import (
 from capeneuro.privacy import accounting
 
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+# Shortest and longest repetition time that is believed [s].
+REPETITION_TIMES = 0.1, 20.0
+NO_REPETITION_TIME = "must be between {:g} and {:g} s (milliseconds?)".format(
+    *REPETITION_TIMES
+)
 
 
 def _values(given: Any) -> Any:
@@ -36,6 +41,18 @@ def _values(given: Any) -> Any:
     if odd or not all(re.fullmatch("[A-Za-z0-9+]+", v) for v in found):
         fail("must be a label as in file names, or a list of such labels")
     return tuple(found)
+
+
+def is_repetition_time(seconds: Any) -> bool:
+    """Whether a number may be the repetition time of a functional image [s]."""
+    least, most = REPETITION_TIMES
+    return isinstance(seconds, (int, float)) and least <= seconds <= most
+
+
+def _in_seconds(given: float) -> float:
+    if not is_repetition_time(given):
+        fail(NO_REPETITION_TIME)
+    return given
 
 
 Chosen = Annotated[tuple[str, ...], BeforeValidator(_values)]
@@ -157,8 +174,9 @@ class SiteConfig(Section):
     """BIDS task to use; null: all."""
     mask: Path | None = None
     """Public mask of what its scans cover; voxels outside count as 0. Null: all."""
-    repetition_time: Positive | None = None
-    """[s]; null: from the JSON sidecar."""
+    repetition_time: Annotated[float, AfterValidator(_in_seconds)] | None = None
+    """[s]; null: from the JSON sidecar, else from the image's header where that gives
+    its unit. One that differs from the sidecar's is refused."""
     min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     """Refuse any single release with less noise."""
     min_colluding: Annotated[int, Field(ge=0)] | None = None

@@ -1,5 +1,6 @@
 """A run cleaned in time: confounds, volumes that are left out, filters; by nilearn."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Confounds, Scrub
 from capeneuro.config.site import SiteConfig
-from capeneuro.data.derivatives import confounds_file, repetition_time
+from capeneuro.data.derivatives import confounds_file, timing
 
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 BLOCK = 4096
@@ -78,17 +79,18 @@ def regressors(
     run: Path, site: SiteConfig, cleaning: Cleaning, n_volumes: int
 ) -> tuple[float | None, np.ndarray | None, np.ndarray]:
     """Repetition time [s] and confounds of a run, and which volumes are kept."""
-    t_r = repetition_time(run, site)
+    t_r, source = timing(run, site)
     edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
     if t_r is not None and edges and max(edges) >= 0.5 / t_r:
         raise ConfigError(
             f"{run}: cleaning.low_pass and high_pass must be below half the sampling "
-            f"rate {0.5 / t_r:g} Hz, got {max(edges):g}"
+            f"rate {0.5 / t_r:g} Hz, got {max(edges):g} (the repetition time is "
+            f"{t_r:g} s, of {source})"
         )
     if edges and t_r is None:
         raise ConfigError(
-            f"{run}: a band-pass needs a repetition time, none found; give "
-            "`repetition_time` in the site file"
+            f"{run}: a band-pass needs a repetition time, none found in a JSON sidecar "
+            "or, with its unit, in the header; give `repetition_time` in the site file"
         )
     confounds, kept = _confounds(run, cleaning, n_volumes)
     n = 0 if confounds is None else confounds.shape[1]
@@ -199,9 +201,12 @@ def _ask(function: str, run: Path, **given: object):
         return getattr(fmriprep, function)(str(run), **given)
     except (ValueError, KeyError, IndexError) as error:
         text = " ".join(str(error).split())
+        if "parameters are missing" in text:  # followed by lists of their names
+            lacks = ", ".join(re.findall("'([^']+)'", text)) or "columns"
+            text = f"the table has nothing of {lacks}"
         raise ConfigError(
-            f"{run}: nilearn finds no such confounds: {text:.200}; choose another "
-            "cleaning.confounds"
+            f"{run}: nilearn finds no such confounds: {text.rstrip('.'):.200}; choose "
+            "another cleaning.confounds, or have fMRIPrep write the table again"
         ) from None
 
 

@@ -1,16 +1,25 @@
 """A site's runs, chosen by what BIDS file names say; and the files beside a run.
 
-Names alone are read here, and small sidecars. Why not PyBIDS: see docs/derivatives.md.
+Names alone are read here, small sidecars, and where these do not tell the repetition
+time the header of the image. Why not PyBIDS: see docs/derivatives.md.
 """
 
 import json
+import math
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning
-from capeneuro.config.site import Derivatives, SiteConfig
+from capeneuro.config.site import (
+    NO_REPETITION_TIME,
+    Derivatives,
+    SiteConfig,
+    is_repetition_time,
+)
 from capeneuro.data.files import found, person
 
 # Entities by which files of one scan differ.
@@ -19,6 +28,10 @@ SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec")
 SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "desc")
 # Keys of the `images` block that are not called as the entity is.
 KEYS = {"ses": "session"}
+# Of headers, in seconds; what has no unit is not believed.
+UNITS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
+# Repetition times that differ by less are rounded differently.
+SAME_TIME = 0.01
 
 
 def entities(file: Path) -> dict[str, str]:
@@ -191,9 +204,47 @@ def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
 
 
 def repetition_time(run: Path, site: SiteConfig) -> float | None:
-    """Repetition time [s] from the site file or the BIDS sidecar; None if unknown."""
-    if site.repetition_time is not None:
-        return site.repetition_time
+    """Repetition time of a run [s]; None if unknown. See :func:`timing`."""
+    return timing(run, site)[0]
+
+
+def timing(run: Path, site: SiteConfig) -> tuple[float | None, str]:
+    """Repetition time of a run [s], and where it stands.
+
+    The site file counts first, then the BIDS sidecar, then the image's header where it
+    gives a unit and a number that can be meant.
+
+    Returns
+    -------
+    tuple
+        None and an empty text if it is unknown.
+
+    Raises
+    ------
+    ConfigError
+        If the sidecar tells another time than the site file, or none that can be meant.
+    """
+    own, (told, sidecar) = site.repetition_time, _in_sidecar(run, site)
+    if own is None and told is None:
+        seconds = _in_header(run)
+        return seconds, "" if seconds is None else f"the header of {run.name}"
+    if own is None:
+        if not is_repetition_time(told):
+            raise ConfigError(
+                f"{sidecar}: RepetitionTime: {NO_REPETITION_TIME}, got {told}; mend it "
+                "there, or give `repetition_time` in the site file"
+            )
+        return told, str(sidecar)
+    if is_repetition_time(told) and not math.isclose(own, told, rel_tol=SAME_TIME):
+        raise ConfigError(
+            f"{sidecar}: RepetitionTime: is {told:g} s, and the file of site "
+            f"{site.name} says repetition_time {own:g}; remove that key, or mend this"
+        )
+    return own, f"the file of site {site.name}"
+
+
+def _in_sidecar(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
+    """What the first BIDS sidecar says that says something, and which it is."""
     task = re.search(r"task-[A-Za-z0-9]+", run.name)
     sidecars = [run.with_name(run.name.split(".nii")[0] + ".json")]
     if task:  # BIDS inheritance: the data set's own sidecar of the task
@@ -201,8 +252,23 @@ def repetition_time(run: Path, site: SiteConfig) -> float | None:
     for sidecar in filter(Path.is_file, sidecars):
         try:
             t_r = json.loads(sidecar.read_text()).get("RepetitionTime")
-        except ValueError:
+        except (ValueError, AttributeError):
             raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
         if t_r is not None:
-            return t_r
-    return None
+            return t_r, sidecar
+    return None, None
+
+
+def _in_header(run: Path) -> float | None:
+    """Repetition time that an image's header tells [s]; None if it is not sure."""
+    import nibabel as nib
+
+    try:
+        header = nib.load(run).header
+    except (OSError, EOFError, zlib.error, nib.filebasedimages.ImageFileError):
+        return None  # what is wrong says who reads the image
+    if not isinstance(header, nib.Nifti1Header) or len(header.get_zooms()) < 4:
+        return None
+    seconds = float(header.get_zooms()[3]) * UNITS.get(header.get_xyzt_units()[1], 0.0)
+    # As it was before float32.
+    return float(f"{seconds:.6g}") if is_repetition_time(seconds) else None

@@ -1,9 +1,10 @@
 """Images in and out: from a site's runs to features, from components to maps.
 
-The only module that knows nibabel, besides the pictures. Every error about a file is
+The only module that reads images, besides the pictures. Every error about a file is
 one line: where, which rule, the value, the remedy.
 """
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -89,11 +90,17 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     """Intersect EPI masks over all images; for simulated or public data only."""
     from nilearn.masking import compute_epi_mask, intersect_masks
 
-    images = [open_image(run, 4) for run in runs]
-    masks = [
-        compute_epi_mask(nib.Nifti1Image(read_data(image), image.affine), opening=1)
-        for image in images
-    ]
+    images, masks = [open_image(run, 4) for run in runs], []
+    for image in images:
+        volumes = nib.Nifti1Image(read_data(image), image.affine)
+        with warnings.catch_warnings():  # said below, in one line
+            warnings.simplefilter("ignore")
+            masks.append(compute_epi_mask(volumes, opening=1))
+        if not np.asarray(masks[-1].dataobj).any():
+            raise ConfigError(
+                f"{image.get_filename()}: no brain stands out from its surround, so no "
+                "mask can be computed of it; give one in space.mask"
+            )
     try:
         common = intersect_masks(masks, threshold=1.0, connected=True)
     except ValueError as error:

@@ -1,12 +1,14 @@
 """What a site's folder holds, for its own console; headers alone are read."""
 
+import glob
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, nifti
+from capeneuro.data import cleaning, derivatives, nifti
 from capeneuro.data.files import person
 
 COLUMNS = ["task", "session", "run", "space", "res", "desc"]
@@ -30,7 +32,7 @@ def lines(site: SiteConfig) -> list[str]:
         groups[tuple(said.get(e, "-") for e in ENTITIES)].append(run)
     rows = [[*COLUMNS, *COUNTED]]
     rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
-    found = [f"{site.name}: {len(runs)} people, {len(chosen)} runs in {site.folder}"]
+    found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
     folder = Path(site.folder)
     if not folder.is_dir():
@@ -43,6 +45,32 @@ def lines(site: SiteConfig) -> list[str]:
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found
+
+
+def check_confounds(site: SiteConfig, asked: Cleaning | None) -> None:
+    """Refuse a cleaning that the first run's table has no columns for.
+
+    Raises
+    ------
+    ConfigError
+        As `validate` would for each run.
+    """
+    if asked is not None and (asked.confounds or asked.scrubs):
+        run = next(iter(derivatives.find_runs(site).values()))[0]
+        cleaning.regressors(run, site, asked, nifti.open_image(run, 4).shape[3])
+
+
+def is_there(images: str) -> bool:
+    """Whether anything is in a folder, or of a pattern."""
+    return any(Path(images).glob("*")) or bool(glob.glob(images, recursive=True))
+
+
+def how_many(people: int, runs: int | None = None) -> str:
+    """A number of people, and of their runs, in words."""
+    said = "1 person" if people == 1 else f"{people} people"
+    if runs is None:
+        return said
+    return f"{said}, {'1 run' if runs == 1 else f'{runs} runs'}"
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

@@ -10,6 +10,8 @@ flow
     What the steps of every kind share.
 sites
     A study's sites: read, checked, opened.
+counts
+    How many people and volumes a forecast is of.
 plan
     What a study will spend, and what that will buy.
 components

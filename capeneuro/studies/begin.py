@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
@@ -134,15 +135,11 @@ def site_names(folders: list[Path]) -> list[str]:
     found: list[str] = []
     for folder in folders:
         parts = [p for p in folder.resolve().parts[1:] if not _tells_nothing(p)]
-        name = _label(parts[-1]) if parts else "site"
+        name = (scaffold.label(parts[-1]) if parts else "") or "site"
         while name in found:
             name = f"{name}-{len(found) + 1}"
         found.append(name)
     return found
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "site"
 
 
 def _tells_nothing(part: str) -> bool:
@@ -187,6 +184,11 @@ def design(found: list[Found], base: Path) -> Design:
         size, features = nifti.grid_for(made, FEATURES)
     elif not is_open:  # native images, or such as are called MNI152 and are not
         mask, why = "data/mask.nii.gz", "DECIDE: a public mask in the images' own space"
+    elif not _has_computed_mask(first):
+        mask, why = (
+            "data/mask.nii.gz",
+            ("DECIDE: no mask can be computed of these images; a mask in their space"),
+        )
     given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
     every = [run for own in runs.values() for run in own]
     if all(derivatives.mask_file(run).is_file() for run in every):
@@ -198,6 +200,14 @@ def design(found: list[Found], base: Path) -> Design:
     others = (nifti.open_image(run, 4) for run in first.values())
     apart = not all(nifti.same_grid(image, like) for image in others)
     return Design(apart, mask, size, features, Cleaning(**given), why)
+
+
+def _has_computed_mask(first: dict[str, Path]) -> bool:
+    try:
+        nifti.compute_mask(first.values())
+    except ConfigError:
+        return False
+    return True
 
 
 def _has_confounds(found: list[Found], first: dict[str, Path]) -> bool:
@@ -237,6 +247,14 @@ def write(
         )
     pairs = zip(sources, site_names(sources), strict=True)
     found = [look(source, name, kind, folder) for source, name in pairs]
+    place: dict[Path, Path] = {}
+    for source, own in zip(sources, found, strict=True):
+        first = place.setdefault(Path(own.site.folder).resolve(), source)
+        if first is not source:
+            raise ConfigError(
+                f"--from: {source}: has the images that {first} has; people would "
+                "count twice: name a folder of each site's own"
+            )
     return write_found(folder, found, kind, protocol)
 
 
@@ -256,7 +274,8 @@ def write_found(
     for own in found:
         text = site_text(own, kind)
         files.write_text(folder / f"config/sites/{own.name}.yaml", text)
-    text = study_text(_label(folder.resolve().name), names, chosen, kind, protocol)
+    name = scaffold.label(folder.resolve().name) or scaffold.FILL_IN["study"]
+    text = study_text(name, names, chosen, kind, protocol)
     files.write_text(folder / "config/config.yaml", text)
     said += ["", "What goes into the study file, which all parties read:"]
     said.append(

@@ -31,7 +31,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, labels, nifti
+from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.connectivity import connectivity
@@ -47,6 +47,7 @@ from capeneuro.studies.components_plan import (
     foretell,
     foretold_line,
 )
+from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
     MASK,
     VERDICTS,
@@ -62,7 +63,7 @@ from capeneuro.studies.flow import (
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import FORECAST, gate, plan, write_sizes
+from capeneuro.studies.plan import FORECAST, gate, plan
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
@@ -211,7 +212,7 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     write_sizes(study, sites, {n: [*own.values()] for n, own in lengths.items()})
     for name, people in kept.items():
         n_runs = sum(len(own) for own in people.values())
-        print(f"{name}: {len(people)} people, {n_runs} runs")
+        print(f"{name}: {survey.how_many(len(people), n_runs)}")
         for who, session, task, run, *_, why in tables[name]:
             if why != "n/a":
                 print(f"  left out: {who} session {session} {task} run {run}: {why}")
@@ -717,11 +718,6 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
             rows.append(page.quality(name, X, looked, study))
             face = slices.portrait(looked[0].image, mask)
             rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
-            if rows[-1]["kept"] < MOSTLY:
-                print(
-                    f"note: {name}: far above the norm bound; of the second moment "
-                    f"pca.clip keeps {100 * rows[-1]['kept']:.0f}%"
-                )
             yield name, X
 
     folder = study.private(site)
@@ -730,6 +726,12 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
     files.write_table(folder / RUNS, nifti.RUNS, table)
     text = page.render_quality(site, rows, plots.norms(norms, bound), study)
     files.write_text(folder / "qc.html", text)
+    if far := sum(row["kept"] < MOSTLY for row in rows):
+        print(
+            f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the norm "
+            f"bound; of their second moments pca.clip keeps less than "
+            f"{100 * MOSTLY:.0f}%: {folder}/qc.html says who"
+        )
 
 
 def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
@@ -791,4 +793,5 @@ KIND = Kind(
     site_keys=SITE_KEYS,
     made=made,
     score_inputs=score_inputs,
+    runs=derivatives.find_runs,
 )

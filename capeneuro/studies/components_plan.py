@@ -13,15 +13,9 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
 from capeneuro.privacy.queries import QUERIES
+from capeneuro.studies.counts import Counts, require
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
-from capeneuro.studies.plan import (
-    LEAST_GAIN,
-    Counts,
-    Forecast,
-    must_tell,
-    noise_over_pooled,
-    require,
-)
+from capeneuro.studies.plan import LEAST_GAIN, Forecast, must_tell, noise_over_pooled
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
 

@@ -66,6 +66,8 @@ class Kind(NamedTuple):
     """Files that the data makers write last, where the study has its data made."""
     score_inputs: Callable[[Study], list[str]]
     """Files that the results are compared with."""
+    runs: Callable[[SiteConfig], Mapping[str, Sequence[Path]]] | None = None
+    """A site's images by person, where these alone tell who takes part."""
     own: Any = None
     """What only this kind of study of rows does, see :class:`.rows.RowKind`."""
 

@@ -39,6 +39,7 @@ from capeneuro.data.views import (
 )
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import page, progress, scores, words
+from capeneuro.studies.counts import Counts, require, write_sizes
 from capeneuro.studies.courses import made_from, of_components
 from capeneuro.studies.flow import (
     MASK,
@@ -53,15 +54,7 @@ from capeneuro.studies.flow import (
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import (
-    Counts,
-    Forecast,
-    gate,
-    noise_over_pooled,
-    plan,
-    require,
-    write_sizes,
-)
+from capeneuro.studies.plan import Forecast, gate, noise_over_pooled, plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import (
     Sites,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
+from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.patterns import PatternsConfig
@@ -13,6 +14,7 @@ from capeneuro.config.stages import StagedStudy
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies.flow import Kind
+from capeneuro.studies.sites import Sites, is_complete
 
 # Modules with a `KIND`. One is imported when a study is of it: a step starts in half
 # the time without the others.
@@ -31,6 +33,36 @@ KINDS: dict[type[Study], str] = {
 def of(study: Study) -> Kind:
     """Look up the kind of a study."""
     return import_module(KINDS[type(study)]).KIND
+
+
+def makes_data(study: Study, sites: Sites) -> bool:
+    """Whether the study's data are made here: where all its sites' files are."""
+    return study.data is not None and is_complete(study, sites)
+
+
+def images(study: Study, sites: Sites, name: str) -> list[str]:
+    """Files that a site's features depend on; a changed or added one reruns it."""
+    are_folders = study.space is not None or study.handed or study.has_eeg
+    if makes_data(study.whole, sites) and are_folders:
+        mask = [] if study.space is None else [study.space.mask]
+        return [f"{sites[name].folder}/dataset_description.json", *mask]
+    return of(study).inputs(study, sites[name])
+
+
+def check_inputs(study: Study, sites: Sites) -> None:
+    """Refuse what a run would stumble on: files that are named and not there.
+
+    Raises
+    ------
+    ConfigError
+        If a site has nothing of what its file names, or a public file is missing.
+    """
+    for member in study.members.values():
+        for name in sites:
+            images(member, sites, name)
+        for path in () if makes_data(study, sites) else of(member).public_files(member):
+            if not Path(path).exists():
+                raise ConfigError(f"{path}: file not found; check the path")
 
 
 def check(study: Study) -> None:

@@ -8,11 +8,13 @@ replayed at no cost, by either.
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
+from tqdm.contrib import DummyTqdmFile
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
@@ -21,7 +23,7 @@ from capeneuro.studies import kinds, workflow
 from capeneuro.studies.results import Results
 from capeneuro.studies.sites import load_sites
 
-Step = tuple[str, Callable[[], None]]
+Step = tuple[str, Callable[[], Any]]
 
 
 class Study:
@@ -66,7 +68,7 @@ class Study:
         """What the study has found so far, by name."""
         return Results(self.config.results)
 
-    def plan(self, **counts: int) -> None:
+    def plan(self, **counts: int) -> dict[str, Any]:
         """Print what a run would spend and what that would buy; nothing is spent.
 
         Parameters
@@ -75,6 +77,12 @@ class Study:
             ``people`` at all sites, ``volumes`` of one of them and ``features``, for a
             study that is still on paper; what data tell and may is counted.
 
+        Returns
+        -------
+        dict
+            Noise of each result over the most that leaves one, by stage where there are
+            several; above 1 it is drowned. Empty where a number is missing.
+
         Raises
         ------
         BudgetExceeded
@@ -82,7 +90,7 @@ class Study:
             accept that.
         """
         files.keep_private()
-        kinds.of(self.config).steps["plan"](self.config, self.sites, **counts)
+        return kinds.of(self.config).steps["plan"](self.config, self.sites, **counts)
 
     def run(self, threads: int = 1, progress: bool = True) -> Results:
         """Run all steps, from the data to the report; a rerun is charged once.
@@ -112,7 +120,10 @@ class Study:
                 "see docs/federation.md for who runs what, or set it to in-process"
             )
         files.keep_private()
-        with tqdm([*self._steps(threads)], disable=not progress) as bar:
+        # What steps print stands above the bar, not in it.
+        out = DummyTqdmFile(sys.stdout) if progress else sys.stdout
+        steps = tqdm([*self._steps(threads)], disable=not progress)
+        with steps as bar, redirect_stdout(out):
             for name, step in bar:
                 bar.set_description(name)
                 step()

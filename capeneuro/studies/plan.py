@@ -6,7 +6,6 @@ ends before its first release, by `plan`, by each step and over a network alike,
 the study file accepts that and says why.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,26 +21,32 @@ from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
 from capeneuro.studies import kinds
-from capeneuro.studies.sites import Sites, check_ceilings, is_complete, names, paid_for
+from capeneuro.studies.counts import (
+    SIZES,
+    Counts,
+    Unknown,
+    amount,
+    assumed,
+    counted,
+)
+from capeneuro.studies.sites import (
+    Sites,
+    check_ceilings,
+    names,
+    paid_for,
+    without_ledger,
+)
 
-# Under private/_aggregator/<study>/: what `validate` counted, and that `plan` agreed.
-SIZES, PLANNED = "sizes.json", "planned.json"
+# Under private/_aggregator/<study>/: that `plan` agreed.
+PLANNED = "planned.json"
 # Under results/<study>/: noise that was foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
 # What `accept` in a study file may set aside.
 NOISE, GAIN = "noise", "gain"
 # Agreement that private data must be foretold to add to a prior.
 LEAST_GAIN = 0.01
-
-
-class Counts(NamedTuple):
-    """What a forecast needs to know of a study's data; None: not known."""
-
-    people: int | None
-    """At all sites together; under the unit `sample` their volumes are as good."""
-    volumes: int | None
-    """Of one person."""
-    features: int | None
+# How often more people are tried until noise drowns nothing, and how many at most.
+TRIES, MOST_PEOPLE = 6, 10**9
 
 
 class Forecast(NamedTuple):
@@ -57,14 +62,6 @@ class Forecast(NamedTuple):
     """What private data add to a prior; None: there is none."""
 
 
-class Unknown(Exception):
-    """Numbers that a forecast needs and nobody told."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(", ".join(missing))
-        self.missing = missing
-
-
 Foretell = Callable[[Any, Sequence[str], Counts], Forecast]
 
 
@@ -75,7 +72,7 @@ def plan(
     people: int | None = None,
     volumes: int | None = None,
     features: int | None = None,
-) -> None:
+) -> dict[str, float]:
     """Show what a study will spend and what that will buy, before it spends anything.
 
     Refuses a study whose noise drowns its result, unless its file accepts that.
@@ -89,13 +86,29 @@ def plan(
         raise ConfigError(f"--features: must be at least 1, got {features}")
     spending(study)
     preview(study, sites)
-    folder = study.private("_aggregator")
+    folder, on_paper = study.private("_aggregator"), any((people, volumes, features))
     about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
     if study.arm != "non-private":
         given = Counts(people, volumes, features)
         about["noise_over_signal"] = foreseen(foretell, study, sites, given)
-    if (folder / SIZES).is_file() and not any((people, volumes, features)):
+    if not on_paper:
+        check_ready(study, sites)
+    if (folder / SIZES).is_file() and not on_paper:
         files.write_json(folder / PLANNED, about)
+    return about["noise_over_signal"]
+
+
+def check_ready(study: Study, sites: Sites) -> None:
+    """Refuse what a run would before it begins: ledgers or files that are not there.
+
+    Raises
+    ------
+    ConfigError
+        For each site with the remedy.
+    """
+    if study.arm != "non-private":
+        check_ceilings(study, sites)
+    kinds.check_inputs(study, sites)
 
 
 def foreseen(
@@ -116,23 +129,26 @@ def foreseen(
         Noise of each result over the most that leaves one; none where a number is not
         known.
     """
-    counts, is_counted = counted(study, sites), study.private("_aggregator") / SIZES
-    what_if = is_counted.is_file() and any(given)
-    counts = Counts(*(g or c for g, c in zip(given, counts, strict=True)))
+    base = assumed(study, sites)
+    counts = base.of(given)
+    what_if = (study.private("_aggregator") / SIZES).is_file() and any(given)
     try:
         found = foretell(study, names(study, sites), counts)
     except Unknown as error:
-        if is_counted.is_file() and is_complete(study, sites):
+        if base.is_counted and not any(given):
             raise must_tell(study, error.missing[0]) from None
         options = ", ".join(f"--{name}" for name in error.missing)
-        print(f"note: give {options} for a prediction")
+        hint = "; capeneuro validate counts those whose files are here"
+        hint = hint if "people" in error.missing and not any(given) else ""
+        print(f"note: give {options} for a prediction{hint}")
         return {}
+    print(f"forecast for {base.in_words(counts)}")
     if found.ratios:
         of, x = max(found.ratios.items(), key=lambda one: one[1])
         said = "noise drowns the result" if x > 1 else "results stand above the noise"
         print(f"forecast: {said}, which is {x:.2g} times what {of} can bear")
     found.show(not what_if)
-    refuse(study, found)
+    refuse(foretell, study, sites, counts, found)
     return found.ratios
 
 
@@ -175,7 +191,7 @@ def gate(
         found = foretell(study, names(study, sites), counts)
     except Unknown as error:
         raise must_tell(study, error.missing[0]) from None
-    refuse(study, found)
+    refuse(foretell, study, sites, counts, found)
     refuse_later(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         files.write_json(study.results / FORECAST, found.ratios)
@@ -191,8 +207,8 @@ def refuse_later(study: Study, sites: Sites) -> None:
     at = [m.identity for m in members].index(study.identity)
     for member in members[at + 1 :]:
         with suppress(Unknown):
-            about = member, names(member, sites), counted(member, sites)
-            refuse(member, kinds.of(member).foretell(*about))
+            foretell = kinds.of(member).foretell
+            refuse(foretell, member, sites, counted(member, sites))
 
 
 def must_tell(study: Study, key: str) -> ConfigError:
@@ -211,9 +227,34 @@ def must_tell(study: Study, key: str) -> ConfigError:
     )
 
 
-def refuse(study: Study, found: Forecast) -> None:
-    """Raise where a forecast is drowned, unless the study file accepts it."""
-    reasons = accepted(study)
+def refuse(
+    foretell: Foretell,
+    study: Study,
+    sites: Sites,
+    counts: Counts,
+    found: Forecast | None = None,
+) -> None:
+    """Raise where a forecast is drowned, unless the study file accepts it.
+
+    Parameters
+    ----------
+    foretell, study, sites, counts
+        The study, and what its forecast is of.
+    found
+        The forecast, where it is known already.
+
+    Raises
+    ------
+    BudgetExceeded
+        With the number of people that would do, where it is quickly found.
+    Unknown
+        If a number is missing.
+    """
+
+    def of(people: int) -> Forecast:
+        return foretell(study, names(study, sites), counts._replace(people=people))
+
+    found, reasons = found or of(counts.people), accepted(study)
     if found.adds is not None and found.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
@@ -231,75 +272,35 @@ def refuse(study: Study, found: Forecast) -> None:
     if reason := reasons.get(NOISE):
         print(f"accepted: noise of {' and '.join(loud)}; {reason}")
         return
+    n = None if found.adds is not None else _enough(of, counts.people, found)
+    would = "" if n is None else f"With some {amount(counts._replace(people=n))} it "
+    would += "would not be. " if would else ""
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
-        f"foretold to be {' and '.join(loud)}; nothing of it is released. "
-        f"{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
+        f"foretold to be {' and '.join(loud)} with {amount(counts)}; nothing of it is "
+        f"released. {would}{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
         '"why, in a sentence"}] in the study file lets it run all the same'
     )
+
+
+def _enough(of: Callable[[int], Forecast], people: int, found: Forecast) -> int | None:
+    """How many people would do, in two digits upward; None if it is not soon found."""
+    for _ in range(TRIES):
+        worst = max(found.ratios.values())
+        if not np.isfinite(worst) or people > MOST_PEOPLE:
+            return None
+        if worst <= 1:
+            return people
+        people = math.ceil(people * worst)
+        step = 10 ** max(len(str(people)) - 2, 0)
+        people = math.ceil(people / step) * step
+        found = of(people)
+    return None
 
 
 def accepted(study: Study) -> dict[str, str]:
     """Reasons of what the study file accepts, by rule."""
     return {one.rule: one.reason for one in study.accept}
-
-
-# --- public numbers ------------------------------------------------------------------
-
-
-def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) -> None:
-    """Write what `validate` counted and is public under the study's unit.
-
-    Parameters
-    ----------
-    study, sites
-        The study, and its sites as far as their files are here.
-    found
-        By site the number of volumes of each of its people.
-
-    Guarantee
-    ---------
-    Numbers of units alone, persons or samples, which are public under replace-one. How
-    many volumes a person has is written only where all data are simulated or public.
-    """
-    per_sample = study.budget.unit == "sample"
-    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
-    is_open = all(sites[name].data != "private" for name in found)
-    lengths = [n for own in found.values() for n in own]
-    volumes = int(np.median(lengths)) if is_open and lengths else None
-    about = {"unit": study.budget.unit, "units": units, "volumes": volumes}
-    files.write_json(study.private("_aggregator") / SIZES, about)
-    if (told := study.expected.volumes) is None:
-        return
-    for name, own in found.items():
-        if not told / 2 <= np.median(own) <= 2 * told:
-            print(
-                f"note: {name}: half of the people have {np.median(own):g} volumes or "
-                f"fewer, expected.volumes says {told}; the forecast is for the latter"
-            )
-
-
-def counted(study: Study, sites: Sites) -> Counts:
-    """People and volumes as far as they are public: counted, made, or expected."""
-    path = study.private("_aggregator") / SIZES
-    if path.is_file() and is_complete(study, sites):
-        about = json.loads(path.read_text())
-        if about["unit"] == study.budget.unit:
-            volumes = about["volumes"] or study.expected.volumes
-            per_sample = about["unit"] == "sample"
-            return Counts(
-                sum(about["units"].values()), 1 if per_sample else volumes, None
-            )
-    if made := getattr(study.data, "n_subjects", None):
-        volumes = getattr(study.data, "n_volumes", None)
-        return Counts(made * len(study.sites), volumes, None)
-    return Counts(study.expected.people, study.expected.volumes, None)
-
-
-def require(counts: Counts, *needed: str) -> None:
-    """Raise :class:`Unknown` if a number that a forecast needs is not known."""
-    if missing := [name for name in needed if getattr(counts, name) is None]:
-        raise Unknown(missing)
 
 
 def spending(study: Study) -> None:
@@ -404,9 +405,12 @@ def preview(study: Study, sites: Sites) -> None:
         print("without privacy: nothing is charged")
         return
     n = sum(study.n_releases.values())
-    for name, spent in check_ceilings(study, sites).items():
+    unmade = without_ledger(study, sites)
+    for name, why in unmade.items():
+        print(f"note: {name}: {why}; until then nothing counts as spent")
+    for name, spent in check_ceilings(study, sites, on_paper=True).items():
         site, promise = sites[name], study.promise_of(name)
-        n_paid = paid_for(study, name, site)
+        n_paid = 0 if name in unmade else paid_for(study, name, site)
         mus = [accounting.Budget(spent, site.delta, site.unit).mu] if spent else []
         after = accounting.compose([*mus, promise.mu])
         total = accounting.epsilon_from_mu(after, site.delta)

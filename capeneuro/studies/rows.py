@@ -34,6 +34,7 @@ from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, progress, scores
 from capeneuro.report.scores import AGAINST, Score
+from capeneuro.studies.counts import Counts, require, write_sizes
 from capeneuro.studies.courses import check_person, made_from, reader
 from capeneuro.studies.flow import (
     MASK,
@@ -50,15 +51,7 @@ from capeneuro.studies.flow import (
     write_released,
     write_verdicts,
 )
-from capeneuro.studies.plan import (
-    Counts,
-    Forecast,
-    gate,
-    noise_over_pooled,
-    plan,
-    require,
-    write_sizes,
-)
+from capeneuro.studies.plan import Forecast, gate, noise_over_pooled, plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import (
     Sites,

@@ -239,10 +239,34 @@ def open_ledger(site: SiteConfig) -> Ledger:
     return Ledger(site.ledger, ceiling, site.second_place, site.cohort or "")
 
 
-def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
+def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
+    """What is wrong at sites whose ledger is yet to be made, by name.
+
+    That of private data is made by hand, once; one that was there and is gone is an
+    error of its own.
+    """
+    found = {}
+    for name, site in sites.items():
+        if site.second_place is None or site.ledger.is_dir():
+            continue
+        if any(one["n_lines"] for one in open_ledger(site).lines.remembered()):
+            continue
+        files = (path for path in study.sites if path.exists())
+        file = next((f for f in files if load_site(f).name == name), "SITE_FILE")
+        found[name] = (
+            f"{site.ledger}: no ledger of private data yet; make it once: capeneuro "
+            f"ledger init {file}"
+        )
+    return found
+
+
+def check_ceilings(
+    study: Study, sites: Sites, on_paper: bool = False
+) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
-    What this study spent on the same data is part of its promise, not beside it.
+    What this study spent on the same data is part of its promise, not beside it. Where
+    a ledger is yet to be made nothing was spent, which counts ``on_paper`` alone.
     """
     if study.arm == "non-private":
         return {}
@@ -258,7 +282,13 @@ def check_ceilings(study: Study, sites: Sites) -> dict[str, float]:
             f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
             "cannot hold them; set noise: exact, or bring the promises closer"
         )
-    return {name: _spent_before(study, name, site) for name, site in sites.items()}
+    unmade = without_ledger(study, sites)
+    if unmade and not on_paper:
+        raise ConfigError("\n".join(f"site {n}: {why}" for n, why in unmade.items()))
+    return {
+        name: _spent_before(study, name, site, name in unmade)
+        for name, site in sites.items()
+    }
 
 
 def paid_for(study: Study, name: str, site: SiteConfig) -> int:
@@ -295,7 +325,9 @@ def stages_of(study: Study) -> tuple[str, ...]:
     return tuple(member.identity for member in study.whole.members.values())
 
 
-def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
+def _spent_before(
+    study: Study, name: str, site: SiteConfig, on_paper: bool = False
+) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
@@ -309,6 +341,8 @@ def _spent_before(study: Study, name: str, site: SiteConfig) -> float:
             "budget.epsilon"
         )
     book = open_ledger(site)
+    if on_paper:
+        book = Ledger(None, book.ceiling)
     entries = book.entries()
     if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
         raise BudgetExceeded(

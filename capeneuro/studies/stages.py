@@ -3,11 +3,12 @@
 from capeneuro.config.stages import StagedStudy
 from capeneuro.data import files
 from capeneuro.studies import kinds
+from capeneuro.studies.counts import Counts
 from capeneuro.studies.flow import Kind
 from capeneuro.studies.plan import (
     PLANNED,
-    Counts,
     accepted,
+    check_ready,
     foreseen,
     preview,
     spending,
@@ -29,7 +30,7 @@ def plan(
     people: int | None = None,
     volumes: int | None = None,
     features: int | None = None,
-) -> None:
+) -> dict[str, dict[str, float]]:
     """Show what the stages will spend, and what each will buy; refuse what is drowned.
 
     Stages are foretold before the first release of any.
@@ -44,8 +45,10 @@ def plan(
             found[name] = foreseen(kinds.of(member).foretell, *about)
         advise(study, found)
     if not any((people, volumes, features)):
+        check_ready(study, sites)
         about = {"noise_over_signal": found, "accepted": accepted(study)}
         files.write_json(study.private("_aggregator") / PLANNED, about)
+    return found
 
 
 def advise(study: StagedStudy, found: dict[str, dict[str, float]]) -> None:

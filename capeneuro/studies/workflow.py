@@ -1,6 +1,7 @@
 """What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,10 +17,12 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
+from capeneuro.studies.counts import Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
-from capeneuro.studies.plan import Unknown, counted, refuse, spending
+from capeneuro.studies.kinds import check_inputs, images, makes_data
+from capeneuro.studies.plan import check_ready, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
-from capeneuro.studies.sites import Sites, is_complete, load_sites, names
+from capeneuro.studies.sites import Sites, load_sites, names
 
 __all__ = [
     "find_commands",
@@ -49,7 +52,8 @@ def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sit
     ------
     ConfigError
         If there is more than one file, or keys were overridden on the command line: a
-        study is one file, and the steps read that file.
+        study is one file, and the steps read that file. If a site has nothing of what
+        its file names.
     """
     find_commands()
     path = os.path.relpath(files[-1])
@@ -59,7 +63,9 @@ def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sit
             f"{path}: a study is one file; write overrides into it instead of --config "
             "or a second --configfile"
         )
-    return path, study, load_sites(study)
+    sites = load_sites(study)
+    check_inputs(study, sites)
+    return path, study, sites
 
 
 def find_commands() -> None:
@@ -69,26 +75,12 @@ def find_commands() -> None:
         os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
-def makes_data(study: Study, sites: Sites) -> bool:
-    """Whether the study's data are made here: where all its sites' files are."""
-    return study.data is not None and is_complete(study, sites)
-
-
 def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     if not makes_data(study, sites):
         return []
     made = [m for m in study.members.values() if m.data is not None]
     return [path for m in made for path in kinds.of(m).made(m, sites)]
-
-
-def images(study: Study, sites: Sites, name: str) -> list[str]:
-    """Files that a site's features depend on; a changed or added one reruns it."""
-    are_folders = study.space is not None or study.handed or study.has_eeg
-    if makes_data(study.whole, sites) and are_folders:
-        mask = [] if study.space is None else [study.space.mask]
-        return [f"{sites[name].folder}/dataset_description.json", *mask]
-    return kinds.of(study).inputs(study, sites[name])
 
 
 class Member(NamedTuple):
@@ -166,6 +158,8 @@ def handed_on(study: Study, site: str) -> list[str]:
 
 def preview(study: Study, sites: Sites) -> None:
     """Print what a run would release, what is paid already, and what ceilings leave."""
+    if RUN in os.environ:  # who started Snakemake says it
+        return
     print()
     try:
         spending(study)
@@ -173,8 +167,9 @@ def preview(study: Study, sites: Sites) -> None:
         if study.arm != "non-private":
             for member in study.members.values():
                 with suppress(Unknown):  # of a study on paper
-                    about = member, names(member, sites), counted(member, sites)
-                    refuse(member, kinds.of(member).foretell(*about))
+                    counts = assumed(member, sites).counts
+                    refuse(kinds.of(member).foretell, member, sites, counts)
+        check_ready(study, sites)
     except Exception as error:
         for line in outcome(error)[1]:
             print(f"error: {line}")
@@ -203,8 +198,9 @@ def run(path: str, cores: int, more: list[str]) -> int:
     if find_spec("snakemake") is None:
         raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
     study = load_study(path)
-    load_sites(study)
+    sites = load_sites(study)
     kinds.check(study)
+    check_inputs(study, sites)
     locks = Path(".snakemake/locks")
     if any(locks.glob("*.lock")) and "--unlock" not in more:
         raise ConfigError(
@@ -214,6 +210,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     command = [sys.executable, "-m", "snakemake", "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
     command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
+    if {"-n", "--dry-run", "--dryrun"} & set(more):
+        return _foretell_run(path, study, sites, command)
     since = time.time()
     child = subprocess.Popen([*command, "--quiet", "all"], env={**os.environ, RUN: "1"})
     status, interrupted = None, False
@@ -231,10 +229,34 @@ def run(path: str, cores: int, more: list[str]) -> int:
             print(line, file=sys.stderr)
         return max(own for own, _ in failed)
     # No step failed: Snakemake says why nothing could start, if it is asked once more.
-    asked = subprocess.run([*command, "-n"], capture_output=True, text=True)
-    said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+    raise _no_start(path, status, _ask([*command, "-n"]))
+
+
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a dry run of Snakemake says, with its errors, and nothing of ours."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, **both, text=True, env={**os.environ, RUN: "1"})
+
+
+def _no_start(
+    path: str, status: int, asked: subprocess.CompletedProcess[str]
+) -> ConfigError:
+    said = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
     why = " ".join(said[-3:]) if asked.returncode else "see .snakemake/log"
-    raise ConfigError(f"{path}: snakemake ended with status {status}: {why}")
+    return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
+
+
+def _foretell_run(path: str, study: Study, sites: Sites, command: list[str]) -> int:
+    """Print which steps a run would do, and what it would release."""
+    asked = _ask(command)
+    if asked.returncode:
+        raise _no_start(path, asked.returncode, asked)
+    _, _, jobs = asked.stdout.partition("Job stats:\n")
+    rows = re.findall(r"^(\w+) +(\d+)$", jobs.partition("\n\n")[0], re.MULTILINE)
+    steps = [f"{step} ({n})" for step, n in rows if step not in ("all", "total")]
+    print(f"would run: {', '.join(steps) or 'nothing, all is done'}")
+    preview(study, sites)
+    return 0
 
 
 def _snakefile() -> Path:

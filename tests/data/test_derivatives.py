@@ -110,7 +110,7 @@ def test_what_is_wrong_names_what_there_is(folder, asked, said):
 def test_the_table_counts_what_was_chosen_and_what_was_not(folder):
     asked = {"derivatives": str(folder), "session": 1, "space": "MNI152NLin2009cAsym"}
     first, header, *rows, rest, alone = survey.lines(site(asked))
-    assert first.startswith("a: 1 people, 2 runs")
+    assert first.startswith("a: 1 person, 2 runs")
     assert header.split()[:3] == ["task", "session", "run"]
     assert [row.split()[:3] for row in rows] == [
         ["rest", "1", "01"],
@@ -238,6 +238,9 @@ def test_compcor_and_aroma_are_nilearns(tmp_path, mask, rng):
     run = write(tmp_path, "sub-01_task-rest", rng)
     path = derivatives.confounds_file(run)
     table = pd.read_csv(path, sep="\t")
+    own = site({"derivatives": str(tmp_path)})
+    with pytest.raises(ConfigError, match="has nothing of compcor; choose another"):
+        survey.check_confounds(own, Cleaning(standardize="none", confounds="compcor"))
     names = [f"a_comp_cor_0{k}" for k in range(4)]
     table[names] = rng.standard_normal((T, 4))
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")

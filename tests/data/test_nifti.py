@@ -277,7 +277,39 @@ def test_repetition_time_by_inheritance(tmp_path):
     assert derivatives.repetition_time(run, own) == 2.0
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1.5)
     assert derivatives.repetition_time(run, own) == 1.5
-    assert derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8)) == 0.8
+    known = site(tmp_path, repetition_time=1.503)  # rounded differently
+    assert derivatives.repetition_time(run, known) == 1.503
+    with pytest.raises(ConfigError, match=r"is 1.5 s.*site a says repetition_time 0.8"):
+        derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8))
+    _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1500)
+    with pytest.raises(ConfigError, match=r"bold.json.*\(milliseconds\?\), got 1500"):
+        derivatives.repetition_time(run, own)
+    assert derivatives.repetition_time(run, known) == 1.503
+
+
+@pytest.mark.parametrize(
+    ("told", "unit", "expected"),
+    [
+        (1.35, "sec", 1.35),
+        (2500, "msec", 2.5),
+        (1.35, "unknown", None),
+        (3000, "sec", None),
+        (0, "sec", None),
+    ],
+)
+def test_a_header_tells_the_repetition_time_where_it_is_sure(
+    tmp_path, data, told, unit, expected
+):
+    image = nib.Nifti1Image(data, AFFINE)
+    image.header.set_xyzt_units("mm", unit)
+    image.header["pixdim"][4] = told
+    nib.save(image, tmp_path / RUN)
+    assert derivatives.timing(tmp_path / RUN, site(tmp_path)) == (
+        expected,
+        f"the header of {RUN}" if expected else "",
+    )
+    _sidecar(tmp_path / "task-rest_bold.json", 2.0)
+    assert derivatives.repetition_time(tmp_path / RUN, site(tmp_path)) == 2.0
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])

@@ -135,3 +135,24 @@ def test_plain_images_are_people_and_another_grid_is_said(
     capsys.readouterr()
     assert command("init", "t", "--from", "a") == 2
     assert "at least 2 sites, got 1" in capsys.readouterr().err
+    # One site's people must not count as those of two.
+    assert command("init", "t", "--from", "a", "b", "b/../a") == 2
+    assert "b/../a: has the images that a has" in capsys.readouterr().err
+    assert not Path("t").exists()
+
+
+def test_images_without_a_brain_in_a_surround_need_a_mask(
+    tmp_path, monkeypatch, capsys, rng
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        noise = 100 + rng.standard_normal((7, 8, 7, T))
+        write_image(Path(f"{name}/scan.nii.gz"), noise)
+    assert command("init", "s", "--from", "a", "b", "--data", "public") == 0
+    assert "DECIDE: no mask can be computed" in capsys.readouterr().out
+    os.chdir("s")
+    path = Path("config/config.yaml")
+    assert load.load_study(path).space.mask == "data/mask.nii.gz"
+    path.write_text(path.read_text().replace("data/mask.nii.gz", "computed"))
+    assert command("validate", "config/config.yaml") == 2
+    assert "space.mask" in capsys.readouterr().err

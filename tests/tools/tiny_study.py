@@ -25,7 +25,7 @@ ACCEPT = [{"rule": "noise", "reason": "a test of the steps, not of a result"}]
 def write_image(path: Path, data: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     image = nib.Nifti1Image(np.asarray(data, np.float32), affine)
-    image.header.set_xyzt_units("mm", "sec")
+    image.header.set_xyzt_units("mm")  # a repetition time is nobody's word
     nib.save(image, path)
     return path
 
