@@ -589,6 +589,9 @@ def test_fewer_cubes_to_start_from_than_components_are_refused(tiny, capsys):
     assert not any('"mu"' in path.read_text() for path in ledgers)
 
 
+AGREES = r"by about (\S+) \(from (\S+) to ([0-9.]+)"
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
@@ -621,10 +624,25 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     text = capsys.readouterr().out
     kept = float(re.search(r"energy kept (\S+)\.\nMaps are foretold to agree", text)[1])
     assert 0.9 < kept <= 1
+    assert "forecast: results stand above the noise, which is 0." in text
+    # Half of the norm is a quarter of the second moment, of which the clip of 1 keeps
+    # 0.144 for the 0.544 of a whole one, of 1 / sqrt(3).
+    assert "to be pca.norm_bound, 10. If" in text and "is 3.8 times as much" in text
+    least, middle, most = map(float, re.search(AGREES, text).group(2, 1, 3))
+    assert least < middle < most
     assert "Most is expected of spatial ICA" in text
     edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
     assert "times what PCA can bear; nothing" in capsys.readouterr().err
+
+
+def test_plan_without_privacy_promises_nothing(tiny, capsys):
+    edit(STUDY, "arm", "non-private")
+    assert command("plan", STUDY) == 0
+    text = capsys.readouterr().out
+    assert "no noise is added, nobody is promised anything" in text
+    for word in ("epsilon", "promise:", "noise multiplier", "forecast"):
+        assert word not in text
 
 
 def test_plan_tells_what_dropout_costs(tiny, capsys):

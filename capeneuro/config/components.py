@@ -35,7 +35,9 @@ class PcaOptions(Section):
 
     norm_bound: Positive
     """Public constant in the unit of the features that samples are divided by; typical
-    norm of a volume, never the data's largest."""
+    norm of a volume, never the data's largest. Change it when `space.basis`,
+    `space.grid_size` or `cleaning` change: twice too large is up to four times the
+    noise, which `plan` cannot see."""
     clip: Positive = 1.0
     """Largest Frobenius norm of one unit's second moment, after division by the norm
     bound; a public constant. 1 suits samples, half of it where noise exceeds the

@@ -12,6 +12,8 @@ words
     Results in words.
 protection
     What is promised and what left the sites, in words.
+paper
+    What was done to images, in sentences of a paper.
 literature
     Publications, with DOI and BibTeX.
 plots

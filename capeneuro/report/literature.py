@@ -49,6 +49,17 @@ class Reference(NamedTuple):
 
 KNOWN = (
     Reference(
+        "Abraham et al. 2014",
+        "Abraham, Alexandre and Pedregosa, Fabian and Eickenberg, Michael and Gervais, "
+        "Philippe and Mueller, Andreas and Kossaifi, Jean and Gramfort, Alexandre and "
+        "Thirion, Bertrand and Varoquaux, Gael",
+        2014,
+        "Machine Learning for Neuroimaging with Scikit-Learn",
+        "Frontiers in Neuroinformatics 8, 14",
+        "article",
+        "10.3389/fninf.2014.00014",
+    ),
+    Reference(
         "Imtiaz & Sarwate 2018",
         "Imtiaz, Hafiz and Sarwate, Anand D.",
         2018,

@@ -28,7 +28,7 @@ from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, Seen, of_person
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
-from capeneuro.report import literature, progress, protection, words
+from capeneuro.report import literature, paper, progress, protection, words
 from capeneuro.report.record import mus_of, shareable, versions
 
 # Titles, and what draws the figure.
@@ -87,6 +87,11 @@ class Chapter(NamedTuple):
     forecast: Mapping[str, float] = {}
     """Noise as foretold over the most that leaves a result, by what it is of."""
 
+    @property
+    def sentence(self) -> str:
+        """What was found."""
+        return words.found_line(self.config, self.verdicts)
+
 
 def render(
     config: Study, record: dict[str, Any], chapters: Sequence[Chapter], folder: Path
@@ -117,7 +122,7 @@ def render(
         {part: _part(about, i, one, part) for part in ("asked", "result", "methods")}
         for i, one in enumerate(chapters)
     ]
-    methods = " ".join(part["methods"] for part in parts)
+    said = " ".join(part["methods"] for part in parts)
     text = partial(
         template_of("report.html.jinja").render,
         **about,
@@ -137,7 +142,7 @@ def render(
         today=date.today().isoformat(),
     )
     # What is cited is known once the text is there.
-    cited = literature.cited(text(cited=[]) + methods)
+    cited = literature.cited(text(cited=[]) + said)
     return text(cited=cited)
 
 
@@ -145,6 +150,9 @@ def _part(about: dict[str, Any], number: int, chapter: Chapter, part: str) -> st
     """One part of a chapter, from its kind's template."""
     own = {**about, **chapter._asdict(), "part": part, "number": number}
     own["features"] = words.features(chapter.config)
+    own["sentence"] = chapter.sentence
+    own["cleaned"] = paper.of(chapter.config, about["versions"]["nilearn"])
+    own["template_in"] = paper.template_in
     return template_of(chapter.template).render(**own).strip()
 
 
@@ -303,7 +311,7 @@ def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Pictur
     Where nothing stands above the noise, a sentence stands in place of all; maps around
     a prior are public at least, and all are shown.
     """
-    if not told.of_prior and not told.above.any():
+    if not words.is_shown(told).any():
         return {"maps": [], "rest": []}
     both = zip(told.names, pictures(drawn, threads), strict=True)
     done = [one._replace(anchor=anchor_of(name)) for name, one in both]
@@ -312,9 +320,9 @@ def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Pictur
 
 
 def told_of(told: Verdicts, results: Sequence[Any]) -> list[Any]:
-    """Of results those that are shown as found: above the noise, or around a prior."""
-    both = zip(results, told.above, strict=True)
-    return [one for one, above in both if above or told.of_prior]
+    """Of results those that are shown as found, see :func:`.words.is_shown`."""
+    both = zip(results, words.is_shown(told), strict=True)
+    return [one for one, shown in both if shown]
 
 
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:

@@ -31,10 +31,11 @@ def plot(
     Parameters
     ----------
     result
-        Of any verb: a subspace as its spectrum beside what noise alone reaches; pairs
-        of views by their correlations; a mixture or topics by their shares; regressions
-        and contrasts by effects with intervals; components and networks by the norm of
-        their gradients. Or the results of a study, as their own ``plot`` draws them.
+        Of any verb: a subspace as its spectrum beside what noise alone reaches (or
+        sampling, if no noise was added); pairs of views by their correlations; a
+        mixture or topics by their shares; regressions and contrasts by effects with
+        intervals; components and networks by the norm of their gradients. Or the
+        results of a study, as their own ``plot`` draws them.
     which
         A single component, or covariate, from 1, by its largest features; None: all.
     names
@@ -66,7 +67,7 @@ def _(result: Subspace, which: int | None = None, names: Any = None) -> Figure:
         return plots.spectrum(result.eigenvalues, 0.0, K)
     about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
     edge = model_order.threshold(*about)[2]
-    return plots.spectrum(result.spectrum, edge, K)
+    return plots.spectrum(result.spectrum, edge, K, not result.noise_deviation)
 
 
 @plot.register
@@ -100,7 +101,8 @@ def _(result: Contrasts, which: int | None = None, names: Any = None) -> Figure:
     k = _index(1 if which is None else which, len(result.effects))
     sizes, name = result.sizes[k], result.names[k]
     label = f"{name}: effect over the outcome's deviation"
-    return plots.effects(_names(names, len(sizes)), sizes[:, 0], label, sizes[:, 1:])
+    about = sizes[:, 0], label, sizes[:, 1:]
+    return plots.effects(_names(names, len(sizes)), *about, rows="outcome")
 
 
 @plot.register

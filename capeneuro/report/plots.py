@@ -60,7 +60,11 @@ def _logarithmic(axis: Axes) -> None:
 
 
 def component_map(
-    path: Path, index: int, title: str, at: Sequence[float] | None = None
+    path: Path,
+    index: int,
+    title: str,
+    at: Sequence[float] | None = None,
+    unit: str = "",
 ) -> Figure:
     """Draw one map of a 4-D image in three planes, see :mod:`.slices`.
 
@@ -70,10 +74,12 @@ def component_map(
         Image, which of its maps, and what is printed above.
     at
         Where the planes meet [mm], (3,); None: at the map's peak.
+    unit
+        Of the values, printed above the scale of colors.
     """
     figure = plt.figure(figsize=(6.4, 2.5), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), at)
+    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), at, unit)
     figure.set_label(f"{title}: {seen}")
     return figure
 
@@ -141,6 +147,7 @@ def between_networks(
     """
     R = len(names)
     figure, axis = axes(height=min(3.0 + 0.12 * R, 6.0))
+    figure.set_layout_engine("compressed")  # a square between its labels
     largest = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     image = axis.imshow(values, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = _component_ticks(R) if R > 20 else np.arange(R)
@@ -163,6 +170,7 @@ def _correlations(
     r: np.ndarray, columns: str, rows: str, largest: float = 1.0
 ) -> Figure:
     figure, axis = axes(height=3.4)
+    figure.set_layout_engine("compressed")  # else labels are cut beside a square
     image = axis.imshow(r, cmap="RdBu_r", vmin=-largest, vmax=largest)
     ticks = _component_ticks(len(r))
     axis.set_xticks(ticks, [str(t + 1) for t in ticks])
@@ -243,7 +251,9 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
     return figure
 
 
-def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
+def spectrum(
+    eigenvalues: np.ndarray, edge: float, n_components: int, exact: bool = False
+) -> Figure:
     """Draw a released spectrum, what noise alone reaches, and the chosen dimension.
 
     Parameters
@@ -254,8 +264,11 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
         From :func:`.model_order.threshold`.
     n_components
         Dimension K of the subspace.
+    exact
+        Whether no noise was added: then the edge is of sampling alone.
     """
     figure, axis = axes()
+    alone = "sampling alone" if exact else "noise alone"
     ranks = np.arange(1, len(eigenvalues) + 1)
     # Of many only the first matter: twice what is kept or stands out.
     above = int((eigenvalues > edge).sum()) if edge else 0
@@ -264,7 +277,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     axis.plot(ranks[:K], eigenvalues[:K], "o", color=INK, ms=3, label="kept")
     axis.plot(ranks[K:], eigenvalues[K:], "o", color=INK, ms=3, mfc="none", mew=0.7)
     if edge:
-        axis.axhline(edge, color=ACCENT, ls="--", label="noise alone")
+        axis.axhline(edge, color=ACCENT, ls="--", label=alone)
     axis.set_xlim(0, min(last, len(ranks)) + 1)
     known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
     if known:  # what is negative or far below the noise says nothing
@@ -277,7 +290,7 @@ def spectrum(eigenvalues: np.ndarray, edge: float, n_components: int) -> Figure:
     seen = f"eigenvalues by rank: the {K} kept go from {eigenvalues[0]:.2g} to "
     seen += f"{eigenvalues[K - 1]:.2g}"
     if edge > 0:
-        seen += f"; noise alone reaches {edge:.2g}"
+        seen += f"; {alone} reaches {edge:.2g}"
     figure.set_label(seen)
     return figure
 
@@ -301,9 +314,14 @@ def _histogram(what: str, values: np.ndarray, bound: float) -> str:
 
 
 def quality_against_epsilon(
-    epsilons: Sequence[float], curves: Mapping[str, Sequence[float]], epsilon: float
+    epsilons: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    epsilon: float,
+    drowned: Sequence[bool],
 ) -> Figure:
     """Draw the foretold agreement against epsilon, with the study's own marked.
+
+    Its middle is what to read: the range over data sets is wide.
 
     Parameters
     ----------
@@ -314,16 +332,24 @@ def quality_against_epsilon(
         :class:`.prediction.Prediction`.
     epsilon
         The study's own total.
+    drowned
+        Where the study would be refused.
     """
-    figure, axis = axes(height=2.9)
-    band = {"color": INK, "alpha": 0.15, "lw": 0, "label": "range of a new data set"}
-    axis.fill_between(epsilons, curves["agrees_low"], curves["agrees_high"], **band)
-    axis.semilogx(epsilons, curves["agrees"], color=INK, label="its middle")
-    axis.axvline(epsilon, color=ACCENT, lw=1)
-    axis.text(epsilon, 1.06, f" this study: epsilon {epsilon:g}", color=ACCENT)
-    axis.legend(frameon=False, loc="lower right", handlelength=1.2)
+    figure, axis = axes(height=3.2)
+    ends = {"color": INK, "lw": 0.7, "ls": ":", "label": "range over data sets"}
+    axis.semilogx(epsilons, curves["agrees_low"], **ends)
+    axis.semilogx(epsilons, curves["agrees_high"], **ends | {"label": None})
+    axis.semilogx(epsilons, curves["agrees"], color=INK, lw=2, label="its middle")
+    if any(drowned):
+        last = epsilons[int(np.sum(drowned)) - 1]
+        axis.axvspan(epsilons[0], last, color=INK, alpha=0.1, lw=0, label="refused")
+    own = float(np.interp(epsilon, epsilons, curves["agrees"]))
+    label = f"this study: {own:.2f} at epsilon {epsilon:g}"
+    axis.plot(epsilon, own, "o", color=ACCENT, ms=7, label=label)
+    where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+    axis.legend(frameon=False, ncols=2, handlelength=1.2, **where)
     axis.set_xlim(epsilons[0], epsilons[-1])
-    axis.set_ylim(0, 1.15)
+    axis.set_ylim(0, 1.03)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axis.xaxis.set_minor_locator(LogLocator(subs=()))
@@ -381,6 +407,7 @@ def effects(
     others: Mapping[str, np.ndarray] | None = None,
     most: int = MOST_NAMED,
     title: str = "",
+    rows: str = "feature",
 ) -> Figure:
     """Draw the largest effects of named features, as bars or with intervals.
 
@@ -400,6 +427,8 @@ def effects(
         Features that are drawn, those of the largest magnitude.
     title
         Printed above.
+    rows
+        What has a name: features, outcomes, words.
     """
     order = np.argsort(-np.abs(values), kind="stable")[:most][::-1]
     figure, axis = axes(height=1.1 + 0.19 * len(order))
@@ -419,6 +448,7 @@ def effects(
     axis.set_ylim(-0.8, len(order) - 0.2)
     axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_xlabel(label)
+    axis.set_ylabel(rows)
     if title:
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     figure.set_label(f"{title or label}: largest {_largest(names, values)}")

@@ -23,6 +23,8 @@ POINTS = 560
 # Axes that a plane shows, by the axis that it cuts.
 SHOWN = {1: (0, 2), 0: (1, 2), 2: (0, 1)}
 ENDS = {0: ("L", "R"), 1: ("P", "A"), 2: ("I", "S")}
+# Of the largest magnitude: thresholds below it are printed as one.
+CLOSE = 0.12
 MAP_COLORS = "RdBu_r"
 CORNERS = [(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]
 
@@ -79,13 +81,15 @@ def draw(
     index: int,
     where: tuple[float, float, float, float],
     at: Sequence[float] | None = None,
+    unit: str = "",
 ) -> str:
     """Draw one map of a 4-D image into a part of a figure; what is seen, in words.
 
     The three planes meet at ``at`` [mm], or at the map's :func:`peak`; one slice is
     drawn as that. Red is above 0 and outlined, blue below and outlined with dashes, so
     that a print in grey tells both. Only what is above :meth:`Volume.threshold` is
-    drawn. All planes are one image: an axis of its own for each takes thrice the time.
+    drawn. ``unit`` names the scale of colors. All planes are one image: an axis of its
+    own for each takes thrice the time.
     """
     one = volume(path, index)
     largest, threshold = one.largest, one.threshold
@@ -112,7 +116,7 @@ def draw(
             for n, points in ((y, up), (x, across))
         )
         shown[here], shade[here] = one.at(mm), below.at(mm)
-        _labels(axis, k, (x, y, w, h), at, at[[i, j]] - box[[i, j], 0])
+        _labels(axis, k, (x, y, w, h), at, at[[i, j]] - box[[i, j], 0], high)
         x += w + gap
     extent = (0, shown.shape[1] * step, 0, shown.shape[0] * step)
     pixels = _colored(shown, shade, threshold, largest)
@@ -124,8 +128,8 @@ def draw(
         if threshold and drawn.any():
             lines = {"colors": "black", "linewidths": 0.6, "linestyles": style}
             axis.contour(*points, drawn, [0.5], **lines)
-    _scale(axis, threshold, largest, (wide, high))
-    axis.set(xlim=(-0.01 * wide, 1.1 * wide), ylim=(-0.08 * high, 1.02 * high))
+    _scale(axis, threshold, largest, (wide, high), unit)
+    axis.set(xlim=(-0.01 * wide, 1.12 * wide), ylim=(-0.1 * high, 1.02 * high))
     axis.set_axis_off()
     mm = ", ".join(f"{v:.0f}" for v in at)
     if not largest:
@@ -145,19 +149,23 @@ def _labels(
     place: tuple[float, float, float, float],
     at: np.ndarray,
     cross: np.ndarray,
+    high: float,
 ) -> None:
-    """Say where a plane lies and which side is which; mark where the others cut it."""
+    """Say where a plane lies and which side is which; mark where the others cut it.
+
+    On two lines, one above and one below all planes, of which the highest is ``high``.
+    """
     (x, y, w, h), (left, right) = place, ENDS[SHOWN[cut][0]]
     axis.plot([x + cross[0]] * 2, [y, y + h], color="dimgrey", lw=0.4)
     axis.plot([x, x + w], [y + cross[1]] * 2, color="dimgrey", lw=0.4)
-    axis.text(x, y + h, left, va="top", size=7)
-    axis.text(x + w, y + h, right, va="top", ha="right", size=7)
+    axis.text(x, high, left, va="top", size=8)
+    axis.text(x + w, high, right, va="top", ha="right", size=8)
     said = f"{'xyz'[cut]} = {at[cut]:.0f} mm"
-    axis.text(x + w / 2, y, said, va="top", ha="center", size=7)
+    axis.text(x + w / 2, 0, said, va="top", ha="center", size=8)
 
 
 def _scale(
-    axis: Axes, threshold: float, largest: float, size: tuple[float, float]
+    axis: Axes, threshold: float, largest: float, size: tuple[float, float], unit: str
 ) -> None:
     """Draw the scale of colors beside the planes, without what is not drawn."""
     wide, high = size
@@ -165,9 +173,15 @@ def _scale(
     pixels = _colored(values, 0.6 + 0 * values, threshold, largest)
     extent = (wide, 1.02 * wide, 0.15 * high, 0.85 * high)
     axis.imshow(pixels, extent=extent, origin="lower", aspect="equal")
-    for value in {-largest, 0.0 - threshold, threshold, largest}:
+    told = {value: f"{value:.2g}" for value in (-largest, largest)}
+    if threshold < CLOSE * largest:  # two numbers would touch
+        told[0.0] = f"\u00b1{threshold:.2g}" if threshold else "0"
+    else:
+        told |= {value: f"{value:.2g}" for value in (-threshold, threshold)}
+    for value, said in told.items():
         y = (0.5 + 0.35 * value / (largest or 1.0)) * high
-        axis.text(1.03 * wide, y, f"{value:.2g}", va="center", size=7)
+        axis.text(1.03 * wide, y, said, va="center", size=8)
+    axis.text(1.01 * wide, 0.9 * high, unit, va="bottom", size=8)
 
 
 def _colored(
@@ -267,7 +281,10 @@ def portrait(values: np.ndarray, mask: nib.Nifti1Image) -> str:
     whole[inside] = values
     box = Volume(inside, mask.affine).box
     shown = Volume(whole, mask.affine).at(_axial(box, box[2].mean()))
-    bright = max(float(np.percentile(values, 99)), 1e-12)
+    # White is what few voxels are; a flat image, where no voxel is bright, is grey.
+    bright = max(
+        float(np.percentile(values, 99)), 1.5 * float(np.median(values)), 1e-12
+    )
     grey = np.rint(255 * np.clip(shown / bright, 0, 1)).astype(np.uint8)
     return _png(grey[..., None].repeat(3, -1))
 

@@ -62,6 +62,7 @@ def viewer(drawn: Iterable[tuple[str, Callable[[], Any]]]) -> dict[str, Any]:
                 "largest": one.largest,
                 "threshold": one.threshold,
                 "at": np.clip(np.rint((at - start) / step), 0, shape - 1).tolist(),
+                "mm": np.rint(at).astype(int).tolist(),
             }
         )
     colors = matplotlib.colormaps[slices.MAP_COLORS](np.arange(1, 256) / 255)

@@ -1,5 +1,7 @@
 """What results say in words: the lines that commands print and reports repeat."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from capeneuro.algorithms import model_order, shrinkage, verdicts
@@ -27,7 +29,8 @@ ACCEPTED = {
     "bounds": "The bounds of this study have no public source",
     "gain": "This study accepts that private data may add nothing to the prior",
 }
-
+# In place of a verdict where no noise was added that a result could be held against.
+NOT_TESTED = "not tested"
 
 # What verdicts mean, for the readers of a report.
 MEANINGS = {
@@ -43,6 +46,31 @@ CHANGES = (
     "any public people, so where private people are many every map changes a little: "
     "the verdict says that it does, the correlation how far."
 )
+
+
+def as_tested(study: Study, told: verdicts.Verdicts) -> verdicts.Verdicts:
+    """Verdicts about the noise of privacy alone: none in a run that added none."""
+    if study.arm != "non-private":
+        return told
+    return replace(told, words=(NOT_TESTED,) * len(told.words))
+
+
+def is_shown(told: verdicts.Verdicts) -> np.ndarray:
+    """Which results are drawn: above the noise, around a prior, or not tested, (n,)."""
+    return told.above | told.of_prior | (np.array(told.words) == NOT_TESTED)
+
+
+def found_line(study: Study, told: verdicts.Verdicts) -> str:
+    """What was found, in one sentence."""
+    if study.arm != "non-private":
+        return told.sentence
+    if NOT_TESTED in told.words:
+        return "no noise was added and nothing is tested: this is what the data have"
+    return (
+        f"no noise was added; {told.above.sum()} of {len(told.words)} stand above what "
+        f"sampling alone gives, which lifts any in {verdicts.LEVEL:.0%} of studies at "
+        "most"
+    )
 
 
 def parties(study: Study) -> dict[str, str]:
@@ -85,8 +113,11 @@ def features(config: Study) -> str:
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     """What a released spectrum says of the order, as one line."""
     counted, shortest, _, white = _order(subspace)
-    line = f"order: threshold {counted}, MDL {shortest}; "
+    beside = "" if subspace.noise_deviation else " beside sampling alone"
+    line = f"order{beside}: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
+    if beside and config.budget.unit == "subject":
+        line += " (people are counted for volumes, so both are low)"
     return line + (" (counts tend to be large: see the report)" if white else "")
 
 
@@ -104,14 +135,17 @@ def shares_line(config: ComponentsConfig, subspace: Subspace) -> str:
 def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float, str]:
     """Edge of the noise in the released spectrum, and what it says of the order."""
     (counted, shortest, edge, white), K = _order(subspace), config.n_components
+    what, alone = "Spectrum of the released second moment", "noise alone reaches"
+    if not subspace.noise_deviation:
+        what = "Spectrum of the second moment, to which no noise was added"
+        alone = "sampling alone would reach, if measurement noise were white"
     text = (
-        f"Spectrum of the released second moment. {counted} of "
-        f"{len(subspace.spectrum)} eigenvalues stand above what noise alone reaches; "
-        f"minimum description length keeps {shortest}; the study uses {K}."
+        f"{what}. {counted} of {len(subspace.spectrum)} eigenvalues stand above what "
+        f"{alone}; minimum description length keeps {shortest}; the study uses {K}."
     )
     if subspace.captured.size:
         text += f" {_captured(subspace)}"
-    if counted < K:
+    if counted < K and subspace.noise_deviation:
         text += " What lies below the line cannot be told from noise."
     if config.budget.unit == "subject":
         text += (
@@ -229,6 +263,20 @@ def _loose_bounds(found: CanonicalDirections) -> list[str]:
         "mean square): a bound so much smaller would mean less noise"
         for view, size in sizes.items()
         if size < HALF
+    ]
+
+
+def loose_bound(subspace: Subspace) -> list[str]:
+    """That the norm bound is too large, where a released second moment tells; free."""
+    tau, D = subspace.noise_deviation, len(subspace.spectrum)
+    square = max(float(subspace.spectrum.sum()), 0.0)  # mean of norms, over the bound
+    # The trace has the noise of D numbers.
+    if not D or square + 2 * tau * D**0.5 >= HALF**2:
+        return []
+    return [
+        "the released second moment puts the usual norm at some "
+        f"{100 * square**0.5:.0f}% of pca.norm_bound: a bound so much "
+        "smaller would mean less noise"
     ]
 
 

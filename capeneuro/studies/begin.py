@@ -359,7 +359,8 @@ ica:
   independence: spatial
 pca:
   # The root of the number of features: of z-scores a volume's squared norm is that
-  # number in the mean, whoever the person is.
+  # number in the mean, whoever the person is. Change it with grid_size and standardize:
+  # twice too large is up to four times the noise, which `capeneuro plan` cannot see.
   norm_bound: {bound:.3g}
   # A person's second moment; 1 / sqrt(n_components) if so many networks were all.
   clip: {R**-0.5:.2g}

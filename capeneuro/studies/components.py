@@ -402,7 +402,7 @@ def _verdicts(study: ComponentsConfig) -> Verdicts:
     n = study.pca.n_iterations if study.pca.method == "power" else 0
     means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
     center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
-    return of_components(subspace, unmixing, n, center)
+    return words.as_tested(study, of_components(subspace, unmixing, n, center))
 
 
 def score(study: ComponentsConfig, sites: Sites) -> None:
@@ -442,7 +442,8 @@ def chapter(
     figures = {}
     if len(subspace.spectrum) and not subspace.posterior.size:
         edge, caption = words.order_in_words(study, subspace)
-        figures[caption] = plots.spectrum(subspace.spectrum, edge, R)
+        exact = not subspace.noise_deviation
+        figures[caption] = plots.spectrum(subspace.spectrum, edge, R, exact)
     if len(unmixing.trace):
         title = "Norm of the released gradient"
         if study.ica.independence == "spatial":
@@ -456,21 +457,23 @@ def chapter(
     found = _added(study, subspace, unmixing, told := _verdicts(study))
     quality = [page.picture(title, figure) for title, figure in figures.items()]
     called = _called(study)
-    titles = told.titles(
-        [
-            f"{name}, {own.title}" if own.title else name
-            for name, own in zip(told.names, called, strict=True)
-        ]
-    )
+    titles = [
+        f"{name}, {own.title}" if own.title else name
+        for name, own in zip(told.names, called, strict=True)
+    ]
+    if words.NOT_TESTED not in told.words:
+        titles = told.titles(titles)
     described = files.read_table(folder / group_maps.TABLE)
     peaks = [tuple(map(float, row[3:6])) for row in described]
     path = folder / group_maps.ZSCORED
     maps = [
-        (title, partial(plots.component_map, path, i, title, peaks[i]))
+        (title, partial(plots.component_map, path, i, title, peaks[i], "z"))
         for i, title in enumerate(titles)
     ]
     pictures = {"found": found, "quality": quality, **page.gallery(told, maps, threads)}
     notes = words.ica_lines(unmixing)
+    if not subspace.posterior.size:
+        notes += words.loose_bound(subspace)
     if len(unmixing.trace) and max(noise) > 0:
         notes = [*notes, words.ending(unmixing.trace, noise)]
     if study.has_prior and not subspace.posterior.size:
@@ -520,11 +523,11 @@ def _table(
             "as many voxels as the region has) or correlation r",
             "peak in": "region of the peak",
         }
-    rows = []
+    rows, shown = [], words.is_shown(told)
     for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
         alt = f"component {number} at z = {z} mm"
         small = "not drawn"
-        if told.above[i] or told.of_prior:  # else no finding is drawn
+        if shown[i]:  # else no finding is drawn
             small = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         own, at = called[i], ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", small, f"{float(strength):.3g}", share, at]

@@ -206,13 +206,34 @@ def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
 def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
     """Say what is known of a spatial study."""
     _, ratio, captured = prediction.predict_subspace(design, study.own_promise)
-    low, _, high = prediction.agreement("spatial", design.n_components, ratio)
+    low, middle, high = prediction.agreement("spatial", design.n_components, ratio)
     print(
         f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
-        f"{captured:.3f}.\nMaps are foretold to agree with the pooled ones by "
-        f"{low:.2f} to {high:.2f}"
+        f"{captured:.3f}.\nMaps are foretold to agree with the pooled ones by about "
+        f"{middle:.2f} (from {low:.2f} to {high:.2f}, by data set)"
     )
+    _bound(study, design)
     _others(study, design)
+
+
+def _bound(study: ComponentsConfig, design: prediction.Design) -> None:
+    """Say what is assumed of norms, and what a bound twice too large would cost."""
+    bound, D = study.pca.norm_bound, design.n_features
+    # Half of a norm is a quarter of its second moment: as four times the clip.
+    loose = replace(design, pca_clip=4 * study.pca.clip)
+    own, more = (
+        prediction.predict_subspace(one, study.own_promise)[1]
+        for one in (design, loose)
+    )
+    drowns = ", which drowns the result" if more > prediction.MOST_NOISE else ""
+    print(
+        f"\nThis takes the usual norm of a volume to be pca.norm_bound, {bound:g}. If "
+        f"it is half of that, the\nnoise of PCA is {more / own:.2g} times as much, "
+        f"{more:.3g} of its signal{drowns}. The usual norm changes with\nspace.basis, "
+        "space.grid_size and cleaning, and the bound has to change with it"
+    )
+    if study.cleaning.standardize == "zscore":
+        print(f"(of {D} features of variance 1 it is {D**0.5:.3g}, the root of {D})")
 
 
 def _others(study: ComponentsConfig, design: prediction.Design) -> None:
@@ -222,14 +243,15 @@ def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     least, most = (f"{100 * held:.0f}" for held in prediction.HELD)
     print(
         "\nAgreement: of maps with those of the pooled run without privacy, as a share "
-        "of what chance\nleaves; 1 is the same, 0 no better than a random turn. The "
-        f"range held {least} to {most}% of\noutcomes, give or take 0.03, on five data "
-        "sets, each left out of its own calibration.\n\n"
-        f"{'at this budget':23} agreement      two halves agree without privacy"
+        "of what chance\nleaves; 1 is the same, 0 no better than a random turn. First "
+        "for a data set in the middle, then\nthe range over data sets, which held "
+        f"{least} to {most}% of outcomes, give or take 0.03, on five,\neach left out "
+        "of its own calibration.\n\n"
+        f"{'at this budget':23} agreement              two halves agree without privacy"
     )
-    for kind, n, (low, _, high), halves in rows:
-        said = f"{low:.2f} to {high:.2f}" if high else "refused     "
-        print(f"{f'{kind}, {n} components':23} {said}   {max(halves, 0.0):.2f}")
+    for kind, n, (low, middle, high), halves in rows:
+        said = _range(low, middle, high) if high else "refused"
+        print(f"{f'{kind}, {n} components':23} {said:22} {max(halves, 0.0):.2f}")
     kind, n, *_ = rows[0]
     print(
         "Halves are of as many volumes of ABIDE, with 5 to 20 components and at most "
@@ -262,11 +284,11 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
             "other updates more"
         )
     rows = prediction.advice(design, promise)
-    head = "agreement     PCA noise  ICA noise  energy kept  NGI if simulated"
+    head = "agreement            PCA noise  ICA noise  energy kept  NGI if simulated"
     print(f"\n{'':52} {head}")
     for name, at in rows:
         print(
-            f"{name:52} {at.agrees_low:.2f} to {at.agrees_high:.2f}  "
+            f"{name:52} {_range(at.agrees_low, at.agrees, at.agrees_high)}  "
             f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:<11.3f}  "
             f"{at.ngi:.3f}"
         )
@@ -279,6 +301,7 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
         f"nothing: ABIDE was predicted {prediction.ABIDE_SAID:g} and\nscored "
         f"{prediction.ABIDE_SCORED:g}."
     )
+    _bound(study, design)
     _others(study, design)
     if not keep:
         return
@@ -288,10 +311,16 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
     epsilons = promise.epsilon * np.geomspace(1 / 16, 16, 65)
     curve = [prediction.predict(design, replace(promise, epsilon=e)) for e in epsilons]
     curves = {name: [getattr(c, name) for c in curve] for name in vars(at)}
-    figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon)
+    drowned = [c.ratio_pca > prediction.MOST_NOISE or c.ratio_ica > 1 for c in curve]
+    figure = plots.quality_against_epsilon(epsilons, curves, promise.epsilon, drowned)
     with files.atomic(study.results / "plan.png") as path:
         figure.savefig(path, dpi=150)
     print(f"wrote {study.results}/plan.tsv and plan.png")
+
+
+def _range(low: float, middle: float, high: float) -> str:
+    """An agreement, its middle first."""
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _design(

@@ -281,13 +281,14 @@ def figures(
             f"{name}: effect over the outcome's deviation",
             found.sizes[k, :, 1:],
             beside,
+            rows="outcome",
         )
         title = f"{name}: effect over the outcome's deviation, by channel"
         sizes = found.sizes[k, :, 0]
         place |= scalp(study, shape, sizes, title, "effect over deviation")
         if shape.mask is not None:
             title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
-            place[title] = partial(plots.component_map, path, k, title)
+            place[title] = partial(plots.component_map, path, k, title, unit="SD")
         if names := _networks(study, shape):
             square = partial(_square, shape)
             title = f"{name}: connectivity within and between networks"

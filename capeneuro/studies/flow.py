@@ -15,7 +15,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
-from capeneuro.report import progress, record
+from capeneuro.report import progress, record, words
 from capeneuro.studies.sites import Sites
 
 MASK = "group_desc-brain_mask.nii.gz"
@@ -234,7 +234,7 @@ def write_verdicts(study: Study, found: Verdicts) -> None:
     )
     header = ["result", "value", "level", "verdict"]
     files.write_table(study.results / VERDICTS, header, rows)
-    print(found.sentence)
+    print(words.found_line(study, found))
 
 
 def releases_of(study: Study, name: str) -> list[dict[str, Any]]:

@@ -14,9 +14,8 @@ from capeneuro.config.network import NetworkConfig
 from capeneuro.data.rows import Shape, to_unit
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.report import progress
+from capeneuro.report import progress, words
 from capeneuro.report.scores import Score
-from capeneuro.report.words import network_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
@@ -170,7 +169,7 @@ def figures(
         )
     }
     drawn |= one_map(study, shape, STEM, what)
-    return quality, drawn if told.above.any() else {}, {}
+    return quality, drawn if words.is_shown(told).any() else {}, {}
 
 
 def verdicts(
@@ -179,7 +178,7 @@ def verdicts(
     """Importance of each feature beside that of networks trained on noise."""
     options = study.network
     deviations = [r["noise_deviation"] for r in releases if r["survivors"]]
-    return of_network(
+    told = of_network(
         found,
         shape.names,
         deviations[: len(found.trace)],
@@ -188,6 +187,7 @@ def verdicts(
         learning_rate=options.learning_rate,
         clip=options.clip,
     )
+    return words.as_tested(study, told)
 
 
 # --- scores --------------------------------------------------------------------------
@@ -247,7 +247,7 @@ KIND = kind_of(
         page=about,
         template="network.html.jinja",
         compute=compute,
-        lines=network_lines,
+        lines=words.network_lines,
         told=told,
         header=header,
         columns=columns,

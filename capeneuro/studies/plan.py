@@ -127,6 +127,10 @@ def foreseen(
         options = ", ".join(f"--{name}" for name in error.missing)
         print(f"note: give {options} for a prediction")
         return {}
+    if found.ratios:
+        of, x = max(found.ratios.items(), key=lambda one: one[1])
+        said = "noise drowns the result" if x > 1 else "results stand above the noise"
+        print(f"forecast: {said}, which is {x:.2g} times what {of} can bear")
     found.show(not what_if)
     refuse(study, found)
     return found.ratios
@@ -300,6 +304,9 @@ def require(counts: Counts, *needed: str) -> None:
 
 def spending(study: Study) -> None:
     """Say what a study promises, and what each stage spends."""
+    if study.arm == "non-private":
+        print("arm non-private: no noise is added, nobody is promised anything")
+        return
     promise, S = study.promise, len(study.sites)
     print(
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "

@@ -102,7 +102,9 @@ dict of numpy.ndarray
         from capeneuro.report import plots
 
         path = self._path("zscores") or self._path("components")
-        return plots.component_map(path, component - 1, f"component {component}")
+        unit = "z" if self._path("zscores") else ""
+        title = f"component {component}"
+        return plots.component_map(path, component - 1, title, unit=unit)
 
     def _path(self, name: str) -> Path | None:
         """File of a name, if it is there."""

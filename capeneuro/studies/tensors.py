@@ -18,8 +18,8 @@ from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.moments import FEWEST_WORDS
+from capeneuro.report import words
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.report.words import tensor_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
@@ -182,7 +182,7 @@ def tables(
     about: dict[str, Any],
 ) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
     """Write the weights; maps are of centers and of their differences."""
-    told = verdicts.of_groups(found).words
+    told = told_of(study, found).words
     rows = (
         [i + 1, f"{weight:.6g}", f"{strength:.6g}", word]
         for i, (weight, strength, word) in enumerate(
@@ -194,6 +194,11 @@ def tables(
     what = "Centers of components, in the unit of the features"
     apart = differences(found, columns(study, shape, found)[1])
     return {}, what, {DIFFERENCES: (apart, f"{what}, less their mean")}
+
+
+def told_of(study: TensorConfig, found: TensorComponents) -> Verdicts:
+    """Which components stand above the noise."""
+    return words.as_tested(study, verdicts.of_groups(found))
 
 
 def more(study: TensorConfig) -> list[str]:
@@ -212,7 +217,7 @@ def figures(
     """Spectrum, weights, and the components."""
     from capeneuro.report import plots
 
-    K, words = len(found.weights), study.counts_words
+    K, of_words = len(found.weights), study.counts_words
     level = found.variance / shape.norm_bound**2  # 0 of words
     noise = shrinkage.edge(found.noise_deviations[0], len(found.spectrum))
     title = f"Spectrum of the pairs as released; the first {K} directions were kept"
@@ -226,23 +231,26 @@ def figures(
         title: plots.spectrum(found.spectrum, level + noise, K),
         "Share of people of each component": plots.weights(found.weights, matched),
     }
-    B = A if words else differences(found, A) / shape.spread[:, None] / 2
+    B = A if of_words else differences(found, A) / shape.spread[:, None] / 2
     label = (
         "share of words"
-        if words
+        if of_words
         else "difference from the mean, as a share of the range"
     )
-    drawn, rest = {}, {}
+    drawn, rest, shown = {}, {}, words.is_shown(told)
     for i, w in enumerate(found.weights):
-        title = f"{'topic' if words else 'component'} {i + 1}: {100 * w:.0f}% of people"
-        title += "" if told.above[i] else f", {told.words[i]}"
-        these = drawn if told.above[i] else rest
+        kind = "topic" if of_words else "component"
+        title = f"{kind} {i + 1}: {100 * w:.0f}% of people"
+        title += "" if shown[i] else f", {told.words[i]}"
+        these = drawn if shown[i] else rest
         if shape.mask is not None:
             path = study.results / f"{DIFFERENCES}.nii.gz"
             these[title] = partial(plots.component_map, path, i, title)
         else:
             own = shape.names, B[:, i], label
-            these[title] = partial(plots.effects, *own, most=MOST_BARS, title=title)
+            about = {"most": MOST_BARS, "title": title}
+            about["rows"] = "word" if of_words else "feature"
+            these[title] = partial(plots.effects, *own, **about)
     return quality, drawn, rest
 
 
@@ -348,7 +356,7 @@ KIND = kind_of(
         page=about,
         template="tensors.html.jinja",
         compute=compute,
-        lines=tensor_lines,
+        lines=words.tensor_lines,
         told=told,
         header=header,
         columns=columns,
@@ -358,7 +366,7 @@ KIND = kind_of(
         against=against,
         people=nobody,
         of_people=nobody,
-        verdicts=lambda study, shape, found, releases: verdicts.of_groups(found),
+        verdicts=lambda study, shape, found, releases: told_of(study, found),
         figures=figures,
         predict=predict,
         caveat="for components that are equally common and strong, and far apart",

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import CONTRACT
+from nilearn.interfaces.fmriprep.load_confounds_strategy import preset_strategies
 from readable import assert_readable
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -36,11 +37,13 @@ from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.statements import Moment
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config import load
+from capeneuro.config.sections import Cleaning
 from capeneuro.data.tables import open_table
 from capeneuro.privacy import cape, queries
-from capeneuro.report import dossier, protection, scores, words
+from capeneuro.report import dossier, paper, protection, scores, words
 from capeneuro.report import page as pages
 from capeneuro.report.record import privacy_record, stamp
+from capeneuro.studies import components
 from sim.rows import rows
 
 STEPS = ("validate", "prepare", "pca", "ica", "maps", "reconstruct", "score", "report")
@@ -249,13 +252,21 @@ def test_a_run_without_privacy_has_no_promise(results, record):
         one |= {"clip": None, "sites": dict.fromkeys(record["sites"], nothing)}
     kinds = dict.fromkeys(record["sites"], "simulated")
     exact = privacy_record(study, kinds, releases)
-    page = pages.render(study, exact, [chapter(study)], Path("."))
+    own = components.chapter(study, exact)
+    assert len(own.pictures["maps"]) == N_COMPONENTS and not own.pictures["rest"]
+    own = own._replace(notes=())  # of rounds that had noise
+    page = pages.render(study, exact, [own], Path("."))
     plain = re.sub(r"(?s)<style>.*?</style>|<[^>]+>", " ", page)
     assert 'id="promise"' not in page and 'href="#promise"' not in page
     assert "this run protects nobody" in plain and "NOT PRIVATE" in plain
     for word in ("epsilon", "promise", "guess", "delta"):
         said = plain.split("Configuration")[0].lower()
         assert word not in said, word
+    assert "No noise was added and nothing is tested" in plain
+    assert "above noise" not in plain and "above the noise" not in plain
+    assert "nothing is tested" in words.found_line(study, own.verdicts)
+    # Verdicts that count sampling stay, and say what they are about.
+    assert "1 of 1 stand above what sampling alone" in words.found_line(study, TOLD)
 
 
 def test_the_page_states_the_promise(results, record, finished):
@@ -361,14 +372,62 @@ def test_the_order_in_words(results):
     assert "white" not in text
     assert 0.011 < edge < 0.5
     exact = subspace_of([1.0, 0.5, *rest], 0.0)
-    assert "white" in words.order_in_words(study, exact)[1]
+    said = words.order_in_words(study, exact)[1]
+    assert "stand above what sampling alone would reach" in said and "white" in said
+    assert "noise alone" not in said and "told from noise" not in said
     assert "tend to be large" in words.order_line(study, exact)
+    assert "order beside sampling alone" in words.order_line(study, exact)
     one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
     assert "cannot be told" not in words.order_in_words(study, one_more)[1]
     told = replace(one_more, captured=np.array([0.8, 0.714, 0.9]))
     assert "at least 71% of the energy" in words.order_in_words(study, told)[1]
     unknown = replace(one_more, captured=np.full(3, np.nan))
     assert "hold cannot be told" in words.order_in_words(study, unknown)[1]
+
+
+def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
+    """A bound five times too large, which no page may know but by what was released."""
+    study = load.load_study(STUDY)
+    none = replace(TOLD, words=(verdicts.NOT_ABOVE,))
+    for told, ratio, is_told in (
+        (none, 0.3, True),
+        (none, 3, False),
+        (TOLD, 0.3, False),
+    ):
+        own = chapter(study)._replace(verdicts=told, forecast={"PCA": ratio})
+        page = pages.render(study, record, [own], Path("."))
+        assert ("A likely cause is a norm bound" in page) == is_told
+        assert ("<code>qc.html</code> says what share" in page) == is_told
+    small = subspace_of([0.02, 0.01, *[5e-4] * 18], 1e-3)  # 0.04 = 0.2^2 in all
+    assert "usual norm at some 20% of pca.norm_bound" in words.loose_bound(small)[0]
+    assert words.loose_bound(replace(small, noise_deviation=0.05)) == []
+    assert words.loose_bound(subspace_of([0.5, 0.2, *[5e-4] * 18], 1e-3)) == []
+
+
+def test_the_methods_text_names_regressors_as_nilearn_has_them():
+    for name, known in preset_strategies.items():
+        has = known.get("motion", ""), known.get("wm_csf", ""), known.get("compcor", "")
+        assert paper.STRATEGIES[name] == has
+        assert known["global_signal"] is None and "high_pass" in known["strategy"]
+    given = {"standardize": "zscore", "run_mask": True, "dummy_scans": 4}
+    asked = {"strategy": "simple", "global_signal": "power2"}
+    said = paper.cleaned(Cleaning(**given, confounds=asked), "0.1")
+    for part in (
+        "24 regressors of motion (translations and rotations, their derivatives",
+        "white matter and cerebrospinal fluid; the global signal, their squares; and",
+        "slow cosines of fMRIPrep",
+        "outside a run's own brain mask",
+        "first 4 volumes",
+        "variance 1",
+        "nilearn (Abraham et al. 2014; version 0.1 ",
+    ):
+        assert part in said, part
+    scrubbed = paper.cleaned(Cleaning(standardize="psc", confounds="scrubbing"), "0.1")
+    assert "displacement above 0.5 mm or a standardized DVARS above 1.5" in scrubbed
+    assert "as they are" in paper.cleaned(Cleaning.model_validate("none"), "0.1")
+    name = "config/tpl-MNI152NLin6Asym_res-02_desc-brain_mask.nii.gz"
+    assert paper.template_in(name) == "MNI152NLin6Asym"
+    assert paper.template_in("data/mask.nii.gz") == ""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Pictures: each returns one figure that shows its data, and closes nothing else."""
 
 import base64
+import io
 import zlib
 from functools import partial
 
@@ -53,6 +54,9 @@ def test_spectrum_shows_what_is_kept_and_where_noise_ends():
     assert axis.get_yscale() == "log"
     assert axis.get_ylim()[0] < 0.4 and axis.get_ylim()[1] > 3
     assert axis.get_xlim() == (0, 5)
+    exact = plots.spectrum(values, 0.4, 2, exact=True)
+    names = [one.get_text() for one in exact.axes[0].get_legend().get_texts()]
+    assert names == ["kept", "sampling alone"] and "noise" not in exact.get_label()
 
 
 def test_spectrum_leaves_out_the_far_end():
@@ -68,6 +72,10 @@ def test_spectrum_of_nothing_is_drawn():
 @pytest.mark.parametrize("n_components", [1, 3, 30])
 def test_connectivity_leaves_the_diagonal_blank(rng, n_components):
     r = np.corrcoef(rng.standard_normal((n_components, 50))).reshape(n_components, -1)
+    named = plots.connectivity(r, ["a region of a long name"] * n_components)
+    for figure in (plots.connectivity(r), named):  # no label is cut
+        figure.draw_without_rendering()
+        assert figure.axes[0].yaxis.get_tightbbox().x0 >= 0
     image = plots.connectivity(r).axes[0].images[0]
     shown = np.ma.filled(image.get_array(), np.nan)
     assert np.isnan(np.diag(shown)).all()
@@ -106,6 +114,28 @@ def test_changes_tell_which_maps_private_data_changed():
     assert [bars[x].get_height() for x in sorted(bars)] == [0.9, 0.4, -0.1]
     color = {x: bar.get_facecolor() for x, bar in bars.items()}
     assert len(set(color.values())) == 2 and figure.axes[0].get_ylim() == (-0.1, 1)
+
+
+def test_a_flat_image_is_grey_and_a_bright_one_reaches_white():
+    mask = nib.Nifti1Image(np.ones((6, 6, 6), np.uint8), np.eye(4))
+
+    def seen(values: np.ndarray) -> np.ndarray:
+        png = base64.b64decode(slices.portrait(values, mask).partition(",")[2])
+        return plt.imread(io.BytesIO(png), format="png")[..., 0]
+
+    assert 0.5 < seen(np.full(216, 7.0)).max() < 0.8
+    assert seen(np.repeat([0.2, 1.0], 108)).max() == 1
+
+
+def test_the_forecast_marks_the_study_on_its_middle():
+    middle = np.linspace(0, 1, 5)
+    curves = {"agrees": middle, "agrees_low": middle / 2, "agrees_high": middle**0.5}
+    about = [1, 2, 4, 8, 16], curves, 4, [True, False, False, False, False]
+    axis = plots.quality_against_epsilon(*about).axes[0]
+    own = axis.get_lines()[-1]
+    assert (own.get_xdata().item(), own.get_ydata().item()) == (4, 0.5)
+    names = [one.get_text() for one in axis.get_legend().get_texts()]
+    assert "this study: 0.50 at epsilon 4" in names and "refused" in names
 
 
 def test_component_map_of_an_empty_map(tmp_path):
@@ -170,4 +200,5 @@ def test_the_viewer_holds_each_map_on_one_grid(tmp_path, rng):
     seen = (values.astype(float) - 128) / 127 * 9
     np.testing.assert_allclose(seen, maps[4:16, 4:20, 4:16, 1], atol=9 / 254 + 1e-6)
     assert [int(x) // 2 for x in second["at"]] == [2, 4, 6]
+    assert second["mm"] == [524, 532, 540]  # as the table and the pictures say
     assert viewer.viewer([other]) == {}

@@ -15,7 +15,8 @@ async function view(box) {
   const index = (p, n) => (p[0] * n[1] + p[1]) * n[2] + p[2];
   const value = p => (values[index(p.map(x => x >> 1), half)] - 128) / 127 * map.largest;
   const threshold = () => level.value / 100 * map.largest;
-  const mm = k => Math.round(start[k] + at[k] * step);
+  // Of the map's own place what the table says of it, not the nearest step.
+  const mm = k => at[k] === map.at[k] ? map.mm[k] : Math.round(start[k] + at[k] * step);
 
   function draw() {
     const least = threshold();
