@@ -117,7 +117,7 @@ def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     line = f"order{beside}: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
     if beside and config.budget.unit == "subject":
-        line += " (people are counted for volumes, so both are low)"
+        line += " (with people counted for volumes)"
     return line + (" (counts tend to be large: see the report)" if white else "")
 
 

@@ -258,7 +258,7 @@ def test_a_run_without_privacy_has_no_promise(results, record):
     page = pages.render(study, exact, [own], Path("."))
     plain = re.sub(r"(?s)<style>.*?</style>|<[^>]+>", " ", page)
     assert 'id="promise"' not in page and 'href="#promise"' not in page
-    assert "this run protects nobody" in plain and "NOT PRIVATE" in plain
+    assert "This run protects nobody" in plain and "NOT PRIVATE" in plain
     for word in ("epsilon", "promise", "guess", "delta"):
         said = plain.split("Configuration")[0].lower()
         assert word not in said, word
