@@ -1,5 +1,6 @@
 """What results say in words: the lines that commands print and reports repeat."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +59,11 @@ def as_tested(study: Study, told: verdicts.Verdicts) -> verdicts.Verdicts:
 def is_shown(told: verdicts.Verdicts) -> np.ndarray:
     """Which results are drawn: above the noise, around a prior, or not tested, (n,)."""
     return told.above | told.of_prior | (np.array(told.words) == NOT_TESTED)
+
+
+def titles(told: verdicts.Verdicts, names: Sequence[str]) -> Sequence[str]:
+    """Names of results, with their verdict where they are not above the noise."""
+    return names if NOT_TESTED in told.words else told.titles(names)
 
 
 def found_line(study: Study, told: verdicts.Verdicts) -> str:

@@ -461,8 +461,7 @@ def chapter(
         f"{name}, {own.title}" if own.title else name
         for name, own in zip(told.names, called, strict=True)
     ]
-    if words.NOT_TESTED not in told.words:
-        titles = told.titles(titles)
+    titles = words.titles(told, titles)
     described = files.read_table(folder / group_maps.TABLE)
     peaks = [tuple(map(float, row[3:6])) for row in described]
     path = folder / group_maps.ZSCORED

@@ -19,9 +19,8 @@ from capeneuro.data import files
 from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.report import scores
+from capeneuro.report import scores, words
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.report.words import pattern_lines
 from capeneuro.studies.rows import (
     Expected,
     Figures,
@@ -137,13 +136,18 @@ def tables(
     about: dict[str, Any],
 ) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
     """Write how strong patterns are."""
-    words = verdicts.of_patterns(found).words
+    own = told_of(study, found).words
     rows = (
         [i + 1, f"{share:.4f}", word]
-        for i, (share, word) in enumerate(zip(found.shares, words, strict=True))
+        for i, (share, word) in enumerate(zip(found.shares, own, strict=True))
     )
     files.write_table(study.results / SHARES, ["component", "share", "verdict"], rows)
     return {}, f"Patterns {UNIT}, in the unit of the features", {}
+
+
+def told_of(study: PatternsConfig, found: Patterns) -> Verdicts:
+    """Which patterns stand above the noise."""
+    return words.as_tested(study, verdicts.of_patterns(found))
 
 
 def figures(
@@ -161,15 +165,15 @@ def figures(
     title = "Spectrum of people's covariance as released; the first "
     title += f"{study.n_components} directions were kept"
     quality = {title: plots.spectrum(found.spectrum, edge, study.n_components)}
-    drawn, rest = {}, {}
+    drawn, rest, shown = {}, {}, words.is_shown(told)
     A = columns(study, shape, found)[1]
     unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
     titles = [
         f"{name}: {share:.0%} of variance"
         for name, share in zip(told.names, found.shares, strict=True)
     ]
-    for i, title in enumerate(told.titles(titles)):
-        these = drawn if told.above[i] else rest
+    for i, title in enumerate(words.titles(told, titles)):
+        these = drawn if shown[i] else rest
         if shape.mask is not None:
             path = study.results / f"{STEM}.nii.gz"
             these[title] = partial(plots.component_map, path, i, title)
@@ -223,7 +227,7 @@ KIND = kind_of(
         page=about,
         template="patterns.html.jinja",
         compute=compute,
-        lines=pattern_lines,
+        lines=words.pattern_lines,
         told=told,
         header=header,
         columns=columns,
@@ -233,7 +237,7 @@ KIND = kind_of(
         against=against,
         people=nobody,
         of_people=nobody,
-        verdicts=lambda study, shape, found, releases: verdicts.of_patterns(found),
+        verdicts=lambda study, shape, found, releases: told_of(study, found),
         figures=figures,
         predict=predict,
         caveat="for patterns that are equally strong and hold half of what people "
