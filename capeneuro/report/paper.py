@@ -85,7 +85,8 @@ def cleaned(own: Cleaning, nilearn: str) -> str:
     if isinstance(own.confounds, Confounds):
         said.append(
             f"Regressed out were {regressors(own.confounds)} (the strategy "
-            f"{own.confounds.strategy} of nilearn)."
+            f"{own.confounds.strategy} of nilearn); volumes that fMRIPrep calls "
+            "non-steady were left out."
         )
     elif own.confounds:
         columns = ", ".join(own.confounds)
@@ -98,7 +99,8 @@ def cleaned(own: Cleaning, nilearn: str) -> str:
         band = band or (f"below {high:g} Hz" if high else f"above {low:g} Hz")
         said.append(f"Time courses were filtered to {band}.")
     else:
-        said.append("No temporal filter was applied.")
+        other = "other " * isinstance(own.confounds, Confounds)
+        said.append(f"No {other}temporal filter was applied.")
     if own.standardize == "zscore":
         said.append("Each feature was scaled to variance 1 over time.")
     said.append(

@@ -416,6 +416,7 @@ def test_the_methods_text_names_regressors_as_nilearn_has_them():
         "24 regressors of motion (translations and rotations, their derivatives",
         "white matter and cerebrospinal fluid; the global signal, their squares; and",
         "slow cosines of fMRIPrep",
+        "No other temporal filter",
         "outside a run's own brain mask",
         "first 4 volumes",
         "variance 1",
