@@ -72,10 +72,15 @@ def found_line(study: Study, told: verdicts.Verdicts) -> str:
         return told.sentence
     if NOT_TESTED in told.words:
         return "no noise was added and nothing is tested: this is what the data have"
+    n, n_above = len(told.words), int(told.above.sum())
+    if n_above == 0:
+        return (
+            "no noise was added; nothing stands above what sampling alone gives: 0 of "
+            f"{n} can be told from it"
+        )
     return (
-        f"no noise was added; {told.above.sum()} of {len(told.words)} stand above what "
-        f"sampling alone gives, which lifts any in {verdicts.LEVEL:.0%} of studies at "
-        "most"
+        f"no noise was added; {n_above} of {n} stand above what sampling alone gives, "
+        f"which lifts any in {verdicts.LEVEL:.0%} of studies at most"
     )
 
 
