@@ -5,6 +5,7 @@ all arrays in one process needs no secure sum, but sees here what a federation a
 institutions would release and charge. There a study file says the same.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -202,13 +203,13 @@ class Sites:
         Returns
         -------
         dict
-            ``promise`` (epsilon), ``delta``, ``unit``, ``n_colluding``, ``arm``;
-            ``person``, epsilon at worst for all of the person with most units;
-            ``spent``, the exact epsilon of all releases so far against the aggregator
-            and the colluding sites (of ``pooled`` against readers of the result;
-            infinite without privacy), and ``left``, the share of mu^2 that nothing was
-            planned with; ``releases``, the number of each query; ``accepted``, why
-            noise above the signal was, empty if it was not.
+            ``promise`` (epsilon; infinite without privacy), ``delta``, ``unit``,
+            ``n_colluding``, ``arm``; ``person``, epsilon at worst for all of the person
+            with most units; ``spent``, the exact epsilon of all releases so far against
+            the aggregator and the colluding sites (of ``pooled`` against readers of the
+            result; infinite without privacy), and ``left``, the share of mu^2 that
+            nothing was planned with; ``releases``, the number of each query;
+            ``accepted``, why noise above the signal was, empty if it was not.
         """
         done = [one for m in self.mechanisms for one in m.releases]
         # A trusted curator sees all and adds the noise: its promise is for the result.
@@ -223,12 +224,12 @@ class Sites:
         everyone = [X for own in self.people.values() for X in own.values()]
         n = max(X.shape[1] for X in everyone) if self.budget.unit == "sample" else 1
         worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
-        exact = np.inf in mus
+        exact, nothing = np.inf in mus, self.arm == "non-private"
         mu = 0.0 if exact else accounting.compose(mus)
         spent = np.inf if exact else accounting.epsilon_from_mu(mu, self.budget.delta)
         return {
-            "promise": self.budget.epsilon,
-            "person": worst,
+            "promise": np.inf if nothing else self.budget.epsilon,
+            "person": np.inf if nothing else worst,
             "delta": self.budget.delta,
             "unit": self.budget.unit,
             "n_colluding": self.budget.n_colluding,
@@ -328,7 +329,10 @@ def federate(
     named = {name: _named(name, own) for name, own in people.items()}
     sizes = {X.shape[0] for own in named.values() for X in own.values()}
     if len(sizes) != 1:
-        raise ValueError(f"all arrays must have the same features, got {sorted(sizes)}")
+        raise ValueError(
+            "all arrays must have the same features as rows, and volumes as columns; "
+            f"got {', '.join(map(str, sorted(sizes)))} rows"
+        )
     if budget.n_colluding is None:
         default = accounting.coalition(len(people))
         budget = replace(budget, n_colluding=default)
@@ -344,7 +348,10 @@ def federate(
             "one site"
         )
     if data == "private" and set(ledgers or {}) != set(people):
-        raise ValueError("private data need a ledger on disk for each site")
+        raise ValueError(
+            "private data need a ledger on disk for each site: ledgers={'north': "
+            "cn.Ledger(Path('north/ledger'), budget), ...}"
+        )
     books = {name: (ledgers or {}).get(name) or Ledger(None, budget) for name in people}
     ratio = noise_ratio_per_site * len(people)
     return Sites(
@@ -368,12 +375,20 @@ def _transformed(people: Mapping[str, Any], basis: Any) -> dict[str, Any]:
             f"or maps_img given, got {type(basis).__name__}"
         )
     basis.fit()
+
+    def features(site: str, who: Any, image: Any) -> np.ndarray:
+        try:
+            return basis.transform(image).T
+        except ValueError as error:  # of nilearn, which does not say whose
+            told = " ".join(str(error).split())
+            raise ValueError(f"{site}, person {who}: {told}") from None
+
     found: dict[str, Any] = {}
     for site, own in people.items():
         if isinstance(own, Mapping):
-            found[site] = {who: basis.transform(image).T for who, image in own.items()}
+            found[site] = {who: features(site, who, own[who]) for who in own}
         else:
-            found[site] = [basis.transform(image).T for image in own]
+            found[site] = [features(site, i + 1, image) for i, image in enumerate(own)]
     return found
 
 
@@ -383,6 +398,8 @@ def _named(site: str, own: People) -> dict[str, np.ndarray]:
         raise ValueError(f"{site}: must be a list of its people's arrays: [X, ...]")
     if not isinstance(own, Mapping):
         own = {f"{site}-{i + 1}": X for i, X in enumerate(own)}
+    if any(isinstance(X, str | os.PathLike) for X in own.values()):
+        raise ValueError(f"{site}: people are paths to images; give a masker, basis=")
     with np.errstate(over="ignore"):  # refused below
         found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}
     if not found:

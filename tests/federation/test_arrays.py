@@ -93,8 +93,9 @@ def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
         (
             {"a": [np.ones((2, 3))], "b": [np.ones((4, 3))]},
             {},
-            r"features, got \[2, 4\]",
+            r"same features as rows, and volumes as columns; got 2, 4 rows",
         ),
+        ({"a": ["a_bold.nii.gz"], "b": []}, {}, "a: people are paths .* basis="),
         (
             {"a": [np.ones(3)], "b": [np.ones((2, 3))]},
             {},
