@@ -10,6 +10,8 @@ from capeneuro.config.sections import Cleaning, Confounds, Scrub
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.derivatives import confounds_file, timing
 
+# Volumes at a run's ends that SciPy's filter mirrors: these, and these for each edge.
+PAD, PADS = 3, 15
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 BLOCK = 4096
 
@@ -98,6 +100,11 @@ def regressors(
         raise ConfigError(
             f"{run}: {kept.size} of {n_volumes} volumes are left, too few for {n} "
             "confounds; exclude the run (cleaning.exclude), or take fewer confounds"
+        )
+    if edges and kept[-1] - kept[0] < PADS * len(edges) + PAD:
+        raise ConfigError(
+            f"{run}: the filter needs {PADS * len(edges) + PAD + 1} volumes, has "
+            f"{kept[-1] - kept[0] + 1}; exclude the run, or take no low_pass, high_pass"
         )
     return t_r, confounds, kept
 

@@ -225,6 +225,19 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
         nifti.keep_runs(runs, *about)
 
 
+def test_a_run_too_short_for_its_filter_is_refused(tmp_path, mask, rng):
+    """SciPy ends with `padlen` there, which nobody has set."""
+    run = write(tmp_path, "sub-01_task-rest", rng)
+    for edges, n in (
+        ({"low_pass": 0.1}, 19),
+        ({"low_pass": 0.1, "high_pass": 0.01}, 34),
+    ):
+        asked = {"detrend": True, "dummy_scans": T - n, **edges}
+        assert features(run, mask, **asked).shape[1] == n
+        with pytest.raises(ConfigError, match=f"needs {n} volumes, has {n - 1}; excl"):
+            features(run, mask, **{**asked, "dummy_scans": T - n + 1})
+
+
 def test_no_cleaning_leaves_runs_as_they_are(tmp_path, mask, rng):
     run = write(tmp_path, "sub-01_task-rest", rng)
     asked = Cleaning.model_validate("none")
