@@ -20,7 +20,7 @@ import yaml
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
-from papers import claims, status
+from papers import claims, grid, status
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -139,7 +139,11 @@ def table(
         return f"{text} ({least}-{largest})" if spread and least != largest else text
 
     head = [*rows, *(" ".join(column) for column in across)]
-    body = [[*line, *(shown(line, column) for column in across)] for line in lines]
+    body = [
+        [grid.NAMES.get(part, part) for part in line]
+        + [shown(line, column) for column in across]
+        for line in lines
+    ]
     return "\n".join(map(_line, [head, ["---"] * len(head), *body]))
 
 

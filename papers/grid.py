@@ -40,6 +40,15 @@ if TYPE_CHECKING:  # pandas takes half a second, which every command would pay
     import pandas as pd
 
 GRIDS = Path(__file__).parent / "grids"
+# Names of arms in figure files, and what every picture and table calls them: dp-fm and
+# objPert of the thesis are fm and obj-pert of the 2023 paper.
+NAMES = {
+    "conv": "conventional",
+    "dp-fm": "fm",
+    "objPert": "obj-pert",
+    "pooled AGN": "pooled",
+    "Non-priv.": "non-private",
+}
 # What a summary adds to the settings.
 SUMMARY = ("score", "mean", "min", "max", "n_repeats", "se")
 # Without a date the same cells draw the same bytes.
@@ -140,7 +149,7 @@ class Plot(_Model):
     level: Label | None = None
     """Column drawn as a dashed level, such as `chance`."""
     reference: list[str] = []
-    """Lines drawn dashed in gray: what the others are compared with."""
+    """Lines drawn thin, in long dashes: what the others are compared with."""
     labels: dict[str, str] = {}
     """Words for columns, where the name is not enough."""
 
@@ -169,6 +178,8 @@ class Figure(_Model):
     people; each replaces what stands under its name anywhere above."""
     scores: list[Label]
     """Columns that were measured; all others say what was set."""
+    tables: list[Label] = []
+    """Scores that pages show beside the plotted one and those of goals."""
     goals: list[Goal] = []
     """What the figure should show; `python -m papers table` says whether it does."""
     plot: Plot
@@ -202,9 +213,10 @@ class Figure(_Model):
                     f"quick: nothing to replace is called {name!r}{_near(name, above)}"
                 )
         plotted = [self.plot.y, self.plot.second]
-        for goal in filter(None, [*plotted, *(g.score for g in self.goals)]):
-            if goal not in self.scores:
-                _fail(f"scores: lacks {goal!r}{_near(goal, self.scores)}")
+        named = [*plotted, *(goal.score for goal in self.goals), *self.tables]
+        for score in filter(None, named):
+            if score not in self.scores:
+                _fail(f"scores: lacks {score!r}{_near(score, self.scores)}")
         return self
 
     @property

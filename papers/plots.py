@@ -18,7 +18,9 @@ from matplotlib.ticker import (
 )
 
 from capeneuro.report.plots import ACCENT, COLORS, INK, MARKERS
+from papers.grid import NAMES
 
+GRAY = "#7f7f7f"
 # One name, color and marker for an arm in every figure; what is not named here takes
 # the next ones. The order is that of how much noise reaches the result.
 ARMS = {
@@ -30,11 +32,19 @@ ARMS = {
     "DP-djICA": (COLORS[5], "P"),
     "identity start": (COLORS[6], "X"),
     "start alone": (COLORS[4], "*"),
-    "non-private": ("#7f7f7f", "d"),
+    "rlx-fm": (COLORS[7], "<"),  # those of the functional mechanism meet none of ICA
+    "fm": (COLORS[4], "^"),
+    "obj-pert": (COLORS[5], "P"),
+    "noisy-gd": (COLORS[6], "X"),
+    "non-private": (GRAY, "d"),
 }
-MORE_MARKERS = "<>phH41x"  # where arms have taken the first colors
-# Names of arms in older figure files, and what every picture calls them.
-NAMES = {"conv": "conventional", "Non-priv.": "non-private"}
+MORE_MARKERS = ">phH41x<"  # where arms have taken the first colors
+# What follows the name of an arm where it is done in another way.
+VARIANT = re.compile(r", | as printed| \(| x sqrt")
+WITHOUT = re.compile("non-private|no privacy|without privacy")
+# Lines of the variants of an arm, and how much of their markers is filled.
+DASHES = ("-", "--", "-.", (0, (1, 1)))
+FILLS = ("full", "none", "left", "top")
 
 # Along the horizontal axis, where each measured value has a tick; of more, round ones.
 MOST_TICKS = 10
@@ -59,18 +69,18 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
     about = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
     figure, axes = plt.subplots(len(down), len(across), figsize=size, **about)
     lines = list(means[plot.line].unique())
-    looks = _looks(lines)
+    looks = _looks(lines, plot.reference)
     drawn: dict[str, Any] = {}
     for i, j in np.ndindex(axes.shape):
         panel = {plot.rows: down[i], plot.columns: across[j]}
         panel.pop(None, None)
         inside = _matching(means, panel)
-        heading = [f"{plot.labels.get(c, c)} {v}" for c, v in panel.items()]
-        axes[i, j].set_title(", ".join(heading), fontsize=9)
+        heading = [f"{plot.labels.get(c, c)} {_said(v)}" for c, v in panel.items()]
+        axes[i, j].set_title(", ".join(map(str.strip, heading)), fontsize=9)
         for k, line in enumerate(lines):
             values = inside[inside[plot.line] == line].sort_values(plot.x)
             if len(values):
-                name = plot.labels.get(line, NAMES.get(line, str(line)))
+                name = plot.labels.get(line, NAMES.get(line, _said(line)))
                 drawn[name] = _line(axes[i, j], values, plot, looks[line], k)
         if plot.second:
             score = every[every["score"] == plot.second]
@@ -94,7 +104,9 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
         axis.set_xlabel(plot.labels.get(plot.x, plot.x))
     for axis in axes[:, 0]:
         axis.set_ylabel(plot.labels.get(plot.y, plot.y))
-    figure.legend(drawn.values(), drawn.keys(), loc="outside right center")
+    about = {"loc": "outside right center", "handlelength": 3}
+    about["title"] = plot.labels.get(plot.line)
+    figure.legend(drawn.values(), drawn.keys(), **about)
     figure.suptitle(textwrap.fill(title, int(11 * size[0])), fontsize=10)
     return figure
 
@@ -106,46 +118,64 @@ def _matching(table: Any, where: Mapping[str, Any]) -> Any:
     return table
 
 
-def _looks(lines: Sequence[Any]) -> dict[Any, tuple[str, str, bool]]:
-    """Color and marker of each line, and whether it is a variant of an arm.
+def _said(value: Any) -> str:
+    """A number with its thousands set apart, and anything else as it is."""
+    return str(value) if isinstance(value, str) else f"{value:,g}"
 
-    "local, printed noise" and "local as printed" look as ``local``, but open. Lines
-    that are no arm take colors and markers that are left.
+
+def _looks(
+    lines: Sequence[Any], reference: Sequence[str] = ()
+) -> dict[Any, tuple[str, str, int]]:
+    """Color and marker of each line, and which variant of its arm it is; 0: itself.
+
+    "local, printed noise" and "local as printed" look as ``local``, dashed and open.
+    Lines that are no arm take colors and markers that are left, and references gray.
     """
-    names = {line: re.split(", | as printed", str(line))[0] for line in lines}
-    # capePCA, capeDJICA, ... are one arm.
-    arms = {
-        line: "cape" if re.fullmatch("(cape|CAPE)[A-Z]*", own) else NAMES.get(own, own)
-        for line, own in names.items()
-    }
+    arms, variants = {}, {}
+    for line in lines:
+        name = NAMES.get(line, str(line))
+        own = VARIANT.split(name)[0]
+        # capePCA, capeDJICA, ... are one arm; gauss-fm is that at one site.
+        if re.fullmatch("(cape|CAPE)[A-Z]*|gauss-fm", own):
+            arm = "cape"
+        else:
+            arm = "non-private" if WITHOUT.search(name) else NAMES.get(own, own)
+        is_variant = name not in (own, "non-private")
+        earlier = [variants[k] for k, known in arms.items() if known == arm]
+        variants[line] = max(earlier, default=0) + 1 if is_variant else 0
+        arms[line] = arm
     taken = [ARMS[arm][0] for arm in arms.values() if arm in ARMS]
     looks = zip(COLORS, MARKERS, strict=True)
     free = [own for own in looks if own[0] not in taken]
     free = itertools.cycle([*free, *zip(COLORS, MORE_MARKERS, strict=True)])
     others = {}
-    for arm in arms.values():
+    for line, arm in arms.items():
         if arm not in ARMS and arm not in others:
-            others[arm] = next(free)
+            color, marker = next(free)
+            others[arm] = (GRAY if line in reference else color), marker
     found = ARMS | others
-    return {line: (*found[arms[line]], str(line) != names[line]) for line in lines}
+    return {line: (*found[arms[line]], variants[line]) for line in lines}
 
 
 def _line(axis: Axes, values: Any, plot: Any, look: tuple, k: int) -> Any:
     """Draw the k-th line with its band; where it is one point, the band is a bar."""
     is_reference = values[plot.line].iloc[0] in plot.reference
-    color, marker, is_variant = look
-    color = "#7f7f7f" if is_reference else color
-    style = {"ls": "--" if is_reference or is_variant else "-", "marker": marker}
-    style |= {"mfc": "white"} if is_variant else {}
+    color, marker, variant = look
+    which = min(variant, len(DASHES) - 1)
+    dashes = (0, (7, 2)) if is_reference else DASHES[which]
+    style = {"marker": marker, "ls": dashes, "lw": 1 if is_reference else 1.5}
+    style |= {"mfc": "white"} if variant == 1 else {"fillstyle": FILLS[which]}
+    style |= {"mfcalt": "white"}
     at, low, high = values[plot.x], values["min"], values["max"]
     if plot.band == "errors":
         low, high = (values["mean"] + k * values["se"] for k in (-2, 2))
         if "y" in plot.log:  # where the band reaches below 0 it ends at the least mean
             low = low.where(low > 0, values["mean"] / 2)
-    axis.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
+    if not is_reference:  # or wide bands of what is only compared with hide the rest
+        axis.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
     axis.vlines(at, low, high, color=color, alpha=0.5, lw=1)
     style["zorder"] = 3 - 0.01 * k  # the first line lies on top
-    return axis.plot(at, values["mean"], color=color, ms=4, lw=1.5, **style)[0]
+    return axis.plot(at, values["mean"], color=color, ms=4.5, **style)[0]
 
 
 def _second(
@@ -156,9 +186,9 @@ def _second(
     Variants of an arm have dots further apart; limits are the same in all panels.
     """
     right = axis.twinx()
-    for line, (color, _, is_variant) in looks.items():
+    for line, (color, _, variant) in looks.items():
         own = values[values[plot.line] == line].sort_values(plot.x)
-        dots = (0, (1, 4 if is_variant else 1.5))
+        dots = (0, (1, 4 if variant else 1.5))
         right.plot(own[plot.x], own["mean"], ls=dots, color=color, lw=1.5)
     right.set(yscale="log", ylim=(limits[0] / 1.3, limits[1] * 1.3))
     right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -203,7 +233,7 @@ def images(means: Any, plot: Any, title: str = "") -> Figure:
 
 def _scales(axis: Axes, plot: Any, at: Sequence[Any]) -> None:
     """Set the scales; ticks stand where something was measured."""
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    plain = FuncFormatter(lambda value, _: _said(value))
     if "x" in plot.log:
         axis.set_xscale("log")
     if "y" in plot.log:
@@ -220,7 +250,8 @@ def _scales(axis: Axes, plot: Any, at: Sequence[Any]) -> None:
         if len(at) <= MOST_TICKS:
             axis.xaxis.set_major_locator(FixedLocator(at))
         elif "x" in plot.log:
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            subs = (1,) if at[-1] / at[0] > 100 else (1, 2, 5)
+            axis.xaxis.set_major_locator(LogLocator(subs=subs))
         axis.xaxis.set_major_formatter(plain)
         axis.xaxis.set_minor_locator(NullLocator())
     axis.grid(axis="y", color=INK, alpha=0.12, lw=0.6)

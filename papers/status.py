@@ -5,7 +5,8 @@ Files that belong to the checkout, so that they outlive the cells, are in
 
 ``<figure>.tsv``
     Means over the repeats of a figure whose cells were all finished, for the pages in
-    ``docs/``: of the score that is plotted, and of those that goals are about.
+    ``docs/``: of the score that is plotted, of those that goals are about and
+    of those under ``tables``.
 ``made_of.tsv``
     One line a figure: digests of its settings, its code and its data, how long a cell
     took, when the last was finished, and versions.
@@ -189,7 +190,7 @@ def record(figure: grid.Figure, module: str) -> None:
         If cells are missing.
     """
     means = grid.summary(figure, grid.table(figure))
-    shown = {figure.plot.y, *(goal.score for goal in figure.goals)}
+    shown = {figure.plot.y, *(goal.score for goal in figure.goals), *figure.tables}
     means = means[means["score"].isin(shown)]
     made = [seen.content.get("made_of") or {} for seen in look(figure, module)]
     took = [seen.content["seconds"] for seen in look(figure, module)]

@@ -270,7 +270,13 @@ def test_an_arm_looks_the_same_in_every_figure():
     second = plots._looks(["other", "local as printed", "capeDJICA", "conventional"])
     assert first["capePCA"] == second["capeDJICA"]
     assert first["conv"] == second["conventional"]
-    assert second["local as printed"] == (*first["local"][:2], True)
+    assert second["local as printed"] == (*first["local"][:2], 1)
+    third = plots._looks(
+        ["capeFM (printed noise)", "capeFM (as printed)", "gauss-fm", "dp-fm", "fm"]
+    )
+    assert [variant for *_, variant in third.values()] == [1, 2, 0, 0, 0]
+    assert {color for color, *_ in list(third.values())[:3]} == {first["capePCA"][0]}
+    assert third["dp-fm"] == third["fm"]
     for looks in (first, second):
         assert len({color for color, *_ in looks.values()}) == 4
 
