@@ -433,24 +433,6 @@ def capefm() -> str:
     )
 
 
-def noise_levels() -> str:
-    """2023, figures A1 and A2."""
-    N, D = 10_000, 100
-    gauss = as_printed.functional_taus_2023_not_valid("linear", N, *NOMINAL)[0]
-    of = baselines.objective_sensitivity
-    rlx = [
-        as_printed.classic_tau(of("linear", D, "L2", kind) / N, *NOMINAL)
-        for kind in ("features", "norm")
-    ]
-    needed = 4 / N / accounting.mu_from_epsilon(*NOMINAL)
-    return (
-        f"D = 100, N = 10,000, (0.5, 1e-5), Lambda_1: gauss-fm {gauss:.5f} as printed "
-        "and "
-        f"{needed:.5f} exactly, rlx-fm {rlx[0]:.3f} as printed and {rlx[1]:.5f} for "
-        "|x| <= 1"
-    )
-
-
 def fm_table() -> str:
     """2023, table A1."""
     return (
@@ -508,7 +490,6 @@ CLAIMS: dict[str, Callable[[], str]] = {
     "2016-A1": wishart,
     "2018-A5": vector_noise,
     "2023-A3": capefm,
-    "2023-FA1": noise_levels,
     "2023-TA1": fm_table,
 }
 
