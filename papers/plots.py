@@ -32,10 +32,11 @@ ARMS = {
     "DP-djICA": (COLORS[5], "P"),
     "identity start": (COLORS[6], "X"),
     "start alone": (COLORS[4], "*"),
-    "rlx-fm": (COLORS[7], "<"),  # those of the functional mechanism meet none of ICA
+    # Those of the functional mechanism share colors with arms of ICA alone.
+    "rlx-fm": (COLORS[7], "<"),
     "fm": (COLORS[4], "^"),
     "obj-pert": (COLORS[5], "P"),
-    "noisy-gd": (COLORS[6], "X"),
+    "noisy-gd": (COLORS[6], "s"),  # as dark as cape in gray
     "non-private": (GRAY, "d"),
 }
 MORE_MARKERS = ">phH41x<"  # where arms have taken the first colors
@@ -175,7 +176,7 @@ def _line(axis: Axes, values: Any, plot: Any, look: tuple, k: int) -> Any:
         axis.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
     axis.vlines(at, low, high, color=color, alpha=0.5, lw=1)
     style["zorder"] = 3 - 0.01 * k  # the first line lies on top
-    return axis.plot(at, values["mean"], color=color, ms=4.5, **style)[0]
+    return axis.plot(at, values["mean"], color=color, ms=5, **style)[0]
 
 
 def _second(
