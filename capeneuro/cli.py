@@ -132,7 +132,7 @@ def check(options: argparse.Namespace) -> None:
             print(*survey.lines(own), sep="\n")
             for member in study.members.values():
                 survey.check_confounds(own, getattr(member, "cleaning", None))
-        elif study.data is None and not survey.is_there(own.images):
+        elif own.images and study.data is None and not survey.is_there(own.images):
             print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"

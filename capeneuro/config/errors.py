@@ -228,7 +228,14 @@ def _moved(path: Path) -> list[Path]:
 def _explain(error: Any, model: type[BaseModel]) -> str:
     """One line: where, rule, value, remedy."""
     # The kind of a block that has several is no key of the file.
-    steps = [str(part) for part in error["loc"] if part not in KINDS + TAGS]
+    loc = error["loc"]
+    # A kind of block stands behind the block's name; `rows` is a block, too.
+    kinds = [part in KINDS and i > 0 for i, part in enumerate(loc)]
+    steps = [
+        str(part)
+        for part, is_kind in zip(loc, kinds, strict=True)
+        if not is_kind and part not in TAGS
+    ]
     where = ".".join(steps) or "study"
     if error["type"] == "union_tag_not_found":
         return f"{where}.kind: required key is missing"

@@ -480,7 +480,7 @@ def test_longer_rows_shift_no_columns(tmp_path, monkeypatch, capsys):
         ("fusion", 5, "fusion: "),
         ("fusion.fmri", {}, "fusion.fmri.kind: required key is missing"),
         ("fusion.fmri.kind", ["table"], "fusion.fmri.kind: must be of maps, table"),
-        ("fusion.eeg.kind", "maps", "fusion.eeg.kind: must be of erp, table"),
+        ("fusion.eeg.kind", "maps", "fusion.eeg.kind: must be of erp, bands, table"),
         ("fusion.fmri.norm_bound", 1e-40, "fusion.fmri.norm_bound: "),
         ("fusion.clip", 1e13, "fusion.clip: "),
         ("fusion.center_clip", 1e-13, "fusion.center_clip: "),
