@@ -65,7 +65,7 @@ def table(
     where: dict[str, Any] | None = None,
     best: str | None = None,
     among: Sequence[str] = (),
-    spread: bool = False,
+    spread: str = "",
     digits: int = 3,
     values: dict[str, Sequence[Any]] | None = None,
 ) -> str:
@@ -86,7 +86,8 @@ def table(
     among
         Values of the last of ``rows`` that keep a promise; none: all.
     spread
-        Show the least and the largest repeat in brackets.
+        What stands in brackets: the ``range``, from the least to the largest repeat,
+        or ``errors``, the standard error of the mean.
     digits
         That count.
     values
@@ -136,7 +137,13 @@ def table(
             return ""
         mean, least, largest = (number(row[k], digits) for k in ("mean", "min", "max"))
         text = f"**{mean}**" if (line, column) in bold else mean
-        return f"{text} ({least}-{largest})" if spread and least != largest else text
+        if not spread or least == largest:
+            return text
+        if spread == "range":
+            return f"{text} ({least}-{largest})"
+        # As many decimals as the mean has.
+        decimals = len(mean.partition(".")[2])
+        return f"{text} ({float(row['se']):.{decimals}f})"
 
     head = [*rows, *(" ".join(column) for column in across)]
     body = [

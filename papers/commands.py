@@ -6,6 +6,7 @@ have not run, and goes on where it was.
 
 import argparse
 import importlib
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -89,13 +90,19 @@ def plot(options: argparse.Namespace) -> None:
     print(*grid.write_plot(grid.load(options.figure)), sep="\n")
 
 
-def quick(options: argparse.Namespace) -> None:
-    """Write figure files with few repeats and values, for a look at all in minutes."""
+def quick(options: argparse.Namespace) -> int:
+    """Make figures in minutes, with few repeats and values: for a look at all."""
+    paths = []
     for path, figure in grid.load_all(options.figures or grid.files_here()).values():
-        short = Path("results/quick") / Path(path).name
-        files.write_text(short, yaml.safe_dump(grid.quick(figure), sort_keys=False))
-    names = " ".join(map(str, sorted(Path("results/quick").glob("*.yaml"))))
-    print(f"snakemake -s papers/Snakefile --cores 2 --configfile {names}")
+        paths.append(Path("results/quick") / Path(path).name)
+        short = yaml.safe_dump(grid.quick(figure), sort_keys=False)
+        files.write_text(paths[-1], short)
+    command = ["snakemake", "-s", "papers/Snakefile", "--cores", str(options.cores)]
+    command += ["--configfile", *map(str, paths)]
+    if options.dry_run:
+        print(*command)
+        return 0
+    return subprocess.run([sys.executable, "-m", *command]).returncode
 
 
 def record(options: argparse.Namespace) -> None:
@@ -148,7 +155,7 @@ def module_of(figure: grid.Figure) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; status 0 done, 2 bad input."""
+    """Run the command line; status 0 done, 2 bad input, else Snakemake's."""
     parser = argparse.ArgumentParser(prog="python -m papers", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in (status, cell, table, plot, quick, record, book, claim, compare):
@@ -160,6 +167,9 @@ def main(argv: list[str] | None = None) -> int:
             added.add_argument("--draws", type=int, default=5, help="of the noise")
         elif command is quick:
             added.add_argument("figures", nargs="*", help="figure files; default all")
+            added.add_argument("--cores", type=int, default=2, help="default 2")
+            about = "write the figure files and print the command alone"
+            added.add_argument("--dry-run", action="store_true", help=about)
         elif command is status:
             added.add_argument("figures", nargs="*", help="figure files; default all")
             about = "the cells that would run too, each with its time"
@@ -174,12 +184,11 @@ def main(argv: list[str] | None = None) -> int:
             added.add_argument("cell", help="its name; `status --dry-run` lists them")
     options = parser.parse_args(argv)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except ConfigError as error:
         for line in str(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

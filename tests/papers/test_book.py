@@ -49,12 +49,13 @@ def test_what_is_recorded_is_of_the_settings_of_today():
 def kept(tmp_path, monkeypatch) -> str:
     """A recorded figure, and a page with its table."""
     monkeypatch.setattr(status, "RESULTS", tmp_path)
-    lines = ["method\tepsilon\tscore\tmean\tmin\tmax\tn_repeats"]
+    lines = ["method\tepsilon\tscore\tmean\tmin\tmax\tn_repeats\tse"]
     lines += [
-        "ours\t0.1\tngi\t0.01795\t0.01\t0.02\t3",
-        "ours\t1\tngi\t0.5\t0.5\t0.5\t3",
+        "ours\t0.1\tngi\t0.01795\t0.01\t0.02\t3\t0.0031",
+        "ours\t1\tngi\t0.5\t0.5\t0.5\t3\t0",
+        "exact\t0.1\tngi\t0.001\t0\t1\t3\t0.1",
+        "theirs\t1\tngi\t0.25\t0.2\t0.3\t3\t0.029",
     ]
-    lines += ["exact\t0.1\tngi\t0.001\t0\t1\t3", "theirs\t1\tngi\t0.25\t0.2\t0.3\t3"]
     (tmp_path / "toy.tsv").write_text("\n".join(lines) + "\n")
     return (
         "Words.\n<!-- table: {figure: toy, rows: [method], columns: [epsilon], "
@@ -75,9 +76,11 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
     assert page.startswith("Words.") and page.endswith("<!-- end -->\nMore.\n")
     assert book.filled(page) == page
     shown = book.filled(
-        kept.replace("best: least", "spread: true, values: {epsilon: [1]}")
+        kept.replace("best: least", "spread: range, values: {epsilon: [1]}")
     )
     assert "| theirs | 0.250 (0.200-0.300) |" in shown and "| 0.1" not in shown
+    shown = book.filled(kept.replace("best: least", "spread: errors"))
+    assert "| ours | 0.0180 (0.0031) | 0.500 |" in shown
     with pytest.raises(ConfigError, match="toy: no row has the score 'ng'"):
         book.filled(kept.replace("score: ngi", "score: ng"))
     with pytest.raises(ConfigError, match="run: python -m papers record"):
