@@ -408,17 +408,23 @@ def summary(figure: Figure, rows: "pd.DataFrame") -> "pd.DataFrame":
     -------
     pandas.DataFrame
         Columns: the settings, ``score``, ``mean``, ``min``, ``max``, ``n_repeats``,
-        ``se`` (standard error of the mean).
-        Settings in which a score was never measured have no row.
+        ``se`` (standard error of the mean). What is drawn as a level, such as chance,
+        may differ by repeat, and is its mean. Settings in which a score was never
+        measured have no row.
     """
-    settings = [c for c in rows if c not in (*figure.scores, figure.repeat)]
-    long = rows.melt(settings, figure.scores, "score").dropna(subset="value")
+    level = figure.plot.level
+    about = [c for c in rows if c not in (*figure.scores, figure.repeat)]
+    long = rows.melt(about, figure.scores, "score").dropna(subset="value")
+    settings = [c for c in about if c != level]
     by = long.astype({"value": float}).groupby(
         [*settings, "score"], sort=False, dropna=False
     )
-    value = by["value"]
-    named = {"mean": "mean", "min": "min", "max": "max", "n_repeats": "count"}
-    return value.agg(**named, se="sem").reset_index()
+    aggregates = {"mean": "mean", "min": "min", "max": "max", "n_repeats": "count"}
+    aggregates |= {"se": "sem"}
+    named = {name: ("value", how) for name, how in aggregates.items()}
+    if level:
+        named[level] = (level, "mean")
+    return by.agg(**named).reset_index()[[*about, *SUMMARY]]
 
 
 def compare(figure: Figure, means: "pd.DataFrame") -> "pd.DataFrame":

@@ -175,6 +175,11 @@ def test_summary_is_over_the_repeats(here):
     assert means["max"].tolist() == [1, 11]
     assert means["n_repeats"].tolist() == [2, 2]
     assert means["se"].tolist() == [0.5, 0.5]
+    # A level that differs by repeat makes no further settings.
+    figure = make(plot=PLOT | {"level": "chance"})
+    finish(figure, lambda axes: {"score": 1, "chance": 40 + 2 * axes["seed"]})
+    means = grid.summary(figure, grid.table(figure))
+    assert means["chance"].tolist() == [41, 41] and list(means)[:2] == settings
 
 
 def test_goals_stand_beside_what_was_reached(here, capsys):
