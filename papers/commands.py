@@ -80,9 +80,10 @@ def cell(options: argparse.Namespace) -> None:
 def table(options: argparse.Namespace) -> None:
     """Gather the rows of all cells in tables, and say which goals were met."""
     for goal in grid.write_tables(grid.load(options.figure)).itertuples():
-        reached = f", mean {goal.mean:.4g} of {goal.n_repeats}"
         what = f"{goal.where}: {goal.score} {goal.goal}"
-        print(f"{what}{reached if goal.n_repeats else ''}: {goal.verdict}")
+        if goal.n_repeats:
+            what += f", mean {goal.mean:.4g} of {goal.n_repeats}"
+        print(f"{what}: {goal.verdict}")
 
 
 def plot(options: argparse.Namespace) -> None:

@@ -203,6 +203,11 @@ def test_goals_stand_beside_what_was_reached(here, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "method a: score <= 0.4, mean 0.5 of 2: not met"
     assert lines[3] == "method b: extra >= 3: not measured"
+    # Nor does it stumble where nothing that a goal is about was measured.
+    other = content | {"goals": [{"where": {"method": "c"}, "at_most": 1}]}
+    Path("other.yaml").write_text(yaml.safe_dump(other))
+    assert command.main(["table", "other.yaml"]) == 0
+    assert capsys.readouterr().out == "method c: score <= 1: not measured\n"
     for name in ("table", "summary", "goals"):
         assert (figure.folder / f"{name}.tsv").exists()
     assert command.main(["quick", "toy.yaml", "--dry-run"]) == 0
