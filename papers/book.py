@@ -61,13 +61,14 @@ def table(
     figure: str,
     rows: Sequence[str],
     columns: Sequence[str],
-    score: str,
+    score: str | Sequence[str],
     where: dict[str, Any] | None = None,
     best: str | None = None,
     among: Sequence[str] = (),
     spread: str = "",
     digits: int = 3,
     values: dict[str, Sequence[Any]] | None = None,
+    labels: dict[str, str] | None = None,
 ) -> str:
     """Draw a table in Markdown from the recorded summary of a figure.
 
@@ -76,9 +77,10 @@ def table(
     figure
         Its name.
     rows, columns
-        Settings that lines, and columns, are for.
+        Settings that lines, and columns, are for. The head of a column says what is new
+        in it beside the one before.
     score
-        What is shown.
+        What is shown; of several, ``score`` is one of ``rows`` or ``columns``.
     where
         Settings and the value of each, which all cells of the table have.
     best
@@ -92,11 +94,14 @@ def table(
         That count.
     values
         Of settings, those that are shown, in their order; else all, as in the file.
+    labels
+        Words for values, where the name is not enough.
     """
+    scores = [score] if isinstance(score, str) else score
     kept = [
         row
         for row in rows_of(figure)
-        if row["score"] == score
+        if row["score"] in scores
         and all(row[k] == str(v) for k, v in (where or {}).items())
         and all(row[k] in map(str, v) for k, v in (values or {}).items())
     ]
@@ -145,9 +150,14 @@ def table(
         decimals = len(mean.partition(".")[2])
         return f"{text} ({float(row['se']):.{decimals}f})"
 
-    head = [*rows, *(" ".join(column) for column in across)]
+    words = grid.NAMES | (labels or {})
+    head = list(rows)
+    for before, column in zip([None, *across], across, strict=False):
+        new = [a != b for a, b in zip(before or (), column, strict=False)]
+        first = new.index(True) if True in new else 0
+        head.append(" ".join(words.get(part, part) for part in column[first:]))
     body = [
-        [grid.NAMES.get(part, part) for part in line]
+        [words.get(part, part) for part in line]
         + [shown(line, column) for column in across]
         for line in lines
     ]
