@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "regression": "papers.cells.regression:regression_scores",
     "ica_rounds": "papers.cells.ica_thesis:ica_rounds",
     "ica_maps": "papers.cells.ica_thesis:ica_maps",
+    "ica_autocorrelation": "papers.cells.ica_independence:ica_autocorrelation",
     "curves": "papers.cells.curves:curve_rows",
 }
 

@@ -42,7 +42,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import basis
 from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting
-from papers import in_memory
+from papers import in_memory, printed_noise
 from sim import erp, linked
 
 # Noise of config/linked/study.yaml: of a pixel over the components, of a mean of 8
@@ -166,6 +166,7 @@ def find_directions(
     n_directions: int | None = None,
     ridge: float = cca.RIDGE,
     debias: bool = True,
+    noise: str = "",
     memo: dict[Any, np.ndarray] | None = None,
 ) -> Found:
     """Find canonical directions by one method, everything charged.
@@ -188,6 +189,8 @@ def find_directions(
         Share of mu^2 for a released center, and its clip; with 0 nothing is centered.
     stretch
         Noise is so many times larger than the promise needs.
+    noise
+        ``printed``: that of :mod:`.printed_noise`, whose promise the budget is.
     memo
         Statistics that were computed before on these data.
     """
@@ -204,10 +207,16 @@ def find_directions(
     # Intervals are not scored, and as released no correlation needs draws.
     draws = mock.patch.object(cca, "DRAWS", cca.DRAWS if debias else 1)
     ridges = mock.patch.object(cca, "RIDGE", ridge)
+    mu *= np.sqrt(1 - center_share)
+    mechanism = (
+        printed_noise.mechanism(mu, *about[1:])
+        if noise == "printed"
+        else in_memory.mechanism(mu, *about)
+    )
     with draws, ridges, in_memory.whole_release():
         found = canonical_directions(
             asked,
-            in_memory.mechanism(mu * np.sqrt(1 - center_share), *about),
+            mechanism,
             K,
             n_first,
             clip,
@@ -315,7 +324,8 @@ def cca_scores(
     methods
         Options of each method, by its name in the figure; they override ``options``.
         ``after`` names another method: see ``behind`` below. ``stretch: cape`` is what
-        CAPE adds to a trusted curator's noise, sqrt(S / S_H).
+        CAPE adds to a trusted curator's noise, sqrt(S / S_H). ``noise: printed`` takes
+        epsilon and delta as nominal: see :func:`.printed_noise.promise`.
     epsilons, deltas, n_sites, n_colluding
         The promises; neighbors differ by one person replaced. By default
         ceil(S / 3) - 1 sites collude.
@@ -329,7 +339,9 @@ def cca_scores(
     list of dict
         For each setting and method the :func:`scores`; ``behind``: how much better the
         method named ``after`` is, in the logarithm of ``ch`` or in ``err_corr``,
-        whichever there is; ``rise``: how much better it is than at the value before.
+        whichever there is; ``rise``: how much better it is than at the value before;
+        ``real_epsilon``, what is kept at the same delta: with printed noise not what it
+        is claimed to be, and none where there is no promise.
     """
     S_C = n_colluding
     if S_C is None:
@@ -353,8 +365,12 @@ def cca_scores(
                 if asked.get("stretch") == "cape":
                     asked["stretch"] = np.sqrt(n_sites / (n_sites - S_C))
                 row = exact.get(method)
+                promise = budget
+                if asked.get("noise") == "printed":
+                    share = 1 - asked.get("center_share", 0.0)
+                    promise = printed_noise.promise(budget, n_sites, share)
                 if row is None:
-                    about = people, len(views.X), budget
+                    about = people, len(views.X), promise
                     asked |= {"n_components": n_components, "memo": memo}
                     row = scores(find_directions(*about, **asked), views, seed)
                 if asked["arm"] == "non-private":  # the same in every setting
@@ -368,5 +384,7 @@ def cca_scores(
                 quality[method] = last[key] = good
                 setting = {"n_samples": n or views.X.shape[1], "delta": delta}
                 setting |= {"method": method, "epsilon": epsilon}
+                exists = asked["arm"] not in ("non-private", "chance")
+                compared["real_epsilon"] = promise.epsilon if exists else None
                 rows.append({**setting, **row, **compared})
     return rows

@@ -11,8 +11,8 @@ import numpy as np
 
 from capeneuro.algorithms import metrics
 from capeneuro.data import basis
-from capeneuro.privacy import accounting, cape
-from papers import as_printed
+from capeneuro.privacy import accounting
+from papers import as_printed, printed_noise
 from papers.cells import ica
 from sim.sources import maps_2d
 
@@ -72,8 +72,7 @@ def ica_rounds(
             mu = accounting.mu_from_epsilon(epsilon, round_delta)
             if printed:
                 nominal = 1 / as_printed.classic_tau(1, epsilon, round_delta)
-                gamma = np.full(S, 1 / S)
-                mu = cape.losses(nominal, np.ones(S), gamma, n_colluding)[0]
+                mu = nominal * printed_noise.cape_loss(S, n_colluding)
                 chosen["noise_ratio_per_site"] = 1.0
             many = n_rounds / (1 - pca_share)
             total = accounting.epsilon_from_mu(mu * np.sqrt(many), delta)

@@ -20,6 +20,7 @@ what one sample really had at stake in that run.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +28,13 @@ import numpy as np
 
 from capeneuro.algorithms.network import BETA1, BETA2, TINY, network
 from capeneuro.config.errors import ConfigError
-from capeneuro.federation.in_process import Ungated
-from capeneuro.privacy import accounting
+from capeneuro.federation.in_process import Federation, Ungated
+from capeneuro.federation.mechanism import Release
+from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.clipping import scaled
 from capeneuro.privacy.gradients import forward, layers
 from papers import in_memory
+from papers.cells.ica import rounds_to_final
 from sim.classes import two_classes
 
 N_FEATURES, N_TEST = 50, 3000
@@ -104,6 +108,33 @@ def wrong(classes: np.ndarray, y: np.ndarray) -> float:
     return float(100 * np.mean(classes != y))
 
 
+@dataclass(frozen=True)
+class Noting(in_memory.Open):
+    """Notes the weights before each round, which the aggregator knows."""
+
+    weights: list[np.ndarray] = field(default_factory=list, kw_only=True)
+
+    def answer(
+        self,
+        federation: Federation,
+        name: str,
+        parameters: dict[str, Any],
+        round_number: int = 0,
+        reduction: str = "",
+    ) -> Release:
+        """Release one gradient."""
+        self.weights.append(parameters["weights"])
+        return super().answer(federation, name, parameters, round_number, reduction)
+
+
+def cross_entropy(
+    split: Split, norm_bound: float, W: np.ndarray, v: np.ndarray
+) -> float:
+    """Mean loss (3.6) of the samples that are learned from."""
+    p = forward(scaled(split.X, norm_bound), W, v)[2].clip(1e-12, 1 - 1e-12)
+    return float(-np.mean(np.log(np.where(split.y, p, 1 - p))))
+
+
 def learn(
     split: Split,
     arm: str,
@@ -115,8 +146,8 @@ def learn(
     clip: float = 0.3,
     stretch: float = 1.0,
     **options: Any,
-) -> dict[str, float]:
-    """Train in one arm, everything charged; percent ``train`` and ``test`` wrong.
+) -> tuple[dict[str, float], int]:
+    """Train in one arm, everything charged.
 
     Parameters
     ----------
@@ -129,22 +160,36 @@ def learn(
         Noise is so many times larger than the promise needs.
     norm_bound, n_rounds, clip, **options
         Of :func:`.network.network`; non-private does not clip.
+
+    Returns
+    -------
+    wrong : dict
+        Percent of samples, ``train`` and ``test``.
+    rounds : int
+        After which the loss (3.6) of the samples that are learned from stays within 10%
+        of that of the network that is returned.
     """
     sites = federate(split.X, split.y, budget, n_sites)
     mu = budget.mu / stretch / np.sqrt(n_rounds)
+    ratio = cape.NOISE_RATIO_PER_SITE * n_sites
+    mechanism = Noting("figure", arm, 1 / mu, budget, ratio)
     found = network(
         Ungated(sites),
-        in_memory.mechanism(mu, arm, budget, n_sites),
+        mechanism,
         len(split.X),
         norm_bound,
         n_rounds=n_rounds,
         clip=clip,
         **options,
     )
-    return {
+    each = [layers(w, len(split.X) + 1) for w in mechanism.weights]
+    each.append((found.hidden, found.output))
+    losses = [cross_entropy(split, norm_bound, W, v) for W, v in each]
+    scored = {
         "train": wrong(found.predict(split.X), split.y),
         "test": wrong(found.predict(split.X_test), split.y_test),
     }
+    return scored, rounds_to_final(losses)
 
 
 def printed(
@@ -259,6 +304,7 @@ def network_scores(
         what is less wrong than at the value before. ``gap`` is what is more wrong than
         without privacy, if that ran before. ``epsilon_total`` is of the whole training
         at ``delta``; of `printed` as stated, and ``epsilon_at_stake`` as measured.
+        ``rounds_to_10_percent`` is that of :func:`learn`, the same for both splits.
     """
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], float] = {}
@@ -266,7 +312,7 @@ def network_scores(
         if len(epsilons) > 1:  # what is swept over; else people are
             before = {}
         split = load(data, folder, n, seed)
-        exact: dict[str, dict[str, float]] = {}
+        exact: dict[str, tuple[dict[str, float], int]] = {}
         # One figure for all repeats; classes that are simulated are equal.
         chance = {
             name: 50.0 if data in APART else round(100 * min(y.mean(), 1 - y.mean()), 1)
@@ -283,6 +329,7 @@ def network_scores(
                 if epsilon not in only:
                     continue
                 arm, total, at_stake = asked.pop("arm"), epsilon, None
+                rounds = None
                 if arm == "printed":
                     rng = np.random.default_rng()
                     found, *mus = printed(split, epsilon, rng=rng, **asked)
@@ -291,15 +338,15 @@ def network_scores(
                     )
                 else:
                     about = {"norm_bound": norm_bound, "n_sites": n_sites, "seed": seed}
-                    found = exact.get(method) or learn(
+                    found, rounds = exact.get(method) or learn(
                         split, arm, budget, **about, **asked
                     )
                 if arm == "non-private":  # the same at every epsilon
-                    exact[method] = found
+                    exact[method] = found, rounds
                 scored[method] = found
                 for name, value in found.items():
                     last = before.get((method, name))
-                    best = next(iter(exact.values()), {}).get(name)
+                    best = next(iter(exact.values()), ({},))[0].get(name)
                     rows.append(
                         {
                             "n_samples": n or split.X.shape[1],
@@ -313,6 +360,7 @@ def network_scores(
                             "gap": None if best is None else value - best,
                             "epsilon_total": None if arm == "non-private" else total,
                             "epsilon_at_stake": at_stake,
+                            "rounds_to_10_percent": rounds,
                         }
                     )
                     before[method, name] = value

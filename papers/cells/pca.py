@@ -33,7 +33,7 @@ from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.privacy.clipping import bounded
-from papers import in_memory
+from papers import in_memory, printed_noise
 from papers.cells import abide
 from papers.dp_djica import private_global_pca
 from sim.tables import decaying_spectrum, normal_table
@@ -43,6 +43,8 @@ from sim.tables import decaying_spectrum, normal_table
 RANGES = {0: 90, 2: 1.5e6, 4: 16, 10: 1e5, 11: 5000, 12: 100}
 # Its categories but education, which repeats column 4, and native country.
 CATEGORIES = (1, 5, 6, 7, 8, 9)
+# Methods whose epsilon is nothing, or is not at this delta.
+NO_PROMISE = ("non-private", "chance", "wishart")
 
 
 def load(
@@ -139,6 +141,7 @@ def find_subspace(
     center_share: float = 0.0,
     mean_clip: float = 1.0,
     stretch: float = 1.0,
+    noise: str = "",
     memo: dict[Any, np.ndarray] | None = None,
 ) -> Subspace:
     """Find the subspace by one method, everything charged.
@@ -160,6 +163,8 @@ def find_subspace(
         Wishart noise has the exact center for nothing, as its paper assumes.
     stretch
         Noise is so many times larger than the promise needs.
+    noise
+        ``printed``: that of :mod:`.printed_noise`, whose promise the budget is.
     memo
         Statistics that were computed before on these data.
     """
@@ -188,7 +193,11 @@ def find_subspace(
     mu *= np.sqrt(1 - center_share)
 
     def found(asked: Mapping[str, Site], shown: str) -> Subspace:
-        mechanism = in_memory.mechanism(mu, shown, budget, len(asked))
+        mechanism = (
+            printed_noise.mechanism(mu, budget, len(asked))
+            if noise == "printed"
+            else in_memory.mechanism(mu, shown, budget, len(asked))
+        )
         return in_memory.run_pca(
             asked, mechanism, n_components, norm_bound, clip, center
         )
@@ -350,7 +359,8 @@ def pca_scores(
         ``after`` names another method: see ``behind`` below. ``stretch: cape`` is what
         CAPE adds to a trusted curator's noise, sqrt(S / S_H). ``within_person`` takes
         each person's own mean off first, free under the unit ``subject`` only;
-        ``n_colluding`` overrides that of the figure.
+        ``n_colluding`` overrides that of the figure. ``noise: printed`` takes epsilon
+        and delta as nominal: see :func:`.printed_noise.promise`.
     epsilons, deltas, unit, n_colluding
         The promises; neighbors differ by one unit replaced. By default ceil(S / 3) - 1
         sites collude.
@@ -366,7 +376,9 @@ def pca_scores(
     list of dict
         For each setting and method the :func:`scores`; ``behind``: the share of the
         method named ``after`` less its own; ``rise``: its share less that at the value
-        before in the list that is swept over.
+        before in the list that is swept over; ``real_epsilon``, what is kept at the
+        same delta: with printed noise not what it is claimed to be, and none where
+        there is no promise.
     """
     rows: list[dict[str, Any]] = []
     for n in n_samples or [0]:
@@ -393,8 +405,10 @@ def pca_scores(
                 row = exact.get(method)
                 if row is None:
                     about = unit, epsilon, delta, bound
-                    found = _find(*used, *about, n_components=n_components, **asked)
-                    row = scores(found, C, best)
+                    found, real = _find(
+                        *used, *about, n_components=n_components, **asked
+                    )
+                    row = {**scores(found, C, best), "real_epsilon": real}
                 if asked["arm"] == "non-private":  # the same in every setting
                     exact[method] = row
                 setting = {"n_samples": n, "delta": delta, "bound": bound}
@@ -422,17 +436,21 @@ def _find(
     mean_clip: float = 1.0,
     stretch: float | str = 1.0,
     **asked: Any,
-) -> Subspace:
+) -> tuple[Subspace, float | None]:
     """Run one method in one setting; the norm bound, not the clip, is scaled."""
     S = len(people)
     if n_colluding is None:
         n_colluding = accounting.coalition(S, independent=True)
-    return find_subspace(
+    budget = accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding)
+    if asked.get("noise") == "printed":
+        budget = printed_noise.promise(budget, S, 1 - asked.get("center_share", 0.0))
+    found = find_subspace(
         people,
-        accounting.Budget(epsilon, delta, unit, "replace-one", n_colluding),
+        budget,
         norm_bound=bound * norm_bound,
         mean_clip=mean_clip / bound,
         stretch=np.sqrt(S / (S - n_colluding)) if stretch == "cape" else stretch,
         memo=memo,
         **asked,
     )
+    return found, None if asked["arm"] in NO_PROMISE else budget.epsilon

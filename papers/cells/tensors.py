@@ -21,9 +21,9 @@ from capeneuro.algorithms import metrics, tensors
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import Federation, Ungated
 from capeneuro.federation.mechanism import Mechanism, Release
-from capeneuro.privacy import accounting, cape
+from capeneuro.privacy import accounting
 from capeneuro.privacy.queries import QUERIES
-from papers import baselines, in_memory
+from papers import baselines, in_memory, printed_noise
 from papers.as_printed import classic_tau
 from sim import mixtures
 
@@ -216,8 +216,7 @@ def printed(
     else:
         mu = accounting.compose(mus)
         if method == "printed":
-            each = np.ones(n_sites)
-            mu *= cape.losses(1.0, each, each / n_sites, budget.n_colluding).max()
+            mu *= printed_noise.cape_loss(n_sites, budget.n_colluding)
         epsilon = accounting.epsilon_from_mu(mu, budget.delta)
 
     def noise(name: str, asked: dict[str, Any], exact: np.ndarray) -> Any:

@@ -128,22 +128,25 @@ def test_rows_tell_who_is_behind_and_how_the_error_falls(fixed_noise):
         "local": {"arm": "local", "after": "cape"},
         "curator": {"arm": "pooled", "stretch": "cape", "after": "cape"},
         "exact": {"arm": "non-private"},
+        "printed": {"arm": "cape", "noise": "printed", "after": "cape"},
     }
     options = {"data": "linked", "seed": 0, "n_components": 5, "norm_bounds": BOUNDS}
     options |= {"methods": methods, "debias": True}
     rows = cca_cells.cca_scores(**options, epsilons=[10, 300], n_samples=[500, 1000])
     assert [row["method"] for row in rows] == 4 * [*methods]
-    low, high = ({r["method"]: r for r in half} for half in (rows[:4], rows[4:8]))
+    low, high = ({r["method"]: r for r in half} for half in (rows[:5], rows[5:10]))
     error = {name: row["err_corr"] for name, row in high.items()}
     assert high["local"]["behind"] == error["local"] - error["cape"]
     assert low["local"]["behind"] > 0.02
     assert abs(high["curator"]["behind"]) < 0.03
     assert high["local"]["rise"] == low["local"]["err_corr"] - error["local"] > 0.02
+    assert [low[m]["real_epsilon"] for m in ("cape", "exact")] == [10, None]
+    assert low["printed"]["real_epsilon"] > 20
     assert low["exact"]["err_corr"] == error["exact"] < 0.03
     # Each number of people has a sweep of its own.
-    assert [row["rise"] is None for row in rows[::4]] == [True, False, True, False]
+    assert [row["rise"] is None for row in rows[::5]] == [True, False, True, False]
     rows = cca_cells.cca_scores(**options, epsilons=[100], n_samples=[500, 1000])
-    assert [row["rise"] is None for row in rows[::4]] == [True, False]
+    assert [row["rise"] is None for row in rows[::5]] == [True, False]
 
 
 @needs_data

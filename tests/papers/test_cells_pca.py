@@ -14,7 +14,7 @@ from capeneuro.algorithms.pca import principal_subspace
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
-from papers import in_memory
+from papers import as_printed, in_memory, printed_noise
 from papers.cells import pca as pca_cells
 from papers.dp_djica import private_global_pca
 from sim.tables import decaying_spectrum, normal_table
@@ -127,6 +127,21 @@ def test_scores_of_the_truth_and_of_chance(people):
     assert chance["energy_error"] is None
 
 
+def test_the_printed_noise_is_that_of_analyze_gauss_and_keeps_another_promise(people):
+    """The same deviation in every entry i <= j, tau / S of Algorithm 4.1."""
+    real = printed_noise.promise(promise(), S)
+    noise = noise_of(people, "cape", budget=real, noise="printed")
+    noise[D:] /= np.sqrt(2)  # an entry once, not its share of the Frobenius norm
+    tau = as_printed.classic_tau(1 / N, 1.0, 1e-5)
+    assert noise[:D].std() == pytest.approx(tau, rel=0.45)
+    assert noise[D:].std() == pytest.approx(tau, rel=0.08)
+    # sqrt(2) of X1, and 3 colluders of 10 see (17 / 7) 10 / 11 of tau^2 [cape].
+    mu = np.sqrt(2 * 10 / 11 * 17 / 7) / (N * tau)
+    assert real.epsilon == pytest.approx(accounting.epsilon_from_mu(mu, 1e-5))
+    # A center that is released comes on top.
+    assert printed_noise.promise(promise(), S, 0.9).epsilon > real.epsilon
+
+
 def test_energies_that_know_the_noise_are_nearer(people, fixed_noise):
     found = find(people, "cape", promise(2.0))
     row = pca_cells.scores(found, second_moment(people))
@@ -139,6 +154,7 @@ def test_rows_tell_who_is_behind_and_how_the_share_rises():
         "local": {"arm": "local", "after": "cape"},
         "curator": {"arm": "pooled", "stretch": "cape", "after": "cape"},
         "exact": {"arm": "non-private"},
+        "printed": {"arm": "cape", "noise": "printed", "after": "cape"},
     }
     rows = pca_cells.pca_scores(
         data="synthetic",
@@ -150,7 +166,9 @@ def test_rows_tell_who_is_behind_and_how_the_share_rises():
         norm_bound=1,
     )
     assert [row["method"] for row in rows] == [*methods, *methods]
-    first, last = ({r["method"]: r for r in half} for half in (rows[:4], rows[4:]))
+    first, last = ({r["method"]: r for r in half} for half in (rows[:5], rows[5:]))
+    assert [first[m]["real_epsilon"] for m in ("cape", "exact")] == [1, None]
+    assert first["printed"]["real_epsilon"] > 1.5
     assert last["local"]["behind"] == last["cape"]["share"] - last["local"]["share"]
     assert last["local"]["behind"] > 0.1
     assert abs(last["curator"]["behind"]) < 0.02
