@@ -92,7 +92,8 @@ def ica_autocorrelation(
         :func:`.ica.ica_scores` with each.
     """
     A, people = ica.simulate(n_subjects, seed, cnr=None, **ica.data_options(options))
-    rows, memo = [], {}
+    rows: list[dict[str, Any]] = []
+    memo: dict[Any, np.ndarray] = {}
     for method, own in methods.items():
         chosen = {**options, **own, "n_components": A.shape[1]}
         about = delta, "sample", "replace-one", n_colluding
@@ -108,8 +109,9 @@ def ica_autocorrelation(
             "r": float(np.abs(metrics.match(mixing, A)[1]).mean()),
         }
         S = sources(unmixing, people)
-        for lag in lags:
-            for at, value in dependence(S, lag).items():
-                row = {"method": method, "lag": lag, "at": at, "correlation": value}
-                rows.append({**row, **scores})
+        found = {lag: dependence(S, lag) for lag in lags}
+        for at in found[lags[0]]:
+            for lag in lags:
+                row = {"method": method, "lag": lag, "at": at}
+                rows.append({**row, "correlation": found[lag][at], **scores})
     return rows
