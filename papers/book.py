@@ -45,6 +45,17 @@ CHAPTERS = {
 }
 
 
+# Names of settings, in words.
+SETTINGS = {
+    "n_subjects": "people",
+    "n_people": "people",
+    "n_samples": "samples",
+    "n_sites": "sites",
+    "round_epsilon": "epsilon of a round",
+    "bound": "norm bound times",
+}
+
+
 # --- tables of cells -----------------------------------------------------------------
 
 
@@ -77,8 +88,8 @@ def table(
     figure
         Its name.
     rows, columns
-        Settings that lines, and columns, are for. The head of a column says what is new
-        in it beside the one before.
+        Settings that lines, and columns, are for. The head of the first column names
+        what its numbers are, that of others says what is new beside the one before.
     score
         What is shown; of several, ``score`` is one of ``rows`` or ``columns``.
     where
@@ -150,18 +161,33 @@ def table(
         decimals = len(mean.partition(".")[2])
         return f"{text} ({float(row['se']):.{decimals}f})"
 
-    words = grid.NAMES | (labels or {})
-    head = list(rows)
-    for before, column in zip([None, *across], across, strict=False):
-        new = [a != b for a, b in zip(before or (), column, strict=False)]
-        first = new.index(True) if True in new else 0
-        head.append(" ".join(words.get(part, part) for part in column[first:]))
+    words = SETTINGS | grid.NAMES | (labels or {})
+
+    def said(part: str) -> str:
+        return words.get(part, part)
+
+    def named(name: str, part: str) -> str:
+        return f"{said(name)} {part}" if _is_number(part) else said(part)
+
+    head = [said(name) for name in rows]
+    for before, column in zip([(), *across], across, strict=False):
+        new = next((i for i, k in enumerate(before) if k != column[i]), 0)
+        # A number says what it is of but where the column before has told.
+        told = len(columns) - 1 if before else len(columns)
+        parts = [
+            named(columns[i], column[i]) if i < told else said(column[i])
+            for i in range(new, len(columns))
+        ]
+        head.append(", ".join(parts))
     body = [
-        [words.get(part, part) for part in line]
-        + [shown(line, column) for column in across]
+        [*map(said, line), *(shown(line, column) for column in across)]
         for line in lines
     ]
     return "\n".join(map(_line, [head, ["---"] * len(head), *body]))
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"[\d.e+-]+", text))
 
 
 def number(text: str, digits: int) -> str:

@@ -190,7 +190,11 @@ def record(figure: grid.Figure, module: str) -> None:
         If cells are missing.
     """
     means = grid.summary(figure, grid.table(figure))
-    shown = {figure.plot.y, *(goal.score for goal in figure.goals), *figure.tables}
+    plot = figure.plot
+    shown = {plot.y, *(goal.score for goal in figure.goals), *figure.tables}
+    if plot.image:  # pixels are for the picture alone
+        shown.discard(plot.y)
+        means = means.drop(columns=[plot.x, plot.image]).drop_duplicates()
     means = means[means["score"].isin(shown)]
     made = [seen.content.get("made_of") or {} for seen in look(figure, module)]
     took = [seen.content["seconds"] for seen in look(figure, module)]

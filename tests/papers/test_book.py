@@ -67,7 +67,7 @@ def kept(tmp_path, monkeypatch) -> str:
 def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
     page = book.filled(kept)
     assert page.splitlines()[2:7] == [
-        "| method | 0.1 | 1 |",
+        "| method | epsilon 0.1 | 1 |",
         "| --- | --- | --- |",
         "| ours | **0.0180** | 0.500 |",
         "| exact | 0.00100 |  |",
@@ -78,13 +78,13 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
     shown = book.filled(
         kept.replace("best: least", "spread: range, values: {epsilon: [1]}")
     )
-    assert "| theirs | 0.250 (0.200-0.300) |" in shown and "| 0.1" not in shown
+    assert "| theirs | 0.250 (0.200-0.300) |" in shown and "0.1" not in shown
     shown = book.filled(kept.replace("best: least", "spread: errors"))
     assert "| ours | 0.0180 (0.0031) | 0.500 |" in shown
     # A head names what is new in it; a score may be a column, in other words.
     two = "columns: [score, epsilon], labels: {ngi: index}"
     shown = book.filled(kept.replace("columns: [epsilon]", two))
-    assert "| method | index 0.1 | 1 |" in shown
+    assert "| method | index, epsilon 0.1 | 1 |" in shown
     with pytest.raises(ConfigError, match="toy: no row has the score 'ng'"):
         book.filled(kept.replace("score: ngi", "score: ng"))
     with pytest.raises(ConfigError, match="run: python -m papers record"):
