@@ -195,12 +195,12 @@ def prior(options: argparse.Namespace) -> None:
     cleaning and sites count. Studies that name the file (`prior:`) must have the same
     space and cleaning.
     """
-    from capeneuro.studies import priors
+    from capeneuro.studies import make_prior
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     about = options.source, options.licence, options.threads
-    priors.make(study, load_sites(study), options.out, *about)
+    make_prior.make(study, load_sites(study), options.out, *about)
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -21,6 +21,8 @@ components_plan
 around_prior
     Steps of a study of components that starts from public knowledge.
 priors
+    The prior that a study names, read.
+make_prior
     What public people tell, for studies of others.
 outcomes
     What public people tell of outcomes, for contrasts of others.
