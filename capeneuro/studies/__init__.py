@@ -56,8 +56,10 @@ estimators
     Regression and classification over tables, as scikit-learn's estimators.
 notebook
     A study file from Python: planned and run.
-results
+found
     What a study found, read back by name.
+results
+    The door `load`, to a study file or to results.
 workflow
     What the Snakefile needs to know.
 """
