@@ -47,7 +47,7 @@ LIBRARIES = {
 ALONE = {
     "nvflare": {"flare/controller", "flare/client"},
     "psutil": {"flare/daemon"},
-    "mne": {"data/recordings", "report/plots"},
+    "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
     "nibabel": {"data/nifti", "data/derivatives", "report/slices"},
     "nilearn": {"data/nifti", "data/cleaning", "report/slices"},

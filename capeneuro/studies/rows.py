@@ -552,18 +552,18 @@ def scalp(
     study: RowStudy, shape: Shape, values: np.ndarray, title: str, unit: str
 ) -> Drawn:
     """The picture of a number of each feature on the head, where they are of EEG."""
-    from capeneuro.report import plots
+    from capeneuro.report import scalps
 
     if not study.has_eeg:
         return {}
     options, D = study.rows.features, len(shape.names) - len(study.rows.covariates)
     where = options.channels, eeg.positions(options)
     if options.kind == "erp":
-        about = plots.Potential(eeg.window_times(options), *where)
+        about = scalps.Potential(eeg.window_times(options), *where)
     else:
         bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
-        about = plots.Powers(bands, *where)
-    return {title: partial(plots.scalp, about, values[:D], title, unit)}
+        about = scalps.Powers(bands, *where)
+    return {title: partial(scalps.scalp, about, values[:D], title, unit)}
 
 
 def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, Any]:
