@@ -209,11 +209,11 @@ def predict(options: argparse.Namespace) -> None:
     Features are limited to the study's bounds, as where the model was found.
     """
     from capeneuro.data import files
-    from capeneuro.studies import regression
+    from capeneuro.studies import model_file
 
     if options.out is not None and options.out.resolve() == options.table.resolve():
         raise ConfigError(f"--out: {options.out} is the table itself; name another")
-    header, rows = regression.predicted(options.model, options.table, options.site)
+    header, rows = model_file.predicted(options.model, options.table, options.site)
     if options.out is not None:
         files.write_table(options.out, header, rows)
         return

@@ -38,6 +38,8 @@ patterns
     Studies of patterns that people differ by.
 regression
     Steps of studies that predict a number or a group.
+model_file
+    The model that a regression gives away, and what it predicts.
 network
     Steps of studies of a network.
 contrast
