@@ -79,6 +79,7 @@ def init(options: argparse.Namespace) -> None:
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
+    made: dict[str, str] = {}
     if options.sources:
         from capeneuro.studies import begin
 
@@ -86,18 +87,10 @@ def init(options: argparse.Namespace) -> None:
         print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
-        for name in names:
-            text = scaffold.site_file(name, options.kind)
-            files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
         own = scaffold.label(folder.resolve().name)
-        text = scaffold.study_file(names, options.kind, own)
-        files.write_text(folder / "config" / "config.yaml", text)
-        if options.kind == "contrast":
-            files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))
-    files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
-    for name in scaffold.PROFILES:
-        profile = folder / "workflow" / "profiles" / name / "profile.yaml"
-        files.write_text(profile, scaffold.profile(name))
+        made = scaffold.study_files(names, options.kind, own)
+    for path, text in (made | scaffold.workflow_files()).items():
+        files.write_text(folder / path, text)
     if options.sources:
         print("\nnext, in this order:")
         print(f"  cd {folder}; capeneuro check config/config.yaml")
