@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "pca": {"method": "power", "start_grid": 4},
             "space": {"basis": "voxels"},
-            "budget": {"survivor_threshold": 3, "unit": "subject", **BUDGET},
+            "budget": {"unit": "subject", **BUDGET},
             **SMALL,
         },
     ),
