@@ -454,9 +454,9 @@ def effects(
     return figure
 
 
-def largest_in_words(names: Sequence[str], values: np.ndarray, most: int = 3) -> str:
-    """The largest of named numbers, in words."""
-    order = np.argsort(-np.abs(values), kind="stable")[:most]
+def largest_in_words(names: Sequence[str], values: np.ndarray) -> str:
+    """The largest three of named numbers, in words."""
+    order = np.argsort(-np.abs(values), kind="stable")[:3]
     return ", ".join(f"{names[i]} {values[i]:.2g}" for i in order)
 
 

@@ -251,7 +251,9 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
         ),
     }
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
-    text = page.render_reconstruction(site, found["n_people"], pictures)
+    text = page.template_of("reconstruction.html.jinja").render(
+        site=site, n_people=found["n_people"], pictures=pictures
+    )
     files.write_text(folder / "reconstruction.html", text)
 
 
@@ -373,9 +375,9 @@ def read_subspace(study: ComponentsConfig, reference: bool = False) -> Subspace:
     return read_released(study, SUBSPACE, Subspace, "pca", reference)
 
 
-def read_unmixing(study: ComponentsConfig, reference: bool = False) -> Unmixing:
+def read_unmixing(study: ComponentsConfig) -> Unmixing:
     """Read the unmixing that :func:`ica_over` wrote."""
-    return read_released(study, UNMIXING, Unmixing, "ica", reference)
+    return read_released(study, UNMIXING, Unmixing, "ica")
 
 
 # --- what readers see ----------------------------------------------------------------

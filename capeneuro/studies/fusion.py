@@ -193,7 +193,12 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
         files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
         print(eeg.fewest(site, epochs))
     figure = plots.view_norms(np.array([row[1:] for row in norms]))
-    text = page.render_views(site, norms, figure, study)
+    text = page.template_of("views.html.jinja").render(
+        site=site,
+        rows=norms,
+        picture=page.picture("Norms of people", figure),
+        fusion=study.fusion,
+    )
     files.write_text(folder / "qc.html", text)
 
 

@@ -388,8 +388,8 @@ def prepare(
     if odd and shape.bounds is not None:  # bounds in another unit make a feature so
         print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
-    figure = plots.row_norms(sizes, *own.limit(study))
     number, what, name = own.limit(study)
+    figure = plots.row_norms(sizes, number, what, name)
     text = page.template_of("people.html.jinja").render(
         site=site,
         rows=rows,
