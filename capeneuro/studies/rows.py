@@ -158,10 +158,6 @@ class RowKind:
     """Files of a truth, in the folder that `score.truth` names."""
     against: Callable[..., list[Score]]
     """(study, shape, found, other, prefix, people): scores."""
-    people: Callable[..., tuple[np.ndarray, np.ndarray]]
-    """(study, shape, z): rows and targets of open people."""
-    of_people: Callable[..., list[Score]]
-    """(study, shape, found, people, prefix): how well targets are predicted."""
     verdicts: Callable[..., Verdicts]
     """(study, shape, found, releases): what of the result stands above the noise."""
     figures: Callable[..., Figures]
@@ -171,6 +167,10 @@ class RowKind:
     """(study, expected): what noise leaves, by heading, :data:`RATIO` among them."""
     caveat: str
     """What a prediction rests on."""
+    people: Callable[..., tuple[np.ndarray, np.ndarray]] | None = None
+    """(study, shape, z): rows and targets of open people; None: there is no target."""
+    of_people: Callable[..., list[Score]] | None = None
+    """(study, shape, found, people, prefix): how well targets are predicted."""
     ladder: tuple[int, ...] = ()
     """Fewer features, for which `plan` foretells the same, too."""
     table: str = ""
