@@ -79,6 +79,7 @@ def init(options: argparse.Namespace) -> None:
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
+    made: dict[str, str] = {}
     if options.sources:
         from capeneuro.studies import begin
 
@@ -86,18 +87,10 @@ def init(options: argparse.Namespace) -> None:
         print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
-        for name in names:
-            text = scaffold.site_file(name, options.kind)
-            files.write_text(folder / "config" / "sites" / f"{name}.yaml", text)
         own = scaffold.label(folder.resolve().name)
-        text = scaffold.study_file(names, options.kind, own)
-        files.write_text(folder / "config" / "config.yaml", text)
-        if options.kind == "contrast":
-            files.write_text(folder / scaffold.MEANS, scaffold.means_table(names))
-    files.write_text(folder / "workflow" / "Snakefile", scaffold.snakefile())
-    for name in scaffold.PROFILES:
-        profile = folder / "workflow" / "profiles" / name / "profile.yaml"
-        files.write_text(profile, scaffold.profile(name))
+        made = scaffold.study_files(names, options.kind, own)
+    for path, text in (made | scaffold.workflow_files()).items():
+        files.write_text(folder / path, text)
     if options.sources:
         print("\nnext, in this order:")
         print(f"  cd {folder}; capeneuro check config/config.yaml")
@@ -195,12 +188,12 @@ def prior(options: argparse.Namespace) -> None:
     cleaning and sites count. Studies that name the file (`prior:`) must have the same
     space and cleaning.
     """
-    from capeneuro.studies import priors
+    from capeneuro.studies import make_prior
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
     about = options.source, options.licence, options.threads
-    priors.make(study, load_sites(study), options.out, *about)
+    make_prior.make(study, load_sites(study), options.out, *about)
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -209,11 +202,11 @@ def predict(options: argparse.Namespace) -> None:
     Features are limited to the study's bounds, as where the model was found.
     """
     from capeneuro.data import files
-    from capeneuro.studies import regression
+    from capeneuro.studies import model_file
 
     if options.out is not None and options.out.resolve() == options.table.resolve():
         raise ConfigError(f"--out: {options.out} is the table itself; name another")
-    header, rows = regression.predicted(options.model, options.table, options.site)
+    header, rows = model_file.predicted(options.model, options.table, options.site)
     if options.out is not None:
         files.write_table(options.out, header, rows)
         return

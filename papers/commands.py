@@ -89,7 +89,9 @@ def table(options: argparse.Namespace) -> None:
 
 def plot(options: argparse.Namespace) -> None:
     """Draw a figure from its finished cells."""
-    print(*grid.write_plot(grid.load(options.figure)), sep="\n")
+    from papers import plots  # which takes a while to load
+
+    print(*plots.write(grid.load(options.figure)), sep="\n")
 
 
 def quick(options: argparse.Namespace) -> int:

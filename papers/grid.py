@@ -51,8 +51,6 @@ NAMES = {
 }
 # What a summary adds to the settings.
 SUMMARY = ("score", "mean", "min", "max", "n_repeats", "se")
-# Without a date the same cells draw the same bytes.
-METADATA = {".png": {}, ".svg": {"Date": None}}
 
 
 def _fail(rule: str) -> Any:
@@ -473,36 +471,3 @@ def write_tables(figure: Figure) -> "pd.DataFrame":
                 part, sep="\t", index=False, na_rep="n/a", float_format="%.6g"
             )
     return goals
-
-
-def write_plot(figure: Figure) -> list[Path]:
-    """Draw the summary of the finished cells as PNG and SVG; returns the paths.
-
-    Raises
-    ------
-    ConfigError
-        If cells are missing, or a line would have several values at one x.
-    """
-    from papers import plots
-
-    means = summary(figure, table(figure))
-    plot = figure.plot
-    where = plot.x, plot.line, plot.columns, plot.rows, plot.image
-    drawn = [column for column in where if column]
-    shown = means[means["score"] == plot.y]
-    if shown.duplicated(drawn).any():
-        settings = [c for c in shown if c not in (*drawn, *SUMMARY)]
-        many = " or ".join(c for c in settings if shown[c].nunique() > 1)
-        raise ConfigError(
-            f"{figure.figure}: plot: a line has several values at one {plot.x}; give "
-            f"panels to {many} by columns or rows"
-        )
-    if plot.image:
-        picture = plots.images(means, plot, figure.title)
-    else:
-        picture = plots.over_grid(means, plot, figure.goals, figure.title)
-    paths = [figure.folder / f"{figure.figure}.{kind}" for kind in ("png", "svg")]
-    for path in paths:
-        with files.atomic(path) as part:
-            picture.savefig(part, dpi=150, metadata=METADATA[path.suffix])
-    return paths

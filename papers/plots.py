@@ -1,9 +1,10 @@
-"""One function per picture; each takes arrays or files and returns a figure."""
+"""The picture of a grid: its means as lines or as images, in panels."""
 
 import itertools
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,8 +18,10 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import files
 from capeneuro.report.plots import ACCENT, COLORS, INK, MARKERS
-from papers.grid import NAMES
+from papers import grid
 
 GRAY = "#7f7f7f"
 # One name, color and marker for an arm in every figure; what is not named here takes
@@ -49,6 +52,39 @@ FILLS = ("full", "none", "left", "top")
 
 # Along the horizontal axis, where each measured value has a tick; of more, round ones.
 MOST_TICKS = 10
+# Without a date the same cells draw the same bytes.
+METADATA = {".png": {}, ".svg": {"Date": None}}
+
+
+def write(figure: grid.Figure) -> list[Path]:
+    """Draw the summary of the finished cells as PNG and SVG; returns the paths.
+
+    Raises
+    ------
+    ConfigError
+        If cells are missing, or a line would have several values at one x.
+    """
+    means = grid.summary(figure, grid.table(figure))
+    plot = figure.plot
+    where = plot.x, plot.line, plot.columns, plot.rows, plot.image
+    drawn = [column for column in where if column]
+    shown = means[means["score"] == plot.y]
+    if shown.duplicated(drawn).any():
+        settings = [c for c in shown if c not in (*drawn, *grid.SUMMARY)]
+        many = " or ".join(c for c in settings if shown[c].nunique() > 1)
+        raise ConfigError(
+            f"{figure.figure}: plot: a line has several values at one {plot.x}; give "
+            f"panels to {many} by columns or rows"
+        )
+    if plot.image:
+        picture = images(means, plot, figure.title)
+    else:
+        picture = over_grid(means, plot, figure.goals, figure.title)
+    paths = [figure.folder / f"{figure.figure}.{kind}" for kind in ("png", "svg")]
+    for path in paths:
+        with files.atomic(path) as part:
+            picture.savefig(part, dpi=150, metadata=METADATA[path.suffix])
+    return paths
 
 
 def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> Figure:
@@ -81,7 +117,7 @@ def over_grid(means: Any, plot: Any, goals: Sequence[Any], title: str = "") -> F
         for k, line in enumerate(lines):
             values = inside[inside[plot.line] == line].sort_values(plot.x)
             if len(values):
-                name = plot.labels.get(line, NAMES.get(line, _said(line)))
+                name = plot.labels.get(line, grid.NAMES.get(line, _said(line)))
                 drawn[name] = _line(axes[i, j], values, plot, looks[line], k)
         if plot.second:
             score = every[every["score"] == plot.second]
@@ -134,13 +170,13 @@ def _looks(
     """
     arms, variants = {}, {}
     for line in lines:
-        name = NAMES.get(line, str(line))
+        name = grid.NAMES.get(line, str(line))
         own = VARIANT.split(name)[0]
         # capePCA, capeDJICA, ... are one arm; gauss-fm is that at one site.
         if re.fullmatch("(cape|CAPE)[A-Z]*|gauss-fm", own):
             arm = "cape"
         else:
-            arm = "non-private" if WITHOUT.search(name) else NAMES.get(own, own)
+            arm = "non-private" if WITHOUT.search(name) else grid.NAMES.get(own, own)
         is_variant = name not in (own, "non-private")
         earlier = [variants[k] for k, known in arms.items() if known == arm]
         variants[line] = max(earlier, default=0) + 1 if is_variant else 0

@@ -23,6 +23,15 @@ class ConfigError(Exception):
 
 # Lines of one refusal; more of a kind tell nothing new.
 MOST_LINES = 20
+# Names in one line.
+MOST_NAMES = 10
+
+
+def some(names: Iterable[str]) -> str:
+    """Names in a line, the first of many."""
+    names = list(names)
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + rest
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:

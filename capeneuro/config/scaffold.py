@@ -66,6 +66,13 @@ def label(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")
 
 
+def study_files(sites: list[str], kind: str, name: str = "") -> dict[str, str]:
+    """Text of each file of a new study's parties, by its path in the study's folder."""
+    found = {f"config/sites/{site}.yaml": site_file(site, kind) for site in sites}
+    found["config/config.yaml"] = study_file(sites, kind, name)
+    return found | ({MEANS: means_table(sites)} if kind == "contrast" else {})
+
+
 def study_file(sites: list[str], kind: str = "components", name: str = "") -> str:
     """Text of a study file with every key explained beside it."""
     given = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
@@ -108,9 +115,13 @@ def snakefile() -> str:
     )
 
 
-def profile(name: str) -> str:
-    """Text of a profile of a new study: how it runs here, or on a cluster."""
-    return (workflow() / "profiles" / name / "profile.yaml").read_text()
+def workflow_files() -> dict[str, str]:
+    """Text of each file that runs a study, here or on a cluster, by its path."""
+    found = {"workflow/Snakefile": snakefile()}
+    for name in PROFILES:
+        path = f"profiles/{name}/profile.yaml"
+        found[f"workflow/{path}"] = (workflow() / path).read_text()
+    return found
 
 
 def workflow() -> Path:

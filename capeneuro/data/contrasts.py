@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
-from capeneuro.data.tables import open_table, some
+from capeneuro.config.errors import ConfigError, some
+from capeneuro.data.tables import open_table
 
 # In the name of a column that counts a group.
 IS = "="

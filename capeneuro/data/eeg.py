@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from capeneuro.config.eeg import Bands, Erp, Recordings, plain_name
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout
 from capeneuro.data.recordings import (
     BREAK,
@@ -23,7 +23,6 @@ from capeneuro.data.recordings import (
     near,
     open_recording,
     reading,
-    some,
 )
 
 MICRO = 1e6  # MNE-Python has volts

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.rows import Domains, Measures
-from capeneuro.data.tables import open_table, some
+from capeneuro.data.tables import open_table
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0

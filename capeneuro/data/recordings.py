@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.eeg import plain_name
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout, SiteConfig
 from capeneuro.data.files import found, person
 from capeneuro.data.tables import open_table
@@ -435,13 +435,6 @@ def events_of(file: Path, raw: Any) -> list[tuple[float, float, str]]:
         codes = mne_python().find_events(raw, shortest_event=1, verbose="error")
         events += [((i - raw.first_samp) / rate, 0.0, str(c)) for i, _, c in codes]
     return events
-
-
-def some(names: Iterable[str]) -> str:
-    """Names in a line, not too many."""
-    names = list(names)
-    rest = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return ", ".join(names[:12]) + rest
 
 
 def near(name: str, known: Iterable[str]) -> str:

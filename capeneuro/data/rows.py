@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import find_maps, map_features, open_table, read_rows, some
+from capeneuro.data.tables import find_maps, map_features, open_table, read_rows
 from capeneuro.privacy.clipping import clip_factors
 
 

@@ -2,10 +2,10 @@
 
 import glob
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from capeneuro.config.errors import some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, nifti
@@ -71,12 +71,6 @@ def how_many(people: int, runs: int | None = None) -> str:
     if runs is None:
         return said
     return f"{said}, {'1 run' if runs == 1 else f'{runs} runs'}"
-
-
-def some(names: Sequence[str], most: int = 8) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def table(rows: list[list[str]]) -> list[str]:

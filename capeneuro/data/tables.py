@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
 
-# Of people that an error names.
-SHOWN = 10
 # Names of people in tables; they become names of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
 
@@ -95,7 +93,7 @@ def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         )
     if twice := {p for p, n in Counter(people).items() if n > 1}:
         raise ConfigError(
-            f"{path}: must have a row for each person, twice: {some(twice)}"
+            f"{path}: must have a row for each person, twice: {some(sorted(twice))}"
         )
     numbers = table[names].apply(pd.to_numeric, errors="coerce")
     are_text = (numbers.isna() & table[names].notna()).any()
@@ -170,10 +168,3 @@ def constant_features(ranges: np.ndarray, names: list[str]) -> str:
         f"{some(constant)}; leave them out, mend their bounds, or use a tighter mask "
         "or a coarser basis"
     )
-
-
-def some(people: Any) -> str:
-    """Names, the first of many."""
-    names = sorted(people)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

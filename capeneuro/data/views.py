@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import column_names, find_maps, map_features, read_rows, some
+from capeneuro.data.tables import column_names, find_maps, map_features, read_rows
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def find_people(
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [
-            f"{len(alone)} people have {has} and no {lacks}: {some(alone)}"
+            f"{len(alone)} people have {has} and no {lacks}: {some(sorted(alone))}"
             for has, lacks, alone in (
                 ("fMRI", "EEG", first.keys() - second.keys()),
                 ("EEG", "fMRI", second.keys() - first.keys()),

@@ -10,4 +10,6 @@ quality
     What images are like before they are cleaned.
 measures
     Numbers of a person from their time courses.
+components
+    What people have in released components, as files.
 """

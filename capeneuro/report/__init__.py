@@ -18,6 +18,8 @@ literature
     Publications, with DOI and BibTeX.
 plots
     One function a picture.
+scalps
+    EEG channels as waveforms and on the scalp; alone, or beside fMRI.
 pictures
     What each result of a verb looks like.
 slices

@@ -22,7 +22,6 @@ import yaml
 
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, Seen, of_person
@@ -226,25 +225,6 @@ def render_quality(
     )
 
 
-def render_views(
-    site: str, norms: list[tuple[str, float, float]], figure: Any, config: FusionConfig
-) -> str:
-    """Render a site's private quality page of a fusion study."""
-    return template_of("views.html.jinja").render(
-        site=site,
-        rows=norms,
-        picture=picture("Norms of people", figure),
-        fusion=config.fusion,
-    )
-
-
-def render_reconstruction(site: str, n_people: int, pictures: Sequence[Picture]) -> str:
-    """Render a site's private page on its own people's part in the components."""
-    return template_of("reconstruction.html.jinja").render(
-        site=site, n_people=n_people, pictures=pictures
-    )
-
-
 @cache
 def template_of(name: str) -> jinja2.Template:
     """Open one of the package's pages."""
@@ -263,7 +243,7 @@ def _pages() -> jinja2.Environment:
     return pages
 
 
-def picture(title: str, figure: Any, anchor: str = "") -> Picture:
+def picture(title: str, figure: Any) -> Picture:
     """Encode a figure as SVG and close it; its label says what is seen."""
     import matplotlib.pyplot as plt
 
@@ -272,7 +252,7 @@ def picture(title: str, figure: Any, anchor: str = "") -> Picture:
     figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})
     plt.close(figure)
     data = SVG + base64.b64encode(buffer.getvalue()).decode()
-    return Picture(title, data, figure.get_label() or title, anchor)
+    return Picture(title, data, figure.get_label() or title)
 
 
 def write_figures(chapter: Chapter, folder: Path) -> None:

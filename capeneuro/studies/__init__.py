@@ -21,6 +21,8 @@ components_plan
 around_prior
     Steps of a study of components that starts from public knowledge.
 priors
+    The prior that a study names, read.
+make_prior
     What public people tell, for studies of others.
 outcomes
     What public people tell of outcomes, for contrasts of others.
@@ -36,6 +38,8 @@ patterns
     Studies of patterns that people differ by.
 regression
     Steps of studies that predict a number or a group.
+model_file
+    The model that a regression gives away, and what it predicts.
 network
     Steps of studies of a network.
 contrast
@@ -54,8 +58,10 @@ estimators
     Regression and classification over tables, as scikit-learn's estimators.
 notebook
     A study file from Python: planned and run.
-results
+found
     What a study found, read back by name.
+results
+    The door `load`, to a study file or to results.
 workflow
     What the Snakefile needs to know.
 """

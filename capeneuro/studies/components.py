@@ -7,7 +7,7 @@ the sites work: in this process, or behind a network.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,9 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
-from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
-from capeneuro.persons.connectivity import connectivity
-from capeneuro.persons.dual_regression import back_projection, dual_regression
+from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import Seen, seen
-from capeneuro.persons.spectra import power
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
 from capeneuro.studies import around_prior
@@ -68,113 +65,37 @@ from capeneuro.studies.priors import open_prior
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
 
-# A site's people, under private/<site>/<study>/.
-PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
-# Their runs, in the order of their volumes.
-RUNS = "runs.tsv"
-# Volumes of one segment of Welch's average; longer ones resolve more and vary more.
-SEGMENT = 128
-
-
-def write_people(
-    folder: Path,
-    result: dict[str, np.ndarray],
-    norm_bound: float,
-    center: np.ndarray,
-    basis: Basis,
-    mask: Any,
-    repetition_time: float | None,
-    progress: Callable[[Iterable[str]], Iterable[str]] = iter,
-) -> dict[str, Any]:
-    """Write what one site's people have in the components; it stays at the site.
-
-    Parameters
-    ----------
-    folder
-        The site's private folder of the study, with its features.
-    result
-        Arrays of a ``group_desc-ica_unmixing.npz``.
-    norm_bound, center
-        Constant that the samples were divided by, and what was subtracted then.
-    basis, mask
-        The study's space.
-    repetition_time
-        [s], of all runs; None if unknown or not one.
-    progress
-        Wraps the names of the people; one person is in memory at a time.
-
-    Returns
-    -------
-    dict
-        For the site's own page: ``n_people``, ``frequencies`` and their ``unit``, and
-        the people's mean ``power`` (R, n_frequencies) and ``connectivity`` (R, R).
-    """
-    people = files.Features(folder / "projected.npz")
-    A, unmixing = result["mixing"] * norm_bound, result["unmixing"] / norm_bound
-    runs = _runs(folder, people.n_samples)
-    segment = min(SEGMENT, *(n for own in runs.values() for *_, n in own))
-    unit = "cycles per volume" if repetition_time is None else "Hz"
-    names = [f"component-{i + 1}" for i in range(A.shape[1])]
-    upper = np.triu_indices(len(names), 1)
-    courses: list[list[object]] = []
-    spectra: list[list[object]] = []
-    links: list[list[object]] = []
-    mean: dict[str, Any] = {"power": 0.0, "connectivity": 0.0}
-    sidecar = {
-        "Description": "One person's maps by dual regression on the group maps, per "
-        "unit deviation of the person's own time courses",
-        "Private": "Describes a single participant; it stays at the site",
-    }
-    for person in progress(people):
-        X = people[person].astype(np.float64)
-        X -= norm_bound * center[:, None]
-        Z = back_projection(unmixing, result["W"], X)
-        S, maps = dual_regression(X, A)
-        where = folder / PERSON.format(person)
-        nifti.write_maps(where, basis.synthesis @ maps, mask, sidecar)
-        first, share = 0, 1 / (len(people) * len(runs[person]))
-        for session, run, n in runs[person]:
-            part, who = slice(first, first + n), [person, session, run]
-            first += n
-            courses += [[*who, t, *_numbers(z)] for t, z in enumerate(Z[:, part].T)]
-            frequencies, density = power(S[:, part], repetition_time, segment)
-            columns = np.column_stack([frequencies, density.T])
-            spectra += [[*who, *_numbers(row)] for row in columns]
-            r = connectivity(S[:, part])
-            links.append([*who, *_numbers(r[upper])])
-            mean["power"] = mean["power"] + share * density
-            mean["connectivity"] = mean["connectivity"] + share * r
-    pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
-    who, frequency = ["subject", "session", "run"], f"frequency [{unit}]"
-    files.write_table(folder / "connectivity.tsv", [*who, *pairs], links)
-    files.write_table(folder / "spectra.tsv", [*who, frequency, *names], spectra)
-    files.write_table(folder / "timecourses.tsv", [*who, "volume", *names], courses)
-    return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
-
-
-def _runs(
-    folder: Path, n_samples: dict[str, int]
-) -> dict[str, list[tuple[str, str, int]]]:
-    """Session, run and volumes of each person's runs, as `prepare` wrote them."""
-    found: dict[str, list[tuple[str, str, int]]] = {}
-    rows = files.read_table(folder / RUNS) if (folder / RUNS).is_file() else []
-    for who, session, _, run, _, n, _ in rows:
-        if int(n):
-            found.setdefault(who, []).append((session, run, int(n)))
-    told = {who: sum(n for *_, n in own) for who, own in found.items()}
-    if told == n_samples:
-        return found
-    return {who: [("n/a", "n/a", n)] for who, n in n_samples.items()}
-
-
-def _numbers(values: np.ndarray) -> list[str]:
-    return [f"{x:.6g}" for x in values]
-
-
+# What is released, under results/<study>/.
 SUBSPACE = "group_desc-pca_subspace.npz"
+UNMIXING = "group_desc-ica_unmixing.npz"
 # Rounds of power iteration without privacy, which stops when it has converged.
 MOST_EXACT = 100
-UNMIXING = "group_desc-ica_unmixing.npz"
+# Of whom the clip keeps less is named at the site.
+MOSTLY = 0.25
+# What `reconstruct` writes at a site.
+KEPT = ("timecourses.tsv", "spectra.tsv", "connectivity.tsv", "reconstruction.html")
+KEPT += ("dualregression/",)
+SITE_KEYS = {
+    "validate": ("images", "task"),
+    "prepare": ("images", "task", "mask", "repetition_time"),
+    "reconstruct": ("images", "task", "repetition_time"),
+}
+# Of each step the sections of the study file that it depends on.
+KEYS = {
+    "make_data": ("data", "n_components"),
+    "validate": ("space", "n_components", "prior"),
+    "prepare": ("space", "cleaning", "n_components"),
+    "pca": ("arm", "noise", "budget", "pca", "n_components", "prior"),
+    "ica": ("arm", "noise", "budget", "ica", "prior"),
+    "reference_pca": ("pca", "n_components"),
+    "reference_ica": ("ica",),
+    "maps": ("space", "names", "prior"),
+    "score": ("score", "prior"),
+    "report": (
+        *("study", "space", "cleaning", "pca", "score", "names", "prior"),
+        *("accept", "source", "governance"),
+    ),
+}
 
 
 # --- before anything is computed -----------------------------------------------------
@@ -238,6 +159,102 @@ def _check_person(
         )
     about = site, study.space, study.cleaning, mask
     check_all(partial(nifti.check_run, run, *about) for run in runs)
+
+
+# --- at one site ---------------------------------------------------------------------
+
+
+def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) -> None:
+    """Turn one site's images into features; nothing leaves the site.
+
+    ``threads`` people at a time, each in a process of its own.
+    """
+    from capeneuro.report import plots, slices
+
+    own, bound = one_site(sites, site), study.pca.norm_bound
+    mask = nifti.read_mask(study.results / MASK)
+    basis = nifti.build_basis(study.space, mask)
+    about = own, study.space, study.cleaning, mask
+    runs, table = nifti.keep_runs(derivatives.find_runs(own), *about)
+    rows: list[dict[str, Any]] = []
+    norms: list[np.ndarray] = []
+
+    def person(folder: Path, images: list[Path]) -> tuple[np.ndarray, list[Seen]]:
+        os.chdir(folder)  # a worker may have been started elsewhere
+        parts, looked = [], []
+        for image in images:
+            motion = cleaning.motion(image)
+
+            def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
+                looked.append(seen(V, covered, motion))
+
+            parts.append(nifti.run_features(image, *about, basis, look))
+        return np.concatenate(parts, axis=1), looked
+
+    def people() -> Iterator[tuple[str, np.ndarray]]:
+        # In order and as they come: few people are in memory at a time.
+        work = Parallel(threads, return_as="generator")
+        here = Path.cwd()
+        features = work(delayed(person)(here, images) for images in runs.values())
+        bar = progress.bar(runs.items(), f"prepare {site}")
+        for (name, images), (X, looked) in zip(bar, features, strict=True):
+            if X.shape[1] < study.n_components:
+                raise ConfigError(
+                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
+                    f"n_components {study.n_components}; exclude the person"
+                )
+            norms.append(np.linalg.norm(X, axis=0))
+            rows.append(page.quality(name, X, looked, study))
+            face = slices.portrait(looked[0].image, mask)
+            rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
+            yield name, X
+
+    folder = study.private(site)
+    files.write_features(folder / "projected.npz", people())
+    keep_people(study, own)
+    files.write_table(folder / RUNS, nifti.RUNS, table)
+    text = page.render_quality(site, rows, plots.norms(norms, bound), study)
+    files.write_text(folder / "qc.html", text)
+    if far := sum(row["kept"] < MOSTLY for row in rows):
+        print(
+            f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the norm "
+            f"bound; of their second moments pca.clip keeps less than "
+            f"{100 * MOSTLY:.0f}%: {folder}/qc.html says who"
+        )
+
+
+def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
+    """Write what one site's people have in the components; it stays at the site."""
+    from capeneuro.report import plots
+
+    own, folder = one_site(sites, site), study.private(site)
+    mask = nifti.read_mask(study.results / MASK)
+    result = files.read_arrays(study.results / UNMIXING)
+    runs = [run for each in derivatives.find_runs(own).values() for run in each]
+    known = {derivatives.repetition_time(run, own) for run in runs}
+    found = write_people(
+        folder,
+        result,
+        study.pca.norm_bound,
+        files.read_arrays(study.results / SUBSPACE)["center"],
+        nifti.build_basis(study.space, mask),
+        mask,
+        known.pop() if len(known) == 1 else None,
+        progress.named(f"reconstruct {site}"),
+    )
+    figures = {
+        "Mean power spectrum of each component's time courses": plots.power(
+            found["frequencies"], found["power"], found["unit"]
+        ),
+        "Mean functional network connectivity": plots.connectivity(
+            found["connectivity"], [own.name for own in _called(study)]
+        ),
+    }
+    pictures = [page.picture(title, figure) for title, figure in figures.items()]
+    text = page.template_of("reconstruction.html.jinja").render(
+        site=site, n_people=found["n_people"], pictures=pictures
+    )
+    files.write_text(folder / "reconstruction.html", text)
 
 
 # --- over all sites ------------------------------------------------------------------
@@ -358,9 +375,12 @@ def read_subspace(study: ComponentsConfig, reference: bool = False) -> Subspace:
     return read_released(study, SUBSPACE, Subspace, "pca", reference)
 
 
-def read_unmixing(study: ComponentsConfig, reference: bool = False) -> Unmixing:
+def read_unmixing(study: ComponentsConfig) -> Unmixing:
     """Read the unmixing that :func:`ica_over` wrote."""
-    return read_released(study, UNMIXING, Unmixing, "ica", reference)
+    return read_released(study, UNMIXING, Unmixing, "ica")
+
+
+# --- what readers see ----------------------------------------------------------------
 
 
 def maps(study: ComponentsConfig, sites: Sites) -> None:
@@ -641,129 +661,11 @@ def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
     return against
 
 
-# Of whom the clip keeps less is named at the site.
-MOSTLY = 0.25
-KEPT = ("timecourses.tsv", "spectra.tsv", "connectivity.tsv", "reconstruction.html")
-KEPT += ("dualregression/",)
-SITE_KEYS = {
-    "validate": ("images", "task"),
-    "prepare": ("images", "task", "mask", "repetition_time"),
-    "reconstruct": ("images", "task", "repetition_time"),
-}
-# Of each step the sections of the study file that it depends on.
-KEYS = {
-    "make_data": ("data", "n_components"),
-    "validate": ("space", "n_components", "prior"),
-    "prepare": ("space", "cleaning", "n_components"),
-    "pca": ("arm", "noise", "budget", "pca", "n_components", "prior"),
-    "ica": ("arm", "noise", "budget", "ica", "prior"),
-    "reference_pca": ("pca", "n_components"),
-    "reference_ica": ("ica",),
-    "maps": ("space", "names", "prior"),
-    "score": ("score", "prior"),
-    "report": (
-        *("study", "space", "cleaning", "pca", "score", "names", "prior"),
-        *("accept", "source", "governance"),
-    ),
-}
-
-
 def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     runs = [run for own in derivatives.find_runs(site).values() for run in own]
     beside = (derivatives.inputs(run, study.cleaning) for run in runs)
     return [str(path) for paths in beside for path in paths]
-
-
-def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) -> None:
-    """Turn one site's images into features; nothing leaves the site.
-
-    ``threads`` people at a time, each in a process of its own.
-    """
-    from capeneuro.report import plots, slices
-
-    own, bound = one_site(sites, site), study.pca.norm_bound
-    mask = nifti.read_mask(study.results / MASK)
-    basis = nifti.build_basis(study.space, mask)
-    about = own, study.space, study.cleaning, mask
-    runs, table = nifti.keep_runs(derivatives.find_runs(own), *about)
-    rows: list[dict[str, Any]] = []
-    norms: list[np.ndarray] = []
-
-    def person(folder: Path, images: list[Path]) -> tuple[np.ndarray, list[Seen]]:
-        os.chdir(folder)  # a worker may have been started elsewhere
-        parts, looked = [], []
-        for image in images:
-            motion = cleaning.motion(image)
-
-            def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
-                looked.append(seen(V, covered, motion))
-
-            parts.append(nifti.run_features(image, *about, basis, look))
-        return np.concatenate(parts, axis=1), looked
-
-    def people() -> Iterator[tuple[str, np.ndarray]]:
-        # In order and as they come: few people are in memory at a time.
-        work = Parallel(threads, return_as="generator")
-        here = Path.cwd()
-        features = work(delayed(person)(here, images) for images in runs.values())
-        bar = progress.bar(runs.items(), f"prepare {site}")
-        for (name, images), (X, looked) in zip(bar, features, strict=True):
-            if X.shape[1] < study.n_components:
-                raise ConfigError(
-                    f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
-                    f"n_components {study.n_components}; exclude the person"
-                )
-            norms.append(np.linalg.norm(X, axis=0))
-            rows.append(page.quality(name, X, looked, study))
-            face = slices.portrait(looked[0].image, mask)
-            rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
-            yield name, X
-
-    folder = study.private(site)
-    files.write_features(folder / "projected.npz", people())
-    keep_people(study, own)
-    files.write_table(folder / RUNS, nifti.RUNS, table)
-    text = page.render_quality(site, rows, plots.norms(norms, bound), study)
-    files.write_text(folder / "qc.html", text)
-    if far := sum(row["kept"] < MOSTLY for row in rows):
-        print(
-            f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the norm "
-            f"bound; of their second moments pca.clip keeps less than "
-            f"{100 * MOSTLY:.0f}%: {folder}/qc.html says who"
-        )
-
-
-def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
-    """Write what one site's people have in the components; it stays at the site."""
-    from capeneuro.report import plots
-
-    own, folder = one_site(sites, site), study.private(site)
-    mask = nifti.read_mask(study.results / MASK)
-    result = files.read_arrays(study.results / UNMIXING)
-    runs = [run for each in derivatives.find_runs(own).values() for run in each]
-    known = {derivatives.repetition_time(run, own) for run in runs}
-    found = write_people(
-        folder,
-        result,
-        study.pca.norm_bound,
-        files.read_arrays(study.results / SUBSPACE)["center"],
-        nifti.build_basis(study.space, mask),
-        mask,
-        known.pop() if len(known) == 1 else None,
-        progress.named(f"reconstruct {site}"),
-    )
-    figures = {
-        "Mean power spectrum of each component's time courses": plots.power(
-            found["frequencies"], found["power"], found["unit"]
-        ),
-        "Mean functional network connectivity": plots.connectivity(
-            found["connectivity"], [own.name for own in _called(study)]
-        ),
-    }
-    pictures = [page.picture(title, figure) for title, figure in figures.items()]
-    text = page.render_reconstruction(site, found["n_people"], pictures)
-    files.write_text(folder / "reconstruction.html", text)
 
 
 KIND = Kind(

@@ -353,24 +353,6 @@ def against(
     return [*scores, (f"{prefix}_held", inside, "0.95 meant", note)]
 
 
-def people(
-    study: ContrastConfig, shape: Shape, z: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Nothing is predicted of anybody."""
-    raise NotImplementedError
-
-
-def of_people(
-    study: ContrastConfig,
-    shape: Shape,
-    found: Contrasts,
-    everybody: People,
-    prefix: str,
-) -> list[Score]:
-    """Nothing is predicted of anybody."""
-    return []
-
-
 # --- what noise leaves ---------------------------------------------------------------
 
 
@@ -416,8 +398,6 @@ KIND = kind_of(
         more=more,
         truths=("effects.tsv",),
         against=against,
-        people=people,
-        of_people=of_people,
         verdicts=verdicts,
         figures=figures,
         predict=predict,

@@ -193,7 +193,12 @@ def prepare(study: FusionConfig, sites: Sites, site: str, threads: int = 1) -> N
         files.write_table(folder / eeg.EPOCHS, eeg.EPOCHS_HEAD, epochs)
         print(eeg.fewest(site, epochs))
     figure = plots.view_norms(np.array([row[1:] for row in norms]))
-    text = page.render_views(site, norms, figure, study)
+    text = page.template_of("views.html.jinja").render(
+        site=site,
+        rows=norms,
+        picture=page.picture("Norms of people", figure),
+        fusion=study.fusion,
+    )
     files.write_text(folder / "qc.html", text)
 
 
@@ -345,7 +350,7 @@ def chapter(
     study: FusionConfig, record: dict[str, Any], threads: int = 1
 ) -> page.Chapter:
     """What the report says of the study: pictures, verdicts and scores."""
-    from capeneuro.report import plots, viewer
+    from capeneuro.report import plots, scalps, viewer
 
     folder, views = study.results, _views(study)
     found = read_directions(study)
@@ -368,7 +373,7 @@ def chapter(
     erp, second = study.fusion.eeg, views.names[1]
     if erp.kind == "erp":
         info = eeg.positions(erp)
-        second = plots.Potential(eeg.window_times(erp), erp.channels, info)
+        second = scalps.Potential(eeg.window_times(erp), erp.channels, info)
     told, is_map = verdicts.of_pairs(found), views.basis is not None
     known = [f"{r:.2f}" if r == r else "cannot be told" for r in found.variates[:, 0]]
     titles = told.titles(
@@ -378,7 +383,7 @@ def chapter(
     for i, title in enumerate(titles):
         first = (folder / MAPS, i) if is_map else (views.names[0], x[:, i])
         both = first, (second, y[:, i])
-        linked.append((title, partial(plots.linked_component, *both, title)))
+        linked.append((title, partial(scalps.linked_component, *both, title)))
         if is_map:
             maps.append((title, partial(plots.component_map, *first, title)))
     pictures = {"quality": quality, **page.gallery(told, linked, threads)}

@@ -20,7 +20,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.data import files
 from capeneuro.studies import kinds, workflow
-from capeneuro.studies.results import Results
+from capeneuro.studies.found import Results
 from capeneuro.studies.sites import load_sites
 
 Step = tuple[str, Callable[[], Any]]

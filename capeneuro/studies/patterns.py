@@ -201,11 +201,6 @@ def against(
     return scores.patterns(A, other.values, prefix, AGAINST[prefix])
 
 
-def nobody(*_: Any) -> Any:
-    """Nothing is predicted of people, so there is nothing to compare."""
-    raise AssertionError("a study without a target has no open people")
-
-
 def predict(study: PatternsConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of the patterns, by heading."""
     filled, _ = fill(study, expected.n_features)
@@ -235,8 +230,6 @@ KIND = kind_of(
         more=lambda study: [SHARES],
         truths=("patterns.tsv",),
         against=against,
-        people=nobody,
-        of_people=nobody,
         verdicts=lambda study, shape, found, releases: told_of(study, found),
         figures=figures,
         predict=predict,

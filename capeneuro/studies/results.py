@@ -1,129 +1,11 @@
-"""What a study found, read back by name: ``load("results/demo").components``."""
+"""The door ``load``: a study file, to plan and run it; or what a study found."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import files, nifti
-from capeneuro.data.tables import open_table
-
-# Files of a study's results by the names that readers use; the first that is there.
-COMPONENTS = (
-    "ica_components",
-    "cca_components",
-    "tensor_components",
-    "pattern_components",
-    "regression_coefficients",
-    "network_importance",
-    "contrast_sizes",
-)
-IMAGES = {
-    "components": COMPONENTS,
-    "zscores": ("icaz_components",),
-    "mask": ("brain_mask",),
-}
-TABLES = {
-    "table": COMPONENTS,
-    "weights": ("tensor_weights", "pattern_shares"),
-    "effects": ("contrast_table",),
-}
-ARRAYS = {
-    "subspace": ("pca_subspace",),
-    "unmixing": ("ica_unmixing",),
-    "directions": ("cca_directions",),
-    "tensors": ("tensor_components",),
-    "patterns": ("pattern_components",),
-    "model": ("regression_model",),
-    "network": ("network_weights",),
-    "contrasts": ("contrast_effects",),
-}
-# What several stages have in common.
-OF_ALL = ("privacy", "promise", "study")
-WHOLE = ("scores", "verdicts", "privacy", "promise", "study", "report")
-
-
-class Results:
-    """Files of a finished study, read when they are asked for.
-
-    Attributes
-    ----------
-    components, zscores, mask : nibabel.Nifti1Image
-        Maps as released and as z-scores, and the study's mask; nilearn plots them.
-    table, weights, effects, scores, verdicts : pandas.DataFrame
-        A row for each component or feature; shares of people; effects of covariates on
-        outcomes; scores with their levels of chance; what stands above the noise.
-    subspace, unmixing, directions, tensors, patterns, model, network, contrasts : \
-dict of numpy.ndarray
-        Arrays of a result by name.
-    promise, privacy, study : dict
-        The promise, the whole privacy record, and the study file as run.
-    report : pathlib.Path
-        The page for readers.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __dir__(self) -> list[str]:
-        return [name for name in (*_KNOWN, "plot") if self._path(name)]
-
-    def __repr__(self) -> str:
-        return f"Results({str(self.folder)!r}: {', '.join(dir(self))})"
-
-    def __getattr__(self, name: str) -> Any:
-        path = None if name.startswith("_") else self._path(name)
-        if path is None:
-            there = ", ".join(dir(self)) if name in _KNOWN else ", ".join(_KNOWN)
-            raise AttributeError(f"{name}: not in these results; there are {there}")
-        if name in IMAGES:
-            return nifti.open_image(path, 3 if name == "mask" else 4)
-        if name in TABLES or name in ("scores", "verdicts"):
-            return open_table(path)
-        if name in ARRAYS:
-            return files.read_arrays(path)
-        if name == "study":
-            return yaml.safe_load(path.read_text())
-        if name == "report":
-            return path
-        record = json.loads(path.read_text())
-        return record["promise"] if name == "promise" else record
-
-    def plot(self, component: int = 1) -> Any:
-        """Draw the map of a component, numbered from 1, as the report does.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Three cuts at the peak.
-        """
-        from capeneuro.report import plots
-
-        path = self._path("zscores") or self._path("components")
-        unit = "z" if self._path("zscores") else ""
-        title = f"component {component}"
-        return plots.component_map(path, component - 1, title, unit=unit)
-
-    def _path(self, name: str) -> Path | None:
-        """File of a name, if it is there."""
-        endings = {"scores": "scores.tsv", "study": "config.yaml"}
-        endings |= {"verdicts": "verdicts.tsv"}
-        endings |= {"privacy": "privacy.json", "promise": "privacy.json"}
-        endings |= {"report": "report.html"}
-        if name == "plot":
-            return self._path("components")
-        found = [self.folder / endings[name]] if name in endings else []
-        if name in OF_ALL:  # of a stage they stand beside it
-            found.append(self.folder.parent / endings[name])
-        for kinds, suffix in ((IMAGES, "nii.gz"), (TABLES, "tsv"), (ARRAYS, "npz")):
-            stems = kinds.get(name, ())
-            found += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
-        return next((path for path in found if path.is_file()), None)
-
-
-_KNOWN = (*IMAGES, *TABLES, *ARRAYS, *WHOLE)
+from capeneuro.studies.found import Results
+from capeneuro.studies.notebook import Study
 
 
 def load(path: Path | str) -> Any:
@@ -148,8 +30,6 @@ def load(path: Path | str) -> Any:
     """
     path = Path(path)
     if path.suffix in (".yaml", ".yml"):
-        from capeneuro.studies.notebook import Study
-
         return Study(path)
     if not any((f / "privacy.json").is_file() for f in (path, path.parent)):
         raise ConfigError(f"{path}: no results of a study here; check the path")

@@ -158,10 +158,6 @@ class RowKind:
     """Files of a truth, in the folder that `score.truth` names."""
     against: Callable[..., list[Score]]
     """(study, shape, found, other, prefix, people): scores."""
-    people: Callable[..., tuple[np.ndarray, np.ndarray]]
-    """(study, shape, z): rows and targets of open people."""
-    of_people: Callable[..., list[Score]]
-    """(study, shape, found, people, prefix): how well targets are predicted."""
     verdicts: Callable[..., Verdicts]
     """(study, shape, found, releases): what of the result stands above the noise."""
     figures: Callable[..., Figures]
@@ -171,6 +167,10 @@ class RowKind:
     """(study, expected): what noise leaves, by heading, :data:`RATIO` among them."""
     caveat: str
     """What a prediction rests on."""
+    people: Callable[..., tuple[np.ndarray, np.ndarray]] | None = None
+    """(study, shape, z): rows and targets of open people; None: there is no target."""
+    of_people: Callable[..., list[Score]] | None = None
+    """(study, shape, found, people, prefix): how well targets are predicted."""
     ladder: tuple[int, ...] = ()
     """Fewer features, for which `plan` foretells the same, too."""
     table: str = ""
@@ -388,8 +388,8 @@ def prepare(
     if odd and shape.bounds is not None:  # bounds in another unit make a feature so
         print(f"note: {odd}")
     sizes = np.array([row[1] for row in rows])
-    figure = plots.row_norms(sizes, *own.limit(study))
     number, what, name = own.limit(study)
+    figure = plots.row_norms(sizes, number, what, name)
     text = page.template_of("people.html.jinja").render(
         site=site,
         rows=rows,
@@ -552,18 +552,18 @@ def scalp(
     study: RowStudy, shape: Shape, values: np.ndarray, title: str, unit: str
 ) -> Drawn:
     """The picture of a number of each feature on the head, where they are of EEG."""
-    from capeneuro.report import plots
+    from capeneuro.report import scalps
 
     if not study.has_eeg:
         return {}
     options, D = study.rows.features, len(shape.names) - len(study.rows.covariates)
     where = options.channels, eeg.positions(options)
     if options.kind == "erp":
-        about = plots.Potential(eeg.window_times(options), *where)
+        about = scalps.Potential(eeg.window_times(options), *where)
     else:
         bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
-        about = plots.Powers(bands, *where)
-    return {title: partial(plots.scalp, about, values[:D], title, unit)}
+        about = scalps.Powers(bands, *where)
+    return {title: partial(scalps.scalp, about, values[:D], title, unit)}
 
 
 def one_map(study: RowStudy, shape: Shape, stem: str, what: str) -> dict[str, Any]:

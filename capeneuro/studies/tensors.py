@@ -323,11 +323,6 @@ def _draws(study: TensorConfig, truth: np.ndarray, K: int) -> list[np.ndarray]:
     return list(size * draws / np.linalg.norm(draws, axis=1, keepdims=True))
 
 
-def nobody(*_: Any) -> Any:
-    """Nothing is predicted of people, so there is nothing to compare."""
-    raise AssertionError("a study without a target has no open people")
-
-
 # --- what noise leaves ---------------------------------------------------------------
 
 
@@ -364,8 +359,6 @@ KIND = kind_of(
         more=more,
         truths=("components.tsv", "weights.tsv"),
         against=against,
-        people=nobody,
-        of_people=nobody,
         verdicts=lambda study, shape, found, releases: told_of(study, found),
         figures=figures,
         predict=predict,

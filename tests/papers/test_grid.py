@@ -243,8 +243,8 @@ def test_a_line_has_one_value_at_each_x(here):
     figure = make(grids=grids)
     finish(figure, lambda axes: {"score": axes["unit"]})
     with pytest.raises(ConfigError, match="at one n; give panels to unit by"):
-        grid.write_plot(figure)
-    grid.write_plot(make(grids=grids, plot=PLOT | {"rows": "unit"}))
+        plots.write(figure)
+    plots.write(make(grids=grids, plot=PLOT | {"rows": "unit"}))
     plt.close("all")
 
 
@@ -317,8 +317,8 @@ def test_a_second_axis_and_images_show_what_was_measured(here):
 def test_the_same_cells_draw_the_same_bytes(here):
     figure = make()
     finish(figure, lambda axes: {"score": 1.0 + axes["seed"]})
-    first = [path.read_bytes() for path in grid.write_plot(figure)]
-    assert [path.read_bytes() for path in grid.write_plot(figure)] == first
+    first = [path.read_bytes() for path in plots.write(figure)]
+    assert [path.read_bytes() for path in plots.write(figure)] == first
     plt.close("all")
 
 

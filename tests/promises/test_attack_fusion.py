@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -244,12 +245,15 @@ def charges() -> list[list[tuple[str, float]]]:
 
 @pytest.fixture
 def private(tmp_path, monkeypatch) -> Path:
-    """A prepared study of private tables, the working directory; no pages."""
-    monkeypatch.setattr("capeneuro.report.plots.view_norms", lambda _: None)
-    monkeypatch.setattr(fusion.page, "render_views", lambda *_: "")
+    """A prepared study of private tables, the working directory; without pages."""
     monkeypatch.chdir(tmp_path)
     write_tables("private")
-    prepare()
+    empty = SimpleNamespace(render=lambda **_: "")
+    with monkeypatch.context() as undrawn:
+        undrawn.setattr("capeneuro.report.plots.view_norms", lambda _: None)
+        undrawn.setattr(fusion.page, "picture", lambda *_: None)
+        undrawn.setattr(fusion.page, "template_of", lambda _: empty)
+        prepare()
     return tmp_path
 
 

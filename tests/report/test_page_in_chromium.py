@@ -77,7 +77,7 @@ def page(tiny, tmp_path) -> str:
     values, words = np.array([2.0, 0.5]), (ABOVE, NOT_ABOVE)
     told = Verdicts(("one", long), values, np.ones(2), words, "size")
     figure = plots.effects(["one", long], values, "effect")
-    shown = [pages.picture("effects", figure, "one")]
+    shown = [pages.picture("effects", figure)._replace(anchor="one")]
     rows = [["one", *["0.123 to 4.567"] * 9], [long, *["0.1 to 4"] * 9]]
     table = pages.Table({f"column {i}": "a number" for i in range(10)}, rows, "a.tsv")
     pictures = {"quality": shown, "maps": [], "rest": []}

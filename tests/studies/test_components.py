@@ -1,71 +1,13 @@
-"""A study of components: what belongs to each person, in files at the site."""
+"""A study of components: what its components are called."""
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pytest
-from decomposed import R, read
 from tiny_study import STUDY, command, edit, write_study
 
 from capeneuro.config import load
-from capeneuro.data import files, nifti
-from capeneuro.persons import dual_regression
+from capeneuro.data import nifti
 from capeneuro.studies import components
-
-WHO = ["subject", "session", "run"]
-
-
-@pytest.mark.parametrize("t_r", [2.0, None])
-def test_people_are_written(site, t_r):
-    folder, people, result, grid, mask = site
-    seen = []
-
-    def progress(names):
-        for name in names:
-            seen.append(name)
-            yield name
-
-    # Features are divided by the norm bound before the unmixing: one of 2 says so.
-    halved = {
-        **result,
-        "mixing": result["mixing"] / 2,
-        "unmixing": result["unmixing"] * 2,
-    }
-    # A released center of the divided features is taken off first.
-    center = np.linspace(-1, 1, grid.n_features)
-    files.write_features(
-        folder / "projected.npz",
-        ((k, (X + 2 * center[:, None]).astype("f4")) for k, X in people.items()),
-    )
-    about = halved, 2.0, center, grid, mask, t_r, progress
-    found = components.write_people(folder, *about)
-    assert seen == ["sub-0", "sub-1"]
-    courses = read(folder / "timecourses.tsv")
-    assert len(courses) == 60 + 90
-    mean = np.zeros((R, R))
-    links = read(folder / "connectivity.tsv")
-    for row, (name, X) in zip(links, people.items(), strict=True):
-        S, own = dual_regression.dual_regression(X, result["mixing"])
-        r = np.corrcoef(S)
-        mean += r / 2
-        assert list(row) == [*WHO, "1-2", "1-3", "2-3"]
-        values = [float(row[k]) for k in ("1-2", "1-3", "2-3")]
-        np.testing.assert_allclose(values, r[np.triu_indices(R, 1)], atol=1e-4)
-        path = folder / components.PERSON.format(name)
-        written = nifti.read_maps(path, mask)
-        np.testing.assert_allclose(written, grid.synthesis @ own, atol=1e-3)
-        sidecar = json.loads(path.with_name(path.name[:-7] + ".json").read_text())
-        assert "stays at the site" in sidecar["Private"]
-    np.testing.assert_allclose(found["connectivity"], mean, atol=1e-4)
-    spectra = read(folder / "spectra.tsv")
-    header = "frequency [Hz]" if t_r else "frequency [cycles per volume]"
-    assert list(spectra[0])[:5] == [*WHO, header, "component-1"]
-    # One length of segment for all, so that means over people exist.
-    assert len(spectra) == 2 * (60 // 2 + 1)
-    assert max(float(row[header]) for row in spectra) == (0.25 if t_r else 0.5)
-    first = np.array([float(row["component-1"]) for row in spectra]).reshape(2, -1)
-    np.testing.assert_allclose(found["power"][0], first.mean(axis=0), rtol=1e-4)
 
 
 def test_components_are_called_at_a_site_that_has_no_files_of_maps(

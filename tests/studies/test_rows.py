@@ -21,8 +21,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.studies import kinds, rows
-from capeneuro.studies import regression as of_regression
+from capeneuro.studies import kinds, model_file, rows
 from capeneuro.studies.sites import load_sites
 from sim.mixtures import (
     Mixture,
@@ -360,7 +359,7 @@ ODD_KEYS += [("intercept_of_site", None), ("residual_deviation", "x"), ("bounds"
 
 def test_a_model_predicts_from_its_file_alone(ran, capsys):
     study = ran("age")
-    model = json.loads((study.results / of_regression.MODEL).read_text())
+    model = json.loads((study.results / model_file.MODEL).read_text())
     w = np.array([model["coefficients"][name]["value"] for name in NAMES])
     true = SLOPES * 5 / (HIGH - LOW) * 2
     assert np.abs((w - true) * (HIGH - LOW)).max() < 3  # of 30, and 60 in the target
@@ -379,7 +378,7 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
         assert said[name][1] == pytest.approx(y, rel=1e-4)
         assert said[name][0] == pytest.approx(person.beside[0], rel=1e-4)
     assert model["n_people"] == 600 and model["Stamp"].startswith("NOT PRIVATE")
-    card = (study.results / of_regression.CARD).read_text()
+    card = (study.results / model_file.CARD).read_text()
     assert f"# Model card: age from {len(NAMES)} features" in card
     assert "600 people at 3 sites" in card and "NOT PRIVATE" in card
     assert "target's variance in these people" in card  # nothing is escaped
@@ -389,7 +388,7 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
     new = [[name, *person.values] for name, person in list(people.items())[:5]]
     new += [["far", *far], ["edge", *bounds[:, 1]]]
     files.write_table(Path("new.tsv"), head, new)
-    about = str(study.results / of_regression.MODEL), "new.tsv"
+    about = str(study.results / model_file.MODEL), "new.tsv"
     assert cli.main(["predict", *about, "--site", "south", "--out", "out.tsv"]) == 0
     header, out = table(Path("out.tsv"))
     assert header == ["predicted", "low", "high"] and (out["far"] == out["edge"]).all()
@@ -428,7 +427,7 @@ def test_a_model_predicts_from_its_file_alone(ran, capsys):
 def test_intercepts_are_of_sites_only_where_asked(folder, monkeypatch):
     options = {"target": "age", "bounds": [20, 80], "within_sites": False}
     study = run_alone(folder, monkeypatch, "age", "y", regression=options)
-    model = json.loads((study.results / of_regression.MODEL).read_text())
+    model = json.loads((study.results / model_file.MODEL).read_text())
     assert model["intercept_of_site"] == {} and model["ball"] is None
 
 
@@ -439,7 +438,7 @@ def test_long_rows_are_shortened_where_a_model_is_found_and_where_it_predicts(
     of_rows = {"features": STUDY_TABLE, "norm_bound": 0.5, "shorten": True}
     changes = {"regression": options, "rows": of_rows}
     study = run_alone(folder, monkeypatch, "age", "z", **changes)
-    path, shape = study.results / of_regression.MODEL, open_rows(study)
+    path, shape = study.results / model_file.MODEL, open_rows(study)
     model = json.loads(path.read_text())
     middles, radii = np.array(list(model["ball"].values())).T
     np.testing.assert_allclose(radii, 0.5 * shape.spread)

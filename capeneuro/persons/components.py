@@ -1,0 +1,115 @@
+"""What a site's people have in released components, as files that stay there."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capeneuro.data import files, nifti
+from capeneuro.data.basis import Basis
+from capeneuro.persons.connectivity import connectivity
+from capeneuro.persons.dual_regression import back_projection, dual_regression
+from capeneuro.persons.spectra import power
+
+# A site's people, under private/<site>/<study>/.
+PERSON = "dualregression/{}_desc-dualregression_components.nii.gz"
+# Their runs, in the order of their volumes.
+RUNS = "runs.tsv"
+# Volumes of one segment of Welch's average; longer ones resolve more and vary more.
+SEGMENT = 128
+
+
+def write_people(
+    folder: Path,
+    result: dict[str, np.ndarray],
+    norm_bound: float,
+    center: np.ndarray,
+    basis: Basis,
+    mask: Any,
+    repetition_time: float | None,
+    progress: Callable[[Iterable[str]], Iterable[str]] = iter,
+) -> dict[str, Any]:
+    """Write what one site's people have in the components; it stays at the site.
+
+    Parameters
+    ----------
+    folder
+        The site's private folder of the study, with its features.
+    result
+        Arrays of a ``group_desc-ica_unmixing.npz``.
+    norm_bound, center
+        Constant that the samples were divided by, and what was subtracted then.
+    basis, mask
+        The study's space.
+    repetition_time
+        [s], of all runs; None if unknown or not one.
+    progress
+        Wraps the names of the people; one person is in memory at a time.
+
+    Returns
+    -------
+    dict
+        For the site's own page: ``n_people``, ``frequencies`` and their ``unit``, and
+        the people's mean ``power`` (R, n_frequencies) and ``connectivity`` (R, R).
+    """
+    people = files.Features(folder / "projected.npz")
+    A, unmixing = result["mixing"] * norm_bound, result["unmixing"] / norm_bound
+    runs = _runs(folder, people.n_samples)
+    segment = min(SEGMENT, *(n for own in runs.values() for *_, n in own))
+    unit = "cycles per volume" if repetition_time is None else "Hz"
+    names = [f"component-{i + 1}" for i in range(A.shape[1])]
+    upper = np.triu_indices(len(names), 1)
+    courses: list[list[object]] = []
+    spectra: list[list[object]] = []
+    links: list[list[object]] = []
+    mean: dict[str, Any] = {"power": 0.0, "connectivity": 0.0}
+    sidecar = {
+        "Description": "One person's maps by dual regression on the group maps, per "
+        "unit deviation of the person's own time courses",
+        "Private": "Describes a single participant; it stays at the site",
+    }
+    for person in progress(people):
+        X = people[person].astype(np.float64)
+        X -= norm_bound * center[:, None]
+        Z = back_projection(unmixing, result["W"], X)
+        S, maps = dual_regression(X, A)
+        where = folder / PERSON.format(person)
+        nifti.write_maps(where, basis.synthesis @ maps, mask, sidecar)
+        first, share = 0, 1 / (len(people) * len(runs[person]))
+        for session, run, n in runs[person]:
+            part, who = slice(first, first + n), [person, session, run]
+            first += n
+            courses += [[*who, t, *_numbers(z)] for t, z in enumerate(Z[:, part].T)]
+            frequencies, density = power(S[:, part], repetition_time, segment)
+            columns = np.column_stack([frequencies, density.T])
+            spectra += [[*who, *_numbers(row)] for row in columns]
+            r = connectivity(S[:, part])
+            links.append([*who, *_numbers(r[upper])])
+            mean["power"] = mean["power"] + share * density
+            mean["connectivity"] = mean["connectivity"] + share * r
+    pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
+    who, frequency = ["subject", "session", "run"], f"frequency [{unit}]"
+    files.write_table(folder / "connectivity.tsv", [*who, *pairs], links)
+    files.write_table(folder / "spectra.tsv", [*who, frequency, *names], spectra)
+    files.write_table(folder / "timecourses.tsv", [*who, "volume", *names], courses)
+    return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
+
+
+def _runs(
+    folder: Path, n_samples: dict[str, int]
+) -> dict[str, list[tuple[str, str, int]]]:
+    """Session, run and volumes of each person's runs, as `prepare` wrote them."""
+    found: dict[str, list[tuple[str, str, int]]] = {}
+    rows = files.read_table(folder / RUNS) if (folder / RUNS).is_file() else []
+    for who, session, _, run, _, n, _ in rows:
+        if int(n):
+            found.setdefault(who, []).append((session, run, int(n)))
+    told = {who: sum(n for *_, n in own) for who, own in found.items()}
+    if told == n_samples:
+        return found
+    return {who: [("n/a", "n/a", n)] for who, n in n_samples.items()}
+
+
+def _numbers(values: np.ndarray) -> list[str]:
+    return [f"{x:.6g}" for x in values]

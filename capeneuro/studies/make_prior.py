@@ -1,0 +1,155 @@
+"""`capeneuro prior`: what public people tell, for studies of others."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from capeneuro import __version__
+from capeneuro.algorithms import prior as priors
+from capeneuro.algorithms.ica import infomax
+from capeneuro.algorithms.pca import (
+    Subspace,
+    power_start,
+    power_subspace,
+    principal_subspace,
+)
+from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.contrast import ContrastConfig
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.study import Study
+from capeneuro.data import files, nifti
+from capeneuro.data import priors as prior_files
+from capeneuro.federation.in_process import Federation
+from capeneuro.report import progress
+from capeneuro.studies import components, outcomes
+from capeneuro.studies.flow import MASK, MOST_FEATURES, mechanism_of
+from capeneuro.studies.sites import Sites, in_process
+
+# Of whom a prior may be made.
+OPEN = ("public", "simulated")
+
+
+def make(
+    study: Study,
+    sites: Sites,
+    out: Path,
+    source: str,
+    licence: str,
+    threads: int = 1,
+) -> None:
+    """Make a prior of the people of a study whose data are all public or simulated.
+
+    Parameters
+    ----------
+    study, sites
+        A study of components, or of contrasts; its space, cleaning, covariates and
+        sites count, no budget does.
+    out
+        File to write: `.npz`; of contrasts the table that `contrast.covariance` names,
+        `.tsv`.
+    source, licence
+        Where the data are from, and what may be done with them: for readers of the
+        studies that will name it.
+    threads
+        Sites, or people, at a time.
+
+    Raises
+    ------
+    ConfigError
+        If a site's data are private, or a file is wrong.
+    """
+    if not isinstance(study, ComponentsConfig | ContrastConfig):
+        raise ConfigError(
+            f"study {study.study}: a prior is made of a study of images or of contrasts"
+        )
+    if len(sites) < len(study.sites):
+        raise ConfigError(
+            f"study {study.study}: sites: all of their files must be here"
+        )
+    for name, site in sites.items():
+        if site.data not in OPEN:
+            raise ConfigError(
+                f"site {name}: data: must be public or simulated to make a prior of, "
+                f"got {site.data}: a prior is given away without noise"
+            )
+    if isinstance(study, ContrastConfig):
+        return outcomes.write_covariance(study, sites, out)
+    if out.suffix != ".npz":
+        raise ConfigError(f"--out: must end with .npz, got {out}")
+    files.keep_private()
+    components.validate(study, sites, threads)
+    for name in sites:
+        components.prepare(study, sites, name, threads)
+    mask = nifti.read_mask(study.results / MASK)
+    basis = nifti.build_basis(study.space, mask)
+    q = min(priors.DIRECTIONS, basis.n_features)
+    regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
+    if regions is not None:
+        q = min(q, int(regions.max()) + 1)
+    if q < study.n_components:
+        raise ConfigError(
+            f"study {study.study}: n_components: must be at most the {q} directions of "
+            f"a prior, got {study.n_components}"
+        )
+    with in_process(study, sites, threads, exact=True) as federation:
+        mechanism = mechanism_of(study, "pca", reference=True)
+        about = federation, mechanism, q, study.pca.norm_bound, np.inf, None
+        if basis.n_features <= MOST_FEATURES:
+            found = principal_subspace(*about)
+        else:
+            start = power_start(basis.n_features, q, regions)
+            bar = progress.named("directions")
+            rounds = components.MOST_EXACT
+            found = power_subspace(
+                *about, start=start, n_iterations=rounds, progress=bar
+            )
+        maps = _temporal(study, federation, found)
+    U = found.eigenvectors
+    volumes: list[np.ndarray] = []
+    norms: list[float] = []
+    moments: dict[str, np.ndarray] = {}
+    for name in progress.bar(sites, "people"):
+        people, own = files.Features(study.private(name) / "projected.npz"), []
+        for person in people:
+            X = people[person].astype(np.float64)
+            own.append(U.T @ X)
+            norms.append(float(np.mean(np.sum(X**2, axis=0))))
+        moments[name] = np.stack([y @ y.T / y.shape[1] for y in own])
+        volumes += own
+    try:
+        prior = priors.from_people(U, moments, volumes, norms)
+    except ValueError as error:
+        raise ConfigError(f"study {study.study}: {error}") from None
+    if maps.size:
+        prior = replace(prior, maps=maps * study.pca.norm_bound)
+    about = {
+        "source": source,
+        "licence": licence,
+        "study": study.study,
+        "version": __version__,
+        **prior_files.space_of(study, mask, basis),
+    }
+    prior_files.write(out, vars(prior), about)
+    digest = hashlib.sha256(out.read_bytes()).hexdigest()
+    print(
+        f"{out}: {prior.n_people} people at {prior.n_sites} sites, {q} directions that "
+        f"hold {100 * prior.held[-1]:.0f}% of a person's energy; "
+        f"SHA-256 {digest}"
+    )
+
+
+def _temporal(
+    study: ComponentsConfig, federation: Federation, found: Subspace
+) -> np.ndarray:
+    """Temporal maps of public people, over the norm bound; none of a spatial study."""
+    K = study.n_components
+    if study.ica.independence == "spatial":
+        return np.zeros((0, 0))
+    few = replace(
+        found, eigenvalues=found.eigenvalues[:K], eigenvectors=found.eigenvectors[:, :K]
+    )
+    mechanism = mechanism_of(study, "ica", reference=True)
+    rounds = study.ica.max_rounds_exact
+    return infomax(federation, mechanism, few, n_rounds=rounds, tol=1e-4).mixing
