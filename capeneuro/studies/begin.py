@@ -356,7 +356,7 @@ study: {name}
 sites: [{sites}]
 
 space:
-  # {chosen.why_mask}.
+  # {chosen.why_mask[0].upper() + chosen.why_mask[1:]}.
   mask: {chosen.mask}
   # Cubes of so many voxels in edge are the features{cubes}. Fewer features have
   # less noise: `capeneuro plan` says what it leaves.
