@@ -45,7 +45,7 @@ templates_path = ["_templates"]
 html_sidebars = {"**": ["pages.html"]}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_show_sourcelink = False
+html_show_sourcelink = html_use_index = False
 exclude_patterns: list[str] = []
 
 
