@@ -726,6 +726,8 @@ def parser() -> argparse.ArgumentParser:
     action.set_defaults(action=_approvals)
     action.add_argument("study", type=Path, help="study file")
     action.add_argument("approvals", type=Path, nargs="+", help="what each site sent")
+    for action in actions.choices.values():
+        action.add_argument("--version", action="version", version=__version__)
     command = add(join, "config/config.yaml --site north --institution I --contact C")
     command.add_argument("study", type=Path, help="study file")
     command.add_argument("--site", required=True, help="name of the site")

@@ -38,10 +38,14 @@ autodoc_mock_imports = ["nvflare"]
 autosummary_generate = True
 
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"navigation_with_keys": False, "header_links_before_dropdown": 2}
+# All pages stand at the left, by what they are for, and not in a row at the top.
+html_theme_options = {"navigation_with_keys": False, "navbar_center": []}
 html_title = "capeneuro"
-html_sidebars = {"**": []}
-html_show_sourcelink = False
+templates_path = ["_templates"]
+html_sidebars = {"**": ["pages.html"]}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = html_use_index = False
 exclude_patterns: list[str] = []
 
 

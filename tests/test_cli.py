@@ -975,9 +975,10 @@ def test_help_lists_every_command(capsys):
 
 
 def test_every_command_has_a_version_and_can_be_quiet(tiny, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["plan", "--version"])
-    assert stop.value.code == 0 and capsys.readouterr().out[0].isdigit()
+    for words in (["plan"], ["federation", "manifest"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*words, "--version"])
+        assert stop.value.code == 0 and capsys.readouterr().out[0].isdigit()
     assert command("check", STUDY, "-q") == 0
     assert capsys.readouterr() == ("", "")
     edit(STUDY, "n_components", 0)

@@ -23,9 +23,11 @@ from capeneuro.config.site import (
 from capeneuro.data.files import found, person
 
 # Entities by which files of one scan differ.
-SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec")
+SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "setting")
 # Entities that a message names, in their order in file names.
-SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "desc")
+SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")
+# Entities that preprocessed images have one of: fMRIPrep's, XCP-D's, and HALFpipe's.
+DONE = {"desc", "setting"}
 # Keys of the `images` block that are not called as the entity is.
 KEYS = {"ses": "session"}
 # Of headers, in seconds; what has no unit is not believed.
@@ -38,6 +40,12 @@ def entities(file: Path) -> dict[str, str]:
     """What a BIDS name says: ``sub-01_task-rest_bold.nii.gz`` has sub and task."""
     parts = file.name.split(".")[0].split("_")
     return dict(part.split("-", 1) for part in parts if "-" in part)
+
+
+def space(file: Path) -> str:
+    """Template space of an image; HALFpipe has but one, and does not name it."""
+    own = entities(file)
+    return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
 
 
 def find_runs(site: SiteConfig) -> dict[str, list[Path]]:

@@ -11,9 +11,13 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, nifti
 from capeneuro.data.files import person
 
-COLUMNS = ["task", "session", "run", "space", "res", "desc"]
-ENTITIES = ["task", "ses", "run", "space", "res", "desc"]
+COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
+ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
 COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
+BESIDE = {
+    "confounds": derivatives.confounds_file,
+    "brain mask": derivatives.mask_file,
+}
 
 
 def lines(site: SiteConfig) -> list[str]:
@@ -34,6 +38,10 @@ def lines(site: SiteConfig) -> list[str]:
     rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
     found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
+    for what, beside in BESIDE.items():
+        lacking = [run.name for run in chosen if not beside(run).is_file()]
+        if 0 < len(lacking) < len(chosen):
+            found.append(f"  no {what} of {len(lacking)}: {some(lacking)}")
     folder = Path(site.folder)
     if not folder.is_dir():
         return found
@@ -89,8 +97,7 @@ def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
         str(len({person(run) for run in runs})),
         between(lengths),
         ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
-        of_all([derivatives.confounds_file(run).is_file() for run in runs], n),
-        of_all([derivatives.mask_file(run).is_file() for run in runs], n),
+        *(of_all([f(run).is_file() for run in runs], n) for f in BESIDE.values()),
     ]
 
 

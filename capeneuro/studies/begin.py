@@ -59,16 +59,16 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
     """
     if not folder.is_dir():
         raise ConfigError(f"--from: {folder}: is no folder; name one that a site has")
-    inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*prep*"))
-    notes: list[str] = []
-    for place in (*filter(Path.is_dir, inner), folder):
-        there = derivatives.candidates(place)
-        if any("desc" in derivatives.entities(file) for file in there):
-            images, notes = _choices(place, there)
-            break
-        if there and place == folder:
-            images, notes = str(place), ["raw BIDS: were these images preprocessed?"]
-            break
+    inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
+    series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
+    done = [p for p, files in series.items() if any(map(_is_done, files))]
+    if done:
+        images, notes = _choices(done[0], series[done[0]])
+        if done[1:]:
+            others = ", ".join(str(place) for place in done[1:])
+            notes.append(f"took {done[0]}; for others name them in --from: {others}")
+    elif series[folder]:
+        images, notes = str(folder), ["raw BIDS: were these images preprocessed?"]
     else:
         images = _plain(folder)
         notes = ["each file counts as ONE PERSON; those of one person are to be named"]
@@ -78,6 +78,10 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
     site = SiteConfig.model_validate({**given, **promise})
     derivatives.find_runs(site)
     return Found(name, site, moved(images, base), notes)
+
+
+def _is_done(file: Path) -> bool:
+    return not derivatives.DONE.isdisjoint(derivatives.entities(file))
 
 
 def moved(images: dict[str, Any] | str, base: Path) -> dict[str, Any] | str:
@@ -92,9 +96,9 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
     """What to take of derivatives; of several choices the usual one, with a note."""
     images: dict[str, Any] = {"derivatives": str(place)}
     notes = []
-    usual = {"task": ("rest",), "desc": ("preproc", "denoised"), "space": SPACES}
+    usual = {"task": ("rest",), "desc": ("preproc", "denoised"), "setting": ()}
     left = there
-    for key, best in {**usual, "res": ("2",)}.items():
+    for key, best in {**usual, "space": SPACES, "res": ("2",)}.items():
         seen = Counter(derivatives.entities(file).get(key) for file in left)
         named = [value for value in seen if value is not None]
         first = next((v for v in best if v in named), None)
@@ -103,9 +107,13 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
             notes.append(f"task: all of {', '.join(sorted(named))}; name one")
         if chosen is None and len(named) > 1 and key != "task":
             chosen = sorted(named)[0]
+        if key == "desc" and chosen is None:
+            images[key] = []
         if chosen is None:
             continue
-        if key != "desc" or chosen != "preproc":
+        if key == "setting":
+            images["filters"] = {key: chosen}
+        elif key != "desc" or chosen != "preproc":
             images[key] = chosen
         others = sorted(str(v or "none") for v in seen if v != chosen)
         if others:
@@ -171,7 +179,7 @@ def design(found: list[Found], base: Path) -> Design:
         name: [r for each in own.values() for r in each] for name, own in people.items()
     }
     first = {name: own[0] for name, own in runs.items()}
-    spaces = {derivatives.entities(run).get("space", "") for run in first.values()}
+    spaces = {derivatives.space(run) for run in first.values()}
     is_open = all(own.site.data != "private" for own in found)
     standard = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
@@ -193,8 +201,9 @@ def design(found: list[Found], base: Path) -> Design:
     every = [run for own in runs.values() for run in own]
     if all(derivatives.mask_file(run).is_file() for run in every):
         given |= {"run_mask": True}
-    chosen = [own.images for own in found]
-    denoised = any(isinstance(c, dict) and c.get("desc") == "denoised" for c in chosen)
+    chosen = [own.images for own in found if isinstance(own.images, dict)]
+    # XCP-D's, and HALFpipe's, whose settings say what was taken out.
+    denoised = any(c.get("desc") in ("denoised", []) for c in chosen)
     if not denoised and _has_confounds(found, first):
         given["confounds"] = "simple"
     others = (nifti.open_image(run, 4) for run in first.values())
@@ -347,7 +356,7 @@ study: {name}
 sites: [{sites}]
 
 space:
-  # {chosen.why_mask}.
+  # {chosen.why_mask[0].upper() + chosen.why_mask[1:]}.
   mask: {chosen.mask}
   # Cubes of so many voxels in edge are the features{cubes}. Fewer features have
   # less noise: `capeneuro plan` says what it leaves.

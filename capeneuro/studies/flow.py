@@ -1,5 +1,6 @@
 """What the steps of every kind of study share."""
 
+import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -89,7 +90,9 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         return 1, [str(error)]
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return 1, [f"{where}{error.strerror or error}"]
+        forbidden = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        hint = "; ask its owner for the right, or work in a folder of yours"
+        return 1, [f"{where}{error.strerror or error}{hint if forbidden else ''}"]
     return 1, [f"{type(error).__name__}: {error}"]
 
 

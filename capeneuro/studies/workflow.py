@@ -1,5 +1,6 @@
 """What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
+import errno
 import os
 import re
 import subprocess
@@ -194,6 +195,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     ------
     ConfigError
         If the study is not well formed, or another run is under way in this folder.
+    PermissionError
+        If nothing may be written here.
     """
     if find_spec("snakemake") is None:
         raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
@@ -201,6 +204,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     sites = load_sites(study)
     kinds.check(study)
     check_inputs(study, sites)
+    if not os.access(".", os.W_OK):
+        raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
     locks = Path(".snakemake/locks")
     if any(locks.glob("*.lock")) and "--unlock" not in more:
         raise ConfigError(

@@ -10,6 +10,7 @@ import yaml
 from tiny_study import command, write_image
 
 from capeneuro.config import load
+from capeneuro.config.errors import ConfigError
 from capeneuro.data import derivatives
 from capeneuro.studies import workflow
 
@@ -32,6 +33,59 @@ def two(tmp_path, monkeypatch) -> list[str]:
             for other in (NAME.format(k, "rest", 1), NAME.format(k, "faces", 2)):
                 (folder / other).touch()
     return ["north", "south"]
+
+
+XCP_D = "xcp_d/{0}/func/{0}_task-rest_run-1_space-MNI152NLin2009cAsym_res-2_{1}"
+HALFPIPE = "derivatives/halfpipe/{0}/func/{0}_task-rest_{1}"
+
+
+@pytest.mark.parametrize(
+    ("layout", "taken", "others", "chosen"),
+    [
+        (
+            XCP_D,
+            "desc-denoised_bold",
+            ["desc-denoisedSmoothed_bold", "boldref", "stat-alff_boldmap"],
+            {"desc": ("denoised",), "res": ("2",)},
+        ),
+        (
+            HALFPIPE,
+            "setting-a_bold",
+            ["setting-b_bold", "feature-fc_seed-pcc_stat-z_statmap"],
+            {"desc": (), "filters": {"setting": ("a",)}},
+        ),
+    ],
+    ids=["XCP-D", "HALFpipe"],
+)
+def test_other_programs_layouts(
+    tmp_path, monkeypatch, capsys, layout, taken, others, chosen
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for place in ("north", "south"):
+        for k in range(2):
+            path = f"{place}/{layout}.nii.gz"
+            data = 100 + rng.standard_normal((*SHAPE, T))
+            write_image(Path(path.format(f"sub-{k}", taken)), data, AFFINE)
+            for other in others:
+                Path(path.format(f"sub-{k}", other)).touch()
+    run = Path(f"north/{layout}.nii.gz".format("sub-0", taken))
+    derivatives.mask_file(run).touch()
+    assert command("init", "aging", "--from", "north", "south", "--data", "public") == 0
+    said = capsys.readouterr().out
+    assert "north: 2 people, 2 runs" in said
+    assert f"no brain mask of 1: {run.name.replace('sub-0', 'sub-1')}" in said
+    os.chdir("aging")
+    study = load.load_study("config/config.yaml")
+    assert study.space.mask == "config/mask.nii.gz"  # both are in MNI152
+    assert study.cleaning.confounds == []
+    site = load.load_site(study.sites[0])
+    assert chosen.items() <= dict(site.images).items()
+    assert command("check", "config/config.yaml") == 0
+    if layout == HALFPIPE:  # one scan would count twice
+        both = site.images.model_copy(update={"filters": {}})
+        with pytest.raises(ConfigError, match="say in `filters` which setting: a or b"):
+            derivatives.find_runs(site.model_copy(update={"images": both}))
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])
