@@ -91,6 +91,28 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
         book.filled(kept.replace("toy", "other"))
 
 
+def test_a_verdict_takes_its_numbers_from_the_cells(kept, tmp_path, monkeypatch):
+    names = [
+        "chapter",
+        "id",
+        "claim",
+        "source",
+        "setting",
+        "verdict",
+        "number",
+        "command",
+    ]
+    row = "ica\tA\tc\ts\tt\tfalse\t{toy ngi; method=ours; epsilon=0.1} of 1\tgrid toy"
+    (tmp_path / "verdicts.tsv").write_text("\t".join(names) + "\n" + row + "\n")
+    monkeypatch.setattr(book, "VERDICTS", tmp_path / "verdicts.tsv")
+    assert book.verdicts()[0]["number"] == "0.0180 of 1"
+    (tmp_path / "verdicts.tsv").write_text(
+        "\t".join(names) + "\n" + row.replace("; epsilon=0.1", "") + "\n"
+    )
+    with pytest.raises(ConfigError, match="method=ours}: 2 rows"):
+        book.verdicts()
+
+
 def test_a_claim_is_computed_when_it_is_asked(capsys):
     assert command.main(["claim", "X7", "P3.1"]) == 0
     out = capsys.readouterr().out
