@@ -106,7 +106,8 @@ def table(
     digits
         That count.
     values
-        Of settings, those that are shown, in their order; else all, as in the file.
+        Of settings, those that are shown, in their order; else all, numbers by size and
+        words as in the file.
     labels
         Words for values, where the name is not enough.
     """
@@ -132,7 +133,8 @@ def table(
     for order, names in ((lines, rows), (across, columns)):
         for i in reversed(range(len(names))):
             known = list(map(str, (values or {}).get(names[i], ())))
-            known += dict.fromkeys(key[i] for key in order)
+            found = dict.fromkeys(key[i] for key in order)
+            known += sorted(found, key=float) if all(map(_is_number, found)) else found
             order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
     bold = set()
     if best:
