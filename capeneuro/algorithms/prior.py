@@ -329,7 +329,8 @@ def is_of_these(
     Returns
     -------
     fits : bool
-        False if people surely hold less than :data:`FITS` of what public people do.
+        False if people surely hold less than :data:`FITS` of what public people do, by
+        two deviations of the share's noise.
     share : float
         Of their energy along these directions, as released; of public people it is
         ``prior.held``.
