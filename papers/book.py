@@ -82,6 +82,7 @@ def table(
     digits: int = 3,
     values: dict[str, Sequence[Any]] | None = None,
     labels: dict[str, str] | None = None,
+    also: dict[str, Sequence[float]] | None = None,
 ) -> str:
     """Draw a table in Markdown from the recorded summary of a figure.
 
@@ -110,6 +111,9 @@ def table(
         words as in the file.
     labels
         Words for values, where the name is not enough.
+    also
+        Lines above the others that no cell measured, such as what is public, by name,
+        with a number for each column.
     """
     scores = [score] if isinstance(score, str) else score
     kept = [
@@ -136,6 +140,11 @@ def table(
             found = dict.fromkeys(key[i] for key in order)
             known += sorted(found, key=float) if all(map(_is_number, found)) else found
             order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
+    for name, given in (also or {}).items():
+        line = (name,) * len(rows)
+        lines.insert(0, line)
+        known = [dict.fromkeys(("mean", "min", "max"), str(value)) for value in given]
+        cells[line] = dict(zip(across, known, strict=True))
     bold = set()
     if best:
         for column in across:

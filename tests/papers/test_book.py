@@ -81,6 +81,11 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
     assert "| theirs | 0.250 (0.200-0.300) |" in shown and "0.1" not in shown
     shown = book.filled(kept.replace("best: least", "spread: errors"))
     assert "| ours | 0.0180 (0.0031) | 0.500 |" in shown
+    # A line that no cell measured may be the best.
+    shown = book.filled(
+        kept.replace("[ours, theirs]", "[ours, known], also: {known: [0.01, 0.9]}")
+    )
+    assert "| known | **0.0100** | 0.900 |\n| ours | 0.0180 | **0.500** |" in shown
     # A head names what is new in it; a score may be a column, in other words.
     two = "columns: [score, epsilon], labels: {ngi: index}"
     shown = book.filled(kept.replace("columns: [epsilon]", two))
