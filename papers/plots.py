@@ -35,6 +35,10 @@ ARMS = {
     "DP-djICA": (COLORS[5], "P"),
     "identity start": (COLORS[6], "X"),
     "start alone": (COLORS[4], "*"),
+    # Of PCA and of tensors; neither is as light as local in gray with its marker.
+    "DPdisPCA": (COLORS[4], "^"),
+    "AVN": (COLORS[6], "P"),
+    "random vectors": (GRAY, "X"),
     # Those of the functional mechanism share colors with arms of ICA alone.
     "rlx-fm": (COLORS[7], "<"),
     "fm": (COLORS[4], "^"),
