@@ -35,6 +35,10 @@ ARMS = {
     "DP-djICA": (COLORS[5], "P"),
     "identity start": (COLORS[6], "X"),
     "start alone": (COLORS[4], "*"),
+    # Of PCA and of tensors; neither is as light as local in gray with its marker.
+    "DPdisPCA": (COLORS[4], "^"),
+    "AVN": (COLORS[6], "P"),
+    "random vectors": (GRAY, "X"),
     # Those of the functional mechanism share colors with arms of ICA alone.
     "rlx-fm": (COLORS[7], "<"),
     "fm": (COLORS[4], "^"),
@@ -181,10 +185,14 @@ def _looks(
         earlier = [variants[k] for k, known in arms.items() if known == arm]
         variants[line] = max(earlier, default=0) + 1 if is_variant else 0
         arms[line] = arm
-    taken = [ARMS[arm][0] for arm in arms.values() if arm in ARMS]
-    looks = zip(COLORS, MARKERS, strict=True)
-    free = [own for own in looks if own[0] not in taken]
-    free = itertools.cycle([*free, *zip(COLORS, MORE_MARKERS, strict=True)])
+    taken = {part for arm in arms.values() if arm in ARMS for part in ARMS[arm]}
+    looks = [
+        *zip(COLORS, MARKERS, strict=True),
+        *zip(COLORS, MORE_MARKERS, strict=True),
+    ]
+    # First what shares neither color nor marker with an arm, or gray tells them not.
+    free = sorted(looks, key=lambda own: sum(part in taken for part in own))
+    free = itertools.cycle(free)
     others = {}
     for line, arm in arms.items():
         if arm not in ARMS and arm not in others:
