@@ -62,8 +62,9 @@ EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply"
 def init(options: argparse.Namespace) -> None:
     """Write a new study with every key explained, ready to be filled in.
 
-    In a folder that has a study file already it adds the workflow alone: for a party
-    that was sent one. With `--from` it looks at one folder of images a site, says what
+    With `--data simulated` the study makes its people itself and runs as it stands. In
+    a folder that has a study file already it adds the workflow alone: for a party that
+    was sent one. With `--from` it looks at one folder of images a site, says what
     is there and writes a study of it with the keys that need a decision.
     """
     from capeneuro.config import scaffold
@@ -76,6 +77,13 @@ def init(options: argparse.Namespace) -> None:
         raise ConfigError(f"--from: writes a study file, and {why}; leave one out")
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
+    made_here = options.data == "simulated" and not options.sources
+    if made_here and (given or options.kind != "components"):
+        why = "has a study file" if given else f"is of kind {options.kind}"
+        raise ConfigError(
+            f"--data simulated: makes people for a new study of components, and "
+            f"{folder} {why}; `data` blocks of other kinds are in config/ of a checkout"
+        )
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
@@ -88,7 +96,8 @@ def init(options: argparse.Namespace) -> None:
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         own = scaffold.label(folder.resolve().name)
-        made = scaffold.study_files(names, options.kind, own)
+        of = {key: getattr(options, key) for key in ("data", "people", "volumes")}
+        made = scaffold.study_files(names, options.kind, own, **of)
     for path, text in (made | scaffold.workflow_files()).items():
         files.write_text(folder / path, text)
     if options.sources:
@@ -100,6 +109,10 @@ def init(options: argparse.Namespace) -> None:
         for site in begin.site_names(options.sources) if begun else ():
             print(f"  capeneuro ledger init config/sites/{site}.yaml")
         print("  capeneuro run config/config.yaml")
+        return
+    if made_here:
+        print(f"next: cd {folder}; capeneuro plan config/config.yaml")
+        print("then: capeneuro run config/config.yaml  # makes the people first")
         return
     todo = "" if given else "fill in config/, then: "
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
@@ -585,13 +598,13 @@ def parser() -> argparse.ArgumentParser:
         help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
     )
     for of, what in ("people", "at all sites"), ("volumes", "of one person"):
-        about = f"{of} {what}, as the protocol says; with --from"
+        about = f"{of} {what}, as the protocol says or as they are simulated"
         command.add_argument(f"--{of}", type=int, metavar="N", help=about)
     command.add_argument(
         "--data",
         choices=["private", "public", "simulated"],
         default="private",
-        help="what the data are, with --from",
+        help="what the data are; simulated without --from: made by the study",
     )
     command.add_argument(
         "--kind",

@@ -189,6 +189,9 @@ TABLE = [
     ("54b", "a study of a folder without images", lambda: Path("e").mkdir(),
      ("init", "new", "--from", "e", "data/site-1"), 2,
      ["--from: e: no 4-D images; there is nothing to read; name a folder"]),
+    ("54c", "people made for another kind", lambda: None,
+     ("init", "new", "--data", "simulated", "--kind", "fusion"), 2,
+     ["--data simulated: makes people for a new study of components, and new is of"]),
 ]  # fmt: skip
 # Whole runs: who sees to them.
 WORKFLOW = "studies/test_workflow.py"

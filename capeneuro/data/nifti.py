@@ -126,6 +126,14 @@ def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image | None:
     return _mask(inside, like) if litres > LEAST_BRAIN else None
 
 
+def cropped_brain(voxel_size: float) -> nib.Nifti1Image:
+    """Brain of MNI152 in voxels of a size [mm], cut to its box: of simulated people."""
+    from nilearn.datasets import load_mni152_brain_mask
+    from nilearn.image import crop_img
+
+    return crop_img(load_mni152_brain_mask(voxel_size), pad=False, copy_header=True)
+
+
 def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
     """Smallest cubes (2 voxels or more) that are at most so many, and how many."""
     inside = np.asarray(mask.dataobj) > 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from capeneuro.algorithms import prediction
 from capeneuro.algorithms.prior_maps import foretold
-from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
@@ -328,8 +328,11 @@ def _design(
         # Cubes inside the mask; there are more at its rim.
         side = edge / (study.space.grid_size if study.space.basis == "grid" else 1)
         n_regions = max(round(features / side**3), 1)
-    elif features is None and mask is not None:
-        image = nifti.read_mask(mask)
+    elif features is None and (mask or isinstance(study.data, Simulation)):
+        if mask is not None:
+            image = nifti.read_mask(mask)
+        else:  # the simulator has yet to make it
+            image = nifti.cropped_brain(study.data.voxel_size)
         features = nifti.build_basis(study.space, image).n_features
         regions = nifti.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +158,5 @@ class Study:
 
     def _make_data(self) -> None:
         """Simulate the data, where the study asks for it, as the workflow does."""
-        if find_spec("sim") is None and not Path("sim").is_dir():
-            raise ConfigError(
-                f"{self.path}: data: is simulated by `python -m sim`, which is in a "
-                "checkout of capeneuro and not in the package; run it there"
-            )
+        workflow.find_maker(self.path)
         subprocess.run([sys.executable, "-m", "sim", str(self.path)], check=True)

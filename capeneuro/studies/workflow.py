@@ -76,6 +76,16 @@ def find_commands() -> None:
         os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
+def find_maker(path: str | Path) -> None:
+    """Refuse a study that has its data made where the data makers are not."""
+    if find_spec("sim") is None and not Path("sim").is_dir():
+        raise ConfigError(
+            f"{path}: data: is made by `python -m sim`, which a checkout of capeneuro "
+            "has and the package of `pip install` has not; install the checkout: "
+            "pip install -e '.[workflow]'"
+        )
+
+
 def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     if not makes_data(study, sites):
@@ -204,6 +214,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     sites = load_sites(study)
     kinds.check(study)
     check_inputs(study, sites)
+    if not all(Path(path).exists() for path in made_data(study, sites)):
+        find_maker(path)
     if not os.access(".", os.W_OK):
         raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
     locks = Path(".snakemake/locks")
