@@ -553,6 +553,7 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     assert re.search(r"raw voxels in 3 rounds: noise \S+ of the signal", said.out)
     assert "better: basis grid with some 500 cubes" in said.out
     assert "noise must not drown the result" in said.err
+    assert "simulated, which need no noise: `arm: non-private` in" in said.err
     many = ("--people", "100000", "--volumes", "150", "--features", "60000")
     assert command("plan", STUDY, *many) == 0
     assert "better: raw voxels" in capsys.readouterr().out

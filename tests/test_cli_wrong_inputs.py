@@ -270,6 +270,14 @@ def test_an_untouched_study_has_its_folders_name_and_says_what_is_missing(
     assert command("plan", "config/config.yaml", *on_paper) == 0
 
 
+def test_private_people_are_not_told_to_do_without_noise(tiny, capsys):
+    private("accept", [])
+    few = ("--people", "40", "--volumes", "150", "--features", "900")
+    assert command("plan", STUDY, *few) == 3
+    said = capsys.readouterr().err
+    assert "noise must not drown" in said and "non-private" not in said
+
+
 def test_what_is_told_of_people_at_a_site_is_how_many(tiny, capsys):
     edit(STUDY, "pca.norm_bound", 0.01)
     assert command("validate", STUDY) == 0

@@ -150,8 +150,9 @@ class SiteConfig(Section):
     marker: trigger}`: for recordings in tables (.csv, .tsv), and streams (.xdf) without
     units. Null: recordings have headers, or are tables of muse-lsl."""
     data: Literal["private", "simulated", "public"]
-    """What the data are. Only `simulated` and `public` allow runs without privacy and
-    fixed seeds; every output that used them is stamped."""
+    """What the data are. Only `simulated` and `public` allow fixed seeds and runs
+    without privacy (`arm: non-private` in the study file, where no noise is added);
+    every output that used them is stamped."""
     epsilon: Positive
     """Ceiling on the largest total epsilon of any of its people, over all studies."""
     delta: Fraction

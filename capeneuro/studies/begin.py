@@ -319,7 +319,8 @@ name: {own.name}
 # Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
 # part stands here by name: without: [03, 17].
 {shown}
-# private, simulated or public. Only the last two may run without privacy.
+# private, simulated or public. The last two need no noise: where all sites have them,
+# write `arm: non-private` into the study file.
 data: {kind}
 # The largest loss that this site allows any of its people over all studies, ever.
 epsilon: 2.0

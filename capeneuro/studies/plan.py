@@ -278,8 +278,20 @@ def refuse(
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
         f"foretold to be {' and '.join(loud)} with {amount(counts)}; nothing of it is "
-        f"released. {would}{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
-        '"why, in a sentence"}] in the study file lets it run all the same'
+        f"released. {would}{_no_need(sites)}{found.remedy} help; accept: [{{rule: "
+        f'{NOISE}, reason: "why, in a sentence"}}] in the study file lets it run all '
+        "the same"
+    )
+
+
+def _no_need(sites: Sites) -> str:
+    """What a study of open data may do instead, as a sentence."""
+    kinds_of_data = {site.data for site in sites.values()}
+    if not kinds_of_data or "private" in kinds_of_data:
+        return ""
+    return (
+        f"These data are {' and '.join(sorted(kinds_of_data))}, which need no noise: "
+        "`arm: non-private` in the study file adds none. "
     )
 
 
