@@ -152,6 +152,10 @@ TABLE = [
     ("28", "no such strategy", lambda: edit(STUDY, "cleaning.confounds", "motion"),
      CHECK, 2, ["cleaning.confounds: must be a list of columns, or a strategy: simple, "
                 "scrubbing, compcor, ica_aroma, got 'motion'"]),
+    ("28b", "no DVARS with the strategy that needs it",
+     lambda: (edit(STUDY, "cleaning.confounds", "scrubbing"),
+              edit(STUDY, "cleaning.scrub", {"std_dvars_threshold": None})), CHECK, 2,
+     ["cleaning: scrub.std_dvars_threshold must be a number with strategy scrubbing"]),
     ("29", "no task", lambda: None, VALIDATE, 0, []),
     ("30", "a 3-D image", lambda: damage(lambda d: d[..., 0]), VALIDATE, 2,
      [f"{RUN}: must be a 4-D image, got shape"]),

@@ -377,9 +377,9 @@ cleaning:
   # Share of the mask's voxels that a run may lack.
   max_constant_voxels: {own.max_constant_voxels:g}
   # Rules in use elsewhere; none is on. Public numbers all, never tuned on these people:
-  # scrub: {{fd_threshold: 0.5}}     # [mm] Power et al. 2012
-  # exclude: {{max_mean_fd: 0.55}}   # [mm] Parkes et al. 2018; min_volumes: 4 minutes
-  # dummy_scans: 4                 # volumes, if the scanner kept them
+  # scrub: {{fd_threshold: 0.5, std_dvars_threshold: null}}  # [mm] Power et al. 2012
+  # exclude: {{max_mean_fd: 0.55}}  # [mm] Parkes et al. 2018; min_volumes: 4 minutes
+  # dummy_scans: 4  # volumes, if the scanner kept them
 
 # 10 networks is what halves of a consortium of some hundred people agree on.
 n_components: {R}
