@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
 from capeneuro.privacy import cape
 
@@ -92,7 +93,7 @@ def init(options: argparse.Namespace) -> None:
         from capeneuro.studies import begin
 
         protocol = options.people, options.volumes
-        print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
+        said, todo = begin.write(folder, options.sources, options.data, protocol)
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         own = scaffold.label(folder.resolve().name)
@@ -101,11 +102,11 @@ def init(options: argparse.Namespace) -> None:
     for path, text in (made | scaffold.workflow_files()).items():
         files.write_text(folder / path, text)
     if options.sources:
-        print("\nnext, in this order:")
-        print(f"  cd {folder}; capeneuro check config/config.yaml")
+        # Not before all files are there: who reads may have read enough.
+        print(*said, "\nnext, in this order:", f"  cd {folder}", sep="\n")
+        print(*(f"  {line}" for line in todo), sep="\n", end="\n" if todo else "")
+        print("  capeneuro check config/config.yaml")
         begun = options.data == "private"
-        if begun and options.volumes is None:
-            print("  write expected.volumes, as the protocol says, into the study file")
         for site in begin.site_names(options.sources) if begun else ():
             print(f"  capeneuro ledger init config/sites/{site}.yaml")
         print("  capeneuro run config/config.yaml")
@@ -140,6 +141,9 @@ def check(options: argparse.Namespace) -> None:
                 survey.check_confounds(own, getattr(member, "cleaning", None))
         elif own.images and study.data is None and not survey.is_there(own.images):
             print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
+    for path in () if study.data else dict.fromkeys(kinds.masks(study)):
+        if not Path(path).exists():
+            print(f"note: space.mask: nothing is at {str(path)!r} yet")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")
@@ -647,7 +651,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--unlock", action="store_true", help="after a run that was killed"
     )
-    command.add_argument("snakemake", nargs="*", help="after --: to Snakemake")
+    command.add_argument(
+        "snakemake", nargs="*", default=[], help="after --: to Snakemake"
+    )
     command = add(bids, "fmriprep out participant --data public")
     command.add_argument("bids_dir", type=Path, help="derivatives, as of fMRIPrep")
     command.add_argument("out_dir", type=Path, help="where study and results go")
@@ -809,7 +815,8 @@ def main(argv: list[str] | None = None) -> int:
     start = time.monotonic()
     if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
         handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
-        names = (options.step, options.stage, getattr(options, "site", ""))
+        beside = BESIDE if getattr(options, "reference", False) else ""
+        names = (options.step, options.stage, getattr(options, "site", ""), beside)
         print(*filter(None, names), flush=True)
     try:
         with contextlib.ExitStack() as stack:

@@ -267,6 +267,10 @@ class BudgetOptions(Section):
     spatial` PCA has all. Other kinds of study do not read it."""
 
 
+# What a step of the run that results are compared with is called beside its name.
+BESIDE = "(without noise, to compare)"
+
+
 class Score(Section):
     """What the maps are compared with."""
 

@@ -25,6 +25,8 @@ from capeneuro.data.files import atomic, write_json
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Of MNI152's 1.8 litres, what an image in that space surely holds [l].
 LEAST_BRAIN = 0.9
+# What to do where a mask is missing.
+NO_MASK = "put a mask there, or change `space.mask` in the study file"
 # Columns of a table of runs; the volumes left after dummy scans and scrubbing.
 RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
@@ -70,8 +72,10 @@ def read_mask(path: Path) -> nib.Nifti1Image:
     Raises
     ------
     ConfigError
-        If it is empty or not a 3-D image.
+        If it is missing, empty or not a 3-D image.
     """
+    if not Path(path).is_file():
+        raise ConfigError(f"{path}: file not found; {NO_MASK}")
     image = open_image(path, 3)
     inside = read_data(image) > 0
     if not inside.any():
