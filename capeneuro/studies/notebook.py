@@ -17,6 +17,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
+from capeneuro.config.sections import BESIDE
 from capeneuro.data import files
 from capeneuro.studies import kinds, workflow
 from capeneuro.studies.found import Results
@@ -137,8 +138,10 @@ class Study:
 
         def step(member: Any, name: str, **options: Any) -> Step:
             about = member.study, self.sites
-            shown = " ".join([name, *member.option[1:], options.get("site", "")])
-            return shown.strip(), lambda: member.kind.steps[name](*about, **options)
+            beside = BESIDE if options.get("reference") else ""
+            words = [name, *member.option[1:], options.get("site", ""), beside]
+            shown = " ".join(filter(None, words))
+            return shown, lambda: member.kind.steps[name](*about, **options)
 
         for m in members:
             yield step(m, "validate", threads=threads)

@@ -21,7 +21,7 @@ from capeneuro.studies import kinds
 from capeneuro.studies.counts import Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.kinds import check_inputs, images, makes_data
-from capeneuro.studies.plan import check_ready, refuse, spending
+from capeneuro.studies.plan import check_ready, promised, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
 from capeneuro.studies.sites import Sites, load_sites, names
 
@@ -173,6 +173,7 @@ def preview(study: Study, sites: Sites) -> None:
         return
     print()
     try:
+        print(promised(study))
         spending(study)
         what_is_paid(study, sites)
         if study.arm != "non-private":
@@ -240,6 +241,9 @@ def run(path: str, cores: int, more: list[str]) -> int:
     if status and interrupted:
         raise KeyboardInterrupt
     if not status:
+        report = study.results / "report.html"
+        if not more and report.is_file() and report.stat().st_mtime < since:
+            print(f"all done before: {report}")
         return 0
     if failed := failures(study, since):
         for line in dict.fromkeys(line for _, lines in failed for line in lines):
