@@ -284,7 +284,11 @@ def test_the_page_states_the_promise(results, record, finished):
     table = open_table(results / "verdicts.tsv")
     is_found = (table["verdict"] == "above noise").any()
     thumbnails = sum(table["verdict"] == "above noise")
-    assert text.count("<img") == 2 + 2 + thumbnails + N_COMPONENTS * is_found
+    assert text.count("<img") == 2 + 2 + 2 * thumbnails + N_COMPONENTS * is_found
+    # Told maps stand in the first paragraph, each with the way to its picture.
+    strip = re.search(r'<p class="strip">(.*?)</p>', text)
+    ways = re.findall(r'<a href="#(.*?)"><img', strip[1]) if strip else []
+    assert len(ways) == thumbnails and all(f'<figure id="{to}"' in text for to in ways)
     assert text.count('class="viewer"') == is_found
     figures = {path.name for path in (results / "figures").iterdir()}
     assert "group_desc-spectrumOfTheReleasedSecondMoment_quality.svg" in figures
