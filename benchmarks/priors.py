@@ -6,18 +6,24 @@ replacement where more are asked for than there are. Scores are those of spatial
 matched with the private people's own, without privacy, as a share of what chance
 leaves; and of the energy of so many directions, as a share of the most. Beside each
 release stand the same code without private data ("public") and the study without a
-prior ("no prior"). The number that checks the prior is paid for, and taken to have said
-that it fits.
+prior ("no prior"). Where people are the unit the number that checks the prior is drawn,
+too: where it drops the prior, the release is that of a study without one, with what is
+left of the budget ("dropped": in what share of draws). Of volumes it is paid for, and
+taken to have said that the prior fits.
 
-    python -m benchmarks.priors [--data ../shared/data] [--what people volumes courses]
+    python -m benchmarks.priors [--data ../shared/data]
+                                [--what people volumes courses checks public]
 
 `courses` are temporal maps where a volume is the unit, by the study's own steps (PCA
 around the prior, rounds of ICA that start at the public maps), people dealt to eleven
-sites. Writes ``benchmarks/priors_people.tsv`` and the like; half an hour.
+sites. `checks` are the first number alone, in many draws. `public` are public network
+maps beside all people of ABIDE, as other tables score them. Writes
+``benchmarks/priors_people.tsv`` and the like; half an hour.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +48,14 @@ from papers.cells.ica import run_ica
 
 OUT = Path(__file__)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+# Around priors that are poor or wrong.
+WRONG_EPSILONS = (1.0, 4.0)
+# People who are private; 0: as many as there are, each once.
+PEOPLE = (0, 250, 1000, 5000)
 # Share of mu^2 that is left beside the number that checks the prior.
 LEFT = 1 - CENTER_SHARE
+# Populations and draws of each where nothing but that number is looked at.
+N_CHECKS = 100, 100
 K, DELTA, SITES, COLLUDING = 20, 1e-5, 11, 3
 # Of temporal ICA, as in papers/grids/abide.yaml: norm bound, clip and share of mu^2 of
 # PCA, clip of rounds, and their number by epsilon.
@@ -53,6 +65,8 @@ ROUNDS = {0.5: 12, 1.0: 12, 2.0: 12, 4.0: 24, 8.0: 24}
 OVER = (SITES / (SITES - COLLUDING)) ** 0.5
 HEAD = ["prior", "people", "epsilon", "population", "public", "private", "worst"]
 HEAD += ["no_prior", "public_energy", "private_energy", "no_prior_energy", "told"]
+HEAD += ["dropped"]
+HEAD_PUBLIC = ["prior", "people", "components", "energy", "spatial", "temporal"]
 
 Series = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -119,7 +133,7 @@ def folds(series: Series, data: Path) -> list[Fold]:
     return found
 
 
-def exact_maps(C: np.ndarray) -> np.ndarray:
+def exact_maps(C: np.ndarray, K: int = K) -> np.ndarray:
     """Maps of spatial ICA of a second moment."""
     values, V = linalg.top_eigenpairs(C, K)
     spectrum = np.linalg.eigvalsh(C)[::-1]
@@ -139,6 +153,20 @@ def energy(V: np.ndarray, C: np.ndarray) -> float:
     return float((metrics.captured_energy(V, C) - chance) / (top - chance))
 
 
+def checks(fold: Fold) -> np.ndarray:
+    """What each person adds to the sum of ``held``, by the query itself."""
+    Q, first = fold.prior.directions[:, :K].astype("f4"), np.zeros(1, int)
+    return np.array(
+        [deviations.held(X, first, "subject", Q=Q, clip=1.0)[0] for X in fold.volumes]
+    )
+
+
+def noise_of_check(n: int, epsilon: float) -> float:
+    """Deviation of the noise of the number that checks a prior."""
+    mu = accounting.mu_from_epsilon(epsilon, DELTA)
+    return 2 * OVER / (n * CENTER_SHARE**0.5 * mu)
+
+
 def contributions(P: Prior, s: np.ndarray, C: np.ndarray) -> np.ndarray:
     """What each person adds to the sum of ``deviation``, by the query itself."""
     asked, found = prior.request(P, s), []
@@ -152,11 +180,10 @@ def contributions(P: Prior, s: np.ndarray, C: np.ndarray) -> np.ndarray:
 
 
 def released(
-    fold: Fold, chosen: np.ndarray, epsilon: float, n: int, rng: np.random.Generator
+    fold: Fold, chosen: np.ndarray, mu: float, n: int, rng: np.random.Generator
 ) -> list[Posterior]:
     """Posteriors of n draws of the noise."""
     P, M = fold.prior, len(chosen)
-    mu = LEFT**0.5 * accounting.mu_from_epsilon(epsilon, DELTA)
     noise = 2 * OVER / (M * mu)
     s = prior.spread(P, noise / deviations.OF_CLIP)
     own = contributions(P, s, fold.moments)[chosen].mean(axis=0)
@@ -172,40 +199,79 @@ def of_people(
     rng = np.random.default_rng([population, M, int(10 * epsilon)])
     n = len(fold.moments)
     chosen = rng.integers(0, n, M) if M else np.arange(n)
-    C = fold.moments[chosen].mean(axis=0)
+    M, C = len(chosen), fold.moments[chosen].mean(axis=0)
     T, P = exact_maps(C), fold.prior
     r0 = metrics.chance_match(T)
     alone = prior_maps.components(P, None, K)
-    U = P.directions.astype(float)
-    maps, held, told = [], [], []
-    for found in released(fold, chosen, epsilon, n_draws, rng):
-        maps.append(agreement(prior_maps.components(P, found, K, alone).mixing, T, r0))
-        held.append(energy(prior.subspace(P, found, K, 1.0, 0).eigenvectors, C))
-        told.append(np.sum(found.informed * P.between) / np.sum(P.between))
     # Without a prior: a person's second moment, clipped to its median norm.
     norms = np.linalg.norm(fold.moments, axis=(1, 2))
     clip = float(np.median(norms))
     w = np.minimum(1, clip / norms)[:, None, None]
     mean = (fold.moments * w)[chosen].mean(axis=0)
-    mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    tau = 2**0.5 * OVER * clip / (len(chosen) * mu)
-    plain, plain_held = [], []
-    for _ in range(n_draws):
+
+    def scores_of(A: np.ndarray, V: np.ndarray) -> tuple[float, float]:
+        return agreement(A, T, r0), energy(V, C)
+
+    def plain(mu: float, rng: np.random.Generator) -> tuple[float, float]:
         E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
-        Y = mean + tau * linalg.unpack_symmetric(E)
-        plain.append(agreement(exact_maps(Y), T, r0))
-        plain_held.append(energy(linalg.top_eigenpairs(Y, K)[1], C))
-    scores = [
-        agreement(alone.mixing, T, r0),
-        np.mean(maps),
-        np.min(maps),
-        np.mean(plain),
-        energy(U[:, :K], C),
-        np.mean(held),
-        np.mean(plain_held),
-        np.mean(told),
+        Y = mean + 2**0.5 * OVER * clip / (M * mu) * linalg.unpack_symmetric(E)
+        return scores_of(exact_maps(Y), linalg.top_eigenpairs(Y, K)[1])
+
+    mu = accounting.mu_from_epsilon(epsilon, DELTA)
+    # Public maps say nothing of shares of energy: nothing is asked, or paid.
+    checked = bool(P.held.any())
+    left = LEFT**0.5 * mu if checked else mu
+    first, tau = checks(fold)[chosen].mean(), noise_of_check(M, epsilon)
+    private, told, dropped = [], [], []
+    other = np.random.default_rng([population, M, int(10 * epsilon), 1])
+    for found in released(fold, chosen, left, n_draws, rng):
+        value = first + tau * other.standard_normal()
+        dropped.append(checked and not prior.fits(P, K, value, tau)[0])
+        told.append(np.sum(found.informed * P.between) / np.sum(P.between))
+        if dropped[-1]:
+            private.append(plain(left, other))
+        else:
+            A = prior_maps.components(P, found, K, alone).mixing
+            V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
+            private.append(scores_of(A, V))
+    public = scores_of(alone.mixing, P.directions[:, :K].astype(float))
+    maps, held = np.transpose(private)
+    no_prior = np.mean([plain(mu, rng) for _ in range(n_draws)], axis=0)
+    scores = [public[0], maps.mean(), maps.min(), no_prior[0], public[1], held.mean()]
+    scores += [no_prior[1], np.mean(told), np.mean(dropped)]
+    return [fold.name, M, epsilon, population, *scores]
+
+
+def of_checks(fold: Fold, M: int, epsilon: float) -> list[Any]:
+    """In what share of draws the first number drops a prior; one row."""
+    rng, own = np.random.default_rng([M, int(10 * epsilon)]), checks(fold)
+    M = M or len(own)
+    n, n_draws = N_CHECKS
+    drawn = [own[rng.integers(0, len(own), M)].mean() for _ in range(n)]
+    tau = noise_of_check(M, epsilon)
+    values = np.repeat(drawn, n_draws) + tau * rng.standard_normal(n * n_draws)
+    dropped = [not prior.fits(fold.prior, K, value, tau)[0] for value in values]
+    nothing = [np.nan] * (len(HEAD) - 5)
+    return [fold.name, M, epsilon, 0, *nothing, np.mean(dropped)]
+
+
+def of_public(fold: Fold, R: int) -> list[Any]:
+    """Public maps beside the exact results of people, R components; one row.
+
+    Share of the most energy, and agreement of maps, spatial and temporal.
+    """
+    C = np.concatenate(fold.volumes, axis=1).astype(float)
+    C = C @ C.T / C.shape[1]
+    A = prior_maps.components(fold.prior, None, R).mixing
+    V = fold.prior.directions[:, :R].astype(float)
+    people = {"all": dict(enumerate(map(np.asarray, fold.volumes)))}
+    exact = {"arm": "non-private", "n_rounds": 2000, "n_components": R}
+    temporal = abide.maps(people, {**exact, "norm_bound": BOUND})
+    held = metrics.captured_energy(V, C) / linalg.top_eigenpairs(C, R)[0].sum()
+    rs = [
+        agreement(A, T, metrics.chance_match(T)) for T in (exact_maps(C, R), temporal)
     ]
-    return [fold.name, len(chosen), epsilon, population, *scores]
+    return [fold.name, len(fold.volumes), R, held, *rs]
 
 
 def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> list[Any]:
@@ -245,7 +311,7 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
     public = agreement(alone.mixing, T, r0), energy(U[:, :K], C)
     about = [fold.name, N, epsilon, population, public[0], means["r"]]
     about += [np.min(scores["r"]), means["r0"], public[1]]
-    return [*about, means["e"], means["e0"], means["told"]]
+    return [*about, means["e"], means["e0"], means["told"], np.nan]
 
 
 def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> list[Any]:
@@ -293,7 +359,34 @@ def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
         )
     N = sum(X.shape[1] for own in people.values() for X in own.values())
     scores = agreement(A, T, r0), np.mean(private), np.min(private), np.mean(plain)
-    return [fold.name, N, epsilon, population, *scores, *[np.nan] * 4]
+    return [fold.name, N, epsilon, population, *scores, *[np.nan] * 5]
+
+
+def work(what: str, every: list[Fold], given: argparse.Namespace) -> Iterator[Any]:
+    """Rows to be found."""
+    if what == "public":
+        every = [fold for fold in every if fold.name == "templates"]
+        yield from (delayed(of_public)(*about) for about in product(every, (K, 10)))
+    elif what in ("people", "checks"):
+        # Public maps are not checked.
+        every = [fold for fold in every if what == "people" or fold.prior.held.any()]
+        for fold, M in product(every, given.people):
+            few = what == "people" and fold.name not in "AB"
+            epsilons = WRONG_EPSILONS if few else EPSILONS
+            for epsilon in epsilons:
+                if what == "checks":
+                    yield delayed(of_checks)(fold, M, epsilon)
+                    continue
+                # Of exactly the people who are there no other population is drawn.
+                n = given.populations if M else 1
+                draws = given.draws * given.populations // n
+                for k in range(n):
+                    yield delayed(of_people)(fold, M, epsilon, k, draws)
+    else:
+        row_of = of_volumes if what == "volumes" else of_courses
+        populations = range(given.populations)
+        for fold, epsilon, k in product(every[:2], EPSILONS, populations):
+            yield delayed(row_of)(fold, epsilon, k, given.draws)
 
 
 def main() -> None:
@@ -301,40 +394,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--what", nargs="+", default=["people", "volumes"])
+    parser.add_argument("--people", type=int, nargs="+", default=PEOPLE)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--populations", type=int, default=2)
     parser.add_argument(
         "--folds", nargs="+", help="only these, in a table of their own"
     )
+    parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     every = folds(abide.load(given.data / "abide_cc200"), given.data)
     if given.folds:
         every = [fold for fold in every if fold.name in given.folds]
     for what in given.what:
-        work = []
-        if what == "people":
-            for fold in every:
-                wrong = fold.name not in "AB"
-                for M in (0, 250, 1000, 5000):
-                    for epsilon in (1.0, 4.0) if wrong else EPSILONS:
-                        n = given.populations if M else 1
-                        for k in range(n):
-                            asked = fold, M, epsilon, k, given.draws
-                            work.append(delayed(of_people)(*asked))
-        else:
-            row_of = of_volumes if what == "volumes" else of_courses
-            for fold in every[:2]:
-                for epsilon in EPSILONS:
-                    for k in range(given.populations):
-                        asked = fold, epsilon, k, given.draws
-                        work.append(delayed(row_of)(*asked))
+        head, n = (HEAD_PUBLIC, 3) if what == "public" else (HEAD, 4)
         rows = []
-        print(*HEAD, sep="\t")
-        for row in Parallel(2, return_as="generator")(work):
-            rows.append([*map(str, row[:4]), *(f"{x:.3f}" for x in row[4:])])
+        print(*head, sep="\t")
+        for row in Parallel(given.jobs, return_as="generator")(
+            work(what, every, given)
+        ):
+            rows.append([*map(str, row[:n]), *(f"{x:.3f}" for x in row[n:])])
             print(*rows[-1], sep="\t", flush=True)
-        name = "_".join(["priors", what, *(given.folds or [])])
-        files.write_table(OUT.with_name(f"{name}.tsv"), HEAD, rows)
+        name = "_".join(["priors", what, *(given.folds or [])]).replace(" ", "_")
+        files.write_table(OUT.with_name(f"{name}.tsv"), head, rows)
 
 
 if __name__ == "__main__":

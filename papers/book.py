@@ -7,7 +7,8 @@ In a page, what stands between two comments is written by ``python -m papers boo
 
 The first names a figure of ``papers/results/`` in YAML; its keys are those of
 :func:`table`. The numbers there are means over repeats. A test holds that pages and
-files agree, so no number of such a table is typed by hand.
+files agree, so no number of such a table is typed by hand. Nor need one in a verdict
+be: ``{ica_fair ngi; method=capeDJICA; epsilon=1}`` is the mean of that score there.
 """
 
 import csv
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 VERDICTS = Path(__file__).parent / "verdicts.tsv"
 MARKER = re.compile(r"(<!-- table: (\{.*?\}) -->\n).*?(<!-- end -->)", re.DOTALL)
+MEAN = re.compile(r"\{(\w+) (\w+)((?:; [^{};]+=[^{};]+)*)\}")
 VOCABULARY = (
     "survives",
     "with a condition",
@@ -80,6 +82,7 @@ def table(
     digits: int = 3,
     values: dict[str, Sequence[Any]] | None = None,
     labels: dict[str, str] | None = None,
+    also: dict[str, Sequence[float]] | None = None,
 ) -> str:
     """Draw a table in Markdown from the recorded summary of a figure.
 
@@ -104,9 +107,13 @@ def table(
     digits
         That count.
     values
-        Of settings, those that are shown, in their order; else all, as in the file.
+        Of settings, those that are shown, in their order; else all, numbers by size and
+        words as in the file.
     labels
         Words for values, where the name is not enough.
+    also
+        Lines above the others that no cell measured, such as what is public, by name,
+        with a number for each column.
     """
     scores = [score] if isinstance(score, str) else score
     kept = [
@@ -130,8 +137,14 @@ def table(
     for order, names in ((lines, rows), (across, columns)):
         for i in reversed(range(len(names))):
             known = list(map(str, (values or {}).get(names[i], ())))
-            known += dict.fromkeys(key[i] for key in order)
+            found = dict.fromkeys(key[i] for key in order)
+            known += sorted(found, key=float) if all(map(_is_number, found)) else found
             order.sort(key=lambda key, i=i, known=known: known.index(key[i]))
+    for name, given in (also or {}).items():
+        line = (name,) * len(rows)
+        lines.insert(0, line)
+        known = [dict.fromkeys(("mean", "min", "max"), str(value)) for value in given]
+        cells[line] = dict(zip(across, known, strict=True))
     bold = set()
     if best:
         for column in across:
@@ -219,7 +232,25 @@ def verdicts() -> list[dict[str, str]]:
     for row in rows:
         if row["number"] == "=":
             row["number"] = claims.said(row["command"].split()[1])
+        row["number"] = MEAN.sub(_mean, row["number"])
     return rows
+
+
+def _mean(match: re.Match[str]) -> str:
+    """The mean of a score in one setting of a recorded figure, with three digits.
+
+    Settings that are not named have to be the same wherever the others are.
+    """
+    figure, score, settings = match.groups()
+    where = dict(one.split("=", 1) for one in settings.split("; ")[1:])
+    found = [
+        row["mean"]
+        for row in rows_of(figure)
+        if row["score"] == score and all(row[k] == v for k, v in where.items())
+    ]
+    if len(found) != 1:
+        raise ConfigError(f"{match[0]}: {len(found)} rows of papers/results fit")
+    return number(found[0], 3)
 
 
 def page() -> str:

@@ -329,7 +329,8 @@ def is_of_these(
     Returns
     -------
     fits : bool
-        False if people surely hold less than :data:`FITS` of what public people do.
+        False if people surely hold less than :data:`FITS` of what public people do, by
+        two deviations of the share's noise.
     share : float
         Of their energy along these directions, as released; of public people it is
         ``prior.held``.
@@ -341,9 +342,24 @@ def is_of_these(
     Q = np.ascontiguousarray(prior.directions[:, :n_components], dtype=np.float32)
     asked = {"Q": Q, "clip": 1.0}
     found = mechanism.answer(federation, "held", asked)
-    share = (1 + float(found.value[0])) / 2
-    usual = float(prior.held[n_components - 1])
-    return share + found.deviation >= FITS * usual, share
+    return fits(prior, n_components, float(found.value[0]), found.deviation)
+
+
+def fits(
+    prior: Prior, n_components: int, value: float, deviation: float
+) -> tuple[bool, float]:
+    """What a release of ``held`` tells, as :func:`is_of_these`; post-processing.
+
+    Parameters
+    ----------
+    prior, n_components
+        As it was asked for.
+    value, deviation
+        As released: twice the share, less one; with the deviation of its noise, which
+        is two deviations of the share's.
+    """
+    share = (1 + value) / 2
+    return share + deviation >= FITS * float(prior.held[n_components - 1]), share
 
 
 def deviation_of_people(

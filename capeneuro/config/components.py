@@ -12,6 +12,7 @@ from pydantic import (
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import (
+    Atlas,
     Cleaning,
     Confounds,
     Positive,
@@ -224,17 +225,6 @@ class Prior(Section):
     def has_shares(self) -> bool:
         """Whether it says how much energy lies along its directions; maps do not."""
         return self.file.suffix in (".npz", ".npy")
-
-
-class Atlas(Section):
-    """Public regions, or maps, by whose names components are called."""
-
-    file: Path
-    """Labelled regions (3-D NIfTI) or maps of networks (4-D), in the space of the mask;
-    they are brought to its grid."""
-    labels: Path
-    """Table (.tsv) with `index` (the label, or the number of the map in order) and
-    `name`; `network` if regions have one."""
 
 
 class ComponentsConfig(Study):

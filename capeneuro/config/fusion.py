@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import Components
-from capeneuro.config.sections import Bound, Section, Space, fail
+from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
@@ -125,6 +125,9 @@ class FusionConfig(Study):
     n_components: Annotated[int, Field(ge=1)]
     """Number K of pairs of components."""
     fusion: Fusion
+    names: tuple[Atlas, ...] = ()
+    """Public atlases and templates by whose names maps are called: the region or map
+    that each is most like, and the region of its peak."""
     data: Linked | None = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
@@ -144,6 +147,8 @@ class FusionConfig(Study):
                 "space: must be null where fusion.fmri is a table or of an earlier "
                 "stage, and only there"
             )
+        if self.names and self.space is None:
+            fail("names: there are no maps to call where space is null")
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind
@@ -200,6 +205,7 @@ class FusionConfig(Study):
         """Keys that no release depends on, beside those of every study."""
         return {
             "n_components": True,
+            "names": True,
             "budget": {"pca_share"},
             "fusion": {"n_directions", "debias", "within_sites"},
         }

@@ -69,6 +69,17 @@ class Space(Section):
         return self
 
 
+class Atlas(Section):
+    """Public regions, or maps, by whose names maps of components are called."""
+
+    file: Path
+    """Labelled regions (3-D NIfTI) or maps of networks (4-D), in the space of the mask;
+    they are brought to its grid."""
+    labels: Path
+    """Table (.tsv) with `index` (the label, or the number of the map in order) and
+    `name`; `network` if regions have one."""
+
+
 Motion = Literal["basic", "power2", "derivatives", "full"]
 
 

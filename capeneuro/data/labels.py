@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.components import Atlas
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.sections import Atlas
 from capeneuro.data import nifti
 from capeneuro.data.tables import open_table
 

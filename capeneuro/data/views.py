@@ -99,6 +99,8 @@ def public_files(study: FusionConfig) -> list[str]:
     if fusion.eeg.kind != "table" and fusion.eeg.montage:
         montage = Path(fusion.eeg.montage)
         found += [montage] if montage.is_file() else []
+    for atlas in study.names:
+        found += [atlas.file, atlas.labels]
     return [str(path) for path in found if path is not None]
 
 

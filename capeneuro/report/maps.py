@@ -114,6 +114,21 @@ class Name(NamedTuple):
         """In words, for a picture."""
         return f"like {self.name} ({self.measure} {self.overlap:.2f})" * bool(self.name)
 
+    @property
+    def cells(self) -> list[str]:
+        """In a table, under the columns :data:`NAMES`."""
+        told = f"{self.overlap:.2f}" * bool(self.name)
+        return [text or "n/a" for text in (self.name, told, self.peak)]
+
+
+# Columns of what a component is like, and what they say.
+NAMES = {
+    "like": f"Public region or map that it is most like, above {LIKE:g}",
+    "overlap": "Absolute correlation with that map, or Dice coefficient of the region "
+    "and as many voxels of the largest magnitude",
+    "peak": "Region of the voxel with the largest magnitude",
+}
+
 
 def named(maps: np.ndarray, known: Sequence[Regions]) -> list[Name]:
     """Call each map after the public region or map that it is most like.
@@ -207,12 +222,7 @@ def write_group(
         "verdict": "Whether the map stands above the noise of privacy",
     }
     if known:
-        columns |= {
-            "like": f"Public region or map that it is most like, above {LIKE:g}",
-            "overlap": "Absolute correlation with that map, or Dice coefficient of "
-            "the region and as many voxels of the largest magnitude",
-            "peak": "Region of the voxel with the largest magnitude",
-        }
+        columns |= NAMES
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
@@ -220,11 +230,7 @@ def write_group(
     rows = table(A, z, coordinates, stability, verdicts)
     if known:
         names = named(z, known)
-        told = ((n.name, f"{n.overlap:.2f}" if n.name else "", n.peak) for n in names)
-        rows = [
-            [*row, *(text or "n/a" for text in own)]
-            for row, own in zip(rows, told, strict=True)
-        ]
+        rows = [[*row, *n.cells] for row, n in zip(rows, names, strict=True)]
     files.write_table(folder / TABLE, list(columns), rows)
     nifti.write_maps(folder / ZSCORED, z, mask, scored)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

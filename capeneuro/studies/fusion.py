@@ -26,7 +26,7 @@ from capeneuro.algorithms.cca import (
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.load import section
-from capeneuro.data import eeg, files, nifti
+from capeneuro.data import eeg, files, labels, nifti
 from capeneuro.data.tables import constant_features, open_table
 from capeneuro.data.views import (
     Views,
@@ -38,6 +38,7 @@ from capeneuro.data.views import (
     read_person,
 )
 from capeneuro.federation.in_process import Federation
+from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
 from capeneuro.studies.counts import Counts, require, write_sizes
 from capeneuro.studies.courses import made_from, of_components
@@ -88,10 +89,10 @@ KEYS = {
     "prepare": ("space",),
     "cca": ("arm", "noise", "budget", "fusion", "n_components"),
     "reference_cca": ("fusion", "n_components"),
-    "maps": ("space",),
+    "maps": ("space", "names"),
     "score": ("score",),
     "report": (
-        *("study", "space", "fusion", "score"),
+        *("study", "space", "fusion", "score", "names"),
         *("accept", "source", "governance"),
     ),
 }
@@ -325,12 +326,14 @@ def maps(study: FusionConfig, sites: Sites) -> None:
     write_verdicts(study, told)
     about = *found.variates.T, found.found_at, found.correlations
     numbers = zip(*about, told.words, strict=True)
+    called = _called(study, views, shown[0])
     rows = (
         [i + 1, *(f"{value:.4f}" for value in values), word]
+        + [text for own in called[i : i + 1] for text in own.cells]
         for i, (*values, word) in enumerate(numbers)
     )
     header = ["component", "correlation", "low", "high", "found_at", "canonical"]
-    header.append("verdict")
+    header += ["verdict", *(group_maps.NAMES if called else [])]
     files.write_table(folder / COMPONENTS, header, rows)
 
 
@@ -376,8 +379,12 @@ def chapter(
         second = scalps.Potential(eeg.window_times(erp), erp.channels, info)
     told, is_map = verdicts.of_pairs(found), views.basis is not None
     known = [f"{r:.2f}" if r == r else "cannot be told" for r in found.variates[:, 0]]
+    called = [own.title for own in _called(study, views, x)] or [""] * len(known)
     titles = told.titles(
-        [f"component {i + 1}: correlation {r}" for i, r in enumerate(known)]
+        [
+            f"component {i + 1}{', ' * bool(like)}{like}: correlation {r}"
+            for i, (r, like) in enumerate(zip(known, called, strict=True))
+        ]
     )
     linked, maps = [], []
     for i, title in enumerate(titles):
@@ -394,13 +401,13 @@ def chapter(
         files.read_table(folder / "scores.tsv"),
         pictures,
         words.correlation_lines(found),
-        _table(folder / COMPONENTS),
+        _table(study),
         viewer.viewer(page.told_of(told, maps) if is_map else []),
         page.forecast_of(study),
     )
 
 
-def _table(path: Path) -> page.Table:
+def _table(study: FusionConfig) -> page.Table:
     """The table of pairs as the page shows it."""
     columns = {
         "component": "pair of patterns, most correlated first",
@@ -408,8 +415,9 @@ def _table(path: Path) -> page.Table:
         "low": "for noise and sampling",
         "found_at": "correlation where the pair was found, most often more",
         "verdict": "",
+        **(group_maps.NAMES if study.names else {}),
     }
-    found = page.table_of(path, columns)
+    found = page.table_of(study.results / COMPONENTS, columns)
     rows = [[f"component {number}", *row] for number, *row in found.rows]
     return found._replace(rows=rows)
 
@@ -531,6 +539,14 @@ def _place(study: FusionConfig, sites: Sites, site: str) -> tuple[int, int]:
 def _views(study: FusionConfig) -> Views:
     mask = None if study.space is None else nifti.read_mask(Path(study.space.mask))
     return open_views(study, mask)
+
+
+def _called(study: FusionConfig, views: Views, A: np.ndarray) -> list[group_maps.Name]:
+    """What each map is like, if the study names atlases or templates."""
+    if not study.names:
+        return []
+    known = [labels.read(atlas, views.mask) for atlas in study.names]
+    return group_maps.named(group_maps.zscore(views.basis.synthesis @ A), known)
 
 
 def _comparisons(

@@ -12,6 +12,7 @@ import numpy as np
 
 from capeneuro.privacy import accounting, cape
 from papers import as_printed, baselines
+from papers.secure_sum import measure
 
 Row = dict[str, Any]
 # Deltas below are of no use to anybody, and not drawn.
@@ -164,8 +165,6 @@ def communication(*, n_sites: int, n_values: Sequence[int]) -> list[Row]:
         For each ``line`` (site, aggregator) the ``bytes`` and ``per_claimed``: over
         S + D, and over S^2 + S D.
     """
-    from benchmarks.secure_sum_cost import measure
-
     rows = []
     for D in n_values:
         cost = measure(n_sites, D)

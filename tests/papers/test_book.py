@@ -81,6 +81,11 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
     assert "| theirs | 0.250 (0.200-0.300) |" in shown and "0.1" not in shown
     shown = book.filled(kept.replace("best: least", "spread: errors"))
     assert "| ours | 0.0180 (0.0031) | 0.500 |" in shown
+    # A line that no cell measured may be the best.
+    shown = book.filled(
+        kept.replace("[ours, theirs]", "[ours, known], also: {known: [0.01, 0.9]}")
+    )
+    assert "| known | **0.0100** | 0.900 |\n| ours | 0.0180 | **0.500** |" in shown
     # A head names what is new in it; a score may be a column, in other words.
     two = "columns: [score, epsilon], labels: {ngi: index}"
     shown = book.filled(kept.replace("columns: [epsilon]", two))
@@ -89,6 +94,28 @@ def test_a_table_is_drawn_between_its_comments_with_the_best_bold(kept):
         book.filled(kept.replace("score: ngi", "score: ng"))
     with pytest.raises(ConfigError, match="run: python -m papers record"):
         book.filled(kept.replace("toy", "other"))
+
+
+def test_a_verdict_takes_its_numbers_from_the_cells(kept, tmp_path, monkeypatch):
+    names = [
+        "chapter",
+        "id",
+        "claim",
+        "source",
+        "setting",
+        "verdict",
+        "number",
+        "command",
+    ]
+    row = "ica\tA\tc\ts\tt\tfalse\t{toy ngi; method=ours; epsilon=0.1} of 1\tgrid toy"
+    (tmp_path / "verdicts.tsv").write_text("\t".join(names) + "\n" + row + "\n")
+    monkeypatch.setattr(book, "VERDICTS", tmp_path / "verdicts.tsv")
+    assert book.verdicts()[0]["number"] == "0.0180 of 1"
+    (tmp_path / "verdicts.tsv").write_text(
+        "\t".join(names) + "\n" + row.replace("; epsilon=0.1", "") + "\n"
+    )
+    with pytest.raises(ConfigError, match="method=ours}: 2 rows"):
+        book.verdicts()
 
 
 def test_a_claim_is_computed_when_it_is_asked(capsys):

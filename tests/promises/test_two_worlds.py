@@ -138,6 +138,13 @@ def everything(network: Network) -> list[tuple]:
         round=1,
         **little,
     )
+    # What a study around a prior asks.
+    along = {"Q": np.eye(D, 3, dtype="f4"), "clip": 1.0}
+    found = network.release(query="held", parameters=along, **little)
+    assert "noisy" in found["site0"]
+    about = {"energies": np.ones(3), "weights": np.eye(3), "clip": 1.0}
+    own = {"parameters": about, "reduction": digest(projection)}
+    assert "noisy" in network.release(query="deviation", **own, **little)["site0"]
     network.release(arm="conventional", round=2, **little)
     network.release(noise_multiplier=1.5 / CEILING.mu, round=3)  # beyond the ceiling
     for name in NAMES:

@@ -156,8 +156,11 @@ def linked(tmp_path_factory) -> Path:
     sites = [f"config/linked/sites/linked-{i}.yaml" for i in (1, 2, 3)]
     for site in sites:  # fixed noise: a bad draw fails one run in many
         edit(folder / site, epsilon=2000.0, seed=1)
+    template = {"file": "data/linked/truth/desc-truth_components.nii.gz"}
+    (folder / "labels.tsv").write_text("index\tname\n1\tfirst\n2\tsecond\n")
     edit(
         folder / "config/linked/study.yaml",
+        names=[template | {"labels": "labels.tsv"}],
         sites=sites,
         n_components=2,
         budget__epsilon=1000.0,
@@ -236,6 +239,9 @@ def test_tables_agree_with_the_directions(linked):
     at = [float(row["found_at"]) for row in table]
     np.testing.assert_allclose(at, found["found_at"], atol=1e-4)
     assert [row["verdict"] for row in table] == ["above noise"] * 2
+    # Called after the maps that they were made of.
+    assert {row["like"] for row in table} == {"first", "second"}
+    assert all(float(row["overlap"]) > 0.6 for row in table)
     # Of 45 people the correlation of variates in others is known by some ten.
     assert not np.isfinite(r).any()
     assert "pair 1, 2 correlate in people like these cannot be told" in (
@@ -294,7 +300,7 @@ def test_the_report_shows_both_views_and_what_was_spent(linked):
     assert "2 of 2 pairs are above noise" in text
     assert "capeCCA" in text and "second_moment" in text
     alts = assert_readable(results(linked) / "report.html").alts
-    both = r"component \d: correlation .+\. fMRI: .+ EEG: waveforms of .+"
+    both = r"component \d, like .+ \(r .+\): correlation .+\. fMRI.+ EEG: waveforms .+"
     assert sum(bool(re.fullmatch(both, alt)) for alt in alts) == 2
     assert sum(alt.startswith("eigenvalues by rank") for alt in alts) == 2
     assert page.count("Spectrum of") == 2

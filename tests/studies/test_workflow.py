@@ -277,12 +277,14 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     pytest.importorskip("snakemake_executor_plugin_slurm", reason="needs extra `slurm`")
     for name in ("workflow", "config", "sim"):
         (tmp_path / name).symlink_to(ROOT / name)
-    profile = ("--workflow-profile", "workflow/profiles/slurm", "--cores", "8")
+    # `--cores`, as `capeneuro run` gives it, does not say what a job may have.
+    profile = ("--workflow-profile", "workflow/profiles/slurm", "--cores", "2")
     done = run(tmp_path, "snakemake", "-n", "-p", *profile)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
     assert sorted(commands) == [(f"demo-{i}", "2") for i in (1, 2, 3, 4)]
+    assert set(re.findall(r"capeneuro pca .*--threads (\d+)", text)) == {"2"}
     assert len(re.findall(r"mem_mb=4000.*runtime=60", text)) >= 4
 
 

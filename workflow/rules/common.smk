@@ -31,8 +31,9 @@ KINDS = {name: site.data for name, site in sites.items()}
 RESULTS = str(study.results)
 # Its stages; a study of one is its own.
 MEMBERS = members(study, sites)
-# On a cluster a job asks for as many cores as it has again when it starts, wherever.
-HERE = workflow.local_exec and not workflow.remote_exec
+# On a cluster (with `jobs`, which local runs have not) a job asks for as many cores as it
+# has again when it starts, wherever; `workflow.local_exec` is not known yet.
+HERE = workflow.resource_settings.nodes is None and not workflow.remote_exec
 CORES = workflow.resource_settings.cores if HERE else None
 # A run without privacy goes beside the private one.
 STAGE_THREADS = max(1, len(sites))  # an aggregator has none of them
