@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from capeneuro import __version__
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
 from capeneuro.privacy import cape
 
@@ -62,8 +63,9 @@ EXPORTED += ("sensitivity", "noise", "noise_multiplier", "mu", "roster", "reply"
 def init(options: argparse.Namespace) -> None:
     """Write a new study with every key explained, ready to be filled in.
 
-    In a folder that has a study file already it adds the workflow alone: for a party
-    that was sent one. With `--from` it looks at one folder of images a site, says what
+    With `--data simulated` the study makes its people itself and runs as it stands. In
+    a folder that has a study file already it adds the workflow alone: for a party that
+    was sent one. With `--from` it looks at one folder of images a site, says what
     is there and writes a study of it with the keys that need a decision.
     """
     from capeneuro.config import scaffold
@@ -76,6 +78,13 @@ def init(options: argparse.Namespace) -> None:
         raise ConfigError(f"--from: writes a study file, and {why}; leave one out")
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
+    made_here = options.data == "simulated" and not options.sources
+    if made_here and (given or options.kind != "components"):
+        why = "has a study file" if given else f"is of kind {options.kind}"
+        raise ConfigError(
+            f"--data simulated: makes people for a new study of components, and "
+            f"{folder} {why}; `data` blocks of other kinds are in config/ of a checkout"
+        )
     if (folder / "workflow").exists() or (not given and (folder / "config").exists()):
         what = folder / ("workflow" if (folder / "workflow").exists() else "config")
         raise ConfigError(f"{what}: exists already; choose another folder")
@@ -84,22 +93,27 @@ def init(options: argparse.Namespace) -> None:
         from capeneuro.studies import begin
 
         protocol = options.people, options.volumes
-        print(*begin.write(folder, options.sources, options.data, protocol), sep="\n")
+        said, todo = begin.write(folder, options.sources, options.data, protocol)
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         own = scaffold.label(folder.resolve().name)
-        made = scaffold.study_files(names, options.kind, own)
+        of = {key: getattr(options, key) for key in ("data", "people", "volumes")}
+        made = scaffold.study_files(names, options.kind, own, **of)
     for path, text in (made | scaffold.workflow_files()).items():
         files.write_text(folder / path, text)
     if options.sources:
-        print("\nnext, in this order:")
-        print(f"  cd {folder}; capeneuro check config/config.yaml")
+        # Not before all files are there: who reads may have read enough.
+        print(*said, "\nnext, in this order:", f"  cd {folder}", sep="\n")
+        print(*(f"  {line}" for line in todo), sep="\n", end="\n" if todo else "")
+        print("  capeneuro check config/config.yaml")
         begun = options.data == "private"
-        if begun and options.volumes is None:
-            print("  write expected.volumes, as the protocol says, into the study file")
         for site in begin.site_names(options.sources) if begun else ():
             print(f"  capeneuro ledger init config/sites/{site}.yaml")
         print("  capeneuro run config/config.yaml")
+        return
+    if made_here:
+        print(f"next: cd {folder}; capeneuro plan config/config.yaml")
+        print("then: capeneuro run config/config.yaml  # makes the people first")
         return
     todo = "" if given else "fill in config/, then: "
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
@@ -127,6 +141,9 @@ def check(options: argparse.Namespace) -> None:
                 survey.check_confounds(own, getattr(member, "cleaning", None))
         elif own.images and study.data is None and not survey.is_there(own.images):
             print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
+    for path in () if study.data else dict.fromkeys(kinds.masks(study)):
+        if not Path(path).exists():
+            print(f"note: space.mask: nothing is at {str(path)!r} yet")
     S = len(study.sites)
     here = "" if len(sites) == S else f" ({len(sites)} of their files here)"
     print(f"{options.study}: study {study.study!r} with {S} sites{here} is well formed")
@@ -585,13 +602,13 @@ def parser() -> argparse.ArgumentParser:
         help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
     )
     for of, what in ("people", "at all sites"), ("volumes", "of one person"):
-        about = f"{of} {what}, as the protocol says; with --from"
+        about = f"{of} {what}, as the protocol says or as they are simulated"
         command.add_argument(f"--{of}", type=int, metavar="N", help=about)
     command.add_argument(
         "--data",
         choices=["private", "public", "simulated"],
         default="private",
-        help="what the data are, with --from",
+        help="what the data are; simulated without --from: made by the study",
     )
     command.add_argument(
         "--kind",
@@ -634,7 +651,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--unlock", action="store_true", help="after a run that was killed"
     )
-    command.add_argument("snakemake", nargs="*", help="after --: to Snakemake")
+    command.add_argument(
+        "snakemake", nargs="*", default=[], help="after --: to Snakemake"
+    )
     command = add(bids, "fmriprep out participant --data public")
     command.add_argument("bids_dir", type=Path, help="derivatives, as of fMRIPrep")
     command.add_argument("out_dir", type=Path, help="where study and results go")
@@ -796,7 +815,8 @@ def main(argv: list[str] | None = None) -> int:
     start = time.monotonic()
     if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
         handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
-        names = (options.step, options.stage, getattr(options, "site", ""))
+        beside = BESIDE if getattr(options, "reference", False) else ""
+        names = (options.step, options.stage, getattr(options, "site", ""), beside)
         print(*filter(None, names), flush=True)
     try:
         with contextlib.ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -257,6 +258,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="also write messages here")
     parser.add_argument("--threads", type=int, default=1, help="sites at a time")
     options = parser.parse_args(argv)
+    if "CAPENEURO_RUN" in os.environ:  # as every step that `capeneuro run` starts
+        print("make_data", flush=True)
     try:
         study = load.load_study(options.study)
         sites = load_sites(study)

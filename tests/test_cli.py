@@ -553,6 +553,7 @@ def test_plan_of_raw_voxels_names_the_better_route(tiny, capsys):
     assert re.search(r"raw voxels in 3 rounds: noise \S+ of the signal", said.out)
     assert "better: basis grid with some 500 cubes" in said.out
     assert "noise must not drown the result" in said.err
+    assert "simulated, which need no noise: `arm: non-private` in" in said.err
     many = ("--people", "100000", "--volumes", "150", "--features", "60000")
     assert command("plan", STUDY, *many) == 0
     assert "better: raw voxels" in capsys.readouterr().out
@@ -590,7 +591,7 @@ def test_fewer_cubes_to_start_from_than_components_are_refused(tiny, capsys):
     assert not any('"mu"' in path.read_text() for path in ledgers)
 
 
-AGREES = r"by about (\S+) \(from (\S+) to ([0-9.]+)"
+AGREES = r"by about (\S+)\s\((\S+)\sto\s([0-9.]+)"
 
 
 @pytest.mark.parametrize(
@@ -623,9 +624,16 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     edit(STUDY, "ica.independence", "spatial")
     assert command("plan", STUDY, *EXPECTED) == 0
     text = capsys.readouterr().out
-    kept = float(re.search(r"energy kept (\S+)\.\nMaps are foretold to agree", text)[1])
+    kept = float(re.search(r"it keeps\n(\S+) of the pooled subspace's energy", text)[1])
     assert 0.9 < kept <= 1
-    assert "forecast: results stand above the noise, which is 0." in text
+    promise, verdict, in_short, *_ = text.splitlines()
+    assert promise.startswith("promise: epsilon 5")
+    assert verdict.startswith("forecast: results stand above the noise, which is 0.")
+    assert in_short.startswith(
+        "in short: maps will agree with those of the pooled data"
+    )
+    order = ("in short:", "What it promises", "What is foretold", "Other choices")
+    assert sorted(order, key=text.index) == list(order)
     # Half of the norm is a quarter of the second moment, of which the clip of 1 keeps
     # 0.144 for the 0.544 of a whole one, of 1 / sqrt(3).
     assert "to be pca.norm_bound, 10. If" in text and "is 3.8 times as much" in text
@@ -635,6 +643,11 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     edit(STUDY, "accept", [])
     assert command("plan", STUDY, *EXPECTED, "--people", "20") == 3
     assert "times what PCA can bear with 20 people" in capsys.readouterr().err
+
+
+def test_a_range_that_says_nothing_is_not_told_as_one():
+    assert components_plan._range(0.004, 0.45, 0.997) == "0.45, or anything"
+    assert components_plan._range(0.3, 0.92, 1.0) == "0.92 (0.30 to 1.00)"
 
 
 def test_plan_without_privacy_promises_nothing(tiny, capsys):

@@ -103,6 +103,10 @@ TABLE = [
      [f"{STUDY}: not a YAML file: indent with blanks"]),
     ("10", "no such study", lambda: None, ("check", "confg.yaml"), 2,
      ["confg.yaml: file not found; check the path"]),
+    ("10b", "a site file as a study", lambda: None, ("run", SITE), 2,
+     [f"{SITE}: must be a study file, this is a site file"]),
+    ("10c", "no study in the folder", elsewhere, ("run", STUDY), 2,
+     [f"{STUDY}: file not found; check the path, which starts from /.*/sub"]),
     ("11", "no such site file", lambda: Path(SITE).unlink(), CHECK, 2,
      [f"{SITE}: file not found; check the path"]),
     ("12", "one site twice", lambda: edit(SITE, "name", "site-0"), CHECK, 2,
@@ -121,7 +125,7 @@ TABLE = [
     ("16c", "a wrong key of derivatives", lambda: derivatives(sesion=3), CHECK, 2,
      ["images.sesion: unknown key; did you mean 'session'?"]),
     ("17", "no mask", MASK.unlink, VALIDATE, 2,
-     ["data/mask.nii.gz: file not found; check the path"]),
+     ["data/mask.nii.gz: file not found; put a mask there, or change `space.mask`"]),
     ("18", "a mask of another shape",
      lambda: write_image(MASK, np.ones((5, 6, 6))), VALIDATE, 2,
      ["grid must equal the mask's: shape .*set space.resample.*the same of 5 more"]),
@@ -152,6 +156,10 @@ TABLE = [
     ("28", "no such strategy", lambda: edit(STUDY, "cleaning.confounds", "motion"),
      CHECK, 2, ["cleaning.confounds: must be a list of columns, or a strategy: simple, "
                 "scrubbing, compcor, ica_aroma, got 'motion'"]),
+    ("28b", "no DVARS with the strategy that needs it",
+     lambda: (edit(STUDY, "cleaning.confounds", "scrubbing"),
+              edit(STUDY, "cleaning.scrub", {"std_dvars_threshold": None})), CHECK, 2,
+     ["cleaning: scrub.std_dvars_threshold must be a number with strategy scrubbing"]),
     ("29", "no task", lambda: None, VALIDATE, 0, []),
     ("30", "a 3-D image", lambda: damage(lambda d: d[..., 0]), VALIDATE, 2,
      [f"{RUN}: must be a 4-D image, got shape"]),
@@ -167,7 +175,7 @@ TABLE = [
      ["the filter needs 19 volumes, has 12; exclude the run, or",
       "0.25 Hz, got 0.5 .the repetition time is 2 s, of the file of site site-1"]),
     ("43", "more than the ceiling", lambda: edit(SITE, "epsilon", 1.0), VALIDATE, 3,
-     ["site site-1: epsilon: the ceiling is 1 .*lower budget.epsilon"]),
+     ["site site-1: epsilon: the ceiling is 1 .*in the ledger private/site-1/ledger"]),
     ("53", "commands from elsewhere", elsewhere, ("check", f"../{STUDY}"), 2,
      [r"\.\./config.yaml: sites: paths start from the folder.*first cd /"]),
     ("54", "a folder that exists", lambda: Path("old/workflow").mkdir(parents=True),
@@ -185,10 +193,16 @@ TABLE = [
     ("16d", "a wrong task, in a run", lambda: edit(SITE, "task", "faces"),
      ("run", STUDY), 2, ["nothing found at 'data/site-1' with task faces; there is"]),
     ("17b", "no mask, in a run", MASK.unlink, ("run", STUDY), 2,
-     ["data/mask.nii.gz: file not found; check the path"]),
+     ["data/mask.nii.gz: file not found; put a mask there, or change `space.mask`"]),
     ("54b", "a study of a folder without images", lambda: Path("e").mkdir(),
      ("init", "new", "--from", "e", "data/site-1"), 2,
      ["--from: e: no 4-D images; there is nothing to read; name a folder"]),
+    ("54d", "a folder that is not there", lambda: None,
+     ("init", "new", "--from", "nowhere"), 2,
+     ["--from: nowhere: is no folder; name one of a site"]),
+    ("54c", "people made for another kind", lambda: None,
+     ("init", "new", "--data", "simulated", "--kind", "fusion"), 2,
+     ["--data simulated: makes people for a new study of components, and new is of"]),
 ]  # fmt: skip
 # Whole runs: who sees to them.
 WORKFLOW = "studies/test_workflow.py"
@@ -238,6 +252,10 @@ def test_the_others_are_tried_in_whole_runs(numbers):
 def test_wrong_arguments_are_one_line(capsys):
     """55, and whatever else argparse would say with its usage."""
     with pytest.raises(SystemExit):
+        command("run")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the following arguments are required: study; see")
+    with pytest.raises(SystemExit):
         command("init", "xx", "--kind", "ica")
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search("--kind: invalid choice: 'ica'.*see capeneuro init --help", line)
@@ -260,11 +278,20 @@ def test_an_untouched_study_has_its_folders_name_and_says_what_is_missing(
     assert command("check", "config/config.yaml") == 0
     said = capsys.readouterr().out
     assert "note: site site-1: images: nothing is at 'data/site-1' yet" in said
+    assert "note: space.mask: nothing is at 'data/mask.nii.gz' yet" in said
     assert "study 'sim-1' with 2 sites is well formed" in said
     # A run would be refused, and so is a plan of it; on paper it may be planned.
     assert command("plan", "config/config.yaml") == 2
     on_paper = ("--people", "4000", "--volumes", "180", "--features", "900")
     assert command("plan", "config/config.yaml", *on_paper) == 0
+
+
+def test_private_people_are_not_told_to_do_without_noise(tiny, capsys):
+    private("accept", [])
+    few = ("--people", "40", "--volumes", "150", "--features", "900")
+    assert command("plan", STUDY, *few) == 3
+    said = capsys.readouterr().err
+    assert "noise must not drown" in said and "non-private" not in said
 
 
 def test_what_is_told_of_people_at_a_site_is_how_many(tiny, capsys):

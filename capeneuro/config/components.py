@@ -140,6 +140,7 @@ class Simulation(Section):
     """Simulated fMRI, written as one BIDS folder per site before the study starts."""
 
     kind: Literal["simtb"] = "simtb"
+    """Maps and time courses after the simulation toolbox for fMRI (SimTB)."""
     seed: int
     """Fixes the bytes of all files."""
     n_subjects: Annotated[int, Field(ge=1)]
@@ -242,8 +243,10 @@ class ComponentsConfig(Study):
     """Public atlases and templates by whose names components are called: the region or
     map that each is most like, and the region of its peak."""
     data: Annotated[Simulation | Painting, Field(discriminator="kind")] | None = None
-    """Data to make before the study starts, with the data makers of the source
-    checkout; null: they exist."""
+    """People to make before the study starts: `capeneuro init FOLDER --data simulated`
+    writes it. The makers are in a checkout of capeneuro (`pip install -e .`), and not
+    in the package alone. Null: there are people, whose data are where site files
+    say."""
 
     @model_validator(mode="after")
     def _components_are_enough(self) -> "ComponentsConfig":

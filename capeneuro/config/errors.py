@@ -108,8 +108,8 @@ class UniqueKeys(yaml.SafeLoader):
 
 
 _MERGE = "tag:yaml.org,2002:merge"
-# A key that only one kind of file has.
-MARKS = {"study": "sites", "site": "ledger"}
+# A key that every file of its kind has, and none of the other.
+MARKS = {"study": "sites", "site": "name"}
 # Values that are no more, and what is there instead.
 GONE = {
     "gradient-as-printed": "it was for a figure of the thesis alone; take gradient",
@@ -153,7 +153,7 @@ def read(
         With all its errors, naming the nearest known keys.
     """
     own, shared = content(path), {}
-    if MARKS[other] in own:
+    if MARKS[other] in own and MARKS[kind] not in own:
         raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
     if common is not None and common.is_file():
         shared = {k: v for k, v in content(common).items() if k not in own}
@@ -207,7 +207,8 @@ def content(path: Path) -> dict[str, Any]:
         found = yaml.load(path.read_text(), UniqueKeys)
     except FileNotFoundError:
         moved = next((p for p in _moved(path) if p.is_file()), None)
-        hint = f"it is now {moved}" if moved else "check the path"
+        here = "" if path.is_absolute() else f", which starts from {Path.cwd()}"
+        hint = f"it is now {moved}" if moved else f"check the path{here}"
         raise ConfigError(f"{path}: file not found; {hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name the file in it") from None

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.load import KINDS
 from capeneuro.config.site import SiteConfig
 
@@ -59,6 +59,18 @@ FILL_IN: dict[str, Any] = {
     "contrast.primary": "patient",
     "contrast.means": MEANS,
 }
+# People whom the simulator makes: 900 bear the noise of a promise to a person in 212
+# cubes of 24 mm, whose root is the norm bound.
+SIMULATED: dict[str, Any] = {
+    "source": "simulated data, whose scale is known",
+    "data": Simulation,
+    "data.seed": 1,
+    "space.grid_size": 3,
+    "norm_bound": 14.6,
+    "score.truth": "data/truth/desc-truth_components.nii.gz",
+    "score.reference": True,
+}
+PEOPLE, VOLUMES = 900, 60
 
 
 def label(text: str) -> str:
@@ -66,27 +78,66 @@ def label(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")
 
 
-def study_files(sites: list[str], kind: str, name: str = "") -> dict[str, str]:
-    """Text of each file of a new study's parties, by its path in the study's folder."""
-    found = {f"config/sites/{site}.yaml": site_file(site, kind) for site in sites}
-    found["config/config.yaml"] = study_file(sites, kind, name)
+def study_files(
+    sites: list[str], kind: str, name: str = "", **of: Any
+) -> dict[str, str]:
+    """Text of each file of a new study's parties, by its path in the study's folder.
+
+    Parameters
+    ----------
+    sites, kind, name
+        The sites' names, what is looked for, and the study's name.
+    **of
+        ``data``, what the sites' data are; ``people`` and ``volumes`` as of
+        :func:`study_file`.
+    """
+    data = of.get("data", "private")
+    found = {f"config/sites/{site}.yaml": site_file(site, kind, data) for site in sites}
+    found["config/config.yaml"] = study_file(sites, kind, name, **of)
     return found | ({MEANS: means_table(sites)} if kind == "contrast" else {})
 
 
-def study_file(sites: list[str], kind: str = "components", name: str = "") -> str:
-    """Text of a study file with every key explained beside it."""
+def study_file(
+    sites: list[str],
+    kind: str = "components",
+    name: str = "",
+    data: str = "private",
+    people: int | None = None,
+    volumes: int | None = None,
+) -> str:
+    """Text of a study file with every key explained beside it.
+
+    Parameters
+    ----------
+    sites, kind, name
+        The sites' names, what is looked for, and the study's name.
+    data
+        What the sites' data are. Public ones need no noise; of `simulated` the study
+        of components makes them before it starts.
+    people, volumes
+        At all sites together, and of each: of people who are made, else expected.
+    """
     given = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
     given["study"] = name or given["study"]
-    if kind == "components":
-        return _describe(ComponentsConfig, given)
-    return _describe(KINDS[kind], {**given, "n_components": 5})
+    if data == "simulated":
+        n = -(-(people or PEOPLE) // len(sites))
+        made = {"data.n_subjects": n, "data.n_volumes": volumes or VOLUMES}
+        return _describe(ComponentsConfig, {**given, **SIMULATED, **made})
+    given |= {"expected.people": people, "expected.volumes": volumes}
+    if data == "public":
+        given["arm"] = "non-private"
+    if kind != "components":
+        return _describe(KINDS[kind], {**given, "n_components": 5})
+    return _describe(ComponentsConfig, given)
 
 
-def site_file(name: str, kind: str = "components") -> str:
+def site_file(name: str, kind: str = "components", data: str = "private") -> str:
     """Text of a site file with every key explained beside it."""
     given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
     given["eeg"] = f"data/{name}" if kind == "fusion" else None
-    return _describe(SiteConfig, {**given, "data": "private"})
+    if data == "simulated":  # for some tries with other numbers
+        given["epsilon"] = 10.0
+    return _describe(SiteConfig, {**given, "data": data})
 
 
 def means_table(sites: list[str]) -> str:
@@ -136,12 +187,14 @@ def _describe(
 ) -> str:
     lines: list[str] = []
     for name, field in model.model_fields.items():
-        inner = _inner(field.annotation, field.is_required())
+        chosen = given.get(name) if not within else None
+        is_chosen = isinstance(chosen, type)
+        inner = chosen if is_chosen else _inner(field.annotation, field.is_required())
         text = field.description or (inner.__doc__ if inner else "") or ""
         wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
         lines += [f"{indent}# {line}" for line in wrapped]
         default = field.get_default(call_default_factory=True)
-        if inner is not None and (default is not None):
+        if inner is not None and (default is not None or is_chosen):
             block = _describe(inner, given, indent + "  ", f"{name}.")
             lines += [f"{indent}{name}:", block]
             continue

@@ -135,8 +135,9 @@ class Scrub(Section):
 
     fd_threshold: Positive = 0.5
     """Largest framewise displacement [mm]."""
-    std_dvars_threshold: Positive = 1.5
-    """Largest standardized DVARS. Both are fMRIPrep's own thresholds of outliers."""
+    std_dvars_threshold: Positive | None = 1.5
+    """Largest standardized DVARS; null: displacement alone tells. Both numbers are
+    fMRIPrep's own thresholds of outliers."""
     min_segment: Annotated[int, Field(ge=0)] = 5
     """Volumes between two that are left out are left out if they are fewer."""
 
@@ -231,6 +232,9 @@ class Cleaning(Section):
                 "high_pass must be null with a strategy of confounds, which has "
                 f"fMRIPrep's slow cosines in it, got {self.high_pass:g}"
             )
+        named = getattr(self.confounds, "strategy", "")
+        if self.scrub and not self.scrub.std_dvars_threshold and named == "scrubbing":
+            fail("scrub.std_dvars_threshold must be a number with strategy scrubbing")
         if self.exclude and self.exclude.max_scrubbed and not self.scrubs:
             fail("exclude.max_scrubbed needs scrub; add it, or remove max_scrubbed")
         return self
@@ -272,6 +276,10 @@ class BudgetOptions(Section):
     pca_share: Fraction = 0.4
     """Share of mu^2 that PCA may spend; ICA has the rest. With `ica.independence:
     spatial` PCA has all. Other kinds of study do not read it."""
+
+
+# What a step of the run that results are compared with is called beside its name.
+BESIDE = "(without noise, to compare)"
 
 
 class Score(Section):

@@ -130,7 +130,8 @@ class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
     name: Label
-    """Name of the site in the study."""
+    """Name of the site in the study. The ledger of private data goes by it, whatever
+    the study: sites of different people on one machine need different names."""
     images: Images | None = None
     """Folder of derivatives with what to take from it, `{derivatives: data/fmriprep,
     task: rest, space: MNI152NLin2009cAsym}` (see docs/derivatives.md); a BIDS folder;
@@ -150,10 +151,12 @@ class SiteConfig(Section):
     marker: trigger}`: for recordings in tables (.csv, .tsv), and streams (.xdf) without
     units. Null: recordings have headers, or are tables of muse-lsl."""
     data: Literal["private", "simulated", "public"]
-    """What the data are. Only `simulated` and `public` allow runs without privacy and
-    fixed seeds; every output that used them is stamped."""
+    """What the data are. Only `simulated` and `public` allow fixed seeds and runs
+    without privacy (`arm: non-private` in the study file, where no noise is added);
+    every output that used them is stamped."""
     epsilon: Positive
-    """Ceiling on the largest total epsilon of any of its people, over all studies."""
+    """Ceiling on the largest total epsilon of any of its people, over all studies. As
+    large as one study's it leaves no second one; 2 to 5 times as large lasts years."""
     delta: Fraction
     """Delta of the ceiling."""
     unit: accounting.Unit

@@ -88,7 +88,9 @@ class Study(Section):
     """Where the aggregator sits: `independent`, at no site; or the name of the site
     that also runs it, which then is one colluding site more; null: as if at a site."""
     arm: Literal["non-private", "pooled", "local", "conventional", "cape", "secure_sum"]
-    """How queries are answered: `cape`, or one of the baselines."""
+    """How queries are answered: `cape`, with noise of which most cancels between sites;
+    or, for public and simulated data, `non-private`, without noise. The other ones are
+    baselines (docs/components.md)."""
     noise: Literal["rounded", "exact"] = "rounded"
     """Sampler: normal noise rounded to a grid, or the exact discrete normal (slower,
     needs the extra `exact`); see the threat model in the docs."""

@@ -14,6 +14,12 @@ from capeneuro.data.derivatives import confounds_file, timing
 PAD, PADS = 3, 15
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 BLOCK = 4096
+DISPLACEMENT = "framewise_displacement"
+# Where a table lacks what is asked for.
+REMEDIES = {
+    "cleaning.confounds": "choose another cleaning.confounds",
+    "cleaning.scrub": "std_dvars_threshold: null scrubs by displacement alone",
+}
 
 
 def clean(
@@ -138,13 +144,13 @@ def kept_volumes(run: Path, cleaning: Cleaning, n_volumes: int) -> np.ndarray:
 
 def mean_displacement(run: Path) -> float:
     """Mean framewise displacement of a run [mm]; the first volume has none."""
-    table = _table(run, ["framewise_displacement"], "cleaning.exclude")
-    return float(table["framewise_displacement"].mean())
+    table = _table(run, [DISPLACEMENT], "cleaning.exclude")
+    return float(table[DISPLACEMENT].mean())
 
 
 def motion(run: Path) -> np.ndarray:
     """Framewise displacement of each volume [mm]; empty where none is given."""
-    path, column = confounds_file(run), "framewise_displacement"
+    path, column = confounds_file(run), DISPLACEMENT
     if not path.is_file():
         return np.empty(0)
     import pandas as pd
@@ -166,8 +172,7 @@ def _confounds(
         # Missing first values, as of derivatives, become 0.
         confounds = _table(run, asked, "cleaning.confounds")[asked].fillna(0.0)
     if scrub is not None and getattr(asked, "strategy", "") != "scrubbing":
-        alone = _ask("load_confounds", run, strategy=("scrub",), **_thresholds(scrub))
-        kept = np.intersect1d(kept, kept if alone[1] is None else alone[1])
+        kept = np.intersect1d(kept, _scrubbed(run, scrub, kept))
     if confounds is not None and len(confounds) != n_volumes:
         raise ConfigError(
             f"{confounds_file(run)}: must have a row per volume, got {len(confounds)} "
@@ -177,6 +182,23 @@ def _confounds(
     if isinstance(asked, Confounds) and confounds.shape[1] == 0:
         confounds = None
     return None if confounds is None else confounds.to_numpy(), kept
+
+
+def _scrubbed(run: Path, scrub: Scrub, every: np.ndarray) -> np.ndarray:
+    """Volumes that scrubbing leaves."""
+    if scrub.std_dvars_threshold is not None:
+        own = {"strategy": ("scrub",), **_thresholds(scrub)}
+        kept = _ask("load_confounds", run, "cleaning.scrub", **own)[1]
+        return every if kept is None else kept
+    # nilearn's needs a column of DVARS, whose threshold is not asked for here.
+    table = _table(run, [DISPLACEMENT], "cleaning.scrub")
+    still = np.flatnonzero(~(table[DISPLACEMENT] > scrub.fd_threshold))
+    if still.size < len(table):
+        segments = np.split(still, 1 + np.flatnonzero(np.diff(still) > 1))
+        long = [s for s in segments if s.size >= scrub.min_segment]
+        still = np.concatenate([*long, still[:0]])
+    steady = ~table.filter(like="non_steady_state").any(axis=1)
+    return np.intersect1d(still, np.flatnonzero(steady))
 
 
 def _by_strategy(run: Path, asked: Confounds, scrub: Scrub | None, kept: np.ndarray):
@@ -195,7 +217,7 @@ def _thresholds(scrub: Scrub) -> dict[str, float]:
     return {**given, "scrub": scrub.min_segment}
 
 
-def _ask(function: str, run: Path, **given: object):
+def _ask(function: str, run: Path, key: str = "cleaning.confounds", **given: object):
     """Confounds and indices of volumes to keep, by nilearn; None: all of them."""
     from nilearn.interfaces import fmriprep
 
@@ -212,8 +234,8 @@ def _ask(function: str, run: Path, **given: object):
             lacks = ", ".join(re.findall("'([^']+)'", text)) or "columns"
             text = f"the table has nothing of {lacks}"
         raise ConfigError(
-            f"{run}: nilearn finds no such confounds: {text.rstrip('.'):.200}; choose "
-            "another cleaning.confounds, or have fMRIPrep write the table again"
+            f"{run}: {key}: nilearn finds no such columns: {text.rstrip('.'):.200}; "
+            f"{REMEDIES[key]}, or have fMRIPrep write the table again"
         ) from None
 
 

@@ -25,6 +25,8 @@ from capeneuro.data.files import atomic, write_json
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Of MNI152's 1.8 litres, what an image in that space surely holds [l].
 LEAST_BRAIN = 0.9
+# What to do where a mask is missing.
+NO_MASK = "put a mask there, or change `space.mask` in the study file"
 # Columns of a table of runs; the volumes left after dummy scans and scrubbing.
 RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
@@ -70,8 +72,10 @@ def read_mask(path: Path) -> nib.Nifti1Image:
     Raises
     ------
     ConfigError
-        If it is empty or not a 3-D image.
+        If it is missing, empty or not a 3-D image.
     """
+    if not Path(path).is_file():
+        raise ConfigError(f"{path}: file not found; {NO_MASK}")
     image = open_image(path, 3)
     inside = read_data(image) > 0
     if not inside.any():
@@ -124,6 +128,14 @@ def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image | None:
     inside = np.asarray(mask.dataobj) > 0
     litres = inside.sum() * abs(np.linalg.det(like.affine[:3, :3])) / 1e6
     return _mask(inside, like) if litres > LEAST_BRAIN else None
+
+
+def cropped_brain(voxel_size: float) -> nib.Nifti1Image:
+    """Brain of MNI152 in voxels of a size [mm], cut to its box: of simulated people."""
+    from nilearn.datasets import load_mni152_brain_mask
+    from nilearn.image import crop_img
+
+    return crop_img(load_mni152_brain_mask(voxel_size), pad=False, copy_header=True)
 
 
 def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:

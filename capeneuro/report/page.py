@@ -91,6 +91,22 @@ class Chapter(NamedTuple):
         """What was found."""
         return words.found_line(self.config, self.verdicts)
 
+    @property
+    def strip(self) -> list[Picture]:
+        """Small maps of what is told of these people, each as its picture is called.
+
+        None of what cannot be told from noise, nor of public maps around a prior.
+        """
+        told, rows = self.verdicts, self.table.rows if self.table else ()
+        is_told = told.above | (np.array(told.words) == words.NOT_TESTED)
+        names = {n for n, one in zip(told.names, is_told, strict=True) if one}
+        return [
+            cell._replace(anchor=anchor_of(row[0]))
+            for row in rows[:MOST_ROWS]
+            for cell in row
+            if isinstance(cell, Picture) and row[0] in names
+        ]
+
 
 def render(
     config: Study, record: dict[str, Any], chapters: Sequence[Chapter], folder: Path

@@ -127,6 +127,8 @@ def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     beside = "" if subspace.noise_deviation else " beside sampling alone"
     line = f"order{beside}: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
+    if max(counted, shortest) < config.n_components:
+        line += ", more than either supports: take the last ones with care"
     if beside and config.budget.unit == "subject":
         line += " (with people counted for volumes)"
     return line + (" (counts tend to be large: see the report)" if white else "")

@@ -26,6 +26,10 @@ EEG = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".csv", ".xdf")
 FEATURES = 1000
 R = 10
 MASK = "config/mask.nii.gz"
+# Where a mask goes that nobody could make: those who begin the study put it there.
+TO_DECIDE = "data/mask.nii.gz"
+# What fMRIPrep's tables have of motion at least.
+MOTION = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
 
 
 class Found(NamedTuple):
@@ -57,8 +61,6 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
     ConfigError
         If there are no 4-D images; it says what there is.
     """
-    if not folder.is_dir():
-        raise ConfigError(f"--from: {folder}: is no folder; name one that a site has")
     inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
     series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
     done = [p for p, files in series.items() if any(map(_is_done, files))]
@@ -191,12 +193,10 @@ def design(found: list[Found], base: Path) -> Design:
         mask, why = MASK, "the brain of MNI152 as nilearn has it, on the images' grid"
         size, features = nifti.grid_for(made, FEATURES)
     elif not is_open:  # native images, or such as are called MNI152 and are not
-        mask, why = "data/mask.nii.gz", "DECIDE: a public mask in the images' own space"
+        mask, why = TO_DECIDE, "DECIDE: a public mask in the images' own space"
     elif not _has_computed_mask(first):
-        mask, why = (
-            "data/mask.nii.gz",
-            ("DECIDE: no mask can be computed of these images; a mask in their space"),
-        )
+        mask = TO_DECIDE
+        why = "DECIDE: no mask can be computed of these images; a mask in their space"
     given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
     every = [run for own in runs.values() for run in own]
     if all(derivatives.mask_file(run).is_file() for run in every):
@@ -204,8 +204,9 @@ def design(found: list[Found], base: Path) -> Design:
     chosen = [own.images for own in found if isinstance(own.images, dict)]
     # XCP-D's, and HALFpipe's, whose settings say what was taken out.
     denoised = any(c.get("desc") in ("denoised", []) for c in chosen)
-    if not denoised and _has_confounds(found, first):
-        given["confounds"] = "simple"
+    if not denoised:
+        asked = (each for each in ("simple", MOTION) if _has(each, found, first))
+        given["confounds"] = next(asked, [])
     others = (nifti.open_image(run, 4) for run in first.values())
     apart = not all(nifti.same_grid(image, like) for image in others)
     return Design(apart, mask, size, features, Cleaning(**given), why)
@@ -219,8 +220,11 @@ def _has_computed_mask(first: dict[str, Path]) -> bool:
     return True
 
 
-def _has_confounds(found: list[Found], first: dict[str, Path]) -> bool:
-    asked = Cleaning(standardize="zscore", confounds="simple")
+def _has(
+    confounds: str | list[str], found: list[Found], first: dict[str, Path]
+) -> bool:
+    """Whether each site's first run has them."""
+    asked = Cleaning(standardize="zscore", confounds=confounds)
     try:
         for own in found:
             run = first[own.name]
@@ -236,8 +240,8 @@ def write(
     sources: list[Path],
     kind: str,
     protocol: tuple[int | None, int | None] = (None, None),
-) -> list[str]:
-    """Write a study of components of the sites' folders; what to tell the user.
+) -> tuple[list[str], list[str]]:
+    """Write a study of components of the sites' folders.
 
     Parameters
     ----------
@@ -249,7 +253,15 @@ def write(
         What the data are: private, public or simulated.
     protocol
         People at all sites, and volumes of one person, as the study's protocol says.
+
+    Returns
+    -------
+    said, todo
+        What to tell the user, and what only the user can add.
     """
+    for source in sources:
+        if not source.is_dir():
+            raise ConfigError(f"--from: {source}: is no folder; name one of a site")
     if len(sources) < 2:
         raise ConfigError(
             f"--from: a federation needs at least 2 sites, got {len(sources)}"
@@ -272,8 +284,8 @@ def write_found(
     found: list[Found],
     kind: str,
     protocol: tuple[int | None, int | None] = (None, None),
-) -> list[str]:
-    """Write a study of sites that were looked at; parameters as of :func:`write`."""
+) -> tuple[list[str], list[str]]:
+    """Write a study of sites that were looked at; all as of :func:`write`."""
     names = [own.name for own in found]
     said = ["What the sites' folders hold (shown here, kept in no file):", ""]
     for own in found:
@@ -299,11 +311,25 @@ def write_found(
     said.append(
         "What stays at each site: its own file in config/sites/, with its path."
     )
-    return said
+    todo = []
+    if chosen.mask == TO_DECIDE:
+        todo.append(
+            f"put a public mask in the images' space at {TO_DECIDE} (space.mask); "
+            "docs/derivatives.md makes one"
+        )
+    if not chosen.cleaning.confounds and kind != "simulated":
+        todo.append(
+            "nothing takes out motion: if tables of confounds are there, choose "
+            "cleaning.confounds in the study file"
+        )
+    if kind == "private" and protocol[1] is None:
+        todo.append("write expected.volumes, as the protocol says, into the study file")
+    return said, todo
 
 
 def _cleaning_line(own: Cleaning) -> str:
-    with_ = getattr(own.confounds, "strategy", "") or "no"
+    with_ = getattr(own.confounds, "strategy", "no")
+    with_ = "six motion parameters as" if own.confounds == MOTION else with_
     masked = ", each run's own brain mask" if own.run_mask else ""
     return f"z-scores, {with_} confounds{masked}"
 
@@ -319,9 +345,12 @@ name: {own.name}
 # Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
 # part stands here by name: without: [03, 17].
 {shown}
-# private, simulated or public. Only the last two may run without privacy.
+# private, simulated or public. The last two need no noise: where all sites have them,
+# write `arm: non-private` into the study file.
 data: {kind}
-# The largest loss that this site allows any of its people over all studies, ever.
+# The largest loss that this site allows any of its people over all studies, ever. This
+# is one study's; 2 to 5 times as much leaves room for others. The ledger of private
+# data goes by the site's name above, whatever the study.
 epsilon: 2.0
 delta: 1.0e-5
 unit: subject
@@ -345,7 +374,8 @@ def study_text(
         else f"{kind} data need no noise; `cape` protects every person"
     )
     own = chosen.cleaning
-    confounds = getattr(own.confounds, "strategy", "[]")
+    columns = f"[{', '.join(own.confounds)}]" if own.confounds == MOTION else "[]"
+    confounds = getattr(own.confounds, "strategy", columns)
     bound = (chosen.features or 900) ** 0.5
     sites = ", ".join(f"config/sites/{name}.yaml" for name in names)
     cubes = f", {chosen.features} of them" if chosen.features else ""
@@ -376,9 +406,9 @@ cleaning:
   # Share of the mask's voxels that a run may lack.
   max_constant_voxels: {own.max_constant_voxels:g}
   # Rules in use elsewhere; none is on. Public numbers all, never tuned on these people:
-  # scrub: {{fd_threshold: 0.5}}     # [mm] Power et al. 2012
-  # exclude: {{max_mean_fd: 0.55}}   # [mm] Parkes et al. 2018; min_volumes: 4 minutes
-  # dummy_scans: 4                 # volumes, if the scanner kept them
+  # scrub: {{fd_threshold: 0.5, std_dvars_threshold: null}}  # [mm] Power et al. 2012
+  # exclude: {{max_mean_fd: 0.55}}  # [mm] Parkes et al. 2018; min_volumes: 4 minutes
+  # dummy_scans: 4  # volumes, if the scanner kept them
 
 # 10 networks is what halves of a consortium of some hundred people agree on.
 n_components: {R}

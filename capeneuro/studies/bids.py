@@ -102,7 +102,8 @@ def run(
             )
     else:
         found = halves(folder, out, kind, labels, tasks)
-        print(*begin.write_found(out, found, kind), sep="\n", flush=True)
+        said, todo = begin.write_found(out, found, kind)
+        print(*said, *todo, sep="\n", flush=True)
     os.chdir(out)
     more = ["--until", "prepare"] if level == "participant" else []
     return workflow.run(STUDY, cores, more)

@@ -8,7 +8,7 @@ import numpy as np
 
 from capeneuro.algorithms import prediction
 from capeneuro.algorithms.prior_maps import foretold
-from capeneuro.config.components import ComponentsConfig
+from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
@@ -21,6 +21,8 @@ from capeneuro.studies.sites import Sites
 
 # Cubes of a coarse grid where the study names none.
 CUBES = 500
+# A range of agreements so wide says nothing of a new data set.
+TELLS_NOTHING = 0.85
 # Under private/_aggregator/<study>/: what private data were foretold to add to a prior.
 FORETOLD = "prior.json"
 
@@ -68,9 +70,11 @@ def foretell_alone(
         at = prediction.predict(design, study.own_promise)
         bearable = at.ratio_pca / prediction.MOST_NOISE
         ratios = {"PCA": bearable, "ICA": at.ratio_ica}
+        agrees = at.agrees_low, at.agrees, at.agrees_high
     else:
         ratio = prediction.predict_subspace(design, study.own_promise)[1]
         ratios = {"PCA": ratio / prediction.MOST_NOISE}
+        agrees = prediction.agreement("spatial", design.n_components, ratio)
 
     def show(keep: bool) -> None:
         if design.n_iterations:
@@ -81,7 +85,26 @@ def foretell_alone(
             _subspace(study, design)
 
     remedy = "More people, a larger epsilon, fewer features or clips as `plan` shows"
-    return _compared(study, design, Forecast(ratios, remedy, show))
+    drowned = max(ratios.values()) > 1
+    said = "" if drowned else _in_short(study, *agrees)
+    return _compared(study, design, Forecast(ratios, remedy, show, in_short=said))
+
+
+def _in_short(study: ComponentsConfig, low: float, middle: float, high: float) -> str:
+    """How near maps will come to the pooled ones, as a sentence for anybody."""
+    said = (
+        "how near the maps come to those of the pooled data cannot be foretold for "
+        "data like these, since data sets bear very different noise"
+    )
+    if high - low < TELLS_NOTHING:
+        said = (
+            f"maps will agree with those of the pooled data by about {middle:.2f} "
+            f"({low:.2f} to {high:.2f}, by data set), where 1 is the same and 0 no "
+            "better than chance"
+        )
+    if isinstance(study.data, Simulation):
+        said += "; the simulator's clean maps bore more than all others tried"
+    return said
 
 
 def noise_of_prior(study: ComponentsConfig, everyone: Sequence[str], n: int) -> float:
@@ -200,11 +223,11 @@ def _routes(study: ComponentsConfig, design: prediction.Design) -> None:
 def _subspace(study: ComponentsConfig, design: prediction.Design) -> None:
     """Say what is known of a spatial study."""
     _, ratio, captured = prediction.predict_subspace(design, study.own_promise)
-    low, middle, high = prediction.agreement("spatial", design.n_components, ratio)
+    agrees = _range(*prediction.agreement("spatial", design.n_components, ratio))
     print(
-        f"PCA has the whole budget: noise {ratio:.3g} of its signal, energy kept "
-        f"{captured:.3f}.\nMaps are foretold to agree with the pooled ones by about "
-        f"{middle:.2f} (from {low:.2f} to {high:.2f}, by data set)"
+        f"PCA has the whole budget: noise {ratio:.3g} of its signal (above "
+        f"{prediction.MOST_NOISE:g} it is refused); it keeps\n{captured:.3f} of the "
+        f"pooled subspace's energy. Agreement of maps with the pooled ones: {agrees}"
     )
     _bound(study, design)
     _others(study, design)
@@ -221,10 +244,11 @@ def _bound(study: ComponentsConfig, design: prediction.Design) -> None:
     )
     drowns = ", which drowns the result" if more > prediction.MOST_NOISE else ""
     print(
-        f"\nThis takes the usual norm of a volume to be pca.norm_bound, {bound:g}. If "
-        f"it is half of that, the\nnoise of PCA is {more / own:.2g} times as much, "
-        f"{more:.3g} of its signal{drowns}. The usual norm changes with\nspace.basis, "
-        "space.grid_size and cleaning, and the bound has to change with it"
+        "\nThe norm bound. This takes the usual norm of a volume to be pca.norm_bound, "
+        f"{bound:g}. If it is half\nof that, the noise of PCA is {more / own:.2g} "
+        f"times as much, {more:.3g} of its signal{drowns}. The "
+        "usual\nnorm changes with space.basis, space.grid_size and cleaning, and the "
+        "bound has to change with it"
     )
     if study.cleaning.standardize == "zscore":
         print(f"(of {D} features of variance 1 it is {D**0.5:.3g}, the root of {D})")
@@ -236,11 +260,12 @@ def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     rows = prediction.choices(design, study.own_promise, own)
     least, most = (f"{100 * held:.0f}" for held in prediction.HELD)
     print(
-        "\nAgreement: of maps with those of the pooled run without privacy, as a share "
-        "of what chance\nleaves; 1 is the same, 0 no better than a random turn. First "
-        "for a data set in the middle, then\nthe range over data sets, which held "
-        f"{least} to {most}% of outcomes, give or take 0.03, on five,\neach left out "
-        "of its own calibration.\n\n"
+        "\nOther choices. Agreement: of maps with those of the pooled run without "
+        "privacy, as a share of what\nchance leaves; 1 is the same, 0 no better than a "
+        "random turn. First for a data set in the middle, then\nthe range over data "
+        f"sets, which held {least} to {most}% of outcomes, give or take 0.03, on five, "
+        "each left\nout of its own calibration. `or anything`: the range is nearly all "
+        "that there is.\n\n"
         f"{'at this budget':23} agreement              two halves agree without privacy"
     )
     for kind, n, (low, middle, high), halves in rows:
@@ -279,10 +304,10 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
         )
     rows = prediction.advice(design, promise)
     head = "agreement            PCA noise  ICA noise  energy kept  NGI if simulated"
-    print(f"\n{'':52} {head}")
+    print(f"\n{'Noise at other numbers':52} {head}")
     for name, at in rows:
         print(
-            f"{name:52} {_range(at.agrees_low, at.agrees, at.agrees_high)}  "
+            f"{name:52} {_range(at.agrees_low, at.agrees, at.agrees_high):19}  "
             f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:<11.3f}  "
             f"{at.ngi:.3f}"
         )
@@ -314,6 +339,8 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
 
 def _range(low: float, middle: float, high: float) -> str:
     """An agreement, its middle first."""
+    if high - low >= TELLS_NOTHING:
+        return f"{middle:.2f}, or anything"
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -328,8 +355,11 @@ def _design(
         # Cubes inside the mask; there are more at its rim.
         side = edge / (study.space.grid_size if study.space.basis == "grid" else 1)
         n_regions = max(round(features / side**3), 1)
-    elif features is None and mask is not None:
-        image = nifti.read_mask(mask)
+    elif features is None and (mask or isinstance(study.data, Simulation)):
+        if mask is not None:
+            image = nifti.read_mask(mask)
+        else:  # the simulator has yet to make it
+            image = nifti.cropped_brain(study.data.voxel_size)
         features = nifti.build_basis(study.space, image).n_features
         regions = nifti.start_regions(study.space, image, edge)
         n_regions = None if regions is None else int(regions.max()) + 1

@@ -97,9 +97,17 @@ dict of numpy.ndarray
         -------
         matplotlib.figure.Figure
             Three cuts at the peak.
+
+        Raises
+        ------
+        ValueError
+            If there is no such component.
         """
         from capeneuro.report import plots
 
+        n = self.components.shape[-1]
+        if component not in range(1, n + 1):
+            raise ValueError(f"component: must be 1 to {n}, got {component!r}")
         path = self._path("zscores") or self._path("components")
         unit = "z" if self._path("zscores") else ""
         title = f"component {component}"

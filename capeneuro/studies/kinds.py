@@ -49,6 +49,12 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     return of(study).inputs(study, sites[name])
 
 
+def masks(study: Study) -> list[str]:
+    """Mask files that a study, or its stages, name."""
+    spaces = [m.space for m in study.members.values() if m.space is not None]
+    return [str(own.mask) for own in spaces if own.mask != "computed"]
+
+
 def check_inputs(study: Study, sites: Sites) -> None:
     """Refuse what a run would stumble on: files that are named and not there.
 
@@ -62,7 +68,10 @@ def check_inputs(study: Study, sites: Sites) -> None:
             images(member, sites, name)
         for path in () if makes_data(study, sites) else of(member).public_files(member):
             if not Path(path).exists():
-                raise ConfigError(f"{path}: file not found; check the path")
+                from capeneuro.data.nifti import NO_MASK
+
+                hint = NO_MASK if str(path) in masks(study) else "check the path"
+                raise ConfigError(f"{path}: file not found; {hint}")
 
 
 def check(study: Study) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
+from capeneuro.config.sections import BESIDE
 from capeneuro.data import files
 from capeneuro.studies import kinds, workflow
 from capeneuro.studies.found import Results
@@ -138,8 +138,10 @@ class Study:
 
         def step(member: Any, name: str, **options: Any) -> Step:
             about = member.study, self.sites
-            shown = " ".join([name, *member.option[1:], options.get("site", "")])
-            return shown.strip(), lambda: member.kind.steps[name](*about, **options)
+            beside = BESIDE if options.get("reference") else ""
+            words = [name, *member.option[1:], options.get("site", ""), beside]
+            shown = " ".join(filter(None, words))
+            return shown, lambda: member.kind.steps[name](*about, **options)
 
         for m in members:
             yield step(m, "validate", threads=threads)
@@ -159,9 +161,5 @@ class Study:
 
     def _make_data(self) -> None:
         """Simulate the data, where the study asks for it, as the workflow does."""
-        if find_spec("sim") is None and not Path("sim").is_dir():
-            raise ConfigError(
-                f"{self.path}: data: is simulated by `python -m sim`, which is in a "
-                "checkout of capeneuro and not in the package; run it there"
-            )
+        workflow.find_maker(self.path)
         subprocess.run([sys.executable, "-m", "sim", str(self.path)], check=True)

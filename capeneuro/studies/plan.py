@@ -7,6 +7,7 @@ the study file accepts that and says why.
 """
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ class Forecast(NamedTuple):
     """Prints the forecast beside what other choices would buy; True: also keeps it."""
     adds: float | None = None
     """What private data add to a prior; None: there is none."""
+    in_short: str = ""
+    """What it means, in one plain sentence."""
 
 
 Foretell = Callable[[Any, Sequence[str], Counts], Forecast]
@@ -84,18 +87,26 @@ def plan(
             raise ConfigError(f"--{option}: must be at least 1, got {value}")
     if features is not None and features < 1:
         raise ConfigError(f"--features: must be at least 1, got {features}")
-    spending(study)
-    preview(study, sites)
+    print(promised(study))
     folder, on_paper = study.private("_aggregator"), any((people, volumes, features))
     about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
     if study.arm != "non-private":
         given = Counts(people, volumes, features)
-        about["noise_over_signal"] = foreseen(foretell, study, sites, given)
+        of = foretell, study, sites, given
+        about["noise_over_signal"] = foreseen(*of, lambda: _costs(study, sites))
+    else:
+        preview(study, sites)
     if not on_paper:
         check_ready(study, sites)
     if (folder / SIZES).is_file() and not on_paper:
         files.write_json(folder / PLANNED, about)
     return about["noise_over_signal"]
+
+
+def _costs(study: Study, sites: Sites) -> None:
+    print("\nWhat it promises and to whom, and what it would spend")
+    spending(study)
+    preview(study, sites)
 
 
 def check_ready(study: Study, sites: Sites) -> None:
@@ -112,9 +123,15 @@ def check_ready(study: Study, sites: Sites) -> None:
 
 
 def foreseen(
-    foretell: Foretell, study: Study, sites: Sites, given: Counts
+    foretell: Foretell,
+    study: Study,
+    sites: Sites,
+    given: Counts,
+    costs: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Show what is foretold of a study, or a stage, and refuse what is drowned.
+
+    First the verdict, and what it means; then costs; then the numbers behind it.
 
     Parameters
     ----------
@@ -122,6 +139,8 @@ def foreseen(
         As of :func:`gate`.
     given
         Numbers that go before those that are counted.
+    costs
+        Prints what the study spends.
 
     Returns
     -------
@@ -141,12 +160,16 @@ def foreseen(
         hint = "; capeneuro validate counts those whose files are here"
         hint = hint if "people" in error.missing and not any(given) else ""
         print(f"note: give {options} for a prediction{hint}")
+        costs()
         return {}
-    print(f"forecast for {base.in_words(counts)}")
     if found.ratios:
         of, x = max(found.ratios.items(), key=lambda one: one[1])
         said = "noise drowns the result" if x > 1 else "results stand above the noise"
         print(f"forecast: {said}, which is {x:.2g} times what {of} can bear")
+    if found.in_short:
+        print(textwrap.fill(f"in short: {found.in_short}", 100))
+    costs()
+    print(f"\nWhat is foretold, and from what: {base.in_words(counts)}")
     found.show(not what_if)
     refuse(foretell, study, sites, counts, found)
     return found.ratios
@@ -278,8 +301,20 @@ def refuse(
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
         f"foretold to be {' and '.join(loud)} with {amount(counts)}; nothing of it is "
-        f"released. {would}{found.remedy} help; accept: [{{rule: {NOISE}, reason: "
-        '"why, in a sentence"}] in the study file lets it run all the same'
+        f"released. {would}{_no_need(sites)}{found.remedy} help; accept: [{{rule: "
+        f'{NOISE}, reason: "why, in a sentence"}}] in the study file lets it run all '
+        "the same"
+    )
+
+
+def _no_need(sites: Sites) -> str:
+    """What a study of open data may do instead, as a sentence."""
+    kinds_of_data = {site.data for site in sites.values()}
+    if not kinds_of_data or "private" in kinds_of_data:
+        return ""
+    return (
+        f"These data are {' and '.join(sorted(kinds_of_data))}, which need no noise: "
+        "`arm: non-private` in the study file adds none. "
     )
 
 
@@ -303,17 +338,23 @@ def accepted(study: Study) -> dict[str, str]:
     return {one.rule: one.reason for one in study.accept}
 
 
-def spending(study: Study) -> None:
-    """Say what a study promises, and what each stage spends."""
+def promised(study: Study) -> str:
+    """What a study promises, as a line."""
     if study.arm == "non-private":
-        print("arm non-private: no noise is added, nobody is promised anything")
-        return
+        return "arm non-private: no noise is added, nobody is promised anything"
     promise, S = study.promise, len(study.sites)
-    print(
+    return (
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
         f"{promise.unit}, {promise.relation}, mu {promise.mu:.4f}; against "
         f"{study.against}, of {S} sites"
     )
+
+
+def spending(study: Study) -> None:
+    """Say to whom a study promises how much, and what each stage spends."""
+    if study.arm == "non-private":
+        return
+    promise, S = study.promise, len(study.sites)
     for who, epsilon in by_party(study).items():
         print(f"  {who}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":

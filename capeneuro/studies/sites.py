@@ -391,8 +391,10 @@ def _spent_before(
         raise BudgetExceeded(
             f"site {name}: epsilon: the ceiling is {site.epsilon:g} at delta "
             f"{site.delta:g}; this study's {promise.epsilon:g} with the "
-            f"{before:.4g} spent before makes {after:.4g}; lower "
-            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}"
+            f"{before:.4g} spent before (in the ledger {site.ledger}) makes "
+            f"{after:.4g}; lower "
+            f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}, "
+            "or, if nobody is in both studies, name the site otherwise"
         )
     return before
 

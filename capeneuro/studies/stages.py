@@ -11,6 +11,7 @@ from capeneuro.studies.plan import (
     check_ready,
     foreseen,
     preview,
+    promised,
     spending,
 )
 from capeneuro.studies.reports import report
@@ -35,6 +36,7 @@ def plan(
 
     Stages are foretold before the first release of any.
     """
+    print(promised(study))
     spending(study)
     preview(study, sites)
     found: dict[str, dict[str, float]] = {}

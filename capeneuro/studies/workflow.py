@@ -21,7 +21,7 @@ from capeneuro.studies import kinds
 from capeneuro.studies.counts import Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.kinds import check_inputs, images, makes_data
-from capeneuro.studies.plan import check_ready, refuse, spending
+from capeneuro.studies.plan import check_ready, promised, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
 from capeneuro.studies.sites import Sites, load_sites, names
 
@@ -74,6 +74,16 @@ def find_commands() -> None:
     here = str(Path(sys.executable).parent)
     if here not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
+
+
+def find_maker(path: str | Path) -> None:
+    """Refuse a study that has its data made where the data makers are not."""
+    if find_spec("sim") is None and not Path("sim").is_dir():
+        raise ConfigError(
+            f"{path}: data: is made by `python -m sim`, which a checkout of capeneuro "
+            "has and the package of `pip install` has not; install the checkout: "
+            "pip install -e '.[workflow]'"
+        )
 
 
 def made_data(study: Study, sites: Sites) -> list[str]:
@@ -163,6 +173,7 @@ def preview(study: Study, sites: Sites) -> None:
         return
     print()
     try:
+        print(promised(study))
         spending(study)
         what_is_paid(study, sites)
         if study.arm != "non-private":
@@ -204,6 +215,8 @@ def run(path: str, cores: int, more: list[str]) -> int:
     sites = load_sites(study)
     kinds.check(study)
     check_inputs(study, sites)
+    if not all(Path(path).exists() for path in made_data(study, sites)):
+        find_maker(path)
     if not os.access(".", os.W_OK):
         raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
     locks = Path(".snakemake/locks")
@@ -228,6 +241,9 @@ def run(path: str, cores: int, more: list[str]) -> int:
     if status and interrupted:
         raise KeyboardInterrupt
     if not status:
+        report = study.results / "report.html"
+        if not more and report.is_file() and report.stat().st_mtime < since:
+            print(f"all done before: {report}")
         return 0
     if failed := failures(study, since):
         for line in dict.fromkeys(line for _, lines in failed for line in lines):

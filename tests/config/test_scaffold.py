@@ -1,5 +1,6 @@
 """The files of a new study: valid as they stand, every key with its explanation."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from pydantic import BaseModel
 
 from capeneuro import cli
 from capeneuro.algorithms import prediction
-from capeneuro.config import components, scaffold
+from capeneuro.config import components, load, scaffold
 from capeneuro.config.site import SiteConfig
+from capeneuro.studies import workflow
 
 STUDY = scaffold.study_file(["a", "b", "c"])
 SITE = scaffold.site_file("a")
+MADE = scaffold.study_file(["a", "b"], data="simulated")
 
 
 def keys(model: type[BaseModel], content: dict) -> None:
@@ -44,7 +47,43 @@ def test_the_site_file_holds_every_key_and_is_valid():
     assert site.seed is None
 
 
-@pytest.mark.parametrize("text", [STUDY, SITE], ids=["study", "site"])
+def test_simulated_people_are_made_and_planned_as_the_files_stand(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    made = ("--data", "simulated", "--sites", "3", "--people", "1000")
+    assert cli.main(["init", "own", *made]) == 0
+    os.chdir("own")
+    content = yaml.safe_load(Path("config/config.yaml").read_text())
+    keys(components.ComponentsConfig, content)
+    keys(components.Simulation, content["data"])
+    assert content["data"]["n_subjects"] == 334
+    capsys.readouterr()
+    assert cli.main(["plan", "config/config.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert "1,002 people at all sites together with 60 volumes each" in said
+    # The norm bound is the root of the number of features, which the forecast counts.
+    n = int(re.search(r"of (\d+) features of variance 1", said)[1])
+    assert content["pca"]["norm_bound"] == pytest.approx(n**0.5, rel=0.01)
+    # Where the package alone is installed a run says what it lacks, before it begins.
+    monkeypatch.setattr(workflow, "find_spec", lambda name: name != "sim" or None)
+    assert cli.main(["run", "config/config.yaml"]) == 2
+    assert "data: is made by `python -m sim`" in capsys.readouterr().err
+    site = load.load_site("config/sites/site-1.yaml")
+    assert site.data == "simulated" and site.epsilon >= 2 * content["budget"]["epsilon"]
+
+
+def test_public_people_need_no_noise(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "own", "--data", "public"]) == 0
+    content = yaml.safe_load(Path("own/config/config.yaml").read_text())
+    assert content["arm"] == "non-private"
+    assert load.load_site("own/config/sites/site-1.yaml").data == "public"
+
+
+@pytest.mark.parametrize(
+    "text", [STUDY, SITE, MADE], ids=["study", "site", "simulated"]
+)
 def test_every_key_is_explained_above_it(text):
     lines = text.splitlines()
     for i, line in enumerate(lines):

@@ -177,6 +177,22 @@ def test_percent_change_is_of_the_volumes_that_are_kept(tmp_path, mask, rng):
     np.testing.assert_allclose(found, plain, atol=1e-4)
 
 
+@pytest.mark.parametrize("volumes", [(), (12, 20), (3, 30, 36), range(8, T)])
+def test_scrubbing_by_displacement_alone_is_nilearns(tmp_path, rng, volumes):
+    run = write(tmp_path, "sub-01_task-rest", rng, jerks(*volumes))
+    path = derivatives.confounds_file(run)
+    table = pd.read_csv(path, sep="\t")
+    table.assign(std_dvars=1.0).to_csv(path, sep="\t", index=False)
+    with_dvars = Cleaning(standardize="none", scrub={})
+    nilearns = cleaning.kept_volumes(run, with_dvars, T)
+    table.drop(columns="std_dvars").to_csv(path, sep="\t", index=False)
+    alone = Cleaning(standardize="none", scrub={"std_dvars_threshold": None})
+    np.testing.assert_array_equal(cleaning.kept_volumes(run, alone, T), nilearns)
+    said = "cleaning.scrub: .*'std_dvars'.*std_dvars_threshold: null scrubs"
+    with pytest.raises(ConfigError, match=said):
+        cleaning.kept_volumes(run, with_dvars, T)
+
+
 @pytest.mark.parametrize("strategy", ["simple", "scrubbing"])
 def test_a_strategy_is_nilearns(tmp_path, mask, rng, strategy):
     run = write(tmp_path, "sub-01_task-rest", rng)

@@ -16,6 +16,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, files, nifti
+from sim import grid
 
 SHAPE, T = (4, 5, 6), 20
 RUN = "sub-01_task-rest_bold.nii.gz"
@@ -658,3 +659,10 @@ def test_maps_keep_the_space_that_the_mask_names(tmp_path, mask, code):
     nifti.write_maps(tmp_path / "a_components.nii.gz", maps, read, {})
     written = nib.load(tmp_path / "a_components.nii.gz")
     assert written.get_sform(coded=True)[1] == mask.get_sform(coded=True)[1]
+
+
+def test_a_forecast_counts_the_features_that_simulated_people_will_have():
+    inside, affine = grid.head_mask_3d(12.0)
+    image = nifti.cropped_brain(12.0)
+    np.testing.assert_array_equal(np.asarray(image.dataobj) > 0, inside)
+    np.testing.assert_array_equal(image.affine, affine)

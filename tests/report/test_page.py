@@ -284,7 +284,11 @@ def test_the_page_states_the_promise(results, record, finished):
     table = open_table(results / "verdicts.tsv")
     is_found = (table["verdict"] == "above noise").any()
     thumbnails = sum(table["verdict"] == "above noise")
-    assert text.count("<img") == 2 + 2 + thumbnails + N_COMPONENTS * is_found
+    assert text.count("<img") == 2 + 2 + 2 * thumbnails + N_COMPONENTS * is_found
+    # Told maps stand in the first paragraph, each with the way to its picture.
+    strip = re.search(r'<p class="strip">(.*?)</p>', text)
+    ways = re.findall(r'<a href="#(.*?)"><img', strip[1]) if strip else []
+    assert len(ways) == thumbnails and all(f'<figure id="{to}"' in text for to in ways)
     assert text.count('class="viewer"') == is_found
     figures = {path.name for path in (results / "figures").iterdir()}
     assert "group_desc-spectrumOfTheReleasedSecondMoment_quality.svg" in figures
@@ -365,7 +369,8 @@ def test_the_order_in_words(results):
     rest = np.linspace(0.011, 0.009, 18).tolist()
     noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
     line = words.order_line(study, noisy)
-    assert line == "order: threshold 2, MDL 2; the study uses 3"
+    more = ", more than either supports: take the last ones with care"
+    assert line == f"order: threshold 2, MDL 2; the study uses 3{more}"
     edge, text = words.order_in_words(study, noisy)
     assert "2 of 20 eigenvalues stand above" in text
     assert "cannot be told from noise" in text

@@ -11,8 +11,8 @@ from tiny_study import command, write_image
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import derivatives
-from capeneuro.studies import workflow
+from capeneuro.data import derivatives, files
+from capeneuro.studies import begin, workflow
 
 # A coarse box around the brain of MNI152.
 AFFINE = np.array([[12.0, 0, 0, -90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
@@ -156,6 +156,21 @@ def test_one_site_as_a_bids_app(two, monkeypatch, capsys):
     assert "was begun with its people and tasks" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("columns", "chosen"), [(begin.MOTION, begin.MOTION), (["trans_x"], [])]
+)
+def test_tables_of_motion_alone_give_the_six_parameters(two, capsys, columns, chosen):
+    for place in two:
+        for run in Path(place).rglob("*task-rest*res-2*bold.nii.gz"):
+            rows = np.random.default_rng(0).standard_normal((T, len(columns)))
+            files.write_table(derivatives.confounds_file(run), columns, rows.tolist())
+    assert command("init", "s", "--from", *two) == 0
+    assert ("choose cleaning.confounds" in capsys.readouterr().out) == (not chosen)
+    os.chdir("s")
+    assert load.load_study("config/config.yaml").cleaning.confounds == chosen
+    assert command("check", "config/config.yaml") == 0
+
+
 def test_the_study_file_does_not_depend_on_who_took_part(two, capsys):
     assert command("init", "all", "--from", *two) == 0
     for path in Path("north").rglob("sub-2_*"):
@@ -180,6 +195,10 @@ def test_plain_images_are_people_and_another_grid_is_said(
     assert command("init", "s", "--from", "a", "b") == 0
     said = capsys.readouterr().out
     assert "each file counts as ONE PERSON" in said and "several grids" in said
+    order = ("cd s", "put a public mask", "write expected.volumes", "capeneuro check")
+    lines = said.partition("next, in this order:")[2].splitlines()
+    at = [next(i for i, x in enumerate(lines) if part in x) for part in order]
+    assert at == sorted(at)
     assert "DECIDE" in Path("s/config/config.yaml").read_text()
     for name in ("a", "b"):  # names that say MNI152, of a corner of that space
         run = Path(name) / "sub-1/func" / NAME.format(1, "rest", 2)

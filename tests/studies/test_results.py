@@ -18,7 +18,8 @@ def test_a_study_is_planned_and_run_from_python_and_read_by_name(tiny, capsys):
     study.plan(people=6, volumes=12, features=27)
     assert "promise: epsilon 5" in capsys.readouterr().out
     found = study.run()
-    assert "report" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "report" in said and "pca (without noise, to compare)" in said
     assert found.folder == study.results.folder == Path("results/tiny")
     R = len(found.table)
     assert found.components.shape == found.zscores.shape == (*found.mask.shape, R)
@@ -28,6 +29,9 @@ def test_a_study_is_planned_and_run_from_python_and_read_by_name(tiny, capsys):
     assert found.privacy["study"] == "tiny"
     assert "truth_ngi" in set(found.scores["name"])
     assert found.plot(1).axes and cn.plot(found, 1).axes
+    for odd in (0, R + 1, "x"):
+        with pytest.raises(ValueError, match=f"component: must be 1 to {R}, got"):
+            found.plot(odd)
     assert {"components", "table", "plot", "report"} <= set(dir(found))
     found.report.unlink()
     with pytest.raises(

@@ -50,7 +50,10 @@ def study(tmp_path_factory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout.splitlines()
     assert {"prepare demo-1", "prepare demo-2", "pca", "ica", "report"} <= set(said)
+    assert "pca (without noise, to compare)" in said
     assert said[-1] == "results/demo/report.html" and not done.stderr
+    again = run(folder, "capeneuro", "run", "config/config.yaml", "--cores", "2")
+    assert again.stdout == "all done before: results/demo/report.html\n"
     return folder
 
 
