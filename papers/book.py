@@ -265,6 +265,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def as_table() -> str:
+    """The same for a program: tab-separated, with every number and command."""
+    rows = [row | {"command": command(row)} for row in verdicts()]
+    lines = [rows[0].keys(), *(row.values() for row in rows)]
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
 def _line(parts: Sequence[str]) -> str:
     return "| " + " | ".join(parts) + " |"
 
@@ -299,6 +306,7 @@ def write() -> list[Path]:
     """Write every page that is made from tables; the paths of those that changed."""
     pages = {path: filled(path.read_text()) for path in sorted(DOCS.glob("*.md"))}
     pages[DOCS / "book.md"] = page()
+    pages[DOCS / "book.tsv"] = as_table()
     changed = []
     for path, text in pages.items():
         if not path.exists() or path.read_text() != text:

@@ -15,6 +15,7 @@ def test_pages_are_as_their_tables_and_closed_forms_make_them():
     for path in sorted(book.DOCS.glob("*.md")):
         assert path.read_text() == book.filled(path.read_text()), path.name
     assert (book.DOCS / "book.md").read_text() == book.page()
+    assert (book.DOCS / "book.tsv").read_text() == book.as_table()
 
 
 def test_every_doubt_has_a_verdict_and_every_command_exists():
