@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import (
+    Atlas,
     Bound,
     Cleaning,
     Label,
@@ -215,6 +216,9 @@ class RowStudy(Study):
     space: Space | None
     """Null where `rows.features` is no image: a table, EEG, or of an earlier stage."""
     rows: Rows
+    names: tuple[Atlas, ...] = ()
+    """Public atlases and templates by whose names maps are called: the region or map
+    that each is most like, and the region of its peak."""
     data: Annotated[Made | Recorded, Field(discriminator="kind")] | None = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
@@ -240,6 +244,8 @@ class RowStudy(Study):
             )
         if kind == "runs" and "similarity" in self.rows.features.measures:
             fail("rows.features.measures: similarity is of components alone")
+        if self.names and not self.has_maps:
+            fail("names: there are no maps to call where rows.features are not maps")
         if self.rows.shorten and self.rows.norm_bound is None:
             fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
@@ -307,7 +313,7 @@ class RowStudy(Study):
     @property
     def idle(self) -> dict[str, Any]:
         """Keys that no release depends on, beside those of every study."""
-        return {"budget": {"pca_share"}}
+        return {"budget": {"pca_share"}, "names": True}
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""

@@ -198,6 +198,8 @@ def public_files(study: RowStudy) -> list[str]:
     elif features.kind != "maps":
         given.append(features.domains and features.domains.file)
     given += study.public_tables
+    for atlas in study.names:
+        given += [atlas.file, atlas.labels]
     return [str(path) for path in given if path is not None]
 
 

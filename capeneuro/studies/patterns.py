@@ -28,6 +28,7 @@ from capeneuro.studies.rows import (
     Other,
     People,
     RowKind,
+    called,
     fill,
     kind_of,
     scalp,
@@ -168,9 +169,10 @@ def figures(
     drawn, rest, shown = {}, {}, words.is_shown(told)
     A = columns(study, shape, found)[1]
     unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
+    like = [own.title for own in called(study, shape, A)] or [""] * len(found.shares)
     titles = [
-        f"{name}: {share:.0%} of variance"
-        for name, share in zip(told.names, found.shares, strict=True)
+        f"{name}{', ' * bool(known)}{known}: {share:.0%} of variance"
+        for name, known, share in zip(told.names, like, found.shares, strict=True)
     ]
     for i, title in enumerate(words.titles(told, titles)):
         these = drawn if shown[i] else rest

@@ -23,7 +23,7 @@ from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
-from capeneuro.data import eeg, files, nifti
+from capeneuro.data import eeg, files, labels, nifti
 from capeneuro.data import rows as row_files
 from capeneuro.data.rows import Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
@@ -32,6 +32,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.counts import Counts, require, write_sizes
@@ -63,6 +64,8 @@ from capeneuro.studies.sites import (
 )
 
 FEATURES = "group_desc-rows_features.tsv"
+# What maps are like, where the study names atlases or templates.
+CALLED = "group_desc-rows_names.tsv"
 # What `reconstruct` writes at a site.
 KEPT = ("people.tsv",)
 SITE_KEYS = dict.fromkeys(
@@ -504,11 +507,24 @@ def maps(own: RowKind, study: RowStudy, sites: Sites) -> None:
     files.write_table(folder / f"{own.stem}.tsv", head, rows)
     if shape.mask is None:
         return
+    if named := called(study, shape, A):
+        lines = zip(heads, (own.cells for own in named), strict=True)
+        columns = ["map", *group_maps.NAMES]
+        files.write_table(folder / CALLED, columns, [[h, *cells] for h, cells in lines])
     for stem, (B, said) in {own.stem: (A, what), **more}.items():
         D = shape.basis.n_features  # covariates have no place in an image
         sidecar = {"Description": said, **about}
         path = folder / f"{stem}.nii.gz"
         nifti.write_maps(path, shape.basis.synthesis @ B[:D], shape.mask, sidecar)
+
+
+def called(study: RowStudy, shape: Shape, A: np.ndarray) -> list[group_maps.Name]:
+    """What each map is like, if the study names atlases or templates."""
+    if not study.names:
+        return []
+    known = [labels.read(atlas, shape.mask) for atlas in study.names]
+    drawn = shape.basis.synthesis @ A[: shape.basis.n_features]
+    return group_maps.named(group_maps.zscore(drawn), known)
 
 
 def score(own: RowKind, study: RowStudy, sites: Sites) -> None:
@@ -587,6 +603,7 @@ def released(own: RowKind, study: RowStudy) -> list[str]:
 def shown(own: RowKind, study: RowStudy) -> list[str]:
     """Files that :func:`maps` writes."""
     images = [f"{own.stem}.nii.gz"] if study.has_maps else []
+    images += [CALLED] if study.names else []
     found = [f"{own.stem}.tsv", VERDICTS, *images, *own.more(study)]
     return [str(study.results / name) for name in found]
 
@@ -606,10 +623,10 @@ def depends(own: RowKind, study: RowStudy, step: str) -> str:
         "prepare": ("space", "rows"),
         block: ("arm", "noise", "budget", "rows", "n_components", block),
         f"reference_{block}": ("rows", "n_components", block),
-        "maps": ("space", "rows"),
+        "maps": ("space", "rows", "names"),
         "score": ("score",),
         "report": (
-            *("study", "space", "rows", "score", block),
+            *("study", "space", "rows", "score", "names", block),
             *("accept", "source", "governance"),
         ),
     }

@@ -112,7 +112,9 @@ def run(path: Path) -> tuple[study.Study, dict]:
 
 
 def row_step(study) -> str:
-    return next(k for k in ("tensors", "regression", "network") if hasattr(study, k))
+    return next(
+        k for k in ("tensors", "regression", "network", "patterns") if hasattr(study, k)
+    )
 
 
 # Centers of a mixture in [-1, 1], and how many people are of each.
@@ -170,6 +172,10 @@ def images(folder) -> Path:
     nib.save(nib.Nifti1Image(mask, affine), folder / "data/mask.nii.gz")
     effect = np.zeros(SHAPE)
     effect[:3, :3, :3] = 1.0
+    regions = nib.Nifti1Image(np.int16(2 - effect), affine)
+    nib.save(regions, folder / "data/regions.nii.gz")
+    labels = [[1, "corner"], [2, "the rest"]]
+    files.write_table(folder / "data/regions.tsv", ["index", "name"], labels)
     for site in SITES:
         rows = []
         for i in range(60):
@@ -194,6 +200,7 @@ MAPS = {
     },
     "images": "data/bids/{}",
 }
+CALLED = {"names": [{"file": "data/regions.nii.gz", "labels": "data/regions.tsv"}]}
 BOTH = {"truth": "data/truth", "reference": True}
 STUDIES = {
     "age": {"regression": {"target": "age", "bounds": [20, 80]}, "score": BOTH},
@@ -219,7 +226,8 @@ STUDIES = {
         "rows": {"features": {"kind": "table", "features": "data/words/features.tsv"}},
         "score": {"truth": "data/words", "reference": True},
     },
-    "maps-age": {"regression": {"target": "age", "bounds": [20, 80]}, **MAPS},
+    "maps-age": {"regression": {"target": "age", "bounds": [20, 80]}, **MAPS, **CALLED},
+    "maps-differ": {"patterns": {}, "n_components": 1, **MAPS, **CALLED},
     "maps-mixed": {"tensors": {}, "n_components": 2, **MAPS},
 }
 
@@ -310,6 +318,7 @@ def test_nothing_of_persons_is_in_the_results(done):
     said = {
         "regression": "row and target together",
         "network": "Rows are not clipped",
+        "patterns": "row over rows.norm_bound",
         "triples": "Longer rows than the bound",
     }
     words = "Words of each person" if len(study.feature_columns) == 1 else None
@@ -487,6 +496,18 @@ def test_maps_leave_covariates_out(ran):
     assert V[0, 0, 0] == pytest.approx(100, rel=0.2)
     assert np.abs(V[3:]).max() < 60
     assert found["sex"][0] == pytest.approx(5, abs=1.5)
+
+
+def test_maps_are_called_after_the_region_that_they_are_like(ran):
+    for name, first in (("maps-age", "coefficient"), ("maps-differ", "component_1")):
+        study = ran(name)
+        (row,) = files.read_table(study.results / "group_desc-rows_names.tsv")
+        assert row[:2] == [first, "corner"] and row[3] == "corner"
+        assert float(row[2]) > 0.9
+    page = (study.results / "report.html").read_text()
+    assert "component 1, like corner (Dice 1.00): " in page
+    with pytest.raises(ConfigError, match="there are no maps to call"):
+        load.load_study(write_study(Path("."), "called", **STUDIES["age"], **CALLED))
 
 
 def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
