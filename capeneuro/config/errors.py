@@ -153,7 +153,7 @@ def read(
         With all its errors, naming the nearest known keys.
     """
     own, shared = content(path), {}
-    if MARKS[other] in own and MARKS[kind] not in own:
+    if MARKS[other] in own and MARKS.get(kind) not in own:
         raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
     if common is not None and common.is_file():
         shared = {k: v for k, v in content(common).items() if k not in own}
