@@ -119,7 +119,7 @@ def test_a_site_alone_does_not_count_this_study_against_itself(apart):
     study, sites = keep("site-1")
     assert site_files.check_ceilings(study, sites) == {"site-1": 0.0}
     edit(STUDY, "study", "another")
-    with pytest.raises(BudgetExceeded, match="spent before .in the ledger .* makes"):
+    with pytest.raises(BudgetExceeded, match=r"spent before .in the ledger .* makes"):
         site_files.check_ceilings(*keep("site-1"))
 
 
