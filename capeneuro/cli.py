@@ -347,7 +347,8 @@ def privacy(options: argparse.Namespace) -> None:
     said = f"epsilon {p['epsilon']:g} at delta {record['delta']:g} is kept"
     if not (p["holds"] and p["kept"]):
         said = "no promise was made" if not p["holds"] else "THE PROMISE IS NOT KEPT"
-    print(f"{options.file}: {n} releases add up to what it says; {said}")
+    add = "release adds" if n == 1 else "releases add"
+    print(f"{options.file}: {n} {add} up to what it says; {said}")
     if options.action == "verify":
         for site, key in dossier.signed(options.file, record).items():
             print(f"signed by {site}, whose key must be {key}")
@@ -817,7 +818,9 @@ def main(argv: list[str] | None = None) -> int:
         handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
         beside = BESIDE if getattr(options, "reference", False) else ""
         names = (options.step, options.stage, getattr(options, "site", ""), beside)
-        print(*filter(None, names), flush=True)
+        # In one piece: steps of two sites say it at the same time.
+        sys.stdout.write(f"{' '.join(filter(None, names))}\n")
+        sys.stdout.flush()
     try:
         with contextlib.ExitStack() as stack:
             if options.quiet:

@@ -163,6 +163,8 @@ def _nothing(site: SiteConfig, own: Derivatives, there: list[Path]) -> str:
     text += f" with {asked}" if asked else ""
     if not there:
         return f"{text}; put the data there or change `images` in its site file"
+    if own.without and all(_is(person(file)[4:], own.without) for file in there):
+        return f"{text}; `without` leaves nobody: change it in its site file"
     said = [f"{entity} {values}" for entity, values in _there(there).items()]
     return f"{text}; there is {', '.join(said)}: change `images` in its site file"
 

@@ -334,10 +334,17 @@ def keep_runs(
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
         labels = ", ".join(name.removeprefix("sub-") for name in alone)
+        # The rule and its public number, not what was measured.
+        rule = next(row[-1] for row in rows if row[0] == alone[0]).rpartition(", ")[2]
         raise ConfigError(
             f"site {site.name}: cleaning.exclude: leaves no run of {len(alone)} of "
-            f"{len(kept)} people; they cannot take part: in `images` of the site file "
-            f"write without: [{labels}]"
+            f"{len(kept)} people by {rule}; "
+            + (
+                "no run here passes the rule: check its number"
+                if len(alone) == len(kept)
+                else "they cannot take part: in `images` of the site file write "
+                f"without: [{labels}]"
+            )
         )
     return kept, rows
 

@@ -70,10 +70,11 @@ def cleaned(own: Cleaning, nilearn: str) -> str:
     if own.dummy_scans:
         said.append(f"The first {own.dummy_scans} volumes of each run were left out.")
     if scrub:
+        dvars = scrub.std_dvars_threshold
+        also = f" or a standardized DVARS above {dvars:g}" if dvars else ""
         said.append(
             "Volumes with a framewise displacement above "
-            f"{scrub.fd_threshold:g} mm or a standardized DVARS above "
-            f"{scrub.std_dvars_threshold:g} were left out, and what was left between "
+            f"{scrub.fd_threshold:g} mm{also} were left out, and what was left between "
             f"two of them if fewer than {scrub.min_segment} volumes."
         )
     if own.exclude:

@@ -124,7 +124,7 @@ def features(config: Study) -> str:
 def order_line(config: ComponentsConfig, subspace: Subspace) -> str:
     """What a released spectrum says of the order, as one line."""
     counted, shortest, _, white = _order(subspace)
-    beside = "" if subspace.noise_deviation else " beside sampling alone"
+    beside = "" if subspace.noise_deviation else " of the run without noise"
     line = f"order{beside}: threshold {counted}, MDL {shortest}; "
     line += f"the study uses {config.n_components}"
     if max(counted, shortest) < config.n_components:

@@ -271,7 +271,7 @@ def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     for kind, n, (low, middle, high), halves in rows:
         said = _range(low, middle, high) if high else "refused"
         print(f"{f'{kind}, {n} components':23} {said:22} {max(halves, 0.0):.2f}")
-    kind, n, *_ = rows[0]
+    kind, n, (low, _, high), _ = rows[0]
     print(
         "Halves are of as many volumes of ABIDE, with 5 to 20 components and at most "
         "128 people; beyond\nthat the nearest is shown. What does not replicate "
@@ -279,7 +279,7 @@ def _others(study: ComponentsConfig, design: prediction.Design) -> None:
     )
     if prediction.expected(rows[0]) < prediction.NOTHING:
         print("Of none of these is anything to be expected")
-    else:
+    elif high - low < TELLS_NOTHING:
         print(f"Most is expected of {kind} ICA with {n} components")
     mine = next(row[3] for row in rows if row[:2] == (own, R))
     if mine < prediction.REPLICATES:

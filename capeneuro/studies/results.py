@@ -32,5 +32,10 @@ def load(path: Path | str) -> Any:
     if path.suffix in (".yaml", ".yml"):
         return Study(path)
     if not any((f / "privacy.json").is_file() for f in (path, path.parent)):
-        raise ConfigError(f"{path}: no results of a study here; check the path")
+        why = "no results of a study here; check the path"
+        if (path / "dataset_description.json").is_file() or any(path.glob("group_*")):
+            why = (
+                "the report, which says what was spent, was not written; run the study"
+            )
+        raise ConfigError(f"{path}: {why}")
     return Results(path)

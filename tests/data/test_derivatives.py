@@ -96,6 +96,7 @@ def test_entities_choose(folder, asked, expected):
     [
         ({"task": "nback"}, ["task nback", "there is task faces and rest", "ses"]),
         ({"session": 3}, ["session 3", "session 1 and 2 and none"]),
+        ({"res": [], "without": [1, 2, 3]}, ["`without` leaves nobody"]),
         ({"run": 1}, ["sub-01", "look like one scan", "`space`", "T1w"]),
         ({"people": 2}, ["look like one scan; say in `res` which res: 1 or 2"]),
     ],
@@ -239,6 +240,11 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
     assert str(moved) in derivatives.inputs(moved, asked).__repr__()
     with pytest.raises(ConfigError, match=r"no run of 1 of 2 people.*without: \[02\]"):
         nifti.keep_runs(runs, *about)
+    with pytest.raises(ConfigError) as error:
+        nifti.keep_runs({"sub-02": runs["sub-02"]}, *about)
+    # Of all people it names the rule, and nothing that was measured.
+    name, value = next(iter(rule.items()))
+    assert f"by {name} {value:g}; no run here passes" in str(error.value)
 
 
 def test_a_run_too_short_for_its_filter_is_refused(tmp_path, mask, rng):

@@ -381,7 +381,7 @@ def test_the_order_in_words(results):
     assert "stand above what sampling alone would reach" in said and "white" in said
     assert "noise alone" not in said and "told from noise" not in said
     assert "tend to be large" in words.order_line(study, exact)
-    assert "order beside sampling alone" in words.order_line(study, exact)
+    assert "order of the run without noise" in words.order_line(study, exact)
     one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
     assert "cannot be told" not in words.order_in_words(study, one_more)[1]
     told = replace(one_more, captured=np.array([0.8, 0.714, 0.9]))
@@ -430,6 +430,9 @@ def test_the_methods_text_names_regressors_as_nilearn_has_them():
         assert part in said, part
     scrubbed = paper.cleaned(Cleaning(standardize="psc", confounds="scrubbing"), "0.1")
     assert "displacement above 0.5 mm or a standardized DVARS above 1.5" in scrubbed
+    by_motion = {"fd_threshold": 0.5, "std_dvars_threshold": None}
+    scrubbed = paper.cleaned(Cleaning(standardize="psc", scrub=by_motion), "0.1")
+    assert "displacement above 0.5 mm were left out" in scrubbed
     assert "as they are" in paper.cleaned(Cleaning.model_validate("none"), "0.1")
     name = "config/tpl-MNI152NLin6Asym_res-02_desc-brain_mask.nii.gz"
     assert paper.template_in(name) == "MNI152NLin6Asym"

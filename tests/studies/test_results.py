@@ -50,3 +50,6 @@ def test_a_study_is_planned_and_run_from_python_and_read_by_name(tiny, capsys):
 def test_a_folder_without_results_says_so(tmp_path):
     with pytest.raises(ConfigError, match="no results of a study here"):
         cn.load(tmp_path)
+    (tmp_path / "group_desc-ica_components.nii.gz").touch()
+    with pytest.raises(ConfigError, match=r"the report, .* was not written; run"):
+        cn.load(tmp_path)
