@@ -334,11 +334,11 @@ def keep_runs(
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
         labels = ", ".join(name.removeprefix("sub-") for name in alone)
-        # The rule and its public number, not what was measured.
-        rule = next(row[-1] for row in rows if row[0] == alone[0]).rpartition(", ")[2]
+        # Rules with their public numbers, not what was measured.
+        rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in alone}
         raise ConfigError(
             f"site {site.name}: cleaning.exclude: leaves no run of {len(alone)} of "
-            f"{len(kept)} people by {rule}; "
+            f"{len(kept)} people by {', '.join(sorted(rules))}; "
             + (
                 "no run here passes the rule: check its number"
                 if len(alone) == len(kept)
