@@ -77,7 +77,8 @@ def told(
     """What is found without privacy, and in n draws of its noise."""
     d, M, S = *y.shape, len(design.sites)
     X = np.zeros((2 * len(design.effects) + d, M), np.float32)
-    outcomes = Outcomes(np.full(d, MEAN), np.eye(d) * DEVIATION**2, d == 1)
+    spread = np.full((1, 1) if d == 1 else d, DEVIATION**2)
+    outcomes = Outcomes(np.full(d, MEAN), spread)
     for k, site in enumerate(design.sites):
         here = (table["site"] == site).to_numpy()
         values = table.loc[here, [c.name for c in design.covariates]].to_numpy(float).T

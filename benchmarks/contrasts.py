@@ -105,9 +105,7 @@ def consortium(
     # The public covariance is of other people: a Wishart draw of 200.
     W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
     C = W @ W.T / 200
-    outcomes = Outcomes(
-        np.zeros(d), C if cell.known else np.diag(np.diag(C)), cell.known
-    )
+    outcomes = Outcomes(np.zeros(d), C if cell.known else np.diag(C))
     return contrasts.stack(z, x, y, effects, outcomes), effects, outcomes, B
 
 

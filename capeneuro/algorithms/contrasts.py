@@ -38,7 +38,13 @@ import scipy
 
 from capeneuro.algorithms.designs import Effect, scales
 from capeneuro.algorithms.instruments import expected, products, second_moments, varies
-from capeneuro.algorithms.outcomes import LEAST_WEIGHT, Clipped, Outcomes, bent
+from capeneuro.algorithms.outcomes import (
+    LEAST_WEIGHT,
+    Clipped,
+    Matrix,
+    Outcomes,
+    bent,
+)
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import WIDTH
 from capeneuro.federation.in_process import Federation
@@ -326,21 +332,21 @@ def from_release(
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     rest = sums.squares - np.clip(explained, 0, most)
-    scale = np.sqrt(rest / np.diag(public.covariance))[:, None]
-    within, whole = (scale * S * scale.T for S in (public.covariance, public.whole))
+    scale = scipy.sparse.diags_array(np.sqrt(rest / public.covariance.diagonal()))
+    within, whole = (scale @ S @ scale for S in (public.covariance, public.whole))
     b /= weight
 
     of_noise = np.sum(A**2, axis=1) * (tau / weight) ** 2
     of_people = np.maximum(np.diag(A @ of_z @ A.T), 0) / degrees / weight**2
     back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
     told = b @ back.T
-    noise = np.outer(of_noise, np.sum(back**2, axis=1))
+    noise = np.outer(of_noise, (back * back).sum(axis=1))
     # What shrunk constants leave of sites in effects.
     constant = np.array([e.is_constant for e in effects])
     of_sites = np.sum((A @ J - np.eye(p))[:, constant] ** 2, axis=1)
-    site = np.sum((back @ between) * back, axis=1)
+    site = _variances(back, between)
     noise += np.outer(of_sites, site)
-    sampling = np.outer(of_people, np.sum((back @ within) * back, axis=1))
+    sampling = np.outer(of_people, _variances(back, within))
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
@@ -378,7 +384,7 @@ def from_release(
         errors=np.sqrt(noise + own + sampling) / unit,
         null_errors=null_errors / unit,
         noise_errors=np.sqrt(noise + own) / unit,
-        deviations=np.sqrt(np.sum((T @ whole) * T, axis=1) * N / degrees),
+        deviations=np.sqrt(_variances(T, whole) * N / degrees),
         deviation_error=float(np.hypot(sums.vague / 2, (2 * degrees) ** -0.5)),
         together=np.array(together),
         noise_deviation=tau,
@@ -389,6 +395,11 @@ def from_release(
         is_told=(np.sqrt(np.diag(of_J)) < LARGEST_ERROR)
         & (np.linalg.matrix_rank(J) == p),
     )
+
+
+def _variances(M: Matrix, S: Matrix) -> np.ndarray:
+    """Variance of each number of M y, where S is the covariance of y."""
+    return ((M @ S) * M).sum(axis=1)
 
 
 class _Sums(NamedTuple):
@@ -417,9 +428,9 @@ def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
     *squares, total, share = found.value[p * (p + d) :]
     weight = _weight(share, tau, c) if tau else 1.0
     public = outcomes.clipped(c if tau else np.inf, weight)
-    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * np.trace(public.covariance))
+    total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * public.covariance.trace())
     squares = c * np.array(squares) / SQUARES
-    squares = _squares(squares, total, np.diag(public.covariance), c * tau / SQUARES)
+    squares = _squares(squares, total, public.covariance.diagonal(), c * tau / SQUARES)
     zx, vague = moments[:, :p] / (COVARIATES * c * weight), c * tau / TOTAL / total
     return _Sums(zx, moments[:, p:], squares, vague, weight, c, public)
 
@@ -452,13 +463,13 @@ def _between(
     """
     d, constant = len(outcomes.center), np.array([e.is_constant for e in effects])
     T, S = outcomes.transform, constant.sum()
-    usual = SITE**2 * T * np.diag(outcomes.covariance) @ T.T
+    usual = T @ scipy.sparse.diags_array((SITE * outcomes.deviations) ** 2) @ T.T
     if S == 1 or tau == 0:
         return 0 * usual
     held, m = np.diag(J)[constant], sums.zy[constant]
     off = m - np.outer(held, held @ m) / (held @ held)
     found = (np.sum(off**2) - (S - 1) * d * tau**2) / (held @ held) / sums.weight**2
-    return usual * max(1.0, found / np.trace(usual))
+    return usual * max(1.0, found / usual.trace())
 
 
 def _held_back(
@@ -470,7 +481,7 @@ def _held_back(
     normally.
     """
     constant, found = np.array([e.is_constant for e in effects]), np.zeros_like(J)
-    S, v = constant.sum(), np.trace(between) / len(between)
+    S, v = constant.sum(), between.trace() / between.shape[0]
     if v > 0:
         likely = expected(effects, exact=False)[0][constant]
         held = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
@@ -524,7 +535,7 @@ def foretold(
         apart[constant] += signs.T
         J += apart * np.sqrt(off)
     moments = np.hstack([COVARIATES * c * public.weight * J, np.zeros((p, d))])
-    held = np.diag(public.covariance) / c
+    held = public.covariance.diagonal() / c
     rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * held, rest])
     release = Release(value, deviation, n_people, (), np.inf)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 
 from capeneuro.algorithms.designs import FARTHEST, Effect, scales
 from capeneuro.linalg import TINY
 
+# A matrix of outcomes, which is sparse where it is diagonal.
+Matrix = np.ndarray | scipy.sparse.sparray
 # Draws of public outcomes that tell what a clip does to them.
 N_DRAWS = 4000
 # Times that effects, and what a clip takes from them, are found from each other.
@@ -32,37 +35,59 @@ class Outcomes:
     center
         What is subtracted from them, (d,).
     covariance
-        Within sites and groups, (d, d); where only deviations are public, diagonal.
-    is_known
-        Whether how they vary together is public.
+        Within sites and groups, (d, d); or variances alone, (d,), where nobody gave how
+        outcomes vary together. They are then taken to be uncorrelated, and no matrix is
+        ever made of them: all that is (d, d) below is a sparse diagonal.
     """
 
     center: np.ndarray
     covariance: np.ndarray
-    is_known: bool = True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether how outcomes vary together is public."""
+        return self.covariance.ndim == 2
 
     @cached_property
-    def transform(self) -> np.ndarray:
+    def deviations(self) -> np.ndarray:
+        """Public deviations of outcomes, (d,)."""
+        return np.sqrt(self.covariance.diagonal() if self.is_known else self.covariance)
+
+    @cached_property
+    def _axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvectors and eigenvalues of correlations, and how much T scales each."""
+        R = self.covariance / np.outer(self.deviations, self.deviations)
+        values, V = np.linalg.eigh(R)
+        # Directions that people hardly vary along are not blown up.
+        scale = np.maximum(values, 0.05 * values.mean()) ** -0.25
+        return V, values, scale / np.sqrt(np.sum(scale**2 * values))
+
+    @cached_property
+    def transform(self) -> Matrix:
         """T over the root mean square of T y: outcomes have a mean square of 1."""
-        T = np.diag(np.diag(self.covariance) ** -0.5)
-        if self.is_known:
-            R = T @ self.covariance @ T
-            values, V = np.linalg.eigh(R)
-            # Directions that people hardly vary along are not blown up.
-            values = np.maximum(values, 0.05 * values.mean())
-            T = V * values**-0.25 @ V.T @ T
-        return T / np.sqrt(np.trace(T @ self.covariance @ T.T))
+        if not self.is_known:
+            return scipy.sparse.diags_array(
+                1 / (self.deviations * len(self.center) ** 0.5)
+            )
+        V, _, scale = self._axes
+        return V * scale @ V.T / self.deviations
 
     @cached_property
-    def inverse(self) -> np.ndarray:
+    def inverse(self) -> Matrix:
         """From T y back to y."""
-        return np.linalg.inv(self.transform)
+        if not self.is_known:
+            return scipy.sparse.diags_array(self.deviations * len(self.center) ** 0.5)
+        V, _, scale = self._axes
+        return self.deviations[:, None] * (V / scale) @ V.T
 
     @cached_property
-    def typical(self) -> np.ndarray:
+    def typical(self) -> Matrix:
         """Covariance of T y, of trace 1."""
-        S = self.transform @ self.covariance @ self.transform.T
-        return (S + S.T) / 2
+        if not self.is_known:
+            d = len(self.center)
+            return scipy.sparse.diags_array(np.full(d, 1 / d))
+        V, values, scale = self._axes
+        return V * (scale**2 * values) @ V.T
 
     def clipped(self, c: float, weight: float | None = None) -> "Clipped":
         """What a clip to c does to normal outcomes.
@@ -74,15 +99,14 @@ class Outcomes:
         weight
             Mean weight of people, which tells how far they vary; None: as in public.
         """
-        d = len(self.center)
-        values, V = np.linalg.eigh(self.typical)
-        g = np.random.default_rng(0).standard_normal((N_DRAWS, d))
+        if not self.is_known:
+            return self._clipped_alike(c, weight)
+        V, values, axes = self._axes
+        values = axes**2 * values
+        g = np.random.default_rng(0).standard_normal((N_DRAWS, len(values)))
         y = g * np.sqrt(np.maximum(values, 0))
         norms = np.linalg.norm(y, axis=1)
-        scale = 1.0
-        if weight is not None and np.isfinite(c):
-            means = [np.minimum(1, c / (a * norms)).mean() for a in SCALES]
-            scale = float(np.interp(-weight, -np.array(means), SCALES))
+        scale = _scale(norms, c, weight)
         w = np.minimum(1, c / (scale * norms))
         u2 = (y / norms[:, None]) ** 2
         # In these coordinates both are diagonal, but for the error of the draws.
@@ -91,6 +115,27 @@ class Outcomes:
         held = scale**2 * values * ((w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY))
         whole = scale**2 * self.typical
         return Clipped(float(w.mean()), V / (1 - lost) @ V.T, V * held @ V.T, whole)
+
+    def _clipped_alike(self, c: float, weight: float | None) -> "Clipped":
+        """The same where all directions are alike: norms squared are chi-squared."""
+        d = len(self.center)
+        norms = np.sqrt(scipy.stats.chi2.ppf((np.arange(N_DRAWS) + 0.5) / N_DRAWS, d))
+        norms /= d**0.5
+        scale = _scale(norms, c, weight)
+        w = np.minimum(1, c / (scale * norms))
+        lost = np.sum(w * (w < 1)) / w.sum() / d
+        whole = scale**2 * self.typical
+        held = np.sum((w * norms) ** 2) / np.sum(norms**2) * whole
+        undone = scipy.sparse.diags_array(np.full(d, 1 / (1 - lost)))
+        return Clipped(float(w.mean()), undone, held, whole)
+
+
+def _scale(norms: np.ndarray, c: float, weight: float | None) -> float:
+    """Times that people vary as far as in public, if their mean weight is this one."""
+    if weight is None or not np.isfinite(c):
+        return 1.0
+    means = [np.minimum(1, c / (a * norms)).mean() for a in SCALES]
+    return float(np.interp(-weight, -np.array(means), SCALES))
 
 
 @dataclass(frozen=True)
@@ -108,9 +153,9 @@ class Clipped:
     """
 
     weight: float
-    undone: np.ndarray
-    covariance: np.ndarray
-    whole: np.ndarray
+    undone: Matrix
+    covariance: Matrix
+    whole: Matrix
 
 
 def bent(
@@ -141,29 +186,62 @@ def bent(
         rng.integers(0, max(constant.sum(), 1), n) == np.arange(constant.sum())[:, None]
     )
     x[constant] = own / scales(effects)[constant][:, None]
-    values, V = np.linalg.eigh(outcomes.typical)
-    e = V @ (np.sqrt(np.maximum(values, 0))[:, None] * rng.standard_normal((len(V), n)))
+    axes, e, squares = _normal_people(outcomes, b, n, rng)
     z = x * (ratio * [e.weight for e in effects])[:, None]
-    B, extra = real[:, None] * b @ public.undone.T, 0.0
+    # In the coordinates of the axes, in which undoing a clip is one matrix, too.
+    undone = axes.T @ (public.undone @ axes)
+    b, extra = b @ axes, 0.0
+    B = real[:, None] * b @ undone.T
     for _ in range(N_PASSES):
         mean = B.T @ x
         # |mean + a e|^2, for the scale a at which people weigh as much as they do.
-        mm, me, ee = (
-            np.sum(u * v, axis=0) for u, v in ((mean, mean), (mean, e), (e, e))
-        )
-        squares = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * ee
-        means = np.minimum(1, c / np.sqrt(np.maximum(squares, TINY))).mean(axis=1)
+        mm, me = (np.sum(mean * v, axis=0) for v in (mean, e))
+        of_scale = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * squares
+        means = _weights(of_scale, c).mean(axis=1)
         a = float(np.interp(-public.weight, -means, SCALES))
-        w, alone = (_weights(y, c) for y in (mean + a * e, a * e))
+        w, alone = (
+            _weights(v, c) for v in (mm + 2 * a * me + a**2 * squares, a**2 * squares)
+        )
         # Less what the same draws have without effects.
         found, none = (
             np.linalg.pinv(z @ (v * x).T) @ (z @ (v * y).T)
             for v, y in ((w, mean + a * e), (alone, a * e))
         )
-        extra = found - none - B @ np.linalg.inv(public.undone).T
-        B = real[:, None] * (b - extra) @ public.undone.T
-    return extra
+        extra = found - none - B @ np.linalg.inv(undone).T
+        B = real[:, None] * (b - extra) @ undone.T
+    return extra @ axes.T
 
 
-def _weights(y: np.ndarray, c: float) -> np.ndarray:
-    return np.minimum(1, c / np.maximum(np.linalg.norm(y, axis=0), TINY))
+def _normal_people(
+    outcomes: Outcomes, b: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw outcomes T y of people without effects.
+
+    Where all directions are alike only those of the effects b matter, (p, d): of the
+    others the squares alone, whose sum is chi-squared.
+
+    Returns
+    -------
+    axes : numpy.ndarray
+        Orthonormal directions, (d, k).
+    along : numpy.ndarray
+        People's outcomes along them, (k, n).
+    squares : numpy.ndarray
+        Squared norms of all their outcomes, (n,).
+    """
+    d = len(outcomes.center)
+    if outcomes.is_known:
+        V, values, scale = outcomes._axes
+        e = scale * np.sqrt(np.maximum(values, 0))
+        along = e[:, None] * rng.standard_normal((d, n))
+        return V, along, np.sum(along**2, axis=0)
+    axes, _ = np.linalg.qr(b.T)
+    k = axes.shape[1]
+    along = rng.standard_normal((k, n)) / d**0.5
+    rest = rng.chisquare(d - k, n) / d if d > k else 0.0
+    return axes, along, np.sum(along**2, axis=0) + rest
+
+
+def _weights(squares: np.ndarray, c: float) -> np.ndarray:
+    """Weights of people whose outcomes have these squared norms."""
+    return np.minimum(1, c / np.sqrt(np.maximum(squares, TINY)))

@@ -71,7 +71,7 @@ def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:
         return Outcomes(*tables_of.covariance(study.contrast.covariance, shape.names))
     bound = study.rows.norm_bound
     filled = FILL if bound is None else bound / len(shape.names) ** 0.5
-    return Outcomes(shape.middle, np.diag((filled * shape.spread) ** 2), False)
+    return Outcomes(shape.middle, (filled * shape.spread) ** 2)
 
 
 def check(study: ContrastConfig, shape: Shape) -> None:
@@ -367,7 +367,7 @@ def predict(study: ContrastConfig, expected: Expected) -> dict[str, float]:
 def _so_many(study: ContrastConfig, n: int) -> Outcomes:
     """Public outcomes, or as many of them."""
     if study.contrast.covariance is None:
-        return Outcomes(np.zeros(n), np.eye(n), False)
+        return Outcomes(np.zeros(n), np.ones(n))
     table = tables_of.open_table(study.contrast.covariance, dtype={"feature": str})
     names = table["feature"].tolist()
     names = [

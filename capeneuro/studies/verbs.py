@@ -508,9 +508,7 @@ def linear_contrasts(
             "center, covariance, means, clip, deviations: must be finite, the last two "
             "above 0"
         )
-    is_known = covariance.ndim == 2
-    spread = covariance if is_known else np.diag(covariance)
-    outcomes = Outcomes(np.asarray(center, float), spread, is_known)
+    outcomes = Outcomes(np.asarray(center, float), covariance)
     pairs = tuple((a, b) for a, b in interactions)
     design = Design(columns, tuple(sites.names), public, pairs, primary)
     for effect in design.effects:

@@ -90,7 +90,7 @@ def released(X: np.ndarray, effects, clip: float, tau: float, rng) -> Release:
 def test_an_exact_arm_is_least_squares(rng, known):
     R = correlations(D, rng)
     data, effects, _ = people(rng, R)
-    outcomes = Outcomes(np.full(D, 0.3), R if known else np.eye(D), known)
+    outcomes = Outcomes(np.full(D, 0.3), R if known else np.ones(D))
     X = stacked(data, effects, outcomes)
     about = sites_of(X, data[0]), mechanism("non-private"), effects, outcomes
     found = contrasts.linear_contrasts(*about)
@@ -114,7 +114,7 @@ def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):
     for i in range(n):
         rng = np.random.default_rng(i)
         data, effects, _ = people(rng, R, **odd)
-        outcomes = Outcomes(np.zeros(D), R if known else np.eye(D), known)
+        outcomes = Outcomes(np.zeros(D), R if known else np.ones(D))
         X = stacked(data, effects, outcomes)
         tau = 2 * clip**0.5 * REACH / (M * MU)
         release = released(X, effects, clip, tau, rng)
