@@ -62,11 +62,10 @@ def design_of(table: pd.DataFrame, primary: str) -> Design:
     sites, means = tuple(sorted(table["site"].unique())), []
     for site in sites:
         own = table[table["site"] == site]
-        mean = {c.columns[0]: float(own[c.name].mean()) for c in COVARIATES.values()}
+        means.append({})
         for c in COVARIATES.values():
-            counts = zip(c.columns, c.groups, strict=False)
-            mean |= {column: float((own[c.name] == g).sum()) for column, g in counts}
-        means.append(mean)
+            values = own[c.name].to_numpy(float)
+            means[-1] |= dict(zip(c.columns, c.public(values), strict=True))
     primary = COVARIATES[primary].name
     return Design((*COVARIATES.values(),), sites, tuple(means), (), primary)
 

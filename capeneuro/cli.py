@@ -119,6 +119,29 @@ def init(options: argparse.Namespace) -> None:
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
 
 
+def means(options: argparse.Namespace) -> None:
+    """Print a site's row of `contrast.means`, from its own table of people.
+
+    Counts of groups and means are exact and outside the promise: the site decides
+    whether to publish them. Nothing is charged, and nothing leaves but by hand.
+    """
+    from capeneuro.config.contrast import ContrastConfig
+    from capeneuro.studies import contrast
+    from capeneuro.studies.sites import load_sites
+
+    study = load.load_study(options.study)
+    sites, stages = load_sites(study), study.members.values()
+    contrasts = [own for own in stages if isinstance(own, ContrastConfig)]
+    if not contrasts:
+        raise ConfigError(f"{options.study}: must be a study of kind contrast")
+    if options.site not in sites:
+        known = ", ".join(sites)
+        raise ConfigError(f"--site: must be one of {known}, got {options.site}")
+    row = contrast.means_row(contrasts[0], sites[options.site])
+    print(*row, sep="\t")
+    print(*row.values(), sep="\t")
+
+
 def check(options: argparse.Namespace) -> None:
     """Check a study file, its site files and public tables; spends nothing.
 
@@ -617,6 +640,9 @@ def parser() -> argparse.ArgumentParser:
         default="components",
         help="what is looked for",
     )
+    command = add(means, "config/config.yaml --site north")
+    command.add_argument("study", help="study file, of kind contrast")
+    command.add_argument("--site", required=True, help="name of the site")
     command = add(check, "config/config.yaml")
     command.add_argument("study", help="study file")
     arguments = {

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capeneuro.algorithms.designs import IS
+from capeneuro.algorithms.designs import CLIPPED, IS, clipped_mean
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.rows import Made
 
@@ -75,6 +75,8 @@ def people(
             mean = (each.mean or 0.0) + 0.5 * each.deviation * rng.standard_normal()
             own = mean + each.deviation * rng.standard_normal(N)
             means[name] = float(f"{own.mean():.3g}")
+            clipped = clipped_mean(own, means[name], each.deviation)
+            means[f"{name}{CLIPPED}"] = float(f"{clipped:.4f}")
             Y += np.outer(effects[k], (own - mean) / each.deviation)
             k += 1
         else:

@@ -1,8 +1,9 @@
 """Covariates of people, coded by public numbers: groups, numbers, their products.
 
 A covariate x has an instrument z, a bounded function of it: a number counts up to one
-deviation in z, up to 2.5 in x. Where sites' means are public, covariates are centered
-at them: what sites differ by in outcomes is then in no effect.
+deviation in z, up to 2.5 in x. Where sites' means are public, instruments are centered
+at them *after* they are bounded: what sites differ by in outcomes is then in no effect,
+however skewed a number is.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ import numpy as np
 MEAN = "mean"
 # Between a covariate and one of its groups, in public counts.
 IS = "="
+# After a number's name, in public means: that of the number once it is clipped.
+CLIPPED = " clipped"
 # A number counts up to so many deviations from its mean as a covariate, up to one as an
 # instrument; of a normal number, means of z x and of z^2.
 FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
@@ -88,17 +91,48 @@ def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray
     return x, x / max(share, 1 - share)
 
 
-def number_effect(name: str) -> Effect:
-    """Change of outcomes per public deviation of a number."""
-    return Effect(name, FARTHEST, PRODUCT, SQUARE)
+def number_effect(name: str, clipped_means: Sequence[float] = (0.0,)) -> Effect:
+    """Change of outcomes per public deviation of a number.
+
+    Parameters
+    ----------
+    name
+        Of the effect.
+    clipped_means
+        Of each site, as of :func:`clipped_mean`.
+    """
+    m = np.asarray(clipped_means, float)
+    product = np.mean(PRODUCT / (1 + np.abs(m)))
+    square = np.mean(np.maximum(SQUARE - m**2, SQUARE / 10) / (1 + np.abs(m)) ** 2)
+    return Effect(name, FARTHEST, float(product), float(square))
+
+
+def clipped_mean(values: np.ndarray, mean: float, deviation: float) -> float:
+    """Mean over a site's people of a number in deviations, clipped at one of them.
+
+    0 where the number is symmetric about its mean; a site says it openly, like the mean
+    itself, so that a skewed number's instrument is centered, too.
+    """
+    return float(np.clip((values - mean) / deviation, -1, 1).mean())
 
 
 def code_number(
-    values: np.ndarray, mean: float, deviation: float
+    values: np.ndarray, mean: float, deviation: float, clipped: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Covariate and instrument of a number, about its public mean at a site."""
+    """Covariate and instrument of a number, about its public means at a site.
+
+    Parameters
+    ----------
+    values
+        Of a site's people.
+    mean, deviation
+        Public ones.
+    clipped
+        Public mean of the number once it is clipped, of :func:`clipped_mean`: the
+        instrument is centered at it, and divided so that it stays within [-1, 1].
+    """
     x = np.clip((values - mean) / deviation, -FARTHEST, FARTHEST)
-    return x, np.clip(x, -1, 1)
+    return x, (np.clip(x, -1, 1) - clipped) / (1 + abs(clipped))
 
 
 def constant_effect(name: str, share: float = 1.0) -> Effect:
@@ -158,8 +192,21 @@ class Covariate:
 
     @property
     def columns(self) -> list[str]:
-        """Public numbers of each site: a mean, or counts of groups."""
-        return [f"{self.name}{IS}{g:g}" for g in self.groups] or [self.name]
+        """Public numbers of each site: two means, or counts of groups."""
+        means = [self.name, f"{self.name}{CLIPPED}"]
+        return [f"{self.name}{IS}{g:g}" for g in self.groups] or means
+
+    def public(self, values: np.ndarray) -> list[float]:
+        """A site's public numbers of its people's values, in the order of columns.
+
+        A mean is rounded to four digits, as it is published; of what is left about that
+        the clipped mean is one.
+        """
+        if self.groups:
+            return [float(np.sum(values == np.float32(g))) for g in self.groups]
+        mean = float(f"{np.mean(values):.4g}")
+        clipped = clipped_mean(values, mean, self.deviation)
+        return [mean, float(f"{clipped:.4f}")]
 
 
 @dataclass(frozen=True)
@@ -173,8 +220,9 @@ class Design:
     sites
         Names, in their order.
     means
-        Of each site: means of numbers, counts of groups, by :attr:`Covariate.columns`;
-        None: not public, and each site has a constant of its own.
+        Of each site: means of numbers, as they are and clipped, and counts of groups,
+        by :attr:`Covariate.columns`; None: not public, and each site has a constant of
+        its own.
     interactions
         Pairs of covariates whose product is one, too.
     primary
@@ -193,7 +241,7 @@ class Design:
         own: dict[str, list[Effect]] = {}
         for each in self.covariates:
             if not each.groups:
-                own[each.name] = [number_effect(each.name)]
+                own[each.name] = [number_effect(each.name, self._clipped(each))]
                 continue
             own[each.name] = [
                 group_effect(
@@ -212,6 +260,15 @@ class Design:
             S = len(self.sites)
             found += [constant_effect(f"{MEAN} {s}", 1 / S) for s in self.sites]
         return weighted(found, {e.name for e in own.get(self.primary or "", [])})
+
+    def _clipped(self, covariate: Covariate) -> list[float]:
+        """Public means of a number once it is clipped, at each site.
+
+        A site with a constant of its own needs none: the constant is its mean.
+        """
+        if self.means is None:
+            return [0.0] * len(self.sites)
+        return [public[f"{covariate.name}{CLIPPED}"] for public in self.means]
 
     def _size(self, place: int, covariate: Covariate) -> float:
         if self.means is None:
@@ -250,7 +307,8 @@ class Design:
         for each, column in zip(self.covariates, values, strict=True):
             if not each.groups:
                 mean = each.mean if self.means is None else self.means[place][each.name]
-                own[each.name] = [code_number(column, mean, each.deviation)]
+                about = mean, each.deviation, self._clipped(each)[place]
+                own[each.name] = [code_number(column, *about)]
                 continue
             own[each.name] = [
                 code_group(column == np.float32(g), self._share(place, each, g))

@@ -13,6 +13,9 @@ from capeneuro.algorithms.designs import FARTHEST, Effect, scales
 # How far correlations of covariates are from 0, usually: what noise leaves of them is
 # taken from that.
 CORRELATED, CENTERED = 0.2, 0.05
+# How far the mean of z x of a number is from that of normal numbers of the public
+# deviation, usually, over it: sites' people are skewed, and alike within a site.
+UNLIKE = 0.3
 # How far sites differ, usually, in means of instruments, over the root mean square of
 # these, and in size.
 APART = 0.5
@@ -33,9 +36,9 @@ def expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.nda
 def varies(effects: Sequence[Effect]) -> np.ndarray:
     """Variances of means of z x' about the likely ones, (p, p).
 
-    Correlations of covariates are taken to be normal about 0, of deviation
-    :data:`CORRELATED`; with a constant that all share, about which they are centered,
-    :data:`CENTERED`. Sites are :data:`APART` in means and in size; nobody is of two.
+    Numbers are :data:`UNLIKE` normal ones. Correlations of covariates are taken to be
+    normal about 0, of deviation :data:`CORRELATED`; with a constant that all share,
+    about which they are centered, :data:`CENTERED`. Sites are :data:`APART` in means and in size; nobody is of two.
     """
     size = np.array([e.weight * e.square**0.5 for e in effects])
     root = np.sqrt(expected(effects, exact=False)[1])
@@ -48,6 +51,8 @@ def varies(effects: Sequence[Effect]) -> np.ndarray:
         share = np.where(constant, [e.square for e in effects], 1.0)
         correlated[is_one] = (APART * np.sqrt(np.outer(share, share)))[is_one]
         correlated[np.ix_(constant, constant)] = APART * np.eye(constant.sum())
+    is_number = np.array([e.bound >= FARTHEST for e in effects]) & ~constant
+    correlated[np.diag_indices(len(effects))] += (UNLIKE - CORRELATED) * is_number
     return (correlated * np.outer(size, root)) ** 2
 
 

@@ -20,8 +20,8 @@ class Covariate(Section):
     mean: float | None = None
     """Public mean of a number, where `means` does not say those of sites."""
     deviation: Positive | None = None
-    """Public deviation of a number: effects are per deviation. What lies more than 2.5
-    of them from the mean counts as these."""
+    """Public deviation of a number within a site: effects are per deviation. What lies
+    more than 2.5 of them from the mean counts as these."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Covariate":
@@ -54,7 +54,8 @@ class Contrast(Section):
     large (10 sites, epsilon 2), and more where sites differ by much."""
     means: Path | None = None
     """Public table (.tsv) with a row for each `site`: the number of people in each
-    group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`.
+    group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`
+    and, once they are clipped, `age clipped`; `capeneuro means` makes a site's row.
     Counts should be exact; needed for `centered`. It is outside the promise: what
     sites publish of their people anyway."""
     covariance: Path | None = None

@@ -144,13 +144,17 @@ def means_table(sites: list[str]) -> str:
     """Text of a table of public means, to be filled in, with how to do it."""
     columns = ["site"]
     for name, each in FILL_IN["contrast.covariates"].items():
-        columns += [f"{name}={g}" for g in each.get("groups", [])] or [name]
+        number = [name, f"{name} clipped"]
+        columns += [f"{name}={g}" for g in each.get("groups", [])] or number
     about = (
         "Public numbers of each site, which everybody who has the study may read. For "
         "each covariate of the study file: of a group, how many of the site's people "
         "are in it, in a column `name=value` (whole numbers, exact: they are what "
         "effects are centered at); of a number, its mean over the site's people, in a "
-        "column `name`. Columns are separated by tabs; lines like these are not read."
+        "column `name`, and in a column `name clipped` the mean of (number - mean) / "
+        "deviation, where what lies beyond -1 and 1 counts as these. `capeneuro means "
+        "config/config.yaml --site NAME` makes a site's row from its own table of "
+        "people. Columns are separated by tabs; lines like these are not read."
     )
     lines = [f"# {line}" for line in textwrap.wrap(about, 84)]
     rows = [columns, *([name] + [""] * (len(columns) - 1) for name in sites)]

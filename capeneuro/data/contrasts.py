@@ -11,6 +11,8 @@ from capeneuro.data.tables import open_table
 
 # In the name of a column that counts a group.
 IS = "="
+# At the end of the name of a column that has the mean of a clipped number.
+CLIPPED = " clipped"
 # Of a public number; larger ones are mistakes, and would overflow.
 LARGEST = 1e12
 # Of a correlation between outcomes; a table of covariances has no smaller eigenvalue.
@@ -39,7 +41,8 @@ def site_means(
     table = open_table(path, dtype={"site": str}, comment="#")
     if lacking := [name for name in ("site", *columns) if name not in table]:
         raise ConfigError(
-            f"{path}: must have a column for each mean or group, lacks {some(lacking)}"
+            f"{path}: must have a column for each mean or group, lacks "
+            f"{some(lacking)}; capeneuro means STUDY --site NAME makes a site's row"
         )
     if twice := sorted(table["site"][table["site"].duplicated()].astype(str)):
         raise ConfigError(f"{path}: must name each site once, got {some(twice)} again")
@@ -57,11 +60,13 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
     except (TypeError, ValueError):
         value = np.nan
     is_odd = is_count and (value < 0 or value != np.floor(value))
-    if not abs(value) <= LARGEST or is_odd:
+    largest, kind = LARGEST, "a whole number, 0 or more" if is_count else "a number"
+    if column.endswith(CLIPPED):
+        largest, kind = 1.0, "a number from -1 to 1"
+    if not abs(value) <= largest or is_odd:
         got = "an empty cell" if row[column] != row[column] else row[column]
         raise ConfigError(
-            f"{path}: {column} of site {row['site']}: must be a "
-            f"{'whole number, 0 or more' if is_count else 'number'}, got {got}"
+            f"{path}: {column} of site {row['site']}: must be {kind}, got {got}"
         )
     return value
 

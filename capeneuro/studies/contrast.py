@@ -14,9 +14,10 @@ from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
-from capeneuro.data.rows import Shape
+from capeneuro.data.rows import Shape, find_people, open_rows
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import AGAINST, Score
@@ -84,6 +85,21 @@ def check(study: ContrastConfig, shape: Shape) -> None:
                 "told from sites, of which none has both groups; add a site that has, "
                 "or leave it out"
             )
+
+
+def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
+    """A site's row of the public table of means, from its own people, by column.
+
+    It is exact, and outside the promise: the site decides whether to publish it.
+    """
+    shape = open_rows(study)
+    people = find_people(study, site, shape).values()
+    values = np.array([person.beside for person in people]).T
+    row = {"site": site.name}
+    for covariate, own in zip(covariates_of(study), values, strict=True):
+        numbers = map("{:.6g}".format, covariate.public(own))
+        row |= dict(zip(covariate.columns, numbers, strict=True))
+    return row
 
 
 # --- at one site ---------------------------------------------------------------------

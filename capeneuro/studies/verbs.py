@@ -444,7 +444,8 @@ def linear_contrasts(
         (d, d); or only their variances, (d,), at more noise.
     means
         Public means of each site: ``{"north": {"patient=0": 20, "patient=1": 22,
-        "age": 41}}``, counts of groups and means of numbers. None: not public; each
+        "age": 41, "age clipped": 0.02}}``: counts of groups, and means of numbers as
+        they are and clipped [:func:`.designs.clipped_mean`]. None: not public; each
         site has a constant of its own, at more noise.
     primary
         The covariate that it is about, which gets least noise; None: all alike.

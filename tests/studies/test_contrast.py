@@ -110,6 +110,24 @@ def test_without_privacy_it_is_least_squares_of_the_tables(made):
     np.testing.assert_allclose(found["effects"], b, atol=2e-3)
 
 
+def test_a_site_makes_its_row_of_the_table_of_means(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    capsys.readouterr()
+    assert cli.main(["means", "study.yaml", "--site", SITES[0]]) == 0
+    head, row = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    table = Path("data/contrast/means.tsv").read_text().splitlines()
+    public = dict(zip(table[0].split("\t"), table[1].split("\t"), strict=True))
+    for name, value in zip(head, row, strict=True):
+        if name == "site":
+            assert value == public[name]
+        else:  # published with three digits
+            assert float(value) == pytest.approx(
+                float(public[name]), rel=0.01, abs=0.01
+            )
+    assert cli.main(["means", "study.yaml", "--site", "nowhere"]) == 2
+    assert "--site: must be one of" in capsys.readouterr().err
+
+
 def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
     made, monkeypatch, capsys
 ):
@@ -168,7 +186,7 @@ def test_a_new_study_has_a_table_of_means_to_fill_in(tmp_path, monkeypatch, caps
     assert cli.main(check) == 2
     said = capsys.readouterr().err
     assert "site-1: must be a number, got an empty cell" in said
-    row = "\t".join(["21", "20", "40.5"])
+    row = "\t".join(["21", "20", "40.5", "0.02"])
     means.write_text(re.sub(r"(?m)(^site-\d)\t.*$", rf"\1\t{row}", means.read_text()))
     assert cli.main(check) == 0
     Path("features.tsv").write_text("feature\tlow\thigh\na\t1\t0\n")

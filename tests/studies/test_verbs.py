@@ -232,7 +232,8 @@ def test_a_group_contrast_from_arrays(rng, arm):
         Y[0] += 0.6 * group
         sites[name] = list(np.vstack([Y, group, age]).T[:, :, None])
         counts = {"patient=0": np.sum(group == 0), "patient=1": np.sum(group)}
-        means[name] = {**counts, "age": age.mean()}
+        clipped = np.clip((age - age.mean()) / 12, -1, 1).mean()
+        means[name] = {**counts, "age": age.mean(), "age clipped": clipped}
     promise = cn.Budget(2, 1e-5, unit="subject")
     about = {"patient": {"groups": (0, 1)}, "age": {"mean": 40, "deviation": 12}}
     public = about, np.zeros(d), np.eye(d)

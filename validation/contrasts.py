@@ -6,9 +6,11 @@ connectivity; a third of the sites less one collude. Each cell draws data sets a
 What a study says is compared with the truth; its error stands beside the standard error
 of least squares of the same people without privacy.
 
-    python -m benchmarks.contrasts [--sets 200] [--jobs 2]
+    python -m validation.contrasts [--sets 200] [--jobs 2] [--skewed]
 
-Writes ``benchmarks/contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
+Writes ``validation/contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
+With ``--skewed`` only consortia whose people's ages are no normal numbers, or are those
+of real people (four sites with grey-matter maps), to ``contrasts_skewed.tsv``.
 """
 
 import argparse
@@ -17,10 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy
 from joblib import Parallel, delayed
 
-from capeneuro.algorithms import contrasts
+from capeneuro.algorithms import contrasts, designs
 from capeneuro.algorithms.contrasts import WIDTH, Contrasts
 from capeneuro.algorithms.designs import Covariate, Design, Effect
 from capeneuro.algorithms.outcomes import Outcomes
@@ -28,6 +31,7 @@ from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from sim import vbm
 from sim.contrasts import correlations
 
 OUT = Path(__file__).with_suffix(".tsv")
@@ -35,7 +39,7 @@ FIGURE = OUT.parents[1] / "docs/figures/contrasts.png"
 DELTA, COLLUDING, CLIP = 1e-5, 0.3, 0.5
 EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
-HEAD += " apart share spread skew center"
+HEAD += " apart share spread ages center"
 HEAD += " error_over_sampling foretold held family_wise together told found"
 # Data sets for which the forecast is made, too.
 N_FORETOLD = 5
@@ -62,8 +66,9 @@ class Cell(NamedTuple):
     """Of patients, about which sites differ."""
     spread: float = 1.0
     """Deviation of patients over that of controls."""
-    skew: bool = False
-    """Age is a log-normal number, of another deviation at each site."""
+    ages: str = "normal"
+    """Their law: ``normal``, ``log-normal`` (of another deviation at each site), or
+    ``real``: those of people with grey-matter maps, whose sites differ in age."""
     far: float = 0.0
     """Of outcomes from their public center, in deviations."""
 
@@ -79,7 +84,7 @@ def consortium(
     group = (rng.random(M) < shares[site]).astype(float)
     sex = (rng.random(M) < 0.5).astype(float)
     group[:S], group[S : 2 * S], sex[:S], sex[S : 2 * S] = 0, 1, 1, 0
-    age = rng.standard_normal(M) + (0.5 * rng.standard_normal(S))[site] + 0.3 * group
+    age = _ages(cell, site, rng) + (0.3 * group if cell.ages == "normal" else 0)
     B = np.zeros((3, d))
     B[1:] = OTHERS * rng.standard_normal((2, d))
     if cell.effect == "dominant":
@@ -88,12 +93,11 @@ def consortium(
         B[0] = 0.3 * (np.arange(d) < d / 4)
     elif cell.effect != "none":
         B[0] = float(cell.effect)
+    if cell.ages != "normal":  # half of the outcomes have nothing to do with age
+        B[1] *= 3 * (np.arange(d) < d / 2)
     y = np.linalg.cholesky(R) @ rng.standard_normal((d, M))
     y *= rng.uniform(0.7, 1.4, S)[site] * np.where(group, cell.spread, 1)
     y += cell.apart * rng.standard_normal((d, S))[:, site] + cell.far
-    if cell.skew:
-        age = np.exp(rng.uniform(0.4, 0.8, S)[site] * age)
-        age /= age.std()
     y += B.T @ [group, age, sex]
     beside = np.array([group, age, sex])
     design = _design(cell, beside, site, cell.off * rng.choice([-1, 1], (S, 3)))
@@ -109,6 +113,26 @@ def consortium(
     return contrasts.stack(z, x, y, effects, outcomes), effects, outcomes, B
 
 
+def _ages(cell: Cell, site: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Ages of people about their mean, over their deviation within sites."""
+    S, M = cell.S, len(site)
+    if cell.ages == "real":
+        tables = [
+            pd.read_csv(vbm.FOLDER / f"site{k % 4 + 1}/covariates.csv")
+            for k in range(S)
+        ]
+        age = np.array([rng.choice(tables[s]["age"]) for s in site], float)
+    else:
+        age = rng.standard_normal(M) + (0.5 * rng.standard_normal(S))[site]
+        if cell.ages == "normal":
+            return age
+        age = np.exp(rng.uniform(0.4, 0.8, S)[site] * age)
+    sites = [age[site == s] for s in range(S)]
+    return (age - age.mean()) / np.sqrt(
+        np.average([x.var() for x in sites], weights=[*map(len, sites)])
+    )
+
+
 def _design(
     cell: Cell, beside: np.ndarray, site: np.ndarray, off: np.ndarray
 ) -> Design:
@@ -117,20 +141,22 @@ def _design(
     for s in range(cell.S):
         own, n = beside[:, site == s].mean(axis=1) + off[s], int(np.sum(site == s))
         said = {"age": float(own[1])}
+        ages = beside[1, site == s]
+        said["age clipped"] = designs.clipped_mean(ages, said["age"], 1.0)
         for name, share in zip(("group", "sex"), own[::2], strict=True):
             ones = n * float(np.clip(share, 0.02, 0.98))
             said |= {f"{name}=0": n - ones, f"{name}=1": ones}
         means.append(said)
-    groups, age = (0.0, 1.0), beside[1]
+    groups = (0.0, 1.0)
     return Design(
         (
             Covariate("group", groups),
-            Covariate("age", mean=float(age.mean()) if cell.skew else 0.0),
+            Covariate("age"),
             Covariate("sex", groups),
         ),
         tuple(f"{s}" for s in range(cell.S)),
         None if cell.constants else tuple(means),
-        primary="group" if cell.primary else None,
+        primary=("group" if cell.ages == "normal" else "age") if cell.primary else None,
     )
 
 
@@ -148,7 +174,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
     exact = Release(mean(np.inf), 0.0, M, (), np.inf)
     pooled = contrasts.from_release(exact, effects, outcomes, CLIP)
     clipped, rows = mean(CLIP**0.5 * REACH), []
-    k = [1] if cell.skew else [0] if cell.primary else [0, 1, 2]
+    k = [1] if cell.ages != "normal" else [0] if cell.primary else [0, 1, 2]
     honest = cell.S - max(1, round(COLLUDING * cell.S))
     for epsilon in EPSILONS:
         mu = accounting.mu_from_epsilon(epsilon, DELTA)
@@ -176,7 +202,7 @@ def _scores(
 ) -> list[float]:
     off = (found.effects[:3] - B)[k]
     z = off / found.errors[k]
-    null = B[0] == 0
+    null = B[k[0]] == 0
     alarm = np.nan
     if null.any():
         level = scipy.stats.norm.isf(0.025 / cell.d)
@@ -186,7 +212,7 @@ def _scores(
         foretold,
         float(np.mean(np.abs(z) < WIDTH)),
         alarm,
-        float(found.together[0] < 0.05),
+        float(found.together[k[0]] < 0.05),
         float(found.is_told[k].mean()),
         float(found.effects[0].sum() / B[0].sum()) if B[0].any() else np.nan,
     ]
@@ -214,7 +240,19 @@ def cells() -> list[Cell]:
         for d, e in ((45, "0.5"), (45, "0.8"), (5, "0.8"))
         for far in (0.0, 0.5)
     ]
-    return [*grid, Cell(5000, 45, 10, primary=False, skew=True)]
+    return grid
+
+
+def skewed() -> list[Cell]:
+    """Consortia whose ages are no normal numbers; normal ones beside them."""
+    return [
+        Cell(
+            M, 45, 4 if ages == "real" else 10, primary, ages=ages, constants=constants
+        )
+        for ages in ("normal", "log-normal", "real")
+        for M in (500, 5000)
+        for primary, constants in ((True, False), (False, False), (True, True))
+    ]
 
 
 def draw(lines: list[list[Any]]) -> None:
@@ -227,7 +265,7 @@ def draw(lines: list[list[Any]]) -> None:
     for axis, epsilon in zip(axes, EPSILONS, strict=True):
         for d, color in zip(("10", "45", "105"), COLORS, strict=False):
             cell = [d, "10", f"{epsilon:g}", "primary", "public", "none", "0"]
-            cell += ["0.5", "0.5", "1", "0", "0"]
+            cell += ["0.5", "0.5", "1", "normal", "0"]
             own = [line for line in lines if line[1:13] == cell]
             M, error, told = (np.array([x[i] for x in own], float) for i in (0, 13, 14))
             axis.loglog(M, error, "o-", color=color, ms=4, label=f"{d} outcomes")
@@ -249,10 +287,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--skewed", action="store_true")
     given = parser.parse_args()
     print(*HEAD.split(), sep="\t")
     lines: list[list[Any]] = []
-    for cell in cells():
+    for cell in skewed() if given.skewed else cells():
         work = (delayed(of_set)(cell, seed) for seed in range(given.sets))
         found = np.array(Parallel(given.jobs)(work))
         for i, epsilon in enumerate(EPSILONS):
@@ -267,9 +306,12 @@ def main() -> None:
             )
             about += cell.effect, "constants" if cell.constants else f"{cell.off:g}"
             about += f"{cell.apart:g}", f"{cell.share:g}", f"{cell.spread:g}"
-            about += f"{cell.skew:d}", f"{cell.far:g}"
+            about += cell.ages, f"{cell.far:g}"
             lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
             print(*lines[-1], sep="\t", flush=True)
+    if given.skewed:
+        files.write_table(OUT.with_stem("contrasts_skewed"), HEAD.split(), lines)
+        return
     files.write_table(OUT, HEAD.split(), lines)
     draw(lines)
 
