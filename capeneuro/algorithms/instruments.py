@@ -38,7 +38,8 @@ def varies(effects: Sequence[Effect]) -> np.ndarray:
 
     Numbers are :data:`UNLIKE` normal ones. Correlations of covariates are taken to be
     normal about 0, of deviation :data:`CORRELATED`; with a constant that all share,
-    about which they are centered, :data:`CENTERED`. Sites are :data:`APART` in means and in size; nobody is of two.
+    about which they are centered, :data:`CENTERED`. Sites are :data:`APART` in means
+    and in size; nobody is of two.
     """
     size = np.array([e.weight * e.square**0.5 for e in effects])
     root = np.sqrt(expected(effects, exact=False)[1])

@@ -16,7 +16,7 @@ CLIP, DELTA, OUTCOMES, SITES, PEOPLE = 0.5, 1e-5, 10, 4, 4000
 
 
 def skewed_consortium(rng: np.random.Generator, effect: float):
-    """People whose ages are log-normal, more so at some sites, which differ in outcomes."""
+    """People of sites that differ in outcomes and in how skewed ages are."""
     site = rng.integers(0, SITES, PEOPLE)
     spread, offsets = (
         np.linspace(0.3, 1.0, SITES),
