@@ -5,6 +5,7 @@ A line says where the error is, which rule it breaks, the value, and a remedy.
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,11 @@ def some(names: Iterable[str]) -> str:
     names = list(names)
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + rest
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Names that are there more than once, sorted."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
@@ -124,7 +124,7 @@ def open_rows(study: RowStudy) -> Shape:
         raise ConfigError(
             f"study {study.study}: target: must not be a feature, too, got {some(both)}"
         )
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := repeated(names):
         raise ConfigError(
             f"study {study.study}: rows.covariates: must not be features, too, got "
             f"{some(twice)}"
@@ -168,7 +168,7 @@ def _features(
             f"feature, has {', '.join(map(str, table))} and {len(table)} rows"
         )
     names = table["feature"].tolist()
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := repeated(names):
         raise ConfigError(
             f"{path}: must name each feature once, got {some(twice)} again"
         )

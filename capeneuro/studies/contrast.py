@@ -209,14 +209,13 @@ def tables(
     """Write the table of all effects with intervals; maps are of effects and sizes."""
     effects, told = effects_of(study), verdicts(study, shape, found, [])
     words = dict(zip(told.names, told.words, strict=True))
-    q, p, rows = found.q_values, found.p_values, []
+    columns = [found.effects, found.errors, *np.moveaxis(found.intervals, -1, 0)]
+    columns += [found.noise_errors, *np.moveaxis(found.sizes, -1, 0)]
+    numbers, rows = np.stack([*columns, found.p_values, found.q_values], -1), []
     for k, effect in enumerate(effects):
-        for j, name in enumerate(shape.names):
-            numbers = [found.effects[k, j], found.errors[k, j]]
-            numbers += [*found.intervals[k, j], found.noise_errors[k, j]]
-            numbers += [*found.sizes[k, j], p[k, j], q[k, j]]
+        for name, line in zip(shape.names, numbers[k], strict=True):
             verdict = words.get(_title(effect, name), "")
-            rows.append([effect.name, name, *(f"{x:.6g}" for x in numbers), verdict])
+            rows.append([effect.name, name, *(f"{x:.6g}" for x in line), verdict])
     head = "covariate outcome effect standard_error low high standard_error_of_noise"
     head += " size size_low size_high p q verdict"
     files.write_table(study.results / TABLE, head.split(), rows)
