@@ -22,6 +22,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
+from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.rows import (
     Expected,
     Figures,
@@ -34,6 +35,8 @@ from capeneuro.studies.rows import (
 )
 from capeneuro.studies.sites import Sites
 
+# Outcomes of a study: voxels of a brain, where no matrix of them is made.
+MOST_OUTCOMES = 100_000
 STEM = "group_desc-contrast_effects"
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
@@ -100,6 +103,11 @@ def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
         numbers = map("{:.6g}".format, covariate.public(own))
         row |= dict(zip(covariate.columns, numbers, strict=True))
     return row
+
+
+def most_outcomes(study: ContrastConfig) -> int:
+    """Outcomes that a study may have: a public covariance is a matrix of them."""
+    return MOST_OUTCOMES if study.contrast.covariance is None else MOST_FEATURES
 
 
 # --- at one site ---------------------------------------------------------------------
@@ -422,6 +430,7 @@ KIND = kind_of(
         "correction for all outcomes and covariates. Fewer outcomes (their means over "
         "domains), a primary\neffect and a public covariance of outcomes lower it most",
         ladder=(10, 1),
+        most_features=most_outcomes,
         table=TABLE,
         headings={
             "outcome": "",

@@ -178,6 +178,8 @@ class RowKind:
     """Fewer features, for which `plan` foretells the same, too."""
     table: str = ""
     """File whose rows the report shows; empty: the table over features."""
+    most_features: Callable[[RowStudy], int] = lambda study: MOST_FEATURES
+    """(study): features that its algorithm is meant for, at most."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """Its columns that are shown, with what they are in words; none: all."""
 
@@ -228,10 +230,10 @@ def kind_of(own: RowKind) -> Kind:
 def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> None:
     """Check the sites' people, files and budgets; write what the features are."""
     shape = _opened(own, study)
-    D = len(shape.names)
-    if D > MOST_FEATURES:
+    D, most = len(shape.names), own.most_features(study)
+    if most < D:
         raise ConfigError(
-            f"study {study.study}: features: must be at most {MOST_FEATURES} "
+            f"study {study.study}: features: must be at most {most} "
             f"features, got {D}; use a coarser basis or fewer columns"
         )
     found: dict[str, dict[str, row_files.Person]] = {}
