@@ -214,7 +214,7 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
         and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "
         f"right almost always, got {epsilon:g}; lower it",
         "unit": study.budget.unit == "sample"
-        and "budget.unit: a promise to one volume is for a person "
+        and "budget.unit: for everything of a person a promise to one volume is "
         f"{_of_a_person(study)}, got 'sample'; set it to subject",
         "bounds": study.source is None
         and "source: must say which public source the bounds and clips are from, got "
