@@ -30,6 +30,7 @@ Verbs, each with a share of the budget, the same call in every arm
     infomax                independent components and their maps: capeDJICA
     spatial_components     the same over space, of a subspace alone: free of charge
     canonical_directions   what two views of the same people share: capeCCA
+    pattern_components     patterns of features that people differ by: PCA and ICA
     mixture_components     groups of people: capeAGN
     topic_components       topics in counts of words: capeAGN
     linear_model           linear and logistic regression: capeFM
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from capeneuro.studies.verbs import linear_contrasts as linear_contrasts
     from capeneuro.studies.verbs import linear_model as linear_model
     from capeneuro.studies.verbs import mixture_components as mixture_components
+    from capeneuro.studies.verbs import pattern_components as pattern_components
     from capeneuro.studies.verbs import principal_subspace as principal_subspace
     from capeneuro.studies.verbs import topic_components as topic_components
     from capeneuro.studies.verbs import train_network as train_network
@@ -88,6 +90,7 @@ _HOMES = {
     "infomax": "studies.verbs",
     "spatial_components": "algorithms.ica",
     "canonical_directions": "studies.verbs",
+    "pattern_components": "studies.verbs",
     "mixture_components": "studies.verbs",
     "topic_components": "studies.verbs",
     "linear_model": "studies.verbs",

@@ -1,8 +1,10 @@
 """Strictness and fixtures that every test shares."""
 
 import os
+import resource
 import sys
 import tempfile
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,6 +51,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20)
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[None]:
+    """Let this process open 64 files more than it has open, as a small limit would."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 64, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.fixture

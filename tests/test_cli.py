@@ -172,7 +172,7 @@ DATA_MISTAKES = {
     "mask of the study missing": (
         lambda: None,
         PREPARE,
-        ["group_desc-brain_mask.nii.gz", "file not found"],
+        ["group_desc-brain_mask.nii.gz: is not there; run `validate` first"],
     ),
     "unknown site": (
         lambda: None,
@@ -687,12 +687,28 @@ def test_plan_tells_what_a_partner_and_the_aggregators_seat_cost(
     assert ("as in the arm `conventional`" in text) == (n_sites == 2)
 
 
+def test_features_that_are_gone_are_named_and_made_anew_at_no_cost(tiny, capsys):
+    edit(STUDY, "expected.volumes", 12)
+    run_steps("validate", "prepare", "pca")
+    lost = Path("private/site-1/tiny/projected.npz")
+    lost.unlink()
+    words = [f"{lost}: is not there; run `prepare` first"]
+    assert_refused(capsys, ("pca", STUDY), words)
+    assert command("plan", STUDY) == 0
+    ledger = Path("private/site-1/ledger/ledger.jsonl").read_bytes()
+    run_steps("validate", "prepare", "pca")
+    assert Path("private/site-1/ledger/ledger.jsonl").read_bytes() == ledger
+
+
 def test_plan_says_what_a_promise_to_a_volume_is_for_a_person(tiny, capsys):
     edit(STUDY, "budget.unit", "sample")
     edit(STUDY, "budget.epsilon", 2.0)
     edit(STUDY, "expected", {"volumes": 250})
     plan.spending(load.load_study(STUDY))
-    said = "for a person with 250 volumes: epsilon 8,395 at worst"
+    assert "for a person: not bounded" in capsys.readouterr().out
+    edit(STUDY, "expected", {"longest": 250})
+    plan.spending(load.load_study(STUDY))
+    said = "for a person: epsilon 8,395 at worst, with 250 volumes at most"
     assert said in capsys.readouterr().out
 
 

@@ -302,9 +302,11 @@ class Expected(Section):
     """Volumes of one person as the protocol asks for; null: counted where all data are
     simulated or public. Under the unit subject nobody else may know."""
     longest: Annotated[int, Field(ge=1)] | None = None
-    """Most volumes that anybody may have; `prepare` refuses more. Over a network with
-    private data of the unit subject it is needed: a site then answers as late as if
-    everybody had so many, so that the time tells nobody's number."""
+    """Most volumes that anybody may have in all runs; sites refuse more, at `prepare`
+    and before they answer. What a promise to one volume is for a whole person follows
+    from it; null: not bounded. Over a network with private data of the unit subject it
+    is needed: a site then answers as late as if everybody had so many, so that the time
+    tells nobody's number."""
 
 
 class Accept(Section):

@@ -49,6 +49,12 @@ class StagedStudy(Study):
         """Stages by name, in their order."""
         return self._members
 
+    @property
+    def longest(self) -> int | None:
+        """Most samples that one person has in any stage; None: not bounded."""
+        limits = [member.longest for member in self.members.values()]
+        return None if None in limits else max(limits, default=None)
+
     def fill(self, members: Mapping[str, Study]) -> None:
         """Put in what the stages' own blocks say.
 

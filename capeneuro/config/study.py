@@ -35,8 +35,6 @@ from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
 CENTER_SHARE = 0.05
-# Of a person, where nobody told how many: to show what a promise to one of them means.
-VOLUMES = 100
 # Keys of every study that no release depends on.
 IDLE = (
     *("score", "sites", "federation", "data"),
@@ -171,14 +169,29 @@ class Study(Section):
         return self.expected.volumes or made
 
     @property
-    def for_a_person(self) -> tuple[int, float]:
-        """Units of one person, and epsilon for all of them at worst.
+    def longest(self) -> int | None:
+        """Most samples of one person, as sites enforce it; None: not bounded."""
+        return 1 if self.together > 1 else self.expected.longest  # else a row each
 
-        Where nobody told how many volumes a person has, :data:`VOLUMES` stand in.
-        """
-        n = 1 if self.budget.unit == "subject" else self.volumes or VOLUMES
-        mu = max(self.promise_of(site).mu for site in ("", *self.budget.site_epsilon))
-        return n, accounting.person_epsilon(mu, n, self.budget.delta)
+    @property
+    def person_units(self) -> int | None:
+        """Most units that one person has; None: not bounded."""
+        return 1 if self.budget.unit == "subject" else self.whole.longest
+
+    @property
+    def person_mu(self) -> float | None:
+        """Largest loss for everything of one person; None: not bounded."""
+        if self.person_units is None:
+            return None
+        sites = ("", *self.budget.site_epsilon)
+        return self.person_units * max(self.promise_of(site).mu for site in sites)
+
+    @property
+    def person_epsilon(self) -> float | None:
+        """Epsilon at worst for everything of one person; None: not bounded."""
+        if self.person_mu is None:
+            return None
+        return accounting.epsilon_from_mu(self.person_mu, self.budget.delta)
 
     @property
     def computes_mask(self) -> bool:

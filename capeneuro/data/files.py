@@ -6,6 +6,7 @@ Every file is written under a temporary name and renamed, so none is ever half t
 import glob
 import hashlib
 import json
+import os
 import re
 import struct
 import zipfile
@@ -25,6 +26,8 @@ from capeneuro.config.errors import ConfigError
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 # Beginnings of a formula, which a spreadsheet also finds behind a quote or a blank.
 FORMULA = re.compile(r"[\t\r]|[\s\"]*[=+\-@]")
+# Bytes that are read at once, beside the array that they go to.
+MOST_AT_ONCE = 2**24
 # Of an array of a few dimensions.
 LARGEST_HEADER = 2**12
 
@@ -65,12 +68,12 @@ def keep_private() -> None:
 
 
 class Features(Mapping[str, np.ndarray]):
-    """Features of each person in a file, mapped one person at a time.
+    """Features of each person in a file, read one person at a time.
 
-    A person's array is a read-only map of the file: what is not looked at is not read,
-    and dropping the array unmaps it, so that a whole brain costs the memory of the
-    person at work, however many there are. The checksum is verified when a person is
-    first asked for.
+    Dropping a person's array frees it, so that a whole brain costs the memory of the
+    person at work, however many there are. One file is open, however many arrays are
+    kept: a map of each would hold it open once more. The checksum is verified when a
+    person is first asked for.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ class Features(Mapping[str, np.ndarray]):
         self._path = path
         self._sound: set[str] = set()
         try:
-            # Open for good: all maps are of one file, whatever `prepare` does later.
+            # Open for good: all people are of one file, whatever `prepare` does later.
             self._archive = zipfile.ZipFile(path)
             meta = json.loads(str(self[".meta"]))
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
@@ -100,11 +103,10 @@ class Features(Mapping[str, np.ndarray]):
     def __getitem__(self, subject: str) -> np.ndarray:
         part = self._archive.getinfo(f"{subject}.npy")
         try:
-            raw = self._map(part.header_offset, LOCAL_HEADER.size)
+            raw = self._read(part.header_offset, LOCAL_HEADER.size)
             *_, name, extra = LOCAL_HEADER.unpack(raw)
             start = part.header_offset + LOCAL_HEADER.size + name + extra
-            # A map of its own: pages count as this process's until theirs is dropped.
-            raw = self._map(start, part.file_size)
+            raw = self._read(start, part.file_size)
             if subject not in self._sound and zlib.crc32(raw) != part.CRC:
                 raise self._damaged()
             header = BytesIO(raw[:LARGEST_HEADER])
@@ -116,9 +118,17 @@ class Features(Mapping[str, np.ndarray]):
         order = "F" if fortran else "C"
         return raw[header.tell() :].view(dtype).reshape(shape, order=order)
 
-    def _map(self, start: int, size: int) -> np.ndarray:
-        mapped = np.memmap(self._archive.fp, np.uint8, "r", start, (size,))
-        return mapped.view(np.ndarray)
+    def _read(self, start: int, size: int) -> np.ndarray:
+        raw, at = np.empty(size, np.uint8), 0
+        while at < size:  # the file's own position is shared with forked processes
+            wanted = min(size - at, MOST_AT_ONCE)
+            part = os.pread(self._archive.fp.fileno(), wanted, start + at)
+            if not part:
+                raise self._damaged()
+            raw[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+        raw.flags.writeable = False
+        return raw
 
     def _damaged(self) -> ConfigError:
         return _unusable(self._path, "`prepare`")

@@ -18,7 +18,7 @@ from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Arm, Kind, Limits
-from capeneuro.federation.site import Site
+from capeneuro.federation.site import Site, longer
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.moments import GRAM_BLOCK
@@ -49,6 +49,8 @@ class Sites:
         Why noise above the signal is accepted; empty: it is refused.
     name
         What ledgers know its releases by.
+    longest
+        Most samples that anybody may have; None: not bounded.
 
     Attributes
     ----------
@@ -68,12 +70,13 @@ class Sites:
         noise_ratio: float,
         accept: str = "",
         name: str = "arrays",
+        longest: int | None = None,
     ) -> None:
         self.people, self.budget, self.arm, self.data = people, budget, arm, data
         self.names = tuple(people)
         self.mechanisms: list[Mechanism] = []
         self._ledgers, self._noise_ratio, self.accept = ledgers, noise_ratio, accept
-        self._name = name
+        self._name, self.longest = name, longest
 
     @property
     def n_units(self) -> int:
@@ -194,6 +197,7 @@ class Sites:
                 limits=Limits(self.data, min_colluding=S_C),
                 digest=digest.hexdigest(),
                 together=GRAM_BLOCK if set(lengths.values()) == {1} else 1,
+                longest=self.longest,
             )
         return InProcess(sites)
 
@@ -204,8 +208,9 @@ class Sites:
         -------
         dict
             ``promise`` (epsilon; infinite without privacy), ``delta``, ``unit``,
-            ``n_colluding``, ``arm``; ``person``, epsilon at worst for all of the person
-            with most units; ``spent``, the exact epsilon of all releases so far against
+            ``n_colluding``, ``arm``; ``person``, epsilon at worst for everything of one
+            person, infinite where the unit is a sample and ``longest`` bounds nobody's
+            number; ``spent``, the exact epsilon of all releases so far against
             the aggregator and the colluding sites (of ``pooled`` against readers of the
             result; infinite without privacy), and ``left``, the share of mu^2 that
             nothing was planned with; ``releases``, the number of each query;
@@ -221,9 +226,9 @@ class Sites:
         counts: dict[str, int] = {}
         for one in done:
             counts[one["query"]] = counts.get(one["query"], 0) + 1
-        everyone = [X for own in self.people.values() for X in own.values()]
-        n = max(X.shape[1] for X in everyone) if self.budget.unit == "sample" else 1
-        worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
+        n, worst = 1 if self.budget.unit == "subject" else self.longest, np.inf
+        if n is not None:
+            worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
         exact, nothing = np.inf in mus, self.arm == "non-private"
         mu = 0.0 if exact else accounting.compose(mus)
         spent = np.inf if exact else accounting.epsilon_from_mu(mu, self.budget.delta)
@@ -259,6 +264,7 @@ def federate(
     ledgers: Mapping[str, Ledger] | None = None,
     noise_ratio_per_site: float = cape.NOISE_RATIO_PER_SITE,
     accept: str = "",
+    longest: int | None = None,
 ) -> Sites:
     """Make sites of arrays that are all in this process, with one budget for all.
 
@@ -296,6 +302,10 @@ def federate(
     accept
         Why a result is wanted whose noise is foretold to exceed its signal; empty: the
         verb that would release it refuses.
+    longest
+        Most samples that anybody may have, from the protocol; sites refuse more, and
+        what a promise to one sample is for a whole person follows from it. None: 1
+        where everybody has one, else not bounded.
 
     Returns
     -------
@@ -306,7 +316,8 @@ def federate(
     ------
     ValueError
         If there is no site, a site without people, a person at two sites,
-        numbers that are not finite, or arrays that do not fit together; if the arm or
+        numbers that are not finite, or arrays that do not fit together; if somebody has
+        more samples than ``longest``; if the arm or
         the kind of data is unknown; if data are private and a site has no ledger; if
         the basis would be computed from people's images.
 
@@ -332,6 +343,14 @@ def federate(
         raise ValueError(
             "all arrays must have the same features as rows, and volumes as columns; "
             f"got {', '.join(map(str, sorted(sizes)))} rows"
+        )
+    lengths = {who: X.shape[1] for own in named.values() for who, X in own.items()}
+    if longest is None and set(lengths.values()) == {1}:
+        longest = 1
+    if who := longer(lengths, longest):
+        raise ValueError(
+            f"longest: nobody may have more than {longest} samples, got {lengths[who]} "
+            f"of {who}; shorten or exclude them"
         )
     if budget.n_colluding is None:
         default = accounting.coalition(len(people))
@@ -362,6 +381,7 @@ def federate(
         ledgers=books,
         noise_ratio=ratio,
         accept=accept,
+        longest=longest,
     )
 
 

@@ -121,6 +121,21 @@ MOST_SITES = 256
 TIMED, LEAST_QUANTUM = ("project", "release"), 0.25
 
 
+def longer(n_samples: Mapping[str, int], longest: int | None) -> str:
+    """Name one person with more samples than anybody may have; empty: there is none.
+
+    Parameters
+    ----------
+    n_samples
+        Numbers of samples by person.
+    longest
+        Public limit; None: there is none.
+    """
+    if longest is None:
+        return ""
+    return min((who for who, n in n_samples.items() if n > longest), default="")
+
+
 class Site:
     """One data holder in a federation.
 
@@ -140,7 +155,13 @@ class Site:
     together
         People in a block of sums; more than 1 only where each has one sample.
     longest
-        Public number of samples that nobody has more of; None: what the data have.
+        Public number of samples that nobody has more of; None: not bounded.
+
+    Raises
+    ------
+    ValueError
+        If private data come without a ledger on disk or with a seed, or a person has
+        more than ``longest`` samples.
     """
 
     def __init__(
@@ -159,6 +180,12 @@ class Site:
             raise ValueError(
                 f"{name}: private data need a ledger on disk and noise from the "
                 "operating system; remove `seed`, give `ledger`"
+            )
+        # Privacy: what is said of everything of a person counts so many samples.
+        if who := longer(n_samples, longest):
+            raise ValueError(
+                f"{name}: longest: nobody may have more than {longest} samples, got "
+                f"{n_samples[who]} of {who}; shorten or exclude them"
             )
         self.name = name
         self._subjects = subjects

@@ -71,7 +71,7 @@ def show(study: Study, name: str) -> None:
     for who, epsilon in plan.by_party(study, name).items():
         print(f"    {who}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
-        print(f"  for a person with {plan.in_words(study)}")
+        print(f"  for a person: {plan.person_in_words(study)}")
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
 
 

@@ -103,11 +103,12 @@ class Promise(Part):
 
 
 class Person(Part):
-    """What the promise means for everything of one person."""
+    """What the promise means for everything of one person; null: not bounded."""
 
-    units: Count
-    epsilon_at_worst: Size
-    right_guesses_at_worst: Share
+    units: Count | None
+    """Most that anybody may have, as each site enforces it."""
+    epsilon_at_worst: Size | None
+    right_guesses_at_worst: Share | None
 
 
 class Constant(Part):
@@ -352,9 +353,11 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     yield "promise.holds", promise["holds"], holds
     yield "promise.kept", promise["kept"], kept
     person = record["person"]
-    true = accounting.person_epsilon(worst, person["units"], delta)
+    n = 1 if record["unit"] == "subject" else person["units"]
+    yield "person.units", person["units"], n
+    true = None if n is None else accounting.person_epsilon(worst, n, delta)
     yield "person.epsilon_at_worst", person["epsilon_at_worst"], true
-    true = accounting.right_guesses(person["units"] * worst)
+    true = None if n is None else accounting.right_guesses(n * worst)
     yield "person.right_guesses_at_worst", person["right_guesses_at_worst"], true
     if record["unit"] == "subject" and len(record["n_units"]) == record["n_sites"]:
         yield "people", record["people"], sum(record["n_units"].values())
@@ -364,6 +367,15 @@ def _same(said: Any, true: Any) -> bool:
     if isinstance(said, float) and isinstance(true, float | int):
         return bool(np.isclose(said, true, rtol=TOLERANCE, atol=0))
     return said == true
+
+
+def _person_in_words(record: Mapping[str, Any]) -> str:
+    person = record["person"]
+    if person["units"] is None:
+        return "not bounded"
+    return (
+        f"epsilon {person['epsilon_at_worst']:.6g} at worst ({person['units']} units)"
+    )
 
 
 def schema() -> str:
@@ -421,8 +433,7 @@ def registry(record: Mapping[str, Any]) -> str:
                 },
                 "privacy_parameters_details": f"Of all releases together, against "
                 f"{record['against']}; mu = {p['mu']:.6g} of Gaussian differential "
-                f"privacy. For everything of a person ({record['person']['units']} "
-                f"units): epsilon {record['person']['epsilon_at_worst']:.6g} at worst.",
+                f"privacy. For everything of a person: {_person_in_words(record)}.",
             },
             "deployment_model": {
                 "model_name": "Federated",

@@ -16,6 +16,7 @@ from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.network import Network
+from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
@@ -31,11 +32,11 @@ def plot(
     Parameters
     ----------
     result
-        Of any verb: a subspace as its spectrum beside what noise alone reaches (or
-        sampling, if no noise was added); pairs of views by their correlations; a
-        mixture or topics by their shares; regressions and contrasts by effects with
-        intervals; components and networks by the norm of their gradients. Or the
-        results of a study, as their own ``plot`` draws them.
+        Of any verb: a subspace or patterns as the spectrum beside what noise alone
+        reaches (or sampling, if no noise was added); pairs of views by their
+        correlations; a mixture or topics by their shares; regressions and contrasts by
+        effects with intervals; components and networks by the norm of their gradients.
+        Or the results of a study, as their own ``plot`` draws them.
     which
         A single component, or covariate, from 1, by its largest features; None: all.
     names
@@ -60,14 +61,19 @@ def plot(
 
 @plot.register
 def _(result: Subspace, which: int | None = None, names: Any = None) -> Figure:
-    K = len(result.eigenvalues)
     if which is not None:
         return _column(result.eigenvectors, which, names, "weight in direction")
+    K = len(result.eigenvalues)
     if not len(result.spectrum):
         return plots.spectrum(result.eigenvalues, 0.0, K)
-    about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
-    edge = model_order.threshold(*about)[2]
-    return plots.spectrum(result.spectrum, edge, K, not result.noise_deviation)
+    return _spectrum(result, K)
+
+
+@plot.register
+def _(result: Patterns, which: int | None = None, names: Any = None) -> Figure:
+    if which is not None:
+        return _column(result.patterns, which, names, "weight in pattern")
+    return _spectrum(result, len(result.shares))
 
 
 @plot.register
@@ -108,6 +114,14 @@ def _(result: Contrasts, which: int | None = None, names: Any = None) -> Figure:
 @plot.register
 def _(result: Network, which: int | None = None, names: Any = None) -> Figure:
     return plots.convergence(result.trace, np.zeros(len(result.trace)))
+
+
+def _spectrum(result: Subspace | Patterns, n_components: int) -> Figure:
+    """Released energies beside what noise alone reaches."""
+    about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
+    edge = model_order.threshold(*about)[2]
+    is_exact = not result.noise_deviation
+    return plots.spectrum(result.spectrum, edge, n_components, is_exact)
 
 
 def _column(columns: np.ndarray, which: int, names: Any, label: str) -> Figure:

@@ -108,7 +108,7 @@ def privacy_record(
     assumed to hold different people: releases about one site do not add to another's.
     ``kinds`` tells the kind of data of each site.
     """
-    p, (n, at_worst) = config.promise, config.for_a_person
+    p, person_mu = config.promise, config.person_mu
     spent = {}
     by_view = {view: mus_of({"releases": releases}, view) for view in cape.VIEWS}
     for site in kinds:
@@ -148,9 +148,11 @@ def privacy_record(
             "kept": all(_kept(config, site, releases) for site in kinds),
         },
         "person": {
-            "units": n,
-            "epsilon_at_worst": at_worst,
-            "right_guesses_at_worst": accounting.right_guesses(n * _mu(config)),
+            "units": config.person_units,
+            "epsilon_at_worst": config.person_epsilon,
+            "right_guesses_at_worst": None
+            if person_mu is None
+            else accounting.right_guesses(person_mu),
         },
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
@@ -169,6 +171,7 @@ def privacy_record(
             "Losses are counted for the worst case that the study allows: the noise "
             f"of {config.survivor_threshold - p.n_colluding} honest sites alone, "
             "whoever dropped out.",
+            *_of_a_person(config),
             "How many units (people or volumes) each site has, masks, bases, bounds "
             "and clips are public.",
             "It is assumed that all parties follow the protocol. Those whom the "
@@ -213,9 +216,20 @@ def _unread(config: Study) -> dict[str, Any]:
     return {**config.idle, **unasked}
 
 
-def _mu(config: Study) -> float:
-    """Largest loss that a study promises any site's people."""
-    return max(config.promise_of(s).mu for s in ("", *config.budget.site_epsilon))
+def _of_a_person(config: Study) -> list[str]:
+    """What everything of a person rests on, where the unit is a volume."""
+    if config.budget.unit == "subject":
+        return []
+    if config.person_units is None:
+        return [
+            "How many volumes a person has is not bounded, so nothing is promised for "
+            "everything of a person."
+        ]
+    return [
+        f"Nobody has more than {config.person_units} volumes, which each site enforces "
+        "before it answers; everything of a person is so many times the loss mu of "
+        "one volume."
+    ]
 
 
 def mus_of(record: Mapping[str, Any], view: str) -> dict[str, list[float | None]]:

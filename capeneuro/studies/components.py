@@ -57,6 +57,7 @@ from capeneuro.studies.flow import (
     one_site,
     read_released,
     releases_of,
+    validated_mask,
     write_released,
     write_verdicts,
 )
@@ -172,7 +173,7 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
     from capeneuro.report import plots, slices
 
     own, bound = one_site(sites, site), study.pca.norm_bound
-    mask = nifti.read_mask(study.results / MASK)
+    mask = nifti.read_mask(validated_mask(study))
     basis = nifti.build_basis(study.space, mask)
     about = own, study.space, study.cleaning, mask
     runs, table = nifti.keep_runs(derivatives.find_runs(own), *about)
@@ -228,7 +229,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     from capeneuro.report import plots
 
     own, folder = one_site(sites, site), study.private(site)
-    mask = nifti.read_mask(study.results / MASK)
+    mask = nifti.read_mask(validated_mask(study))
     result = files.read_arrays(study.results / UNMIXING)
     runs = [run for each in derivatives.find_runs(own).values() for run in each]
     known = {derivatives.repetition_time(run, own) for run in runs}
@@ -385,7 +386,7 @@ def read_unmixing(study: ComponentsConfig) -> Unmixing:
 
 def maps(study: ComponentsConfig, sites: Sites) -> None:
     """Write the component maps as NIfTI in the study's space, and their table."""
-    mask = nifti.read_mask(study.results / MASK)
+    mask = nifti.read_mask(validated_mask(study))
     basis = nifti.build_basis(study.space, mask)
     unmixing = files.read_arrays(study.results / UNMIXING)
     about = {
@@ -580,7 +581,7 @@ def _called(study: ComponentsConfig) -> list[group_maps.Name]:
     """What each component is like, if the study names atlases or templates."""
     if not study.names:
         return [group_maps.Name("", 0.0, "", "")] * study.n_components
-    mask = nifti.read_mask(study.results / MASK)
+    mask = nifti.read_mask(validated_mask(study))
     known = [labels.read(atlas, mask) for atlas in study.names]
     # Not of the maps' files, which a site need not have.
     A = files.read_arrays(study.results / UNMIXING)["mixing"]
@@ -652,7 +653,7 @@ def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
     """Maps over features that the study's components are compared with."""
     against = {}
     if study.score.truth is not None:
-        mask = nifti.read_mask(study.results / MASK)
+        mask = nifti.read_mask(validated_mask(study))
         basis = nifti.build_basis(study.space, mask)
         against["truth"] = basis.analysis @ nifti.read_maps(study.score.truth, mask)
     if study.score.reference:

@@ -137,6 +137,20 @@ def mask_file(study: Study) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
+def validated_mask(study: Study) -> Path:
+    """Path of the mask that `validate` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing.
+    """
+    path = study.results / MASK
+    if not path.is_file():
+        raise ConfigError(f"{path}: is not there; run `validate` first")
+    return path
+
+
 def folder_of(study: Study, reference: bool) -> Path:
     """Where a run's released files go."""
     return study.results / "reference" if reference else study.results

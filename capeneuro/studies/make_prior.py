@@ -24,7 +24,7 @@ from capeneuro.data import priors as prior_files
 from capeneuro.federation.in_process import Federation
 from capeneuro.report import progress
 from capeneuro.studies import components, outcomes
-from capeneuro.studies.flow import MASK, MOST_FEATURES, mechanism_of
+from capeneuro.studies.flow import MOST_FEATURES, mechanism_of, validated_mask
 from capeneuro.studies.sites import Sites, in_process
 
 # Of whom a prior may be made.
@@ -82,7 +82,7 @@ def make(
     components.validate(study, sites, threads)
     for name in sites:
         components.prepare(study, sites, name, threads)
-    mask = nifti.read_mask(study.results / MASK)
+    mask = nifti.read_mask(validated_mask(study))
     basis = nifti.build_basis(study.space, mask)
     q = min(priors.DIRECTIONS, basis.n_features)
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)

@@ -358,7 +358,7 @@ def spending(study: Study) -> None:
     for who, epsilon in by_party(study).items():
         print(f"  {who}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
-        print(f"for a person with {in_words(study)}")
+        print(f"for a person: {person_in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
     if n_dropout := promise.n_dropout(S):
@@ -409,11 +409,12 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
     }
 
 
-def in_words(study: Study) -> str:
-    """What a promise to one volume is to somebody with several, in words."""
-    n, epsilon = study.for_a_person
-    assumed = "" if study.volumes else " (assumed; expected.volumes tells)"
-    return f"{n} volumes{assumed}: epsilon {epsilon:,.4g} at worst"
+def person_in_words(study: Study) -> str:
+    """What a promise to one volume is for everything of one person, in words."""
+    if study.person_epsilon is None:
+        return "not bounded, for no expected.longest limits how many volumes one has"
+    n = study.person_units
+    return f"epsilon {study.person_epsilon:,.4g} at worst, with {n} volumes at most"
 
 
 def _price_of_the_coalition(study: Study) -> None:

@@ -23,7 +23,7 @@ from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
-from capeneuro.federation.site import Site
+from capeneuro.federation.site import Site, longer
 from capeneuro.privacy import accounting, cape, ring
 
 Sites = dict[str, SiteConfig]
@@ -189,6 +189,12 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         )
 
 
+def _of_a_person(study: Study) -> str:
+    if study.person_epsilon is None:
+        return "not bounded"
+    return f"epsilon {study.person_epsilon:,.3g} at worst"
+
+
 def times_tell(study: Study, site: SiteConfig) -> bool:
     """Whether the time of a site's answers would tell how much somebody has."""
     return site.data == "private" and study.federation == "nvflare"
@@ -197,7 +203,6 @@ def times_tell(study: Study, site: SiteConfig) -> bool:
 def _admits_promise(study: Study, path: Path, name: str) -> None:
     """Refuse a promise that protects less than it seems to, unless accepted."""
     epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
-    n, of_person = study.for_a_person
     if study.budget.delta >= LARGEST_DELTA:
         raise ConfigError(
             f"{path}: data: private data. Study {study.study}: budget.delta: must be "
@@ -209,8 +214,8 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
         and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "
         f"right almost always, got {epsilon:g}; lower it",
         "unit": study.budget.unit == "sample"
-        and f"budget.unit: a promise to one volume is epsilon {of_person:,.3g} at "
-        f"worst to a person with {n}, got 'sample'; set it to subject",
+        and "budget.unit: for everything of a person a promise to one volume is "
+        f"{_of_a_person(study)}, got 'sample'; set it to subject",
         "bounds": study.source is None
         and "source: must say which public source the bounds and clips are from, got "
         "none: what was looked up in private data is not covered by any promise; name "
@@ -359,8 +364,9 @@ def _spent_before(
     lineage = lineages[-1] if lineages else study.lineage
     own = book.of_lineage(lineage, study.identity, name, stages_of(study))
     current = _version(study, name, book)
-    # Other stages have other features of the same people.
-    if any(
+    # Other stages have other features of the same people. Features that are not there
+    # are not other data: nothing is released of them, and `prepare` makes them anew.
+    if current is not None and any(
         e.get("query") != "restored"
         and e["study"].rsplit(":", 1)[0] == study.study
         and e.get("version", "") != current
@@ -410,12 +416,8 @@ def keep_people(study: Study, site: SiteConfig) -> None:
     """
     path = study.private(site.name) / "projected.npz"
     people, wrong = files.Features(path).n_samples, ""
-    longest = study.expected.longest
-    if longest and (long := sorted(who for who, n in people.items() if n > longest)):
-        wrong = (
-            f"expected.longest: nobody may have more than {longest} volumes, got "
-            f"{people[long[0]]} of {long[0]}; shorten or exclude them"
-        )
+    if who := longer(people, study.longest):
+        wrong = _too_long(study, who, people[who])
     elif site.cohort and (shared := open_ledger(site).register(people)):
         wrong = (
             "cohort: its people must be in no other cohort of the ledger, got "
@@ -424,6 +426,13 @@ def keep_people(study: Study, site: SiteConfig) -> None:
     if wrong:
         path.unlink()
         raise ConfigError(f"site {site.name}: {wrong}")
+
+
+def _too_long(study: Study, who: str, n: int) -> str:
+    return (
+        f"expected.longest: nobody may have more than {study.longest} volumes, got "
+        f"{n} of {who}; shorten or exclude them"
+    )
 
 
 # --- the sites at work ---------------------------------------------------------------
@@ -485,11 +494,14 @@ def open_site(
     book = open_ledger(site)
     if site.cohort and book.register(people.n_samples):
         raise ConfigError(f"site {name}: cohort: changed since; run `prepare` again")
+    if who := longer(people.n_samples, study.longest):  # prepared under another limit
+        n = people.n_samples[who]
+        raise ConfigError(f"site {name}: {_too_long(study, who, n)}")
     about = people.n_samples, book, limits, people.digest, site.seed
     if study.together > 1:
         # One sample each is little: mapping all of them anew would be most of a round.
         people = {who: np.array(x) for who, x in people.items()}
-    return Site(name, people, *about, study.together, study.expected.longest)
+    return Site(name, people, *about, study.together, study.longest)
 
 
 def _agreed(study: Study) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from capeneuro.algorithms import (
     cca,
     contrasts,
     ica,
+    patterns,
     pca,
     prediction,
     regression,
@@ -24,10 +25,12 @@ from capeneuro.algorithms import (
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
+from capeneuro.algorithms.covariance import with_constants
 from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.ica import Start, Unmixing
 from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.algorithms.row_prediction import (
@@ -35,6 +38,7 @@ from capeneuro.algorithms.row_prediction import (
     predict_contrasts,
     predict_mixture,
     predict_network,
+    predict_patterns,
     predict_regression,
     predict_topics,
 )
@@ -250,6 +254,73 @@ def canonical_directions(
     return cca.canonical_directions(
         federation, second, *about, n_groups=S, within=within
     )
+
+
+def pattern_components(
+    sites: Sites,
+    n_components: int,
+    norm_bound: float,
+    *,
+    clip: float = 1.0,
+    center_clip: float = 2.0,
+    within: bool = True,
+    independent: bool = True,
+    share: float | None = None,
+) -> Patterns:
+    """Find patterns of features that vary together over people: PCA, then ICA.
+
+    Parameters
+    ----------
+    sites, norm_bound, share
+        As in :func:`principal_subspace`; each person has one sample.
+    n_components
+        Number K of patterns, below that of features.
+    clip
+        Largest squared norm of a row over its bound, less the rough mean.
+    center_clip
+        Largest norm of a row over its bound in the rough mean.
+    within
+        Subtract each site's own mean; False: one for all.
+    independent
+        Patterns are independent over features; False: principal components.
+
+    Returns
+    -------
+    Patterns
+        Strongest first, over ``x / norm_bound``.
+
+    Raises
+    ------
+    ValueError
+        If somebody has several samples, or there are too few features; nothing is
+        planned then.
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to exceed the signal.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``mean``, with a twentieth of the share, and one of
+    ``second_moment``.
+    """
+    _one_sample(sites)
+    S, D = len(sites.names), _n_features(sites)
+    if not 0 < n_components < D:
+        raise ValueError(
+            f"n_components: must be from 1 to {D - 1}, below the number of features, "
+            f"got {n_components}"
+        )
+    share = sites.share(share)
+    noise = _noise(sites, (1 - CENTER_SHARE) * share)
+    forecast = predict_patterns(noise, D, n_components, D**-0.5, clip)
+    _refuse_noise(sites, forecast[RATIO])
+    first = sites.mechanism(1, CENTER_SHARE * share)
+    second = sites.mechanism(1, (1 - CENTER_SHARE) * share)
+    federation = sites.federation(lambda k, X: with_constants(X, norm_bound, k, S))
+    center = cca.rough_center(federation, first, 0, center_clip, S, norm_bound)
+    about = n_components, norm_bound, clip, center, S, within, independent
+    return patterns.patterns(federation, second, *about)
 
 
 def mixture_components(

@@ -18,7 +18,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.studies import kinds
-from capeneuro.studies.counts import Unknown, assumed
+from capeneuro.studies.counts import SIZES, Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.kinds import check_inputs, images, makes_data
 from capeneuro.studies.plan import check_ready, promised, refuse, spending
@@ -121,6 +121,11 @@ class Member(NamedTuple):
     def validated(self) -> list[str]:
         """Files that its `validate` writes."""
         return self.kind.validated(self.study)
+
+    @property
+    def sizes(self) -> str:
+        """File of what its `validate` counts, which `plan` needs."""
+        return str(self.study.private("_aggregator") / SIZES)
 
     @property
     def released(self) -> list[str]:
@@ -263,7 +268,10 @@ def _no_start(
     path: str, status: int, asked: subprocess.CompletedProcess[str]
 ) -> ConfigError:
     said = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
-    why = " ".join(said[-3:]) if asked.returncode else "see .snakemake/log"
+    why = " ".join(said[-3:])
+    if not asked.returncode:  # its own log is empty where it is quiet
+        why = "no step said why; its own messages: snakemake --cores 1 --configfile "
+        why += path
     return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
 
 

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from capeneuro.data.files import cell, read_table, write_table
+from capeneuro.config.errors import ConfigError
+from capeneuro.data.files import (
+    Features,
+    cell,
+    read_table,
+    write_features,
+    write_table,
+)
 
 NUMBERS = [0, -1, 1.5, True, np.float32(-0.25), "-1", "+2.5e-3", "-inf", "nan", "-0.0"]
 TEXTS = [
@@ -43,3 +50,21 @@ def test_no_text_leaves_its_cell(tmp_path):
     read = read_table(tmp_path / "t.tsv")
     assert read == [["a b", "' =1", "1"]] * len(BLANKS)
     assert (tmp_path / "t.tsv").read_bytes().count(b"\n") == 1 + len(BLANKS)
+
+
+def test_any_number_of_people_are_read_from_one_open_file(tmp_path, few_open_files):
+    people = {f"sub-{i}": np.full((3, 2), i, np.float32) for i in range(200)}
+    write_features(tmp_path / "x.npz", people.items())
+    found = dict(Features(tmp_path / "x.npz").items())
+    assert all((found[who] == X).all() for who, X in people.items())
+    assert not found["sub-0"].flags.writeable
+
+
+def test_a_file_that_was_cut_is_damaged(tmp_path):
+    path = tmp_path / "x.npz"
+    write_features(path, {"sub-0": np.ones((300, 200), np.float32)}.items())
+    people = Features(path)
+    with path.open("r+b") as file:
+        file.truncate(10_000)
+    with pytest.raises(ConfigError, match="not readable; run `prepare` again"):
+        people["sub-0"]

@@ -30,7 +30,9 @@ def ledgers() -> set[Path]:
         ("mixture", "random"),
     ],
 )
-def test_baselines_stand_beside_the_arm_of_a_study(tmp_path, monkeypatch, name, theirs):
+def test_baselines_stand_beside_the_arm_of_a_study(
+    tmp_path, monkeypatch, few_open_files, name, theirs
+):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "config", "config")
     path = f"config/{name}/study.yaml"

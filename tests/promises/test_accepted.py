@@ -14,7 +14,11 @@ from capeneuro.studies import sites as site_files
 
 WEAK = {
     "epsilon": ("budget.epsilon", 10.5, "budget.epsilon: above 10"),
-    "unit": ("budget.unit", "sample", "to a person with 12, got 'sample'"),
+    "unit": (
+        "budget.unit",
+        "sample",
+        "a promise to one volume is not bounded, got 'sample'",
+    ),
     "bounds": ("source", None, "source: must say which public source"),
 }
 

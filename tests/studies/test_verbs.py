@@ -64,12 +64,13 @@ def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
     "verb",
     [
         lambda s: cn.canonical_directions(s, 2, 6, (2.0, 2.0)),
+        lambda s: cn.pattern_components(s, 2, norm_bound=4.0),
         lambda s: cn.mixture_components(s, 2, norm_bound=4.0),
         lambda s: cn.topic_components(s, 2),
         lambda s: cn.linear_model(s, 4.0, (0.0, 1.0)),
         lambda s: cn.train_network(s, 4.0, n_rounds=5),
     ],
-    ids=["pairs", "mixture", "topics", "regression", "network"],
+    ids=["pairs", "patterns", "mixture", "topics", "regression", "network"],
 )
 def test_every_verb_refuses_what_noise_would_drown(rng, verb):
     three = {name: [rng.integers(0, 2, (D, 1)).astype(float)] for name in "abc"}
@@ -119,6 +120,26 @@ def test_every_other_verb_from_the_same_call(rng, arm):
     counts = [rng.multinomial(12, topics[k])[:, None] for k in rng.integers(2, size=N)]
     told = cn.topic_components(shared(counts, arm), 2)
     assert metrics.component_error(told.components, topics.T, True) < 0.1
+
+
+@pytest.mark.parametrize("arm", ["non-private", "cape"])
+def test_patterns_that_people_differ_by_from_the_same_call(rng, arm):
+    A = np.zeros((8, 2))
+    A[:3, 0], A[5:, 1] = 1.0, (0.6, -0.6, 0.6)
+    x = A @ rng.standard_normal((2, 4000)) + 0.05 * rng.standard_normal((8, 4000))
+    x[:, ::2] += 1.0  # what sites differ by is no pattern
+    found = cn.pattern_components(shared(columns(x), arm), 2, norm_bound=4.0)
+    r = metrics.match(found.patterns, A)[1]
+    assert (np.abs(r) > 0.95).all()
+    assert found.shares[0] > found.shares[1] > 0.1
+    assert "eigenvalues by rank" in cn.plot(found).get_label()
+    assert "pattern 2" in cn.plot(found, 2).get_label()
+    principal = cn.pattern_components(
+        shared(columns(x), arm), 2, norm_bound=4.0, independent=False
+    )
+    assert abs(principal.patterns[:, 0] @ principal.patterns[:, 1]) < 1e-6
+    with pytest.raises(ValueError, match="n_components: must be from 1 to 7"):
+        cn.pattern_components(shared(columns(x), arm), 8, norm_bound=4.0)
 
 
 def test_every_result_of_a_verb_is_drawn_by_one_function(rng):

@@ -150,6 +150,34 @@ def test_a_dry_run_ends_with_what_it_would_release_and_what_is_paid(study, chang
     assert "other studies spent 3, with this one 4." in said[-2]
 
 
+@pytest.mark.parametrize(
+    ("gone", "anew"),
+    [
+        (["private/demo-1/demo/projected.npz"], {"prepare", "pca"}),
+        (
+            [f"private/_aggregator/demo/{n}.json" for n in ("sizes", "planned")],
+            {"validate", "plan"},
+        ),
+    ],
+)
+def test_a_file_of_a_site_that_is_gone_is_made_anew_at_no_cost(
+    study, tmp_path, gone, anew
+):
+    own = tmp_path / "study"
+    shutil.copytree(study, own, symlinks=True)
+    # Without its first result all is asked for again.
+    for name in (*gone, "results/demo/group_desc-pca_subspace.npz"):
+        (own / name).unlink()
+    ledgers = [path.read_bytes() for path in sorted(own.glob("private/*/ledger/*l"))]
+    done = run(own, "capeneuro", "run", "config/config.yaml", "--cores", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = {line.split()[0] for line in done.stdout.splitlines() if line}
+    assert anew <= said and all((own / name).is_file() for name in gone)
+    assert ledgers == [
+        path.read_bytes() for path in sorted(own.glob("private/*/ledger/*l"))
+    ]
+
+
 def test_a_refused_rerun_keeps_what_was_paid(study, changed):
     paid = study / "results/demo/group_desc-pca_subspace.npz"
     before = paid.read_bytes()

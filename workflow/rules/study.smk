@@ -10,6 +10,7 @@ PLANNED = f"private/_aggregator/{study.study}/planned.json"
 rule plan:
     input:
         [m.validated for m in MEMBERS],
+        [m.sizes for m in MEMBERS],
     output:
         PLANNED,
     log:
@@ -37,6 +38,7 @@ for m in MEMBERS:
             m.kind.public_files(m.study),
         output:
             m.validated,
+            m.sizes,
         log:
             f"private/_logs/{m.study.study}/validate.log",
         conda:
