@@ -69,8 +69,6 @@ def subspace(
         found = priors.deviation_of_people(*about, noise, bound)
     else:
         found = priors.deviation_of_volumes(*about, bound)
-    told = np.sum(found.informed * prior.between) / np.sum(prior.between)
-    print(f"of how people differ from the prior {100 * told:.0f}% is told")
     return priors.subspace(prior, found, K, bound, n, held, digest)
 
 
