@@ -206,7 +206,9 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     np.save("data/moment.npy", np.diag(np.linspace(9, 1, 27)))
     edit(STUDY, "prior.file", file)
     assert command("plan", STUDY) == 0
-    assert "with private data: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "with private data: " in said and "check: 1 round" in said
+    assert "a study without the prior is foretold to capture " in said
 
 
 def test_another_prior_than_that_of_the_release_is_refused(capsys):
