@@ -34,8 +34,9 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.accounting import Unit
 
-# Share of the energy by which a prior may lose to none: its maps gain more than that.
-NEGLIGIBLE = 0.01
+# Share of the energy by which a prior may be foretold to lose to none: by so much the
+# most that directions hold differs between halves of ABIDE's sites.
+NEGLIGIBLE = 0.02
 # Turns of the prior's directions, and draws of each.
 TURNS = (0.0, *np.geomspace(0.05, 30, 12))
 N_DRAWS = 2
