@@ -2,7 +2,7 @@
 
 A public network is moved by 24 mm, removed or split between the hemispheres in all or
 in 30% of the private people of ABIDE (folds, noise and budget as in
-:mod:`benchmarks.priors`); six networks, one after the other. Asked is what a release
+:mod:`validation.priors`); six networks, one after the other. Asked is what a release
 shows of the *alteration alone*, which is people's exact statistic with it less that
 without it; sites differ from any prior besides. Four ways to look:
 
@@ -42,8 +42,6 @@ import nibabel as nib
 import numpy as np
 import scipy
 
-from benchmarks import priors
-from benchmarks.priors import DELTA, LEFT, OVER, K, Series, moment
 from capeneuro import linalg
 from capeneuro.algorithms import prior, prior_maps, verdicts
 from capeneuro.algorithms.ica import Unmixing
@@ -52,6 +50,8 @@ from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.privacy.deviations import MEAN_WEIGHT, OF_CLIP
 from papers.cells import abide
+from validation import priors
+from validation.priors import DELTA, LEFT, OVER, K, Series, moment
 
 HOW = ("moved", "removed", "split")
 # Every third of the public maps, in their order.
@@ -159,7 +159,7 @@ def design(P: Prior, sites: list[np.ndarray]) -> Prior:
 
 
 def studies(series: Series) -> Iterator[tuple[str, Study]]:
-    """Both folds of :mod:`benchmarks.priors`."""
+    """Both folds of :mod:`validation.priors`."""
     names = sorted(series)
     for name, first in (("A", 0), ("B", 1)):
         public = {s: series[s] for s in names[first::2]}

@@ -4,6 +4,8 @@ pca
     The subspace that all sites share: capePCA.
 prior
     What private data add to a public second moment.
+prior_fit
+    Whether a study is better with its prior than without.
 prior_maps
     Maps of that, and what private data are foretold to add to public ones.
 ica

@@ -72,9 +72,10 @@ class Subspace:
         without a second moment.
     posterior
         Rows of a :class:`.prior.Posterior`, where a prior was used; else none.
-    held
-        Share of people's energy along a prior's first directions, as released; NaN
-        where there is no prior.
+    prior_fit
+        Values of a :class:`.prior_fit.PriorFit`: share of people's energy along a
+        prior's first directions, its noise, and what it had to be; empty where there is
+        no prior.
     prior
         SHA-256 of the prior's file; empty where there is none.
     """
@@ -90,7 +91,7 @@ class Subspace:
     n_units: int = 0
     captured: np.ndarray = field(default_factory=lambda: np.zeros(0))
     posterior: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    held: float = np.nan
+    prior_fit: np.ndarray = field(default_factory=lambda: np.zeros(0))
     prior: str = ""
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:

@@ -57,10 +57,6 @@ RADIUS = 0.9
 LITTLE = 0.05
 # Exponent of l that volumes are divided by.
 POWER = 0.25
-# Share of what public people hold along the first directions that others must hold:
-# those of other sites hold .94 to 1.00, around a prior of six people .80 (these fit
-# their own directions), around permuted parcels .53.
-FITS = 0.65
 # Draws of what public people may be.
 DRAWS = 12
 # Scales of t that are tried; that of a population of ABIDE's sites, and by how many
@@ -309,59 +305,6 @@ def spread(prior: Prior, noise: float) -> np.ndarray:
     return np.where(kept > 0, 1 / np.sqrt(np.where(kept > 0, kept, 1)), np.inf)
 
 
-def is_of_these(
-    federation: Federation, mechanism: Mechanism, prior: Prior, n_components: int
-) -> tuple[bool, float]:
-    """Release whether people's energy lies where a prior says; one number.
-
-    Around a prior of another atlas, or of other parcels, a study would find less than
-    without any.
-
-    Parameters
-    ----------
-    federation, mechanism
-        Of one release.
-    prior
-        Of a study.
-    n_components
-        Number of its first directions that are looked along.
-
-    Returns
-    -------
-    fits : bool
-        False if people surely hold less than :data:`FITS` of what public people do, by
-        two deviations of the share's noise.
-    share : float
-        Of their energy along these directions, as released; of public people it is
-        ``prior.held``.
-
-    Guarantee
-    ---------
-    One release of ``held``, a number in [0, 1]: 1 / n.
-    """
-    Q = np.ascontiguousarray(prior.directions[:, :n_components], dtype=np.float32)
-    asked = {"Q": Q, "clip": 1.0}
-    found = mechanism.answer(federation, "held", asked)
-    return fits(prior, n_components, float(found.value[0]), found.deviation)
-
-
-def fits(
-    prior: Prior, n_components: int, value: float, deviation: float
-) -> tuple[bool, float]:
-    """What a release of ``held`` tells, as :func:`is_of_these`; post-processing.
-
-    Parameters
-    ----------
-    prior, n_components
-        As it was asked for.
-    value, deviation
-        As released: twice the share, less one; with the deviation of its noise, which
-        is two deviations of the share's.
-    """
-    share = (1 + value) / 2
-    return share + deviation >= FITS * float(prior.held[n_components - 1]), share
-
-
 def deviation_of_people(
     federation: Federation,
     mechanism: Mechanism,
@@ -543,7 +486,7 @@ def subspace(
     n_components: int,
     norm_bound: float,
     n_units: int,
-    held: float = np.nan,
+    fit: np.ndarray | None = None,
     digest: str = "",
 ) -> Subspace:
     """Top directions of the prior with what the release tells; post-processing.
@@ -554,8 +497,8 @@ def subspace(
         And what a release told of the deviation from it.
     n_components, norm_bound, n_units
         As of a :class:`.pca.Subspace`.
-    held, digest
-        Of the check, and of the prior's file.
+    fit, digest
+        Values of a :class:`.prior_fit.PriorFit`, and SHA-256 of the prior's file.
 
     Returns
     -------
@@ -577,7 +520,8 @@ def subspace(
     D = len(prior.directions)
     about = norm_bound, np.zeros(D), values, 0.0, n_units
     kept = np.stack([*vars(found).values()])
-    more = {"posterior": kept, "held": held, "prior": digest}
+    fit = np.zeros(0) if fit is None else fit
+    more = {"posterior": kept, "prior_fit": fit, "prior": digest}
     return Subspace(values[:n_components], V, *about, **more)
 
 

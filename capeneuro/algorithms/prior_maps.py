@@ -17,19 +17,8 @@ from capeneuro import linalg
 from capeneuro.algorithms import metrics
 from capeneuro.algorithms.ica import Unmixing, spatial_components
 from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.prior import (
-    CLIP,
-    DRAWS,
-    LITTLE,
-    POWER,
-    USUAL,
-    Posterior,
-    Prior,
-    left_of,
-    pairs,
-    posterior,
-    spread,
-)
+from capeneuro.algorithms.prior import DRAWS, USUAL, Posterior, Prior
+from capeneuro.algorithms.prior_fit import simulated_release
 from capeneuro.privacy.accounting import Unit
 
 # Power of the share that is told with which ICA of the estimate takes over from the
@@ -237,13 +226,7 @@ def foretold(
     alone = components(prior, None, n_components, n_draws=n_draws)
     sampling = np.zeros_like(t)
     if noise and unit == "subject":
-        s = spread(prior, noise)
-        tau, factor = np.where(np.isfinite(s), CLIP * s, 0.0), CLIP
         sampling = prior.person / n_people
-    elif noise:
-        i, j = pairs(len(L))
-        scale, factor = prior.energies**POWER, np.maximum(left_of(prior), LITTLE)
-        tau = noise * prior.radius * scale[i] * scale[j] * (factor > LITTLE)
     found = []
     for _ in range(n_populations):
         d = np.sqrt(USUAL * t + sampling) * rng.standard_normal(len(t))
@@ -251,9 +234,8 @@ def foretold(
         truth = (W * np.maximum(values, 0)) @ W.T
         A = alone.mixing
         if noise:
-            released = factor * linalg.pack_symmetric(truth - L) * (tau > 0)
-            released = released + tau * rng.standard_normal(len(t))
-            about = posterior(prior, released, tau, factor, sampling)
+            release = prior, truth - L, noise, unit, n_people, rng
+            about = simulated_release(*release)
             A = components(prior, about, n_components, alone, n_draws=n_draws).mixing
         T = _maps(U, truth, n_components, ROUNDS, TOL)
         r0 = metrics.chance_match(T)

@@ -221,11 +221,6 @@ class Prior(Section):
     """Release how the study's people differ from it, and start, order and sign maps by
     it. False: it is for comparison only."""
 
-    @property
-    def has_shares(self) -> bool:
-        """Whether it says how much energy lies along its directions; maps do not."""
-        return self.file.suffix in (".npz", ".npy")
-
 
 class ComponentsConfig(Study):
     """A study of components: PCA, then ICA."""
@@ -306,16 +301,11 @@ class ComponentsConfig(Study):
         return used and self.arm != "non-private"
 
     @property
-    def checks_prior(self) -> bool:
-        """Whether a first number tells if the prior is of such people."""
-        return self.has_prior and self.prior.has_shares
-
-    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         stages = {"center": 1} if self.pca.center else {}
         power = self.pca.method == "power" and not self.has_prior
-        stages |= {"check": 1} if self.checks_prior else {}
+        stages |= {"check": 1} if self.has_prior else {}
         stages["pca"] = self.pca.n_iterations if power else 1
         if self.ica.independence == "temporal":
             stages["ica"] = self.ica.n_rounds * self.ica.n_runs
@@ -327,7 +317,7 @@ class ComponentsConfig(Study):
         share = self.budget.pca_share if "ica" in self.n_releases else 1.0
         first = CENTER_SHARE * share
         center = first if self.pca.center else 0.0
-        check = first if self.checks_prior else 0.0
+        check = first if self.has_prior else 0.0
         about = {"center": center, "check": check, "ica": 1 - share}
         return {**about, "pca": share - center - check}
 
@@ -337,9 +327,8 @@ class ComponentsConfig(Study):
         stages = {"center": "the mean"} if self.pca.center else {}
         power = self.pca.method == "power"
         stages["pca"] = "the second moment" + "'s products" * power
-        if self.checks_prior:
-            stages["check"] = "how much of people's energy lies where the prior says"
         if self.has_prior:
+            stages["check"] = "how much of people's energy lies where the prior says"
             stages["pca"] = "how the second moment differs from a public prior"
         if "ica" in self.n_releases:
             kinds = " or of kinds of sources" * (self.ica.sub_gaussian == "measured")

@@ -12,6 +12,7 @@ from capeneuro.algorithms.ica import Unmixing, inseparable
 from capeneuro.algorithms.network import Network
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
+from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.config.components import ComponentsConfig
@@ -172,12 +173,40 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
     return edge, text
 
 
-def dropped(held: float, usual: float) -> str:
-    """That a prior does not fit, in one line."""
+def prior_fit(fit: PriorFit, n_components: int) -> str:
+    """Whether the prior was used, and why, in one line."""
+    low, high = (100 * share for share in fit.interval)
+    held = (
+        f"along its first {n_components} directions people were released to have "
+        f"{100 * fit.energy_share:.0f}% of their energy (95% interval for noise "
+        f"{low:.0f}% to {high:.0f}%)"
+    )
+    if fit.is_kept:
+        return f"the prior was used: {held}"
+    if fit.least_share >= 1:
+        need = "at this noise a study without it is foretold to capture more, whoever "
+        need += "they are"
+    else:
+        need = f"below {100 * fit.least_share:.0f}% a study without it is foretold to "
+        need += "capture more at this noise"
     return (
-        "note: the prior was not used: along its first directions people have "
-        f"{100 * held:.0f}% of their energy, public people {100 * usual:.0f}%; is it "
-        "of the same parcels, in the same order?"
+        f"note: the prior was not used: {held}; {need}. Is it of the same parcels, in "
+        "the same order?"
+    )
+
+
+def requirement(n_components: int, least: float, captured: float) -> str:
+    """From when on a prior is dropped, as `plan` says it."""
+    said = f"a study without the prior is foretold to capture {100 * captured:.0f}% of "
+    said += "people's energy: "
+    if least == -np.inf:
+        return said + "no prior would capture less, so it is not dropped"
+    if least >= 1:
+        return said + "more than around this prior, which will be dropped"
+    return said + (
+        "the prior is dropped if along its\nfirst "
+        f"{n_components} directions less than {100 * least:.0f}% is released, from "
+        "where on more is expected around it"
     )
 
 

@@ -9,12 +9,17 @@ from capeneuro.algorithms import prior_maps
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior import Posterior, Prior
+from capeneuro.algorithms.prior_fit import release_fit
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report import words
-from capeneuro.studies.components_plan import foretell_alone, noise_of_prior
+from capeneuro.studies.components_plan import (
+    foretell_alone,
+    least_share,
+    noise_of_prior,
+)
 from capeneuro.studies.plan import gate
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
@@ -33,45 +38,43 @@ def subspace(
     federation, sites
         Sites that work anywhere, and their files as far as they are here.
     stages
-        Of the number that tells whether the prior is of such people, if there is one,
-        and of the release.
+        Of the number that tells whether the prior fits, and of the release.
     study
         With a prior.
 
     Returns
     -------
     Subspace
-        Without a ``posterior`` where the prior is of other people: nothing but that
-        number was released then.
+        Without a ``posterior`` where a study without the prior is better: nothing but
+        that number was released then.
 
     Raises
     ------
     BudgetExceeded
-        If it is of others, and noise would drown the result of a study without it.
+        If the prior is dropped, and noise would drown the result of a study without it.
     ConfigError
-        If it is of others, and a study without it would need more rounds.
+        If it is dropped, and a study without it would need more rounds.
     """
-    (*first, mechanism), (prior, digest), held = stages, open_prior(study), np.nan
+    (check, mechanism), (prior, digest) = stages, open_prior(study)
     K, bound = study.n_components, study.pca.norm_bound
-    if first:
-        fits, held = priors.is_of_these(federation, *first, prior, K)
-        if not fits:
-            print(words.dropped(held, prior.held[K - 1]))
-            _can_do_without(study, sites, mechanism.describe(federation))
-            return Subspace(np.zeros(0), np.zeros((0, 0)), bound, held=held)
     roster = mechanism.describe(federation)
     n = sum(own["n_units"] for own in roster.values())
+    # Of the arm `local` the first site alone described itself.
+    everyone = n * (len(study.sites) if study.arm == "local" else 1)
+    least, _ = least_share(study, tuple(roster), everyone)
+    fit = release_fit(federation, check, prior, K, least)
+    print(words.prior_fit(fit, K))
+    values = np.array([*vars(fit).values()])
+    if not fit.is_kept:
+        _can_do_without(study, sites, roster)
+        return Subspace(np.zeros(0), np.zeros((0, 0)), bound, prior_fit=values)
     about = federation, mechanism, prior
     if study.budget.unit == "subject":
-        # Of the arm `local` the first site alone described itself.
-        everyone = n * (len(study.sites) if study.arm == "local" else 1)
         noise = noise_of_prior(study, tuple(roster), everyone)
         found = priors.deviation_of_people(*about, noise, bound)
     else:
         found = priors.deviation_of_volumes(*about, bound)
-    told = np.sum(found.informed * prior.between) / np.sum(prior.between)
-    print(f"of how people differ from the prior {100 * told:.0f}% is told")
-    return priors.subspace(prior, found, K, bound, n, held, digest)
+    return priors.subspace(prior, found, K, bound, n, values, digest)
 
 
 def _can_do_without(study: ComponentsConfig, sites: Sites, roster: dict) -> None:

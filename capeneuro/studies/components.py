@@ -26,6 +26,7 @@ from capeneuro.algorithms.pca import (
     principal_subspace,
     released_center,
 )
+from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, unmixed
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
@@ -277,15 +278,14 @@ def pca_over(
     check, exact = partial(gate, foretell, study, sites), is_exact(study, reference)
     mechanism = mechanism_of(study, "pca", reference, check)
     options, bound = study.pca, study.pca.norm_bound
-    center, stages, held = None, [mechanism], np.nan
+    center, stages, prior_fit = None, [mechanism], np.zeros(0)
     if study.has_prior and not exact:
-        if study.checks_prior:
-            stages = [mechanism_of(study, "check", reference, check), mechanism]
+        stages = [mechanism_of(study, "check", reference, check), mechanism]
         subspace = around_prior.subspace(federation, stages, study, sites)
         if subspace.posterior.size:
             write_released(study, sites, reference, SUBSPACE, subspace, stages)
             return
-        held = subspace.held
+        prior_fit = subspace.prior_fit
     power = options.method == "power"
     if power:  # before anything is released: what cannot work shall not be paid for
         mask = nifti.read_mask(mask_file(study))
@@ -308,7 +308,7 @@ def pca_over(
     else:
         subspace = principal_subspace(*about)
         print(words.order_line(study, subspace))
-    subspace = replace(subspace, held=held)
+    subspace = replace(subspace, prior_fit=prior_fit)
     write_released(study, sites, reference, SUBSPACE, subspace, stages)
 
 
@@ -497,9 +497,8 @@ def chapter(
         notes += words.loose_bound(subspace)
     if len(unmixing.trace) and max(noise) > 0:
         notes = [*notes, words.ending(unmixing.trace, noise)]
-    if study.has_prior and not subspace.posterior.size:
-        usual = open_prior(study)[0].held[R - 1]
-        notes = [words.dropped(subspace.held, usual), *notes]
+    if subspace.prior_fit.size:
+        notes = [words.prior_fit(PriorFit(*subspace.prior_fit), R), *notes]
     if study.pca.method == "power" and not (
         study.has_prior or is_exact(study, reference=False)
     ):

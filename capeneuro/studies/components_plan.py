@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from capeneuro.algorithms import prediction
+from capeneuro.algorithms import prediction, prior_fit
 from capeneuro.algorithms.prior_maps import foretold
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
 from capeneuro.privacy.queries import QUERIES
+from capeneuro.report import words
 from capeneuro.studies.counts import Counts, require
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
 from capeneuro.studies.plan import LEAST_GAIN, Forecast, must_tell, noise_over_pooled
@@ -109,12 +110,61 @@ def _in_short(study: ComponentsConfig, low: float, middle: float, high: float) -
 
 def noise_of_prior(study: ComponentsConfig, everyone: Sequence[str], n: int) -> float:
     """Deviation of the noise of what n units add to a prior, over their clip."""
-    _, n, over = noise_over_pooled(study, everyone, n)
     people = study.budget.unit == "subject"
-    query = QUERIES["deviation" if people else "white_second_moment"]
-    t = query.sensitivity(n, study.own_promise.relation, {"clip": 1.0})
-    share = study.shares["pca"] / study.n_releases["pca"]
-    return over * t / (study.own_promise.mu * share**0.5) / (OF_CLIP if people else 1.0)
+    query = "deviation" if people else "white_second_moment"
+    return _noise(study, everyone, n, "pca", query, 1.0) / (OF_CLIP if people else 1.0)
+
+
+def _noise(
+    study: ComponentsConfig,
+    everyone: Sequence[str],
+    n: int,
+    stage: str,
+    query: str,
+    clip: float,
+) -> float:
+    """Deviation of the noise of one of a stage's releases, of n units."""
+    _, n, over = noise_over_pooled(study, everyone, n)
+    t = QUERIES[query].sensitivity(n, study.own_promise.relation, {"clip": clip})
+    share = study.shares[stage] / study.n_releases[stage]
+    return over * t / (study.own_promise.mu * share**0.5)
+
+
+def least_share(
+    study: ComponentsConfig, everyone: Sequence[str], n: int
+) -> tuple[float, float]:
+    """Foretell from which share of people's energy on a prior is better than none.
+
+    Parameters
+    ----------
+    study, everyone
+        A study with a prior, and the names of its sites.
+    n
+        Units of all sites: people, or their volumes.
+
+    Returns
+    -------
+    least : float
+        Share along the prior's first directions, as :func:`.least_energy_share`.
+    captured : float
+        What a study without the prior is foretold to capture.
+    """
+    prior, _ = open_prior(study)
+    K, unit, D = study.n_components, study.budget.unit, len(prior.directions)
+    if study.pca.method == "power":
+        design = _design(study, everyone, Counts(n, 1, D))
+        captured = prediction.predict_subspace(design, study.own_promise)[2]
+        captured *= prior_fit.largest_share(prior, K)
+    else:
+        clip = study.pca.clip
+        noise = _noise(study, everyone, n, "pca", "second_moment", clip)
+        captured = prior_fit.captured_without(prior, K, noise, clip, unit)
+    noise = noise_of_prior(study, everyone, n)
+    _, n_own, _ = noise_over_pooled(study, everyone, n)
+    # The number is released as twice the share.
+    check = _noise(study, everyone, n, "check", "held", 1.0) / 2
+    about = noise, unit, n_own, captured, check
+    return prior_fit.least_energy_share(prior, K, *about), captured
 
 
 def _foretell_prior(
@@ -139,6 +189,8 @@ def _foretell_prior(
             "\nagreement of spatial maps with the pooled ones, of populations that "
             "differ from the prior as\npublic sites do: " + _beside(public, private)
         )
+        least = least_share(study, everyone, n)
+        print(words.requirement(study.n_components, *least))
 
     return Forecast(ratios, "More people or a larger epsilon", show, adds)
 

@@ -8,7 +8,7 @@ import scipy
 from helpers import in_process, make_mechanism, make_site, make_sites
 
 from capeneuro import linalg
-from capeneuro.algorithms import prior, prior_maps, verdicts
+from capeneuro.algorithms import prior, prior_fit, prior_maps, verdicts
 from capeneuro.algorithms.prior import Posterior
 from capeneuro.privacy import deviations
 
@@ -161,17 +161,34 @@ def test_private_data_add_what_the_prior_lacks(public, unit, rng):
 
 
 @pytest.mark.parametrize("unit", ["subject", "sample"])
-def test_a_prior_of_other_parcels_is_noticed(public, unit, rng):
+def test_a_prior_of_other_parcels_is_dropped_where_none_is_better(public, unit, rng):
     federation, _ = private(rng, np.eye(D), unit)
     other = replace(public, directions=public.directions[rng.permutation(D)])
-    for own, fits in ((public, True), (other, False)):
-        mechanism = make_mechanism("cape", unit=unit, noise_multiplier=0.5)
-        found, share = prior.is_of_these(federation, mechanism, own, K)
-        assert found == fits and (share > 0.8 * public.held[K - 1]) == fits
-    # Where it cannot be told it is dropped in one of twenty, as a test at 5% says.
-    mechanism = make_mechanism("cape", unit=unit, noise_multiplier=1e5)
-    kept = [prior.is_of_these(federation, mechanism, other, K)[0] for _ in range(20)]
-    assert sum(kept) >= 12  # fewer: once in five million
+    mechanism = make_mechanism("cape", unit=unit, noise_multiplier=0.5)
+    bearable = 0.9 * prior_fit.largest_share(public, K)
+    for own, is_kept in ((public, True), (other, False)):
+        noise = 10.0, unit, 120, bearable, 0.02
+        least = prior_fit.least_energy_share(own, K, *noise)
+        fit = prior_fit.release_fit(federation, mechanism, own, K, least)
+        assert fit.is_kept == is_kept
+        assert (fit.energy_share > 0.8 * public.held[K - 1]) == is_kept
+    # Where a study without it captures nothing either, any prior is as good.
+    nothing = prior_fit.least_energy_share(other, K, 10.0, unit, 120, 0.0, 0.02)
+    assert nothing == -np.inf
+    # And where nothing is lost without it, none is.
+    assert prior_fit.least_energy_share(other, K, 10.0, unit, 120, 1.1, 0.02) == 1
+
+
+def test_a_study_without_a_prior_captures_less_where_noise_is_larger(public):
+    most = prior_fit.largest_share(public, K)
+    clip = 2 * np.sum(public.energies)  # clips nobody
+    captured = [
+        prior_fit.captured_without(public, K, noise, clip, "subject")
+        for noise in (0.0, 0.3, 3.0, 300.0)
+    ]
+    assert captured[0] == pytest.approx(most)
+    assert (np.diff(captured) < 0).all()
+    assert captured[-1] == pytest.approx(K / D, abs=0.05)
 
 
 def test_maps_are_the_priors_own_until_something_is_told(public, rng):

@@ -206,7 +206,9 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     np.save("data/moment.npy", np.diag(np.linspace(9, 1, 27)))
     edit(STUDY, "prior.file", file)
     assert command("plan", STUDY) == 0
-    assert "with private data: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "with private data: " in said and "check: 1 round" in said
+    assert "a study without the prior is foretold to capture " in said
 
 
 def test_another_prior_than_that_of_the_release_is_refused(capsys):
@@ -249,13 +251,14 @@ def test_a_prior_of_others_is_noticed_and_the_study_goes_on_without_it(capsys):
     record = json.loads(Path("results/others/privacy.json").read_text())
     assert [own["query"] for own in record["releases"]] == ["held", "second_moment"]
     report = Path("results/others/report.html").read_text()
-    assert (
-        "Note: the prior was not used: along its first directions people have" in report
-    )
+    assert "Note: the prior was not used: along its first 3 directions people" in report
     assert "how they differ from a public prior" not in report
 
 
-def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(capsys):
+def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(around_prior, "least_share", lambda *_: (1.0, 0.5))
     use("subject")
     edit(STUDY, "study", "drowned")
     edit(STUDY, "accept", [GAIN])

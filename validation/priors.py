@@ -11,14 +11,16 @@ too: where it drops the prior, the release is that of a study without one, with 
 left of the budget ("dropped": in what share of draws). Of volumes it is paid for, and
 taken to have said that the prior fits.
 
-    python -m benchmarks.priors [--data ../shared/data]
+    python -m validation.priors [--data ../shared/data]
                                 [--what people volumes courses checks public]
 
 `courses` are temporal maps where a volume is the unit, by the study's own steps (PCA
 around the prior, rounds of ICA that start at the public maps), people dealt to eleven
-sites. `checks` are the first number alone, in many draws. `public` are public network
-maps beside all people of ABIDE, as other tables score them. Writes
-``benchmarks/priors_people.tsv`` and the like; half an hour.
+sites. `checks` are the first number alone, in many draws (``--draws``), beside the
+energy that is captured around the prior and without it: how often the better one is
+chosen, what is lost on average, and how often the share's interval holds. `public` are
+public network maps beside all people of ABIDE, as other tables score them. Writes
+``validation/priors_people.tsv`` and the like; half an hour.
 """
 
 import argparse
@@ -33,10 +35,11 @@ from joblib import Parallel, delayed
 from nilearn.image import resample_to_img
 
 from capeneuro import linalg
-from capeneuro.algorithms import metrics, prior, prior_maps
+from capeneuro.algorithms import metrics, prior, prior_fit, prior_maps
 from capeneuro.algorithms.ica import infomax, spatial_components
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.prior import Posterior, Prior
+from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
 from capeneuro.federation.in_process import Ungated
@@ -54,8 +57,8 @@ WRONG_EPSILONS = (1.0, 4.0)
 PEOPLE = (0, 250, 1000, 5000)
 # Share of mu^2 that is left beside the number that checks the prior.
 LEFT = 1 - CENTER_SHARE
-# Populations and draws of each where nothing but that number is looked at.
-N_CHECKS = 100, 100
+# Draws of the energy that is captured, beside so many of that number.
+N_CAPTURED = 2
 K, DELTA, SITES, COLLUDING = 20, 1e-5, 11, 3
 # Of temporal ICA, as in papers/grids/abide.yaml: norm bound, clip and share of mu^2 of
 # PCA, clip of rounds, and their number by epsilon.
@@ -66,7 +69,14 @@ OVER = (SITES / (SITES - COLLUDING)) ** 0.5
 HEAD = ["prior", "people", "epsilon", "population", "public", "private", "worst"]
 HEAD += ["no_prior", "public_energy", "private_energy", "no_prior_energy", "told"]
 HEAD += ["dropped"]
+HEAD_CHECKS = ["prior", "people", "epsilon", "share", "around", "without", "foretold"]
+HEAD_CHECKS += ["least", "kept", "better", "lost", "covered"]
 HEAD_PUBLIC = ["prior", "people", "components", "energy", "spatial", "temporal"]
+
+TEMPLATES = {
+    "templates": "B_repackager_licence/picachooser_smithD50_ic36_3mm.nii.gz",
+    "NeuroMark": "C_no_licence_found/neuromark1_ic53_10mm.nii.gz",
+}
 
 Series = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -99,11 +109,11 @@ def public_prior(series: Series, order: np.ndarray | None = None) -> Prior:
     return prior.from_people(U, {s: U.T @ M @ U for s, M in C.items()}, y, norms)
 
 
-def template(data: Path) -> Prior:
+def template(data: Path, name: str) -> Prior:
     """A prior of public network maps in another space, averaged in these parcels."""
     networks = data / "networks"
     labels = nib.load(networks / "A_licence_stated/cc200_3mm.nii.gz")
-    maps = networks / "B_repackager_licence/picachooser_smithD50_ic36_3mm.nii.gz"
+    maps = networks / name
     options = {"force_resample": True, "copy_header": True}
     values = resample_to_img(nib.load(maps), labels, **options).get_fdata()
     where = np.asarray(labels.dataobj).astype(int)
@@ -119,7 +129,7 @@ def folds(series: Series, data: Path) -> list[Fold]:
         "B": (names[1::2], names[::2]),
         "one site": (["CMU"], [n for n in names if n != "CMU"]),
         "permuted": (names[::2], names[1::2]),
-        "templates": ([], names),
+        **{name: ([], names) for name in TEMPLATES},
     }
     found = []
     for name, (public, private) in parts.items():
@@ -127,7 +137,7 @@ def folds(series: Series, data: Path) -> list[Fold]:
         if name == "permuted":
             order = np.random.default_rng(0).permutation(200)
         people = {s: series[s] for s in public}
-        own = public_prior(people, order) if public else template(data)
+        own = public_prior(people, order) if public else template(data, TEMPLATES[name])
         X = [x for s in private for x in series[s].values()]
         found.append(Fold(name, own, np.stack([moment(x) for x in X]), X, people))
     return found
@@ -161,10 +171,22 @@ def checks(fold: Fold) -> np.ndarray:
     )
 
 
-def noise_of_check(n: int, epsilon: float) -> float:
-    """Deviation of the noise of the number that checks a prior."""
+def requirement(fold: Fold, M: int, epsilon: float) -> tuple[float, float, float]:
+    """Least share of a prior that is kept, the share's noise, and energy without it."""
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    return 2 * OVER / (n * CENTER_SHARE**0.5 * mu)
+    left = LEFT**0.5 * mu
+    clip = usual_norm(fold)
+    noise = 2**0.5 * OVER * clip / (M * left)
+    captured = prior_fit.captured_without(fold.prior, K, noise, clip, "subject")
+    of_prior = 2 * OVER / (M * left) / deviations.OF_CLIP
+    tau = OVER / (M * CENTER_SHARE**0.5 * mu)
+    about = K, of_prior, "subject", M, captured, tau
+    return prior_fit.least_energy_share(fold.prior, *about), tau, captured
+
+
+def usual_norm(fold: Fold) -> float:
+    """Median norm of a person's second moment."""
+    return float(np.median(np.linalg.norm(fold.moments, axis=(1, 2))))
 
 
 def contributions(P: Prior, s: np.ndarray, C: np.ndarray) -> np.ndarray:
@@ -204,10 +226,7 @@ def of_people(
     r0 = metrics.chance_match(T)
     alone = prior_maps.components(P, None, K)
     # Without a prior: a person's second moment, clipped to its median norm.
-    norms = np.linalg.norm(fold.moments, axis=(1, 2))
-    clip = float(np.median(norms))
-    w = np.minimum(1, clip / norms)[:, None, None]
-    mean = (fold.moments * w)[chosen].mean(axis=0)
+    clip, mean = usual_norm(fold), clipped_mean(fold, chosen)
 
     def scores_of(A: np.ndarray, V: np.ndarray) -> tuple[float, float]:
         return agreement(A, T, r0), energy(V, C)
@@ -218,15 +237,14 @@ def of_people(
         return scores_of(exact_maps(Y), linalg.top_eigenpairs(Y, K)[1])
 
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    # Public maps say nothing of shares of energy: nothing is asked, or paid.
-    checked = bool(P.held.any())
-    left = LEFT**0.5 * mu if checked else mu
-    first, tau = checks(fold)[chosen].mean(), noise_of_check(M, epsilon)
+    left = LEFT**0.5 * mu
+    first = (1 + checks(fold)[chosen].mean()) / 2
+    least, tau, _ = requirement(fold, M, epsilon)
     private, told, dropped = [], [], []
     other = np.random.default_rng([population, M, int(10 * epsilon), 1])
     for found in released(fold, chosen, left, n_draws, rng):
         value = first + tau * other.standard_normal()
-        dropped.append(checked and not prior.fits(P, K, value, tau)[0])
+        dropped.append(not PriorFit(value, tau, least).is_kept)
         told.append(np.sum(found.informed * P.between) / np.sum(P.between))
         if dropped[-1]:
             private.append(plain(left, other))
@@ -242,17 +260,41 @@ def of_people(
     return [fold.name, M, epsilon, population, *scores]
 
 
-def of_checks(fold: Fold, M: int, epsilon: float) -> list[Any]:
-    """In what share of draws the first number drops a prior; one row."""
-    rng, own = np.random.default_rng([M, int(10 * epsilon)]), checks(fold)
-    M = M or len(own)
-    n, n_draws = N_CHECKS
-    drawn = [own[rng.integers(0, len(own), M)].mean() for _ in range(n)]
-    tau = noise_of_check(M, epsilon)
-    values = np.repeat(drawn, n_draws) + tau * rng.standard_normal(n * n_draws)
-    dropped = [not prior.fits(fold.prior, K, value, tau)[0] for value in values]
-    nothing = [np.nan] * (len(HEAD) - 5)
-    return [fold.name, M, epsilon, 0, *nothing, np.mean(dropped)]
+def of_checks(fold: Fold, M: int, epsilon: float, n_draws: int) -> list[Any]:
+    """How often the first number chooses what captures more energy; one row."""
+    rng, n = np.random.default_rng([M, int(10 * epsilon)]), len(fold.moments)
+    chosen = rng.integers(0, n, M) if M else np.arange(n)
+    M, C = len(chosen), fold.moments[chosen].mean(axis=0)
+    left = (LEFT**0.5) * accounting.mu_from_epsilon(epsilon, DELTA)
+    noise = 2**0.5 * OVER * usual_norm(fold) / (M * left)
+    mean = clipped_mean(fold, chosen)
+    captured = []
+    for posterior in released(fold, chosen, left, N_CAPTURED, rng):
+        E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
+        Y = mean + noise * linalg.unpack_symmetric(E)
+        around = prior.subspace(fold.prior, posterior, K, 1.0, 0).eigenvectors
+        both = around, linalg.top_eigenpairs(Y, K)[1]
+        captured.append([metrics.captured_energy(V, C) / np.trace(C) for V in both])
+    around, without = np.mean(captured, axis=0)
+    least, tau, foretold = requirement(fold, M, epsilon)
+    share = (1 + checks(fold)[chosen].mean()) / 2
+    fits = [
+        PriorFit(value, tau, least)
+        for value in share + tau * rng.standard_normal(n_draws)
+    ]
+    kept = np.mean([fit.is_kept for fit in fits])
+    lost = max(without - around, 0) * kept + max(around - without, 0) * (1 - kept)
+    better = kept if around >= without else 1 - kept
+    covered = np.mean([fit.interval[0] <= share <= fit.interval[1] for fit in fits])
+    scores = [share, around, without, foretold, least, kept, better, lost, covered]
+    return [fold.name, M, epsilon, *scores]
+
+
+def clipped_mean(fold: Fold, chosen: np.ndarray) -> np.ndarray:
+    """Mean second moment of people, each clipped to the usual norm."""
+    norms = np.linalg.norm(fold.moments, axis=(1, 2))
+    w = np.minimum(1, usual_norm(fold) / norms)[:, None, None]
+    return (fold.moments * w)[chosen].mean(axis=0)
 
 
 def of_public(fold: Fold, R: int) -> list[Any]:
@@ -365,17 +407,15 @@ def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
 def work(what: str, every: list[Fold], given: argparse.Namespace) -> Iterator[Any]:
     """Rows to be found."""
     if what == "public":
-        every = [fold for fold in every if fold.name == "templates"]
+        every = [fold for fold in every if fold.name in TEMPLATES]
         yield from (delayed(of_public)(*about) for about in product(every, (K, 10)))
     elif what in ("people", "checks"):
-        # Public maps are not checked.
-        every = [fold for fold in every if what == "people" or fold.prior.held.any()]
         for fold, M in product(every, given.people):
             few = what == "people" and fold.name not in "AB"
-            epsilons = WRONG_EPSILONS if few else EPSILONS
+            epsilons = WRONG_EPSILONS if few else given.epsilons
             for epsilon in epsilons:
                 if what == "checks":
-                    yield delayed(of_checks)(fold, M, epsilon)
+                    yield delayed(of_checks)(fold, M, epsilon, given.draws)
                     continue
                 # Of exactly the people who are there no other population is drawn.
                 n = given.populations if M else 1
@@ -400,13 +440,15 @@ def main() -> None:
     parser.add_argument(
         "--folds", nargs="+", help="only these, in a table of their own"
     )
+    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     every = folds(abide.load(given.data / "abide_cc200"), given.data)
     if given.folds:
         every = [fold for fold in every if fold.name in given.folds]
     for what in given.what:
-        head, n = (HEAD_PUBLIC, 3) if what == "public" else (HEAD, 4)
+        heads = {"public": HEAD_PUBLIC, "checks": HEAD_CHECKS}
+        head, n = heads.get(what, HEAD), 3 if what in heads else 4
         rows = []
         print(*head, sep="\t")
         for row in Parallel(given.jobs, return_as="generator")(
