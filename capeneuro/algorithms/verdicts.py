@@ -245,15 +245,17 @@ def of_groups(found: TensorComponents) -> Verdicts:
     How much of what tells a component from the mean of all lies in directions of the
     pairs that stand above the noise, as in :func:`of_components`. A component whose
     strength the noise of the triples reaches by itself cannot be told from a mixture of
-    the others.
+    the others. Where people of one group would give all of it, no group is found: what
+    stands above the noise then is how they vary.
     """
     K, tau = len(found.weights), found.noise_deviations[0]
     names = [f"component {i + 1}" for i in range(K)]
     share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
     told = _by_share(names, share, "component")
     reached = found.eigenvalues < (SUPREMUM * K**0.5 + 1) * found.strength_noise
+    is_one = found.departure <= found.null_departure
     words = [
-        UNTOLD if alike and word == ABOVE else word
+        NOT_ABOVE if is_one else UNTOLD if alike and word == ABOVE else word
         for alike, word in zip(reached, told.words, strict=True)
     ]
     return Verdicts(**{**vars(told), "words": tuple(words)})
