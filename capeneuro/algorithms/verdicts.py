@@ -67,6 +67,9 @@ class Verdicts:
         Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
     measure
         What values are, in words.
+    intervals
+        Estimate, lower and upper end of the 95% interval of what is said of each, (n,
+        3); NaN where it cannot be told. None: nothing but a verdict is said.
     """
 
     names: tuple[str, ...]
@@ -74,6 +77,7 @@ class Verdicts:
     levels: np.ndarray
     words: tuple[str, ...]
     measure: str
+    intervals: np.ndarray | None = None
 
     @property
     def of_prior(self) -> bool:
@@ -224,19 +228,23 @@ def unmixed(told: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
 
 
 def of_pairs(found: CanonicalDirections) -> Verdicts:
-    """Verdicts of pairs of variates: correlations beside what nothing common reaches.
+    """What is said of pairs of variates: verdict, interval, and the level of chance.
 
-    The level is of the largest correlation, where it was found, in studies whose views
-    have nothing in common, for noise of privacy and of sampling.
+    Correlations where they were found stand beside the level: that of the largest, in
+    studies whose views have nothing in common, for noise of privacy and of sampling. A
+    pair that exceeds it cannot be told all the same where its interval, which is from
+    the other half of the noise, holds 0 or is not known.
     """
-    r, level = found.found_at, found.null_level
-    # No correlation is above 1: where noise made it so, the other half must tell it.
-    possible = (r <= 1) | np.isfinite(found.variates[:, 0])
-    above = np.minimum(r, 1) > level
-    words = np.select([above & possible, above], [ABOVE, UNTOLD], NOT_ABOVE)
+    r, level, (_, low, high) = found.found_at, found.null_level, found.variates.T
+    words = np.select(
+        [r <= level, np.isfinite(low) & np.isfinite(high) & (low > 0)],
+        [NOT_ABOVE, ABOVE],
+        UNTOLD,
+    )
     names = tuple(f"component {i + 1}" for i in range(len(r)))
     levels = np.full(len(r), level)
-    return Verdicts(names, r, levels, tuple(words.tolist()), "correlation")
+    words = tuple(words.tolist())
+    return Verdicts(names, r, levels, words, "correlation", found.variates)
 
 
 def of_groups(found: TensorComponents) -> Verdicts:
