@@ -1,4 +1,4 @@
-"""What is said of pairs of variates: one verdict, its interval and the level of chance."""
+"""What is said of pairs of variates: verdict, interval and the level of chance."""
 
 from dataclasses import replace
 
