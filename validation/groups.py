@@ -3,7 +3,7 @@
     python -m validation.groups --draws 200
 
 People have one Gaussian group (features that go together, whose directions stand above
-the noise, and a mean that is not 0), white features, features of three groups permuted
+the noise, and a mean that is not 0; also so long that half are clipped), white features, features of three groups permuted
 over people each by itself, or three groups. Of persons with several samples each has an
 offset of its own. A mixture of three is fitted; topics are of documents of six words. A
 study finds groups if any verdict is "above noise"; `before` is the verdict that asked
@@ -30,8 +30,13 @@ Maker = Callable[[np.random.Generator, int], np.ndarray]
 def one_group(rng: np.random.Generator, n: int) -> np.ndarray:
     """Features that go together, about a mean of their own."""
     L = np.linalg.qr(rng.standard_normal((D, D)))[0] * np.geomspace(1, 0.1, D)
-    mean = 0.3 * rng.standard_normal((D, 1)) / D**0.5
-    return mean + 0.7 * L @ rng.standard_normal((D, n))
+    mean = 0.15 * rng.standard_normal((D, 1)) / D**0.5
+    return mean + 0.35 * L @ rng.standard_normal((D, n))
+
+
+def clipped(rng: np.random.Generator, n: int) -> np.ndarray:
+    """One group, twice as long: about half of all people are shortened."""
+    return 2 * one_group(rng, n)
 
 
 def white(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -63,6 +68,7 @@ def three_topics(rng: np.random.Generator, n: int) -> np.ndarray:
 
 MIXTURES: dict[str, Maker] = {
     "one group": one_group,
+    "clipped": clipped,
     "white": white,
     "permuted": permuted,
     "three groups": three_groups,
