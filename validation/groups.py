@@ -3,11 +3,12 @@
     python -m validation.groups --draws 200
 
 People have one Gaussian group (features that go together, whose directions stand above
-the noise, and a mean that is not 0; also so long that half are clipped), white features, features of three groups permuted
-over people each by itself, or three groups. Of persons with several samples each has an
-offset of its own. A mixture of three is fitted; topics are of documents of six words. A
-study finds groups if any verdict is "above noise"; `before` is the verdict that asked
-only for the noise of the pairs and the strength of components.
+the noise, and a mean that is not 0; also so long that half are clipped), white
+features, features of three groups permuted over people each by itself, or three
+groups. At the person unit each has three samples. A mixture of three is fitted; topics
+are of documents of six words. A study finds groups if any verdict is "above noise";
+`before` is the verdict that asked only for the noise of the pairs and the strength of
+components.
 """
 
 import argparse
