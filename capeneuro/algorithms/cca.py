@@ -42,6 +42,7 @@ post-processing: directions, correlations, intervals, patterns, levels.
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import covariance, model_order, shrinkage, statements
@@ -59,6 +60,9 @@ NORM_BOUND = float(np.sqrt(2))
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
 RIDGE = 4.0
+# Mean weight of people of whom clipping takes nothing worth a line, and normal people
+# drawn to see what it takes of others; correlations nearer to 1 are as this.
+UNCLIPPED, N_CLIPPED, MOST = 0.995, 4000, 0.9999
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ class CanonicalDirections:
     """Pairs of directions whose variates ``u' x`` and ``v' y`` are most correlated.
 
     x and y are the views divided by their bounds and sqrt(2), less the mean. In
-    descending order of correlation; the entry of largest magnitude of each pattern of x
-    is positive.
+    descending order of ``found_at``, which ``variates`` need not follow; the entry of
+    largest magnitude of each pattern of x is positive.
 
     Parameters
     ----------
@@ -76,8 +80,9 @@ class CanonicalDirections:
         debiased if that was asked for.
     variates
         How the variates ``u' x`` and ``v' y`` as released correlate in people like
-        these, as they count: estimate, lower and upper end of the 95% interval, shape
-        (K, 3), in [-1, 1]; NaN where that cannot be told. Without noise, of the
+        these: estimate (as they count), lower and upper end of the 95% interval, which
+        allows for what clipping takes off, shape (K, 3), in [-1, 1]; NaN where that
+        cannot be told. Without noise, of the
         canonical correlations instead, for sampling.
     found_at
         Correlation of each pair where it was found, shape (K,): what ``null_level`` is
@@ -299,7 +304,8 @@ def from_moment(
         debias=debias,
     )
     if released.deviation:
-        found = replace(found, variates=_judged(chosen, judged, known, found))
+        told = _counted_alike(known, found, _judged(chosen, judged, known, found))
+        found = replace(found, variates=told)
     start = 0 if center is None else center[: len(known.mean)]
     return replace(
         found,
@@ -322,6 +328,47 @@ def _judged(
     constants = np.where(here, -(known.means.T @ U) / CONSTANT, 0.0)
     both = np.concatenate([U, constants], axis=1).transpose(2, 0, 1)
     return np.array([statements.correlation(chosen, judged, *pair) for pair in both])
+
+
+def _counted_alike(
+    known: Covariance, found: CanonicalDirections, told: np.ndarray
+) -> np.ndarray:
+    """Intervals (K, 3) made wider by what clipping takes off correlations.
+
+    Who is long counts less, and who has much of what the views share is long. How much
+    less the variates then correlate is drawn: normal people with the released
+    covariance, clipped so that they count as much on average as the study's did. Ends
+    move away from 0, on the scale of Fisher's z; estimates stay.
+    """
+    if known.weight >= UNCLIPPED:
+        return told
+    values, V = linalg.top_eigenpairs(known.matrix, len(known.matrix))
+    energies = statements.of_sum(
+        shrinkage.energies(values, known.noise_deviation, len(values)),
+        float(np.trace(known.matrix)),
+    )
+    x = np.random.default_rng(0).standard_normal((len(values), N_CLIPPED))
+    x = (V * np.sqrt(energies)) @ x
+    size = np.sum(x**2, axis=0)
+
+    def excess(clip: float) -> float:
+        return float(np.minimum(1, clip / size).mean()) - known.weight
+
+    weights = np.minimum(1, scipy.optimize.brentq(excess, 0, size.max()) / size)
+    n_first = len(found.x_directions)
+    u, v = found.x_directions.T @ x[:n_first], found.y_directions.T @ x[n_first:]
+
+    def fisher(w: np.ndarray) -> np.ndarray:
+        squares = np.sum(u**2 * w, axis=1) * np.sum(v**2 * w, axis=1)
+        r = np.sum(u * v * w, axis=1) / np.sqrt(np.maximum(squares, TINY))
+        return np.abs(np.arctanh(np.clip(r, -MOST, MOST)))
+
+    larger = fisher(np.ones_like(weights)) / np.maximum(fisher(weights), TINY)
+    larger = np.clip(larger, 1, 1 / known.weight**2)[:, None]
+    ends = np.tanh(np.arctanh(np.clip(told[:, 1:], -MOST, MOST)) * larger)
+    low = np.where(told[:, 1] < 0, ends[:, 0], told[:, 1])
+    high = np.where(told[:, 2] > 0, ends[:, 1], told[:, 2])
+    return np.column_stack([told[:, 0], low, high])
 
 
 def from_covariance(
@@ -507,11 +554,12 @@ class Noise:
         ):
             z = rng.standard_normal((len(part), 2 * size + sum(shape)))
             G, H = np.moveaxis(z[:, : 2 * size].reshape(-1, 2, *shape), 1, 0)
-            # Energies, too, are known within tau.
+            # Energies of what is common are known within tau; noise is divided by
+            # energies as they were released, so of it nothing is uncertain.
             error = np.maximum(1 + self.tau * z[:, 2 * size :] / energies, 0.1)
             H = H + B_x @ H
-            T = (left * r) @ right.T + deviation * G
-            T /= np.sqrt(error[:, : shape[0], None] * error[:, None, shape[0] :])
-            T += (H + H @ B_y) / np.sqrt(self.N)
+            T = (left * r) @ right.T
+            T = T / np.sqrt(error[:, : shape[0], None] * error[:, None, shape[0] :])
+            T += deviation * G + (H + H @ B_y) / np.sqrt(self.N)
             drawn.append(pairs(T, self.w_x, self.w_y, K)[1])
         return np.concatenate(drawn)

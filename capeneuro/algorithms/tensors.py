@@ -117,6 +117,13 @@ class TensorComponents:
         were kept, strongest first; shape (K, K), columns of unit norm.
     strength_noise
         Deviation of the noise of the triples in each eigenvalue, shape (K,).
+    departure
+        How far the releases are from those of one group: of a mixture the triples from
+        the nearest that one Gaussian group can have, in deviations [:func:`departure`];
+        of topics the second largest eigenvalue of the pairs. NaN for one component.
+    null_departure
+        What it stays below in 95% of studies of people of one group, for noise of
+        privacy and of sampling.
     """
 
     __repr__ = brief
@@ -130,6 +137,8 @@ class TensorComponents:
     n_units: int
     loadings: np.ndarray
     strength_noise: np.ndarray
+    departure: float
+    null_departure: float
 
 
 def whitening(
@@ -289,7 +298,8 @@ def mixture_components(
     T = whitened(white, triples.value, projected)
     w, lam, A, V = from_whitened(white, T, **options)
     scaled = A * norm_bound, s * norm_bound**2
-    return _found(pairs, triples, white, projected, V, w, lam, *scaled)
+    against = departure(white, T, triples, projected, bound if projected else np.inf)
+    return _found(pairs, triples, white, projected, V, w, lam, *scaled, against)
 
 
 def topic_components(
@@ -339,7 +349,8 @@ def topic_components(
     sums = A.sum(axis=0)
     A[:, sums == 0] = 1.0
     shares = A / A.sum(axis=0)
-    return _found(pairs, triples, white, projected, V, w, lam, shares, 0.0)
+    against = _second_topic(white, pairs.n_units)
+    return _found(pairs, triples, white, projected, V, w, lam, shares, 0.0, against)
 
 
 def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
@@ -388,6 +399,7 @@ def _found(
     eigenvalues: np.ndarray,
     components: np.ndarray,
     variance: float,
+    against: tuple[float, float],
 ) -> TensorComponents:
     apart = np.sqrt(white.values)[:, None] * V / np.sqrt(weights)
     if len(weights) > 1:  # what all have in common tells none from another
@@ -404,7 +416,171 @@ def _found(
         n_units=triples.n_units,
         loadings=apart / np.maximum(np.linalg.norm(apart, axis=0), linalg.TINY),
         strength_noise=triples.deviation * np.linalg.norm(x, axis=0) ** 3,
+        departure=against[0],
+        null_departure=against[1],
     )
+
+
+# --- is it one group? -----------------------------------------------------------------
+
+# Studies of one group that are drawn, and people of each; more people vary less.
+N_STUDIES, N_PEOPLE = 300, 500
+# Steps of the fit of a mean, and lengths of the whitened mean at which it starts.
+N_STEPS, STARTS = 12, (0.3, 0.7, 0.98)
+
+
+class _OneGroup:
+    """Whitened triples of one Gaussian group of any covariance, by its mean m (K,).
+
+    ``sym(m (x) I) - 2 m (x) m (x) m``, packed: with the mean and the second moment of a
+    normal all is known.
+    """
+
+    def __init__(self, K: int) -> None:
+        self.i, self.j, self.k, self.weights = linalg.triples(K)
+        self.sides = [np.eye(K)[n] for n in (self.i, self.j, self.k)]
+
+    def paired(self, m: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """``sym(m (x) S)``, packed, of means (..., K) and matrices (..., K, K)."""
+        i, j, k = self.i, self.j, self.k
+        terms = ((i, j, k), (j, i, k), (k, i, j))
+        return self.weights * sum(m[..., a] * S[..., b, c] for a, b, c in terms)
+
+    def cube(self, m: np.ndarray) -> np.ndarray:
+        """``m (x) m (x) m``, packed."""
+        return self.weights * m[..., self.i] * m[..., self.j] * m[..., self.k]
+
+    def triples(self, m: np.ndarray) -> np.ndarray:
+        """Packed triples, (..., K (K + 1) (K + 2) / 6)."""
+        return self.paired(m, np.eye(m.shape[-1])) - 2 * self.cube(m)
+
+    def slopes(self, m: np.ndarray) -> np.ndarray:
+        """Derivatives of :meth:`triples` by m, (n, p, K)."""
+        i, j, k = self.i, self.j, self.k
+        turns = ((0, j, k), (1, i, k), (2, i, j))
+        factors = [(n, (b == c) - 2 * m[:, b] * m[:, c]) for n, b, c in turns]
+        parts = (f[..., None] * self.sides[n] for n, f in factors)
+        return self.weights[:, None] * sum(parts)
+
+    def fit(self, T: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Distance of packed triples (n, p) from the nearest of one group, its mean."""
+        K = self.sides[0].shape[1]
+        nearest, mean = np.full(len(T), np.inf), np.zeros((len(T), K))
+        along = (
+            T
+            / self.weights
+            @ (
+                self.sides[0] * ((self.j == self.k) * 1.0)[:, None]
+                + self.sides[2] * ((self.i == self.j) & (self.j != self.k))[:, None]
+            )
+        )
+        along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), linalg.TINY)
+        for start in STARTS:
+            m = start * along
+            for _ in range(N_STEPS):
+                left = (T - self.triples(m)) / deviations
+                distance = np.linalg.norm(left, axis=1)
+                better = distance < nearest
+                nearest[better], mean[better] = distance[better], m[better]
+                J = self.slopes(m) / deviations[:, None]
+                H = (
+                    J.mT @ J
+                    + 1e-9 * np.eye(K) * np.sum(J**2, axis=(1, 2))[:, None, None]
+                )
+                m = m + np.linalg.solve(H, J.mT @ left[..., None])[..., 0]
+                m /= np.maximum(np.linalg.norm(m, axis=1, keepdims=True), 1)
+        return nearest, mean
+
+
+def departure(
+    white: Whitening,
+    T: np.ndarray,
+    triples: Release,
+    projected: bool,
+    bound: float = np.inf,
+) -> tuple[float, float]:
+    """How far released triples are from one Gaussian group; post-processing.
+
+    People of one group with the released second moment, whatever its shape, have the
+    triples of a normal with some mean. The distance is from the nearest of these, each
+    number over its deviation in studies of such people: noise of both releases,
+    sampling, and clipping of the triples are drawn, at a fixed seed.
+
+    Parameters
+    ----------
+    white, T, triples, projected
+        Of the study.
+    bound
+        Clip of the triples, where people were reduced to K numbers.
+
+    Returns
+    -------
+    tuple of float
+        The distance, and its 95% quantile for one group; NaN for one component.
+    """
+    K, s, N = len(T), white.variance, triples.n_units
+    if K == 1:
+        return np.nan, np.nan
+    model, rng = _OneGroup(K), np.random.default_rng(0)
+    packed = linalg.pack_symmetric3(T)[None]
+    root = white.values ** (0.25 if projected else 0.5)  # whitened to released
+    noise = model.cube(1 / root) / model.weights * triples.deviation
+    # Where sampling counts little at first: all that is known is the noise.
+    mean = model.fit(packed, np.maximum(noise, N**-0.5))[1][0]
+    inner = np.diag(s / white.values)
+    drawn = _studies(model, mean, inner, root, bound, min(N, N_PEOPLE), rng)
+    scale = (min(N, N_PEOPLE) / N) ** 0.5
+    third, second = (x.mean(0) + scale * (x - x.mean(0)) for x in drawn)
+    E = rng.standard_normal((N_STUDIES, K * (K + 1) // 2))
+    E = np.stack([linalg.unpack_symmetric(e) for e in E]) * white.noise_deviation
+    second = second + E / np.sqrt(np.outer(white.values, white.values))
+    third = third - model.paired(mean, second)  # as if its pairs were those released
+    third = third + noise * rng.standard_normal(third.shape)
+    deviations = third.std(axis=0)
+    null = model.fit(third, deviations)[0]
+    value = model.fit(packed, deviations)[0][0]
+    return float(value), float(np.quantile(null, 0.95))
+
+
+def _studies(
+    model: _OneGroup,
+    mean: np.ndarray,
+    inner: np.ndarray,
+    root: np.ndarray,
+    bound: float,
+    n: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whitened triples of studies of n people of one group, and errors of pairs."""
+    K = len(mean)
+    values, vectors = np.linalg.eigh(np.eye(K) + inner - np.outer(mean, mean))
+    L = vectors * np.sqrt(np.maximum(values, 0))
+    exact = L @ L.T + np.outer(mean, mean)
+    released = model.cube(root) / model.weights  # of each entry, over the whitened
+    third, second = [], []
+    for _ in range(N_STUDIES):
+        x = mean + rng.standard_normal((n, K)) @ L.T
+        f = model.cube(x) - model.paired(x, inner)
+        if np.isfinite(bound):
+            size = np.linalg.norm(f * released, axis=1)
+            f *= np.minimum(1, bound / np.maximum(size, linalg.TINY))[:, None]
+        third.append(f.mean(axis=0))
+        second.append(x.T @ x / n - exact)
+    return np.stack(third), np.stack(second)
+
+
+def _second_topic(white: Whitening, n_units: int) -> tuple[float, float]:
+    """Second eigenvalue of pairs of words, and what it stays below with one topic.
+
+    Documents of three words sample the most; rows of common words vary the most.
+    """
+    D, K = white.vectors.shape
+    if K == 1:
+        return np.nan, np.nan
+    p = np.abs(white.vectors[:, 0])
+    sampling = (p / p.sum()).max() / 2 / n_units / D
+    deviation = (white.noise_deviation**2 + sampling) ** 0.5
+    return float(white.spectrum[1]), shrinkage.largest_eigenvalue(deviation, D)
 
 
 # --- whose component: of a row, where the row is --------------------------------------

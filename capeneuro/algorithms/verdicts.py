@@ -67,6 +67,9 @@ class Verdicts:
         Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
     measure
         What values are, in words.
+    intervals
+        Estimate, lower and upper end of the 95% interval of what is said of each, (n,
+        3); NaN where it cannot be told. None: nothing but a verdict is said.
     """
 
     names: tuple[str, ...]
@@ -74,6 +77,7 @@ class Verdicts:
     levels: np.ndarray
     words: tuple[str, ...]
     measure: str
+    intervals: np.ndarray | None = None
 
     @property
     def of_prior(self) -> bool:
@@ -224,19 +228,23 @@ def unmixed(told: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
 
 
 def of_pairs(found: CanonicalDirections) -> Verdicts:
-    """Verdicts of pairs of variates: correlations beside what nothing common reaches.
+    """What is said of pairs of variates: verdict, interval, and the level of chance.
 
-    The level is of the largest correlation, where it was found, in studies whose views
-    have nothing in common, for noise of privacy and of sampling.
+    Correlations where they were found stand beside the level: that of the largest, in
+    studies whose views have nothing in common, for noise of privacy and of sampling. A
+    pair that exceeds it cannot be told all the same where its interval, which is from
+    the other half of the noise, holds 0 or is not known.
     """
-    r, level = found.found_at, found.null_level
-    # No correlation is above 1: where noise made it so, the other half must tell it.
-    possible = (r <= 1) | np.isfinite(found.variates[:, 0])
-    above = np.minimum(r, 1) > level
-    words = np.select([above & possible, above], [ABOVE, UNTOLD], NOT_ABOVE)
+    r, level, (_, low, high) = found.found_at, found.null_level, found.variates.T
+    words = np.select(
+        [r <= level, np.isfinite(low) & np.isfinite(high) & (low > 0)],
+        [NOT_ABOVE, ABOVE],
+        UNTOLD,
+    )
     names = tuple(f"component {i + 1}" for i in range(len(r)))
     levels = np.full(len(r), level)
-    return Verdicts(names, r, levels, tuple(words.tolist()), "correlation")
+    words = tuple(words.tolist())
+    return Verdicts(names, r, levels, words, "correlation", found.variates)
 
 
 def of_groups(found: TensorComponents) -> Verdicts:
@@ -245,15 +253,17 @@ def of_groups(found: TensorComponents) -> Verdicts:
     How much of what tells a component from the mean of all lies in directions of the
     pairs that stand above the noise, as in :func:`of_components`. A component whose
     strength the noise of the triples reaches by itself cannot be told from a mixture of
-    the others.
+    the others. Where people of one group would give all of it, no group is found: what
+    stands above the noise then is how they vary.
     """
     K, tau = len(found.weights), found.noise_deviations[0]
     names = [f"component {i + 1}" for i in range(K)]
     share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
     told = _by_share(names, share, "component")
     reached = found.eigenvalues < (SUPREMUM * K**0.5 + 1) * found.strength_noise
+    is_one = found.departure <= found.null_departure
     words = [
-        UNTOLD if alike and word == ABOVE else word
+        NOT_ABOVE if is_one else UNTOLD if alike and word == ABOVE else word
         for alike, word in zip(reached, told.words, strict=True)
     ]
     return Verdicts(**{**vars(told), "words": tuple(words)})

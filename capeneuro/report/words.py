@@ -260,37 +260,35 @@ def ending(trace: np.ndarray, noise: list[float]) -> str:
 
 def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
-    above, (p, q) = verdicts.of_pairs(found).above, found.n_directions
+    said, (p, q) = verdicts.of_pairs(found), found.n_directions
     lines = [
-        f"{above.sum()} of {len(above)} pairs are above noise: were nothing common, "
-        "the largest correlation among those found would exceed "
-        f"{found.null_level:.2f} in one study of twenty"
+        f"{said.above.sum()} of {len(said.words)} pairs are above noise: were nothing "
+        "common, the largest correlation among those found would exceed "
+        f"{said.levels[0]:.2f} in one study of twenty"
     ]
-    told = above & np.isfinite(found.variates[:, 0])
-    if told.any() and found.noise_deviation:
-        rows = zip(np.flatnonzero(told) + 1, found.variates[told], strict=True)
-        said = [
-            f"{r:.2f} ({low:.2f} to {high:.2f}) of pair {i}"
-            for i, (r, low, high) in rows
-        ]
-        lines.append(
-            "in people like these"
-            + " as they count" * (found.weight < ALIKE)
-            + f" the variates correlate at {', '.join(said)}; 95% intervals for noise "
-            "and sampling"
+    if said.above.any() and found.noise_deviation:
+        numbers = [(i, said.intervals[i]) for i in np.flatnonzero(said.above)]
+        shown = ", ".join(
+            f"{r:.2f} ({low:.2f} to {high:.2f}) of pair {i + 1}"
+            for i, (r, low, high) in numbers
         )
-    if (above & ~told).any():
-        which = ", ".join(str(i + 1) for i in np.flatnonzero(above & ~told))
         lines.append(
-            f"how the variates of pair {which} correlate in people like these cannot "
-            "be told within a half"
+            f"in people like these the variates correlate at {shown}; 95% intervals "
+            "for noise, sampling"
+            + (" and what clipping takes off" if found.weight < ALIKE else "")
+        )
+    untold = [i + 1 for i, word in enumerate(said.words) if word == verdicts.UNTOLD]
+    if untold:
+        lines.append(
+            f"what is common of pair {', '.join(map(str, untold))} cannot be told: "
+            "found above chance, but the other half of the noise leaves 0 possible"
         )
     lines.append(f"{p} principal directions of fmri and {q} of eeg were kept")
     if found.weight < ALIKE:
         lines.append(
             f"people count {found.weight:.2f} on average, the rest was clipped: were "
             "all counted alike, correlations would be some hundredths larger, which "
-            "intervals leave out"
+            "intervals allow for as of normal people"
         )
     return lines + _loose_bounds(found)
 

@@ -322,18 +322,18 @@ def maps(study: FusionConfig, sites: Sites) -> None:
             for name, row in zip(own, A, strict=True)
         )
         files.write_table(folder / file, ["feature", *columns], rows)
-    told = verdicts.of_pairs(found)
-    write_verdicts(study, told)
-    about = *found.variates.T, found.found_at, found.correlations
-    numbers = zip(*about, told.words, strict=True)
+    said = verdicts.of_pairs(found)
+    write_verdicts(study, said)
+    about = *said.intervals.T, said.values, said.levels, found.correlations
+    numbers = zip(*about, said.words, strict=True)
     called = _called(study, views, shown[0])
     rows = (
         [i + 1, *(f"{value:.4f}" for value in values), word]
         + [text for own in called[i : i + 1] for text in own.cells]
         for i, (*values, word) in enumerate(numbers)
     )
-    header = ["component", "correlation", "low", "high", "found_at", "canonical"]
-    header += ["verdict", *(group_maps.NAMES if called else [])]
+    header = ["component", "correlation", "low", "high", "found_at", "chance"]
+    header += ["canonical", "verdict", *(group_maps.NAMES if called else [])]
     files.write_table(folder / COMPONENTS, header, rows)
 
 
@@ -358,9 +358,10 @@ def chapter(
     folder, views = study.results, _views(study)
     found = read_directions(study)
     x, y = patterns(study, found)
+    said = verdicts.of_pairs(found)
     figures = {
         "Correlation of each pair of variates, with 95% intervals for noise and "
-        "sampling": plots.correlations(found.found_at, found.variates, found.null_level)
+        "sampling": plots.correlations(said.values, said.intervals, said.levels[0])
     }
     for view, spectrum in (("fmri", found.x_spectrum), ("eeg", found.y_spectrum)):
         edge = shrinkage.edge(found.noise_deviation, len(spectrum))
@@ -377,12 +378,15 @@ def chapter(
     if erp.kind == "erp":
         info = eeg.positions(erp)
         second = scalps.Potential(eeg.window_times(erp), erp.channels, info)
-    told, is_map = verdicts.of_pairs(found), views.basis is not None
-    known = [f"{r:.2f}" if r == r else "cannot be told" for r in found.variates[:, 0]]
+    is_map = views.basis is not None
+    known = [
+        f": correlation {r:.2f} ({low:.2f} to {high:.2f})" * (word == verdicts.ABOVE)
+        for (r, low, high), word in zip(said.intervals, said.words, strict=True)
+    ]
     called = [own.title for own in _called(study, views, x)] or [""] * len(known)
-    titles = told.titles(
+    titles = said.titles(
         [
-            f"component {i + 1}{', ' * bool(like)}{like}: correlation {r}"
+            f"component {i + 1}{', ' * bool(like)}{like}{r}"
             for i, (r, like) in enumerate(zip(known, called, strict=True))
         ]
     )
@@ -393,16 +397,16 @@ def chapter(
         linked.append((title, partial(scalps.linked_component, *both, title)))
         if is_map:
             maps.append((title, partial(plots.component_map, *first, title)))
-    pictures = {"quality": quality, **page.gallery(told, linked, threads)}
+    pictures = {"quality": quality, **page.gallery(said, linked, threads)}
     return page.Chapter(
         study,
         "fusion.html.jinja",
-        told,
+        said,
         files.read_table(folder / "scores.tsv"),
         pictures,
         words.correlation_lines(found),
         _table(study),
-        viewer.viewer(page.told_of(told, maps) if is_map else []),
+        viewer.viewer(page.told_of(said, maps) if is_map else []),
         page.forecast_of(study),
     )
 
@@ -410,10 +414,12 @@ def chapter(
 def _table(study: FusionConfig) -> page.Table:
     """The table of pairs as the page shows it."""
     columns = {
-        "component": "pair of patterns, most correlated first",
+        "component": "pair of patterns, in the order in which they were found",
         "correlation": "of the variates, in people like these",
-        "low": "for noise and sampling",
+        "low": "for noise, sampling and clipping",
         "found_at": "correlation where the pair was found, most often more",
+        "chance": "what the largest of these reaches in 95% of studies if nothing is "
+        "common",
         "verdict": "",
         **(group_maps.NAMES if study.names else {}),
     }
