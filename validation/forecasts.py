@@ -108,7 +108,8 @@ def main() -> None:
     print(
         f"{len(rows)} studies: the range holds {holds:.2f}, median width "
         f"{np.median(high - low):.2f}; came over the middle "
-        f"{np.median(level / middle):.2f}, over the formula {np.median(level / formula):.2f}"
+        f"{np.median(level / middle):.2f}, over the formula "
+        f"{np.median(level / formula):.2f}"
     )
 
 
