@@ -137,7 +137,8 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
         assert "how they differ from a public prior" in report
         assert "How like each map is to the public one that it started from" in report
         assert "This study accepts that private data may add nothing" in report
-        assert "Foretold agreement with the pooled maps" in report
+        foretold = "Foretold agreement with the pooled maps" in report
+        assert foretold == (unit == "subject")
     words = {row[-1] for row in files.read_table(results / "verdicts.tsv")}
     assert words <= {"above noise", "as the prior", "cannot be told", "verdict"}
 
