@@ -130,6 +130,7 @@ def _foretell_prior(
         design = _design(study, everyone, counts)
         ratios["ICA"] = prediction.predict(design, study.own_promise).ratio_ica
     if by_volume:
+        open_prior(study)  # refuses what is none of this study
         # Populations that differ as sites do said +.09 to +.23 where 0 came.
         return Forecast(ratios, REMEDY, _no_forecast)
     public, private = _known(study, noise_of_prior(study, everyone, people), people)

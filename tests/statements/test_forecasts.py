@@ -66,7 +66,8 @@ def test_a_fusion_loses_what_its_stand_ins_lose():
     assert abs(middle - np.median(came)) < abs(formula - np.median(came))
 
 
-def test_a_priors_gain_is_not_foretold_of_volumes(capsys):
+def test_a_priors_gain_is_not_foretold_of_volumes(capsys, monkeypatch):
+    monkeypatch.setattr(components_plan, "open_prior", lambda study: None)
     study = SimpleNamespace(n_releases={"pca": 1}, budget=Budget(1, 1e-5, "sample"))
     forecast = components_plan._foretell_prior(study, ("a",), Counts(100, 50, 20))
     forecast.show(True)

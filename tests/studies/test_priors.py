@@ -207,7 +207,7 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     np.save("data/moment.npy", np.diag(np.linspace(9, 1, 27)))
     edit(STUDY, "prior.file", file)
     assert command("plan", STUDY) == 0
-    assert "with private data: " in capsys.readouterr().out
+    assert "prior is not foretold at the unit of a volume" in capsys.readouterr().out
 
 
 def test_another_prior_than_that_of_the_release_is_refused(capsys):
