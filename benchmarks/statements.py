@@ -33,7 +33,7 @@ from benchmarks import table_ranges
 from capeneuro import linalg
 from capeneuro.algorithms import cca, regression, statements
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.statements import WIDTH, Moment
+from capeneuro.algorithms.statements import Moment
 from capeneuro.privacy import accounting
 
 OUT = Path(__file__).with_suffix(".tsv")
@@ -167,9 +167,10 @@ def judged(
             one = told, not told or low <= value <= high, high - low
             hits.setdefault(name, []).append(one)
         if len(y) > N:
-            half = WIDTH * found.residual_variance**0.5
-            inside = float(np.mean(np.abs(left[N:]) <= half))
-            hits.setdefault("prediction", []).append((True, inside, 2 * half))
+            half = found.prediction_half_width
+            told = bool(np.isfinite(half))
+            inside = float(np.mean(np.abs(left[N:]) <= half)) if told else 1.0
+            hits.setdefault("prediction", []).append((told, inside, 2 * half))
         low, high = found.intervals.T
         exact = np.linalg.solve(M + found.ridge * np.eye(len(g)), g)
         inside = float(np.mean((low <= exact) & (exact <= high)))

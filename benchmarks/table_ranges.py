@@ -39,11 +39,7 @@ def rows(given: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
     """Name and z (D + 1 + sites, N) of each table, of so many people."""
     rng = np.random.default_rng(0)
     for name in TABLES:
-        n = 5000 if name.startswith("synthetic") else 0
-        table = load(name, str(given.data), n, 0)
-        X, y = np.asarray(table.X, float), np.clip(table.y, -1, 1)
-        if name == "warfarin":  # in [0, 1] over 3: as a study scales bounds
-            X, y = (6 * X - 1) / len(X) ** 0.5, 2 * y - 1
+        X, y = scaled_table(name, given.data)
         for N in (300, 1000, 4000):
             if X.shape[1] >= N:
                 own = rng.permutation(X.shape[1])[:N]
@@ -58,6 +54,16 @@ def rows(given: argparse.Namespace) -> Iterator[tuple[str, np.ndarray]]:
             people = files.Features(path)
             found += [people[name] for name in people]
         yield "vbm", np.hstack(found)
+
+
+def scaled_table(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Features (D, N) and targets (N,) of a table, scaled as a study scales bounds."""
+    n = 5000 if name.startswith("synthetic") else 0
+    table = load(name, str(folder), n, 0)
+    X, y = np.asarray(table.X, float), np.clip(table.y, -1, 1)
+    if name == "warfarin":  # in [0, 1] over 3
+        X, y = (6 * X - 1) / len(X) ** 0.5, 2 * y - 1
+    return X, y
 
 
 def lost(Z: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[float, float]]:

@@ -119,7 +119,7 @@ def init(options: argparse.Namespace) -> None:
     print(f"cd {folder}; {todo}capeneuro check config/config.yaml")
 
 
-def means(options: argparse.Namespace) -> None:
+def site_means(options: argparse.Namespace) -> None:
     """Print a site's row of `contrast.means`, from its own table of people.
 
     Counts of groups and means are exact and outside the promise: the site decides
@@ -640,7 +640,7 @@ def parser() -> argparse.ArgumentParser:
         default="components",
         help="what is looked for",
     )
-    command = add(means, "config/config.yaml --site north")
+    command = add(site_means, "config/config.yaml --site north", "site-means")
     command.add_argument("study", help="study file, of kind contrast")
     command.add_argument("--site", required=True, help="name of the site")
     command = add(check, "config/config.yaml")

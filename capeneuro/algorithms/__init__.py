@@ -42,6 +42,8 @@ verdicts
     Which results stand above the noise.
 prediction
     How good a result will be, from public numbers alone.
+forecast_fusion
+    Which canonical correlations a fusion will lose, by simulated stand-ins.
 row_prediction
     The same where a person is a row.
 metrics

@@ -96,6 +96,9 @@ class LinearModel:
         squared unit, and its 95% interval, shape (3,).
     residual_variance
         The same for people like these, who were not there, about.
+    prediction_half_width
+        Distance from the prediction within which the target of 95% of new people of a
+        group lies, in its unit, averaged over releases; NaN where r2 cannot be told.
     noise_deviation
         Deviation tau of the noise in one coordinate of the covariance that was solved;
         0 without privacy.
@@ -127,6 +130,7 @@ class LinearModel:
     r2: np.ndarray
     residual: np.ndarray
     residual_variance: float
+    prediction_half_width: float
     noise_deviation: float
     n_directions: int
     n_units: int
@@ -200,6 +204,7 @@ class LinearModel:
             covariance=b**2 * self.covariance / np.outer(spread, spread),
             residual=b**2 * self.residual,
             residual_variance=b**2 * self.residual_variance,
+            prediction_half_width=b * self.prediction_half_width,
             bounds=center[:, None] + spread[:, None] * self.bounds,
             ball=np.stack([center, 0 * center], 1) + spread[:, None] * self.ball,
             target_bounds=shift + b * self.target_bounds,
@@ -359,7 +364,8 @@ def from_moment(
         # Noise can put the mean of all where nobody can be.
         mean, means = _inside(mean, scale), _inside(means, scale)
     kept = mean[:, None] if not within else means
-    r2, residual = _judged(judged, known, model, (kept.T - start).T / bound, not within)
+    offsets = (kept.T - start).T / bound
+    r2, residual, half_width = _judged(judged, known, model, offsets, not within)
     # What is told of single coefficients is not chosen: it takes the release as it is.
     whole = covariance.about_means(released, sizes, n_groups, within)
     rest = max(model.residual_variance, residual.value)
@@ -377,6 +383,7 @@ def from_moment(
         r2=np.array(r2),
         residual=unit * np.array(residual),
         residual_variance=unit * rest,
+        prediction_half_width=unit**0.5 * half_width if task == "linear" else np.nan,
     )
 
 
@@ -386,8 +393,10 @@ def _judged(
     model: LinearModel,
     means: np.ndarray,
     common: bool,
-) -> tuple[Interval, Interval]:
+) -> tuple[Interval, Interval, float]:
     """What the model explains and leaves, by the half it was not chosen on.
+
+    With the half-width of a new person's prediction interval.
 
     ``means`` are those of [x; y] that intercepts are made of, one of each group or of
     all, in the unit of what was released.
@@ -401,12 +410,15 @@ def _judged(
     )
     residual = statements.mean_square(judged, left)
     residual = Interval(*(x / known.weight for x in residual))
-    error = statements.square(judged, left)[1]
+    square, error = statements.square(judged, left)
     variance = float(known.matrix[-1, -1]) * known.weight
     if judged.deviation and not statements.is_told(error, variance):
-        return statements.UNKNOWN, residual
+        return statements.UNKNOWN, residual, np.nan
+    # A fit of d directions leaves more in new people: once in its own, once in theirs.
+    scale = (1 + 2 * model.n_directions / known.n_units) / known.weight
+    half_width = statements.prediction_half_width(scale * square, scale * error)
     about = known.weight * known.shares, CONSTANT, common
-    return statements.explained(judged, left, right, *about), residual
+    return statements.explained(judged, left, right, *about), residual, half_width
 
 
 def from_covariance(
@@ -449,6 +461,7 @@ def from_covariance(
         r2=np.full(3, np.nan),
         residual=np.full(3, np.nan),
         residual_variance=residual,
+        prediction_half_width=np.nan,
         noise_deviation=tau,
         n_directions=int((values > edge(tau, D)).sum()),
         n_units=N,

@@ -36,11 +36,14 @@ import scipy
 
 from capeneuro import linalg
 from capeneuro.algorithms import shrinkage
+from capeneuro.linalg import TINY
 
 # a: share of the noise that is added to the half that chooses.
 SHARE = 0.3
 # Deviations of a normal on either side that hold 95%.
 WIDTH = 1.959964
+# Quantiles of a residual variance by which a prediction interval is averaged.
+N_LEVELS = 200
 # Half-width of a share that is foretold, above which it cannot be told.
 WIDEST = 0.5
 
@@ -193,6 +196,41 @@ def mean_square(moment: Moment, u: np.ndarray) -> Interval:
     value, error = square(moment, u)
     ends = np.array([value, value - WIDTH * error, value + WIDTH * error])
     return Interval(*map(float, np.maximum(ends, 0)))
+
+
+def prediction_half_width(variance: float, error: float) -> float:
+    """Half-width of the interval of a new residual whose variance is an estimate.
+
+    The 95% point of ``|e|``, e normal of mean 0, averaged over the variances that the
+    estimate leaves: normal about it, and above 0. A point estimate in its place holds
+    too few wherever noise makes it too small.
+
+    Parameters
+    ----------
+    variance
+        Estimate, below 0 where noise exceeds it.
+    error
+        Its standard error; 0: it is exact.
+
+    Returns
+    -------
+    float
+        At least 0.
+    """
+    if not error:
+        return WIDTH * max(variance, 0.0) ** 0.5
+    levels = (np.arange(N_LEVELS) + 0.5) / N_LEVELS
+    law = scipy.stats.truncnorm(-variance / error, np.inf, variance, error)
+    deviations = np.maximum(law.ppf(levels), TINY) ** 0.5
+    return float(
+        scipy.optimize.brentq(
+            lambda half: (
+                np.mean(scipy.special.erf(half / (2**0.5 * deviations))) - 0.95
+            ),
+            0.0,
+            2 * WIDTH * deviations.max(),
+        )
+    )
 
 
 def explained(

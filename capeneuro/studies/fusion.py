@@ -15,7 +15,13 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from capeneuro import __version__
-from capeneuro.algorithms import metrics, prediction, shrinkage, verdicts
+from capeneuro.algorithms import (
+    forecast_fusion,
+    metrics,
+    prediction,
+    shrinkage,
+    verdicts,
+)
 from capeneuro.algorithms.cca import (
     NORM_BOUND,
     CanonicalDirections,
@@ -38,6 +44,7 @@ from capeneuro.data.views import (
     read_person,
 )
 from capeneuro.federation.in_process import Federation
+from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
 from capeneuro.studies.counts import Counts, require, write_sizes
@@ -467,12 +474,10 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
         )
 
     def show(keep: bool) -> None:
-        print(
-            f"\n{'':40} correlations below   noise over the energy\n"
-            f"{'':40} this are lost        of a component"
-        )
-        for name, (ratio, level) in found.items():
-            print(f"{name:40} {min(level, 1):<20.2f} {ratio:.2g}")
+        print(f"\n{'':40} noise over the energy of a component")
+        for name, (ratio, _) in found.items():
+            print(f"{name:40} {ratio:.2g}")
+        print(_lost(study, everyone, people, sizes))
         print(
             "\nfor features whose energy is the components', equally strong; an order "
             "of magnitude for others.\nThe noise over the energy grows as the root of "
@@ -486,6 +491,29 @@ def foretell(study: FusionConfig, everyone: Sequence[str], counts: Counts) -> Fo
         ratios,
         "More people, a larger epsilon, fewer components or coarser features",
         show,
+    )
+
+
+def _lost(
+    study: FusionConfig, everyone: Sequence[str], people: int, sizes: tuple[int, int]
+) -> str:
+    """Correlations that will be lost, as a sentence, by simulated stand-ins."""
+    if sum(sizes) > forecast_fusion.MOST_FEATURES:
+        return (
+            "\nWhich correlations are lost is not foretold of more than "
+            f"{forecast_fusion.MOST_FEATURES} features"
+        )
+    S, n, over = noise_over_pooled(study, everyone, people)
+    clip, promise = study.fusion.clip, study.own_promise
+    t = QUERIES["second_moment"].sensitivity(n, promise.relation, {"clip": clip})
+    tau = over * float(t) / (promise.mu * study.shares["cca"] ** 0.5)
+    design = prediction.Design(S, n, 1, sizes[0], study.n_components)
+    levels = forecast_fusion.null_levels(design, sizes[1], tau, clip)
+    drawn = list(progress.bar(levels, "forecast", forecast_fusion.DRAWS))
+    low, middle, high = np.quantile(drawn, forecast_fusion.RANGE)
+    return (
+        f"\nCorrelations below {middle:.2f} ({low:.2f} to {high:.2f}, 80% of "
+        f"{len(drawn)} simulated studies of these sizes) are lost"
     )
 
 

@@ -41,7 +41,7 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
 
     linear = found.task == "linear"
     low, high = study.regression.bounds
-    deviation, apart = found.residual_variance**0.5, _apart(study, found)
+    half, apart = found.prediction_half_width, _apart(study, found)
     return page.template_of("model_card.md.jinja").render(
         config=study,
         found=found,
@@ -57,9 +57,9 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
         ball=bool(np.isfinite(found.ball).all()),
         model=MODEL,
         lines=model_lines(found),
-        half=WIDTH * deviation,
+        half=_number(half),
         apart=apart > 0,
-        wider=WIDTH * float(np.hypot(deviation, apart)),
+        wider=float(np.hypot(half, WIDTH * apart)),
     )
 
 
@@ -110,7 +110,7 @@ def _model(
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
         "ball": ball,
         "r2": dict(zip(("value", "low", "high"), map(_number, found.r2), strict=True)),
-        "residual_deviation": found.residual_variance**0.5,
+        "prediction_half_width": _number(found.prediction_half_width),
         "deviation_of_intercepts": _apart(study, found),
         "n_people": found.n_units,
         "mean_weight_of_people": found.weight,
@@ -139,9 +139,9 @@ def predicted(
     Returns
     -------
     tuple
-        Header and rows. For a target of numbers with the interval that 95% of people
-        like those of the study have about such a prediction; without a site it is as
-        much wider as sites differ by.
+        Header and rows. For a target of numbers with the interval that holds 95% of
+        new people like those of the study; without a site it is as much wider as sites
+        differ by. Without an interval where the model's r2 cannot be told.
 
     Raises
     ------
@@ -158,8 +158,11 @@ def predicted(
             ball = _numbers([model["ball"][f] for f in features], 2)
         (low, high), linear = _numbers(model["target_bounds"], 1), model["task"]
         linear = {"linear": True, "logistic": False}[linear]
-        of = "intercept", "residual_deviation", "deviation_of_intercepts"
-        start, deviation, apart = _numbers([model[key] for key in of], 1)
+        of = "intercept", "deviation_of_intercepts"
+        start, apart = _numbers([model[key] for key in of], 1)
+        half = model["prediction_half_width"]
+        if half is not None:
+            (half,) = _numbers([half], 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give a model file") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
@@ -172,14 +175,18 @@ def predicted(
     people = read_rows(table, features)
     if not people:
         raise ConfigError(f"{table}: holds nobody; give a table with a row a person")
-    # Of somebody from elsewhere the intercept is not known.
-    deviation = float(np.hypot(deviation, apart if site is None else 0.0))
     X = regression.limited(np.stack(list(people.values()), axis=1), bounds, ball)
     value = w @ X + (start if site is None else own[site])
     if not linear:
         p = np.exp(-np.logaddexp(0, -value))
         return ["participant_id", "probability"], _cells(people, p)
-    about = value, value - WIDTH * deviation, value + WIDTH * deviation
+    if half is None:
+        return ["participant_id", "predicted"], _cells(
+            people, np.clip(value, low, high)
+        )
+    # Of somebody from elsewhere the intercept is not known.
+    half = float(np.hypot(half, WIDTH * apart if site is None else 0.0))
+    about = value, value - half, value + half
     inside = (np.clip(each, low, high) for each in about)
     return ["participant_id", "predicted", "low", "high"], _cells(people, *inside)
 

@@ -28,8 +28,8 @@ from capeneuro.studies.rows import (
     Other,
     People,
     RowKind,
+    assumed_fill,
     called,
-    fill,
     kind_of,
     scalp,
 )
@@ -205,8 +205,8 @@ def against(
 
 def predict(study: PatternsConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of the patterns, by heading."""
-    filled, _ = fill(study, expected.n_features)
-    about = expected.n_features, study.n_components, filled, study.patterns.clip
+    D = expected.n_features
+    about = D, study.n_components, assumed_fill(study, D), study.patterns.clip
     return predict_patterns(expected.noise, *about)
 
 

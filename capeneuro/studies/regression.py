@@ -27,7 +27,7 @@ from capeneuro.studies.rows import (
     Other,
     People,
     RowKind,
-    fill,
+    assumed_fill,
     kind_of,
     one_map,
     prediction_r,
@@ -290,11 +290,10 @@ def of_people(
 def predict(study: RegressionConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of coefficients, by heading."""
     sizes = expected.n_sites, expected.n_people, expected.n_features
-    filled, _ = fill(study, expected.n_features)
     return predict_regression(
         expected.noise,
         *sizes,
-        filled,
+        assumed_fill(study, expected.n_features),
         study.regression.clip,
         within=study.regression.within_sites,
         groups=study.groups is not None,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capeneuro import __version__
-from capeneuro.algorithms.row_prediction import FILL, RATIO
+from capeneuro.algorithms.row_prediction import FILL, RATIO, fill
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
@@ -348,10 +348,9 @@ def predicted(
     return own.predict(study, Expected(noise, n_sites, n_people, n_features))
 
 
-def fill(study: RowStudy, D: int) -> tuple[float, float]:
-    """Assumed root mean square of a feature over the norm bound, and the bound."""
-    bound = study.rows.norm_bound
-    return (FILL / D**0.5, D**0.5) if bound is None else (1 / D**0.5, bound)
+def assumed_fill(study: RowStudy, D: int) -> float:
+    """Assumed root mean square of a feature over the norm bound."""
+    return fill(D, FILL if study.rows.norm_bound is None else 1.0)
 
 
 # --- at one site ---------------------------------------------------------------------

@@ -27,7 +27,7 @@ from capeneuro.studies.rows import (
     Other,
     People,
     RowKind,
-    fill,
+    assumed_fill,
     kind_of,
 )
 from capeneuro.studies.sites import Sites
@@ -331,9 +331,9 @@ def predict(study: TensorConfig, expected: Expected) -> dict[str, float]:
     D, K, options = expected.n_features, study.n_components, study.tensors
     if study.counts_words:
         return predict_topics(expected.noise, D, K, options.projected)
-    filled, zeta = fill(study, D)
-    variance = None if options.variance is None else options.variance / zeta**2
-    about = D, K, filled, variance, options.projected
+    square = study.rows.norm_bound**2 if study.rows.norm_bound else D
+    variance = None if options.variance is None else options.variance / square
+    about = D, K, assumed_fill(study, D), variance, options.projected
     return predict_mixture(expected.noise, *about)
 
 

@@ -34,7 +34,9 @@ from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.algorithms.row_prediction import (
+    FILL,
     RATIO,
+    fill,
     predict_contrasts,
     predict_mixture,
     predict_network,
@@ -361,7 +363,8 @@ def mixture_components(
     """
     D, share = _n_features(sites), sites.share(share)
     inside = None if variance is None else variance / norm_bound**2
-    about = _noise(sites, share / 2), D, n_components, D**-0.5, inside
+    # The norm of a typical row, as `rows.norm_bound`.
+    about = _noise(sites, share / 2), D, n_components, fill(D, 1.0), inside
     _refuse_noise(sites, predict_mixture(*about)[RATIO])
     both = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
     asked = n_components, norm_bound, clip, variance
@@ -411,6 +414,7 @@ def linear_model(
     clip: float = regression.CLIP,
     within: bool = True,
     ridge: float | None = None,
+    typical_norm: float = FILL,
     share: float | None = None,
 ) -> LinearModel:
     """Regress a target on features over all sites: capeFM.
@@ -432,6 +436,10 @@ def linear_model(
         See :func:`.regression.linear_model`.
     within
         An intercept for each site; False: one for all.
+    typical_norm
+        Public guess for the forecast alone: norm of a typical person's features over
+        ``norm_bound``. A third, as of a study of bounded features without
+        `rows.norm_bound`; 1 as of one with it.
 
     Returns
     -------
@@ -467,7 +475,7 @@ def linear_model(
 
     share, D = sites.share(share), _n_features(sites) - 1
     n_sites, people, _ = _release(sites)
-    about = n_sites, len(people), D, D**-0.5, clip
+    about = n_sites, len(people), D, fill(D, typical_norm), clip
     chosen = {"within": within, "groups": task == "logistic"}
     forecast = predict_regression(_noise(sites, share), *about, **chosen)
     _refuse_noise(sites, forecast[RATIO])

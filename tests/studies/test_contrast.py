@@ -113,7 +113,7 @@ def test_without_privacy_it_is_least_squares_of_the_tables(made):
 def test_a_site_makes_its_row_of_the_table_of_means(made, monkeypatch, capsys):
     monkeypatch.chdir(made)
     capsys.readouterr()
-    assert cli.main(["means", "study.yaml", "--site", SITES[0]]) == 0
+    assert cli.main(["site-means", "study.yaml", "--site", SITES[0]]) == 0
     head, row = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     table = Path("data/contrast/means.tsv").read_text().splitlines()
     public = dict(zip(table[0].split("\t"), table[1].split("\t"), strict=True))
@@ -124,7 +124,7 @@ def test_a_site_makes_its_row_of_the_table_of_means(made, monkeypatch, capsys):
             assert float(value) == pytest.approx(
                 float(public[name]), rel=0.01, abs=0.01
             )
-    assert cli.main(["means", "study.yaml", "--site", "nowhere"]) == 2
+    assert cli.main(["site-means", "study.yaml", "--site", "nowhere"]) == 2
     assert "--site: must be one of" in capsys.readouterr().err
 
 

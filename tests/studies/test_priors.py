@@ -137,7 +137,8 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
         assert "how they differ from a public prior" in report
         assert "How like each map is to the public one that it started from" in report
         assert "This study accepts that private data may add nothing" in report
-        assert "Foretold agreement with the pooled maps" in report
+        foretold = "Foretold agreement with the pooled maps" in report
+        assert foretold == (unit == "subject")
     words = {row[-1] for row in files.read_table(results / "verdicts.tsv")}
     assert words <= {"above noise", "as the prior", "cannot be told", "verdict"}
 
@@ -207,7 +208,8 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     edit(STUDY, "prior.file", file)
     assert command("plan", STUDY) == 0
     said = capsys.readouterr().out
-    assert "with private data: " in said and "check: 1 round" in said
+    assert "prior is not foretold at the unit of a volume" in said
+    assert "check: 1 round" in said
     assert "a study without the prior is foretold to capture " in said
 
 

@@ -363,7 +363,11 @@ def test_topics_are_shares_of_words(ran):
 
 
 ODD_KEYS = [("task", "x"), ("target_bounds", [None, None]), ("target_bounds", "ab")]
-ODD_KEYS += [("intercept_of_site", None), ("residual_deviation", "x"), ("bounds", {})]
+ODD_KEYS += [
+    ("intercept_of_site", None),
+    ("prediction_half_width", "x"),
+    ("bounds", {}),
+]
 
 
 def test_a_model_predicts_from_its_file_alone(ran, capsys):
