@@ -2,8 +2,8 @@
 
 Fusion: which correlations are lost. Five public tables, whose features are cut into two
 views, each row scaled by the views' usual norm; and simulated views of other spectra
-than those that the forecast draws. None of them set a constant. Each is released with
-noise and goes through the study's own algorithm.
+than those that the forecast draws. The law of the stand-ins was chosen having seen
+them. Each is released with noise and goes through the study's own algorithm.
 
     python -m validation.forecasts [--draws 2]
 

@@ -55,7 +55,7 @@ class Contrast(Section):
     means: Path | None = None
     """Public table (.tsv) with a row for each `site`: the number of people in each
     group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`
-    and, once they are clipped, `age clipped`; `capeneuro site-means` makes a site's row.
+    and, once they are clipped, `age clipped`; `capeneuro site-means` makes its row.
     Counts should be exact; needed for `centered`. It is outside the promise: what
     sites publish of their people anyway."""
     covariance: Path | None = None

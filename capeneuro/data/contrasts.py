@@ -42,7 +42,7 @@ def site_means(
     if lacking := [name for name in ("site", *columns) if name not in table]:
         raise ConfigError(
             f"{path}: must have a column for each mean or group, lacks "
-            f"{some(lacking)}; capeneuro site-means STUDY --site NAME makes a site's row"
+            f"{some(lacking)}; capeneuro site-means STUDY --site NAME makes a row"
         )
     if twice := sorted(table["site"][table["site"].duplicated()].astype(str)):
         raise ConfigError(f"{path}: must name each site once, got {some(twice)} again")

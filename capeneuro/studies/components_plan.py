@@ -179,10 +179,25 @@ def _foretell_prior(
     if "ica" in study.n_releases:
         design = _design(study, everyone, counts)
         ratios["ICA"] = prediction.predict(design, study.own_promise).ratio_ica
+    # A volume is a unit, of a person several.
+    n_units = people * (counts.volumes if by_volume else 1)
+
+    def require_share() -> None:
+        least = least_share(study, everyone, n_units)
+        print(words.requirement(study.n_components, *least))
+
     if by_volume:
         open_prior(study)  # refuses what is none of this study
-        # Populations that differ as sites do said +.09 to +.23 where 0 came.
-        return Forecast(ratios, REMEDY, _no_forecast)
+
+        def say(keep: bool) -> None:
+            # Populations that differ as sites do said +.09 to +.23 where 0 came.
+            print(
+                "\nwhat private data add to a prior is not foretold at the unit of a "
+                "volume"
+            )
+            require_share()
+
+        return Forecast(ratios, REMEDY, say)
     public, private = _known(study, noise_of_prior(study, everyone, people), people)
     # Worth nothing is nothing, however much worse the prior is.
     adds = private - public if private > prediction.NOTHING else 0.0
@@ -192,14 +207,9 @@ def _foretell_prior(
             "\nagreement of spatial maps with the pooled ones, of populations that "
             "differ from the prior as\npublic sites do: " + _beside(public, private)
         )
-        least = least_share(study, everyone, n)
-        print(words.requirement(study.n_components, *least))
+        require_share()
 
     return Forecast(ratios, REMEDY, show, adds)
-
-
-def _no_forecast(keep: bool) -> None:
-    print("\nwhat private data add to a prior is not foretold at the unit of a volume")
 
 
 def _known(study: ComponentsConfig, noise: float, n: int) -> tuple[float, float]:
