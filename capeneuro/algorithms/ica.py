@@ -19,7 +19,8 @@ features instead of volumes, and :func:`repeated`, several runs and how well the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +83,10 @@ class Unmixing:
     stability
         Of each component over repeated runs, in [-1, 1], see
         :func:`.ica.repeated`; NaN after a single run.
+    rounds_noise
+        Deviation of the noise in a packed coordinate of each round's gradient,
+        (n_rounds,): of rotations; NaN of other updates. Empty of
+        :func:`spatial_components`, whose rounds read a release.
     """
 
     __repr__ = brief
@@ -96,6 +101,7 @@ class Unmixing:
     signs: np.ndarray
     curvature: np.ndarray
     stability: np.ndarray
+    rounds_noise: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 def infomax(
@@ -184,6 +190,7 @@ def infomax(
     due = [int(share * n_rounds) for share in MEASURED_AT]
     due, settled = due if sub_gaussian == "measured" else [], False
     trace: list[float] = []
+    rounds_noise: list[float] = []
     # A single component has no rotation to find.
     turns = R > 1 or update != "orthogonal"
     for j in progress(range(n_rounds if turns else 0)):
@@ -202,6 +209,7 @@ def infomax(
             due, settled = due[1:], False
             continue
         trace.append(float(np.linalg.norm(released.value)))
+        rounds_noise.append(released.deviation if update == "orthogonal" else np.nan)
         if trace[-1] < tol:
             if not due:
                 break
@@ -209,7 +217,8 @@ def infomax(
         state = _advance(state, update, released, schedule)
         state = updates.contained(state, W, schedule)
     converged = not turns or (bool(trace) and trace[-1] < tol)
-    return unmixed(state, subspace, np.array(trace), converged)
+    result = unmixed(state, subspace, np.array(trace), converged)
+    return replace(result, rounds_noise=np.array(rounds_noise))
 
 
 def rotation(subspace: Subspace, start: Start) -> np.ndarray:
@@ -314,6 +323,10 @@ def inseparable(result: Unmixing) -> list[tuple[int, int]]:
 
 # Deviation of an eigenvector over features, of unit norm, below which it is constant.
 FLAT_MAP = 1e-3
+# Subspaces without structure, or rotations, that released ones are compared with.
+N_SURROGATES = 399
+# Features that count as independent: neighboring voxels are alike.
+MOST_INDEPENDENT = 1000
 
 
 def spatial_components(
@@ -372,6 +385,69 @@ def spatial_components(
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(R), signs=np.ones(R))
     return unmixed(state, subspace, found.trace, found.converged)
+
+
+def has_spatial_structure(V: np.ndarray, level: float) -> bool:
+    """Whether a subspace is told from one drawn at random, whatever its rotation.
+
+    Over features the loadings of a random subspace are jointly normal. Skewness and
+    kurtosis of Mardia [Mardia 1970] are the same for every rotation, so nothing is
+    chosen; each is compared with those of :data:`N_SURROGATES` random subspaces
+    (seeded), at half the level.
+
+    Parameters
+    ----------
+    V
+        Directions, (n_features, R); of many features every so manieth is looked at,
+        since neighbors are alike.
+    level
+        Chance that a random subspace is told.
+    """
+    V = V[:: -(-len(V) // MOST_INDEPENDENT)]
+    if len(V) <= V.shape[1] + 1:
+        return False
+    by_chance = _shapes_by_chance(*V.shape)
+    p = np.mean(by_chance >= _shapes(V), axis=0)
+    return bool(np.any(p < level / 2))
+
+
+@lru_cache
+def _shapes_by_chance(n_features: int, n_components: int) -> np.ndarray:
+    rng, size = np.random.default_rng(0), (n_features, n_components)
+    return np.array([_shapes(rng.standard_normal(size)) for _ in range(N_SURROGATES)])
+
+
+def _shapes(V: np.ndarray) -> np.ndarray:
+    """Skewness and kurtosis of the rows of V, whitened [Mardia 1970], (2,)."""
+    U, _, _ = np.linalg.svd(V - V.mean(axis=0), full_matrices=False)
+    products = len(V) * U @ U.T
+    return np.array([np.mean(products**3), np.mean(np.diag(products) ** 2)])
+
+
+def negentropy(maps: np.ndarray) -> np.ndarray:
+    """How far from normal the values of each map are, (R,): 0 where they are normal.
+
+    ``skewness^2 / 12 + excess kurtosis^2 / 48`` [Jones & Sibson 1987]: maps of networks
+    are both skewed and sparse.
+    """
+    a = maps - maps.mean(axis=0)
+    a = a / np.maximum(a.std(axis=0), 1e-12)
+    skewness, kurtosis = np.mean(a**3, axis=0), np.mean(a**4, axis=0) - 3
+    return skewness**2 / 12 + kurtosis**2 / 48
+
+
+def negentropy_of_rotations(V: np.ndarray, level: float) -> float:
+    """What the maps of a subspace, turned at random, stay below but with this chance.
+
+    Of the largest of all R maps, over :data:`N_SURROGATES` rotations (seeded): where
+    rounds of noise have turned them, maps are no better than that.
+    """
+    rng, R, most = np.random.default_rng(0), V.shape[1], []
+    V = V[:: -(-len(V) // MOST_INDEPENDENT)]
+    for _ in range(N_SURROGATES):
+        turn, _ = np.linalg.qr(rng.standard_normal((R, R)))
+        most.append(negentropy(V @ turn).max())
+    return float(np.quantile(most, 1 - level))
 
 
 # --- repeated runs: which components can be trusted (ICASSO) --------------------------
@@ -456,6 +532,7 @@ def repeated(
         signs=runs[0].signs[order],
         curvature=runs[0].curvature[np.ix_(order, order)],
         stability=index[order],
+        rounds_noise=np.concatenate([run.rounds_noise for run in runs]),
     )
 
 

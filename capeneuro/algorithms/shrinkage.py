@@ -85,7 +85,9 @@ def signal_shares(
     return squares / (squares + n_features * noise_deviation**2)
 
 
-def largest_eigenvalue(noise_deviation: float, n_features: int) -> float:
+def largest_eigenvalue(
+    noise_deviation: np.ndarray | float, n_features: np.ndarray | int
+) -> np.ndarray | float:
     """Largest eigenvalue that noise alone stays below but with chance 5%.
 
     Symmetric, with deviation tau in packed coordinates: entries off the diagonal have
@@ -96,11 +98,45 @@ def largest_eigenvalue(noise_deviation: float, n_features: int) -> float:
     return noise_deviation / 2**0.5 * (2 * D**0.5 + D ** (-1 / 6) * TRACY_WIDOM)
 
 
+def white_levels(
+    spectrum: np.ndarray, noise_deviation: float, n_units: int
+) -> np.ndarray:
+    """Largest eigenvalue that white data and noise stay below, from each one on.
+
+    Units whose features vary alike and apart from each other have no direction, but the
+    mean of N of them does: its eigenvalues spread by ``2 w sqrt(D / N) + w D / N``
+    [Marchenko & Pastur 1967], beside what noise of privacy adds. Eigenvalues are tested
+    one after the other, w is the mean of those that are left [Kritchman & Nadler 2008].
+
+    Parameters
+    ----------
+    spectrum
+        All released eigenvalues, descending, shape (D,).
+    noise_deviation
+        tau, in one packed coordinate.
+    n_units
+        Public number N of units; 0: they are no sample.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of each eigenvalue, shape (D,).
+    """
+    left = np.arange(len(spectrum), 0, -1)
+    white = np.maximum(np.cumsum(spectrum[::-1])[::-1] / left, 0.0)
+    if not n_units:
+        return white + largest_eigenvalue(noise_deviation, left)
+    # The second moment of N white units has packed deviation w sqrt(2 / N).
+    both = np.hypot(noise_deviation, white * np.sqrt(2 / n_units))
+    return white * (1 + left / n_units) + largest_eigenvalue(both, left)
+
+
 def reliabilities(
     spectrum: np.ndarray,
     noise_deviation: float,
     n_directions: int,
     center_deviation: float = 0.0,
+    n_units: int = 0,
 ) -> np.ndarray:
     """Squared cosine of each released direction with the data's own; 0 in the noise.
 
@@ -120,6 +156,9 @@ def reliabilities(
         K, of the largest.
     center_deviation
         tau_c, in one coordinate of the mean that samples are counted from; 0: none.
+    n_units
+        Public number of units, which are a sample: a direction that white data of so
+        many have by chance is not reliable either; 0: it is not asked.
 
     Returns
     -------
@@ -130,10 +169,14 @@ def reliabilities(
     if not noise_deviation:
         return np.ones(n_directions)
     white = max(float(rest.mean()), 0.0) if len(rest) else 0.0
+    above_white = spectrum > white_levels(spectrum, noise_deviation, n_units)
+    sampling = white * np.sqrt(2 / n_units) if n_units else 0.0
+    noise_deviation = float(np.hypot(noise_deviation, sampling))
     top, u = spectrum[:n_directions] - white, noise_deviation**2 * D / 2
     theta = (top + np.sqrt(np.maximum(top**2 - 4 * u, 0))) / 2
     level = largest_eigenvalue(noise_deviation, D)
     if (added := center_deviation**2 * float(scipy.stats.chi2.isf(0.05, D))) > u**0.5:
         level = max(level, added + u / added + 2 * noise_deviation)
-    told = top > level
+    # No direction is told after one that is not.
+    told = np.logical_and.accumulate(above_white[:n_directions]) & (top > level)
     return np.where(told, 1 - u / np.maximum(theta**2, TINY), 0.0).clip(0, 1)

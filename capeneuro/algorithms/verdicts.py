@@ -26,7 +26,13 @@ import scipy
 from capeneuro import linalg
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
-from capeneuro.algorithms.ica import Unmixing, inseparable
+from capeneuro.algorithms.ica import (
+    Unmixing,
+    has_spatial_structure,
+    inseparable,
+    negentropy,
+    negentropy_of_rotations,
+)
 from capeneuro.algorithms.network import Network, noise_slopes
 from capeneuro.algorithms.patterns import Patterns
 from capeneuro.algorithms.pca import Subspace
@@ -34,6 +40,7 @@ from capeneuro.algorithms.prior import Posterior, Prior
 from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.shrinkage import reliabilities, signal_shares
 from capeneuro.algorithms.tensors import TensorComponents
+from capeneuro.algorithms.updates import TYPICAL
 from capeneuro.linalg import TINY
 
 ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
@@ -131,7 +138,14 @@ def of_components(
     """Verdicts of independent components: how much of each map the data have.
 
     A map lies in the released subspace. Its share along directions that stand above
-    the noise, each counted as far as it is reliable, is the data's.
+    the noise, and above what white data would have by chance, each counted as far as it
+    is reliable, is the data's. That there *is* a subspace does not yet make components
+    of it, any rotation of which is as good where nothing is independent. So the
+    subspace has to differ from one drawn at random [:func:`.ica.has_spatial_structure`];
+    and of temporal ICA either the rounds have to have told more than their own noise and
+    sampling would [:func:`rounds_tell`], or a map has to be farther from normal than
+    when the subspace is turned at random [:func:`.ica.negentropy_of_rotations`]. Else
+    the component cannot be told.
 
     Parameters
     ----------
@@ -153,20 +167,65 @@ def of_components(
         about = tau, len(V), n_products
         found = signal_shares(subspace.eigenvalues, *about)
         added = center_deviation**2 * scipy.stats.chi2.isf(LEVEL, len(V))
-        told = (found > HALF) & (subspace.eigenvalues > added)
+        # What white samples of norm 1 have by chance [Marchenko & Pastur 1967].
+        N = subspace.n_units or np.inf
+        by_chance = (len(V) ** -0.5 + N**-0.5) ** 2 if np.isfinite(N) else 0.0
+        told = (found > HALF) & (subspace.eigenvalues > max(added, by_chance))
         found = np.where(told, found, 0.0)
     else:
-        found = reliabilities(subspace.spectrum, tau, K, center_deviation)
+        found = reliabilities(
+            subspace.spectrum, tau, K, center_deviation, subspace.n_units
+        )
     loadings = V.T @ unmixing.mixing
     loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
     names = [f"component {i + 1}" for i in range(loadings.shape[1])]
     verdicts = _by_share(names, found @ loadings**2, "map")
     mixed = {i for pair in inseparable(unmixing) for i in pair}
+    apart = np.ones(loadings.shape[1], bool)
+    if tau and ABOVE in verdicts.words:
+        apart = _are_apart(unmixing, subspace)
     words = [
-        UNTOLD if i in mixed and word == ABOVE else word
+        UNTOLD if word == ABOVE and (i in mixed or not apart[i]) else word
         for i, word in enumerate(verdicts.words)
     ]
     return Verdicts(**{**vars(verdicts), "words": tuple(words)})
+
+
+def _are_apart(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
+    """Which components are more than a rotation of the subspace by chance, (R,)."""
+    R = len(unmixing.W)
+    if R == 1:
+        return np.ones(1, bool)
+    V = subspace.eigenvectors
+    if not unmixing.rounds_noise.size:
+        return np.full(R, has_spatial_structure(V, LEVEL))
+    if rounds_tell(unmixing, subspace.n_units):
+        return np.ones(R, bool)
+    if not has_spatial_structure(V, LEVEL / 2):
+        return np.zeros(R, bool)
+    return negentropy(unmixing.mixing) > negentropy_of_rotations(V, LEVEL)
+
+
+def rounds_tell(unmixing: Unmixing, n_units: int) -> bool:
+    """Whether the gradients of all rounds are larger than noise and sampling make them.
+
+    Of sources without structure every rotation is as good: gradients are the noise of
+    their releases and what N people's or volumes' sampling leaves. Their sum of squares
+    over the noise is then below the 97.5% point of :data:`N_NOISE` seeded draws, in
+    each of which sampling is the same in all rounds; steps that follow it make it
+    smaller.
+    """
+    R, noise = len(unmixing.W), unmixing.rounds_noise
+    if np.isnan(noise).any():
+        return False  # other updates' gradients are not 0 where nothing is told
+    size, rng = R * (R - 1) // 2, np.random.default_rng(0)
+    noise = np.maximum(noise, TINY)
+    sampling = TYPICAL["infomax_skew"] * R / np.sqrt(size * max(n_units, 1))
+    own = np.sum((sampling / noise) ** 2) * rng.chisquare(size, N_NOISE)
+    by_chance = rng.noncentral_chisquare(size * len(noise), own)
+    return bool(
+        np.sum((unmixing.trace / noise) ** 2) > np.quantile(by_chance, 1 - LEVEL / 2)
+    )
 
 
 def of_changes(
@@ -215,14 +274,15 @@ def of_changes(
 
 
 def unmixed(told: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
-    """Verdicts of changes where rounds with noise of their own found the components.
+    """Verdicts of components where rounds with noise of their own found the components.
 
     Nothing can be told of components that those could not separate, or of any where
     their noise exceeds what they can bear.
     """
     mixed = {i for pair in inseparable(unmixing) for i in pair}
     words = [
-        UNTOLD if is_loud or i in mixed else word for i, word in enumerate(told.words)
+        UNTOLD if word != NOT_ABOVE and (is_loud or i in mixed) else word
+        for i, word in enumerate(told.words)
     ]
     return Verdicts(**{**vars(told), "words": tuple(words)})
 
@@ -273,8 +333,8 @@ def of_patterns(found: Patterns) -> Verdicts:
     """Verdicts of patterns: the data's share of each, as in :func:`of_components`."""
     K, tau = len(found.shares), found.noise_deviation
     names = [f"component {i + 1}" for i in range(K)]
-    share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
-    return _by_share(names, share, "pattern")
+    share = reliabilities(found.spectrum, tau, K, n_units=found.n_units)
+    return _by_share(names, share @ found.loadings**2, "pattern")
 
 
 def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:

@@ -152,9 +152,10 @@ def means_table(sites: list[str]) -> str:
         "are in it, in a column `name=value` (whole numbers, exact: they are what "
         "effects are centered at); of a number, its mean over the site's people, in a "
         "column `name`, and in a column `name clipped` the mean of (number - mean) / "
-        "deviation, where what lies beyond -1 and 1 counts as these. `capeneuro "
-        "site-means config/config.yaml --site NAME` makes a site's row from its own table of "
-        "people. Columns are separated by tabs; lines like these are not read."
+        "deviation, where what lies beyond -1 and 1 counts as these. "
+        "`capeneuro site-means config/config.yaml --site NAME` makes a site's row from "
+        "its own table of people. Columns are separated by tabs; lines like these are "
+        "not read."
     )
     lines = [f"# {line}" for line in textwrap.wrap(about, 84)]
     rows = [columns, *([name] + [""] * (len(columns) - 1) for name in sites)]

@@ -416,15 +416,23 @@ def _verdicts(study: ComponentsConfig) -> Verdicts:
         alone = around_prior.public(study, prior).unmixing @ prior.directions
         people = subspace.n_units if study.budget.unit == "subject" else 0
         told = of_changes(prior, found, alone, people)
-        if study.ica.independence == "temporal":
-            path = study.results / FORECAST
-            ratios = json.loads(path.read_text()) if path.is_file() else {}
-            return unmixed(told, unmixing, ratios.get("ICA", 0.0) > 1)
-        return told
+        return _as_rounds_bear(study, told, unmixing)
     n = study.pca.n_iterations if study.pca.method == "power" else 0
     means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
     center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
-    return words.as_tested(study, of_components(subspace, unmixing, n, center))
+    told = of_components(subspace, unmixing, n, center)
+    return words.as_tested(study, _as_rounds_bear(study, told, unmixing))
+
+
+def _as_rounds_bear(
+    study: ComponentsConfig, told: Verdicts, unmixing: Unmixing
+) -> Verdicts:
+    """Verdicts, of which none is told where rounds had more noise than they bear."""
+    if study.ica.independence != "temporal":
+        return told
+    path = study.results / FORECAST
+    ratios = json.loads(path.read_text()) if path.is_file() else {}
+    return unmixed(told, unmixing, ratios.get("ICA", 0.0) > 1)
 
 
 def score(study: ComponentsConfig, sites: Sites) -> None:
