@@ -18,7 +18,7 @@ verdict              what it means
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -141,9 +141,9 @@ def of_components(
     the noise, and above what white data would have by chance, each counted as far as it
     is reliable, is the data's. That there *is* a subspace does not yet make components
     of it, any rotation of which is as good where nothing is independent. So the
-    subspace has to differ from one drawn at random [:func:`.ica.has_spatial_structure`];
-    and of temporal ICA either the rounds have to have told more than their own noise and
-    sampling would [:func:`rounds_tell`], or a map has to be farther from normal than
+    subspace has to differ from one drawn at random
+    [:func:`.ica.has_spatial_structure`]; and of temporal ICA either the rounds have to
+    have told more than their own noise and sampling would [:func:`rounds_tell`], or a map has to be farther from normal than
     when the subspace is turned at random [:func:`.ica.negentropy_of_rotations`]. Else
     the component cannot be told.
 
@@ -330,11 +330,22 @@ def of_groups(found: TensorComponents) -> Verdicts:
 
 
 def of_patterns(found: Patterns) -> Verdicts:
-    """Verdicts of patterns: the data's share of each, as in :func:`of_components`."""
+    """Verdicts of patterns: the data's share of each, as in :func:`of_components`.
+
+    Patterns that were turned until they are independent cannot be told where their
+    subspace is like one drawn at random.
+    """
     K, tau = len(found.shares), found.noise_deviation
     names = [f"component {i + 1}" for i in range(K)]
     share = reliabilities(found.spectrum, tau, K, n_units=found.n_units)
-    return _by_share(names, share @ found.loadings**2, "pattern")
+    verdicts = _by_share(names, share @ found.loadings**2, "pattern")
+    is_turned = not np.allclose(np.abs(found.loadings), np.eye(K))
+    if not (tau and is_turned and ABOVE in verdicts.words):
+        return verdicts
+    if has_spatial_structure(found.patterns, LEVEL):
+        return verdicts
+    words = [UNTOLD if word == ABOVE else word for word in verdicts.words]
+    return replace(verdicts, words=tuple(words))
 
 
 def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
