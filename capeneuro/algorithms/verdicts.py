@@ -143,9 +143,9 @@ def of_components(
     of it, any rotation of which is as good where nothing is independent. So the
     subspace has to differ from one drawn at random
     [:func:`.ica.has_spatial_structure`]; and of temporal ICA either the rounds have to
-    have told more than their own noise and sampling would [:func:`rounds_tell`], or a map has to be farther from normal than
-    when the subspace is turned at random [:func:`.ica.negentropy_of_rotations`]. Else
-    the component cannot be told.
+    have told more than their own noise and sampling would [:func:`rounds_tell`], or a
+    map has to be farther from normal than when the subspace is turned at random
+    [:func:`.ica.negentropy_of_rotations`]. Else the component cannot be told.
 
     Parameters
     ----------
