@@ -4,7 +4,7 @@
 
 Two sites of 60 people with simulated maps, one outcome a voxel, without a public
 covariance; every step is the command that a study runs, in a process of its own. Last
-come the slopes of processor seconds in outcomes, up to the largest size.
+come the slopes of processor seconds in outcomes, between the two largest sizes.
 """
 
 import argparse
@@ -119,10 +119,9 @@ def main() -> None:
                 row[k], memory = measured(step, Path(folder))
                 print(n_outcomes, step[0], f"{row[k]:.2f}", f"{memory:.0f}", sep="\t")
     print("slope", "step", sep="\t")
-    over = np.log(given.outcomes[-1] / np.array(given.outcomes[1:-1]))
-    for k, step in enumerate(STEPS):
-        slopes = np.log(seconds[-1, k] / seconds[1:-1, k]) / over
-        print(f"{slopes.max():.2f}", step[0], sep="\t")
+    over = np.log(given.outcomes[-1] / given.outcomes[-2])
+    for step, before, last in zip(STEPS, seconds[-2], seconds[-1], strict=True):
+        print(f"{np.log(last / before) / over:.2f}", step[0], sep="\t")
 
 
 if __name__ == "__main__":
