@@ -130,6 +130,11 @@ def longer(n_samples: Mapping[str, int], longest: int | None) -> str:
         Numbers of samples by person.
     longest
         Public limit; None: there is none.
+
+    Returns
+    -------
+    str
+        The name, which stays at the site.
     """
     if longest is None:
         return ""

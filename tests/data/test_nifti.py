@@ -452,22 +452,6 @@ def test_features_are_read_one_person_at_a_time(tmp_path, rng):
         read["sub-1"]
 
 
-def test_features_are_mapped_while_they_are_held(tmp_path, rng):
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        pytest.skip("the system does not list the maps of a process")
-    people = _people(rng)
-    files.write_features(tmp_path / "f.npz", people.items())
-    read = files.Features(tmp_path / "f.npz")
-    assert str(tmp_path) not in maps.read_text()
-    X = read["sub-1"]
-    assert str(tmp_path) in maps.read_text()
-    with pytest.raises(ValueError, match="read-only"):
-        X[0, 0] = 0
-    del X
-    assert str(tmp_path) not in maps.read_text()
-
-
 def test_features_stay_those_of_one_file(tmp_path, rng):
     people = _people(rng)
     files.write_features(tmp_path / "f.npz", people.items())
