@@ -68,7 +68,9 @@ def test_a_fusion_loses_what_its_stand_ins_lose():
 
 def test_a_priors_gain_is_not_foretold_of_volumes(capsys, monkeypatch):
     monkeypatch.setattr(components_plan, "open_prior", lambda study: None)
-    study = SimpleNamespace(n_releases={"pca": 1}, budget=Budget(1, 1e-5, "sample"))
+    monkeypatch.setattr(components_plan, "least_share", lambda *about: (0.5, 0.4))
+    budget = Budget(1, 1e-5, "sample")
+    study = SimpleNamespace(n_releases={"pca": 1}, budget=budget, n_components=3)
     forecast = components_plan._foretell_prior(study, ("a",), Counts(100, 50, 20))
     forecast.show(True)
     assert forecast.adds is None and "not foretold" in capsys.readouterr().out

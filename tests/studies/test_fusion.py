@@ -238,7 +238,8 @@ def test_tables_agree_with_the_directions(linked):
     np.testing.assert_allclose(r, found["variates"][:, 0], atol=1e-4)
     at = [float(row["found_at"]) for row in table]
     np.testing.assert_allclose(at, found["found_at"], atol=1e-4)
-    assert [row["verdict"] for row in table] == ["above noise"] * 2
+    # Above chance, but of 45 people no interval says that it is above 0.
+    assert [row["verdict"] for row in table] == ["cannot be told"] * 2
     # Called after the maps that they were made of.
     assert {row["like"] for row in table} == {"first", "second"}
     assert all(float(row["overlap"]) > 0.6 for row in table)
@@ -297,7 +298,7 @@ def test_the_report_shows_both_views_and_what_was_spent(linked):
     page = (results(linked) / "report.html").read_text()
     text = unescape(re.sub(r"<[^>]+>", " ", re.sub(r"base64,[^\"]+", "", page)))
     assert "NOT PRIVATE: simulated data" in text
-    assert "2 of 2 pairs are above noise" in text
+    assert "2 of 2 pairs are above noise" not in text and "cannot be told" in text
     assert "capeCCA" in text and "second_moment" in text
     alts = assert_readable(results(linked) / "report.html").alts
     both = r"component \d, like .+ \(r .+\): correlation .+\. fMRI.+ EEG: waveforms .+"
@@ -454,16 +455,16 @@ def test_plan_refuses_few_people_and_says_the_numbers(study, capsys):
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
     ratio = float(re.search(r"to be ([\d.]+) times what a view", line)[1])
-    shown = re.search(r"as planned +([\d.]+) +([\d.]+)", said.out)
-    assert ratio > 1 and float(shown[2]) == pytest.approx(ratio, abs=0.06)
+    shown = re.search(r"as planned +([\d.]+)", said.out)
+    assert ratio > 1 and float(shown[1]) == pytest.approx(ratio, rel=0.06)
     assert "More people" in line and "accept: [" in line
     assert re.search(r"cca: 1 round at noise multiplier 0\.6", said.out)
     edit(Path(people.STUDY), accept=people.ACCEPT)
     assert command(*asked, "12") == 0
     capsys.readouterr()
     assert command(*asked, "4000") == 0
-    shown = re.search(r"as planned +([\d.]+) +([\d.e-]+)", capsys.readouterr().out)
-    assert float(shown[1]) < 0.3 and float(shown[2]) < 0.1
+    shown = re.search(r"as planned +([\d.]+)", capsys.readouterr().out)
+    assert float(shown[1]) < 0.3
     assert not Path("results").exists() and n_releases("a") == 0
 
 
