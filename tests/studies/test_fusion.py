@@ -245,9 +245,7 @@ def test_tables_agree_with_the_directions(linked):
     assert all(float(row["overlap"]) > 0.6 for row in table)
     # Of 45 people the correlation of variates in others is known by some ten.
     assert not np.isfinite(r).any()
-    assert "pair 1, 2 correlate in people like these cannot be told" in (
-        (results(linked) / "report.html").read_text()
-    )
+    assert "cannot be told" in (results(linked) / "report.html").read_text()
 
 
 def test_variates_stay_at_sites_and_are_as_correlated_as_is_said(linked):
@@ -301,8 +299,9 @@ def test_the_report_shows_both_views_and_what_was_spent(linked):
     assert "2 of 2 pairs are above noise" not in text and "cannot be told" in text
     assert "capeCCA" in text and "second_moment" in text
     alts = assert_readable(results(linked) / "report.html").alts
+    # What cannot be told is not drawn as found.
     both = r"component \d, like .+ \(r .+\): correlation .+\. fMRI.+ EEG: waveforms .+"
-    assert sum(bool(re.fullmatch(both, alt)) for alt in alts) == 2
+    assert not any(re.fullmatch(both, alt) for alt in alts)
     assert sum(alt.startswith("eigenvalues by rank") for alt in alts) == 2
     assert page.count("Spectrum of") == 2
 
