@@ -255,12 +255,15 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def ledger(options: argparse.Namespace) -> None:
-    """Make, show, verify, export, back up or restore a site's ledger.
+    """Make, show, verify, export, move, merge, back up or restore a site's ledger.
 
     `init` makes it, once, where data are private. `show` adds up what was spent,
     `export` writes one row per release as a table, without ids of people, `key` prints
     its public key. `backup` copies its lines to a file, neither key nor salt among
-    them. `restore` goes on with what is left of a ledger that was lost or set back:
+    them. `move` brings the ledger of the folder `--from` to where the site file has it;
+    `merge` charges here all that the one there has charged, and ends that one;
+    `distinct` says, with a `--reason`, that its people are others who carry the same
+    labels. `restore` goes on with what is left of a ledger that was lost or set back:
     under a new key, and with all its studies' promises spent in full.
     """
     from capeneuro.data import files
@@ -269,7 +272,7 @@ def ledger(options: argparse.Namespace) -> None:
 
     site = load.load_site(options.site_file)
     book = open_ledger(site)
-    if options.action in ("init", "backup", "restore"):
+    if options.action in ("init", "move", "merge", "distinct", "backup", "restore"):
         _keep_ledger(options, site, book)
         return
     if options.action == "key":
@@ -331,6 +334,9 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
             "up the first and never the second; capeneuro ledger backup"
         )
         return
+    if options.action in ("move", "merge", "distinct"):
+        _join_ledgers(options, site, book)
+        return
     if not options.new_key:
         print(
             f"nothing was changed. With --new-key {site.ledger} goes on from what is "
@@ -342,6 +348,26 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
     for entry in charged:
         print(f"charged in full: {entry['study']}, mu {entry['mu']:.5f} was left")
     print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")
+
+
+def _join_ledgers(options: argparse.Namespace, site: SiteConfig, book: Any) -> None:
+    """Move a ledger, merge it into another, or say that two have different people."""
+    from capeneuro.federation import custody
+
+    source = options.source
+    if source is None:
+        raise ConfigError("--from: say which folder the other ledger is in")
+    if options.action == "move":
+        custody.move(book, source)
+        print(f"{site.ledger}: ready, with all that was spent in {source}")
+    elif options.action == "merge":
+        n = len(custody.merge(book, source))
+        print(f"{site.ledger}: {n} releases of {source} are charged here from now on")
+    elif not options.reason:
+        raise ConfigError("--reason: say in a sentence why these are different people")
+    else:
+        custody.state_distinct(book, source, options.reason)
+        print(f"{site.ledger}: its people are not those of {source}; both ledgers count")
 
 
 def privacy(options: argparse.Namespace) -> None:
@@ -710,10 +736,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--site", help="site of the study that the people are of")
     command.add_argument("--out", type=Path, help="table to write; else printed")
     command = add(ledger, "show config/demo/sites/demo-1.yaml")
-    actions = ["show", "verify", "export", "key", "init", "backup", "restore"]
+    actions = ["show", "verify", "export", "key", "init", "move", "merge", "distinct"]
+    actions += ["backup", "restore"]
     command.add_argument("action", choices=actions)
     command.add_argument("site_file", help="file of the site")
     command.add_argument("--file", type=Path, help="the backup")
+    command.add_argument(
+        "--from", dest="source", type=Path, help="folder of another ledger"
+    )
+    command.add_argument("--reason", help="why people with equal labels are different")
     command.add_argument(
         "--new-key", action="store_true", help="restore for good, under a new key"
     )

@@ -130,8 +130,8 @@ class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
     name: Label
-    """Name of the site in the study. The ledger of private data goes by it, whatever
-    the study: sites of different people on one machine need different names."""
+    """Name of the site in the study. Whatever it is, people of private data are
+    counted in one ledger of this machine."""
     images: Images | None = None
     """Folder of derivatives with what to take from it, `{derivatives: data/fmriprep,
     task: rest, space: MNI152NLin2009cAsym}` (see docs/derivatives.md); a BIDS folder;
@@ -163,8 +163,10 @@ class SiteConfig(Section):
     """Unit of the ceiling; a `subject` ceiling refuses `sample` studies."""
     ledger: Folder | None = None
     """Folder of its ledger and keys; keep it, and back it up with `capeneuro ledger
-    backup`. Null: for private data a folder of the user, where no study's files are
-    (`~/.local/share/capeneuro/<name>`); else private/<name>/ledger."""
+    backup`. It belongs to its people: a second one that meets them on this machine is
+    refused, whatever site and study are called; `capeneuro ledger move` and `merge`
+    bring ledgers together. Null: for private data a folder of the user, where no
+    study's files are (`~/.local/share/capeneuro/<name>`); else private/<name>/ledger."""
     second_place: Folder | None = None
     """Folder outside the ledger's, and in no backup of it, that remembers how far the
     ledger is, so that an older copy is not used. Null: for private data

@@ -1,4 +1,4 @@
-"""How a ledger of private data is begun, backed up, and restored.
+"""How a ledger of private data is begun, moved, merged, backed up, and restored.
 
 Restoring is a change of key. What an older copy does not know of was spent all the
 same, so every promise that is known, from the copy or from the second place, is charged
@@ -6,13 +6,15 @@ in full. The old key is gone: no old request can be answered again, no mask come
 and the other sites must sign a revision of each study's manifest that goes on.
 """
 
+import hashlib
 import json
 import secrets
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from capeneuro.federation import synced
+from capeneuro.federation import registry, synced
 from capeneuro.federation.ledger import Ledger, LedgerSetBack
 
 
@@ -38,6 +40,120 @@ def begin(book: Ledger) -> None:
     with book.locked(unchecked=True):
         book.lines.begin()
     book.pseudonym(""), book.public_key  # its secrets are made
+
+
+def move(book: Ledger, source: Path) -> None:
+    """Bring a ledger to another folder, with its secrets and all that was spent.
+
+    Parameters
+    ----------
+    book
+        Where it goes; its folder must not be there yet.
+    source
+        Folder of the ledger as it is.
+
+    Raises
+    ------
+    LedgerSetBack
+        If there is something in the new folder, or the second place does not know the
+        ledger in the old one.
+    """
+    if book.folder.exists() and any(book.folder.iterdir()):
+        raise LedgerSetBack(
+            f"{book.folder}: is there already; merge the two instead: capeneuro ledger "
+            f"merge SITE_FILE --from {source}"
+        )
+    with _of_folder(book, source).locked():
+        book.folder.parent.mkdir(parents=True, exist_ok=True)
+        if book.folder.exists():
+            book.folder.rmdir()
+        shutil.move(source, book.folder)
+        for folder in (book.folder.parent, Path(source).parent):
+            synced.sync_folder(folder)
+    with book.locked(unchecked=True):
+        book.lines.check()
+        book.lines.begin()
+
+
+def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
+    """Charge all that another ledger of this host has charged, and end that one.
+
+    The folder of the other ledger stays as it is, and is not used again: what it
+    answered cannot be asked again. Studies that it takes part in join anew.
+
+    Parameters
+    ----------
+    book
+        The ledger that goes on, begun.
+    source
+        Folder of the ledger that ends.
+
+    Returns
+    -------
+    list of dict
+        Releases that are charged here from now on.
+
+    Raises
+    ------
+    LedgerSetBack
+        If the second place does not know one of them, or the other one has cohorts,
+        which are counted apart.
+
+    Guarantee
+    ---------
+    Each release of either counts against the ceiling as if everybody of both had been
+    in it, and each promise against its study's, before the other one is given up.
+    """
+    other = _of_folder(book, source)
+    with book.locked(), other.locked():
+        if any(e.get("people") or e.get("name") for e in other.lines.entries):
+            raise LedgerSetBack(
+                f"{source}: has cohorts, which are counted apart, and cannot be merged;"
+                " keep it as the ledger, and merge the other one into it"
+            )
+        charged, known = [], {e.get("request") for e in book.lines.entries}
+        for entry in other.lines.entries:
+            if entry["kind"] == "release":
+                # Its answer is not here, so it is a request that nobody asks again.
+                request = hashlib.sha256(f"{other.lines.id} {entry['request']}".encode())
+                entry = entry | {"request": request.hexdigest(), "cohort": ""}
+                entry["merged"] = other.lines.id
+                if entry["request"] not in known:  # by a merge that was interrupted
+                    book.lines.append(entry)
+                charged.append(entry)
+            elif entry["kind"] == "promise" and entry not in book.lines.entries:
+                book.lines.append(entry)
+        registry.take_over(book.lines, other.lines.id)
+        other.lines.end(book.folder)
+    return charged
+
+
+def state_distinct(book: Ledger, source: Path, reason: str) -> None:
+    """Keep that two ledgers have different people who carry the same ids.
+
+    Parameters
+    ----------
+    book
+        The ledger that says so, begun.
+    source
+        Folder of the other ledger.
+    reason
+        Why, in a sentence; it is kept in the ledger.
+    """
+    other = _of_folder(book, source)
+    with book.locked(), other.locked():
+        statement = {"ledger": other.lines.id, "reason": reason}
+        book.lines.append({"kind": "distinct", **statement})
+        registry.state_distinct(book.lines, other.lines.id)
+
+
+def _of_folder(book: Ledger, source: Path) -> Ledger:
+    """Open another ledger that the same second place knows."""
+    if Path(source).resolve() == book.folder.resolve():
+        raise LedgerSetBack(f"{source}: is the ledger itself; name the other one")
+    if not (Path(source) / "ledger.jsonl").is_file():
+        raise LedgerSetBack(f"{source}: no ledger is there; see the path")
+    return Ledger(Path(source), book.ceiling, book.lines.second_place)
 
 
 def backup(book: Ledger, path: Path) -> int:

@@ -32,7 +32,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro.federation import synced
+from capeneuro.federation import registry, synced
 from capeneuro.federation.lines import (
     LedgerDamaged,
     LedgerSetBack,
@@ -350,6 +350,53 @@ class Ledger:
             self._keep_cohort(ids)
             return {}
 
+    def known_elsewhere(self, subjects: Iterable[str]) -> dict[Path, int]:
+        """Write down whose releases this ledger counts, if no other one has them.
+
+        Parameters
+        ----------
+        subjects
+            Ids of its people.
+
+        Returns
+        -------
+        dict
+            Number of these people in other ledgers of this host, by their folder; empty
+            where there is none. For the site's eyes alone.
+        """
+        with self.locked():
+            shared = registry.enter(self.lines, subjects)
+        place = self.lines.second_place
+        return {registry.folder_of(place, other): n for other, n in shared.items()}
+
+    def in_study_as(
+        self, entry: dict[str, Any], subjects: Iterable[str], stages: Collection[str]
+    ) -> str:
+        """Name another site under which people of this ledger are in a study already.
+
+        Parameters
+        ----------
+        entry
+            ``lineage``, ``study`` and ``site`` of a release to come.
+        subjects
+            Ids of its people.
+        stages
+            Identities of the study's stages.
+
+        Returns
+        -------
+        str
+            Empty where there is none. For the site's eyes alone.
+        """
+        ids = set(self._pseudonyms(subjects))
+        with self.locked():
+            about = entry["lineage"], entry["study"], "", stages
+            for e in self.of_lineage(*about):
+                others = self._cohorts.get(e["cohort"], [])
+                if e.get("site", entry["site"]) != entry["site"] and ids & set(others):
+                    return e["site"]
+        return ""
+
     def charge(
         self,
         request: str,
@@ -644,6 +691,8 @@ class Ledger:
             self._cohorts[entry["cohort"]] = entry["subjects"]
         elif kind == "release":
             self._known[entry["request"]] = entry
+            if "merged" in entry:  # its answer is in another ledger
+                self._gone.add(entry["request"])
         elif kind == "restored":  # the key is another one: no answer can be asked again
             self._gone = set(self._known)
 

@@ -188,6 +188,25 @@ class Lines:
                 ) from None
         return found
 
+    def is_of_private_data(self) -> bool:
+        """Whether the folder has lines that a second place was made to remember."""
+        if self.folder is None or not self.path.exists():
+            return False
+        with self.locked(unchecked=True):
+            return bool(self.id)
+
+    def end(self, successor: Path) -> None:
+        """Let the second place refuse these lines from now on.
+
+        Parameters
+        ----------
+        successor
+            Folder of the ledger that has charged what they say.
+        """
+        for record in self.remembered():
+            if record["id"] == self.id:
+                self._write(record | {"merged": str(successor.resolve())})
+
     @property
     def _where(self) -> str:
         return str(self.folder.resolve())
@@ -217,6 +236,11 @@ class Lines:
                 f"it: {remedy} --new-key"
             )
         own = [record for record in known if record["id"] == self.id]
+        if own and "merged" in own[0]:
+            raise LedgerSetBack(
+                f"{self.folder}: was merged into the ledger {own[0]['merged']}; set "
+                "ledger: to that in the site file"
+            )
         if not self.id and not any(record["n_lines"] for record in known):
             raise LedgerSetBack(
                 f"{self.folder}: no ledger of private data yet; make it once: "

@@ -5,7 +5,7 @@ only its own: a site knows the others by the names of their files alone, and the
 aggregator has none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -174,6 +174,13 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         raise ConfigError(
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
+        )
+    is_open = site.data != "private" and site.second_place is None
+    if is_open and open_ledger(site).lines.is_of_private_data():
+        raise ConfigError(
+            f"{path}: data: must be private, got {site.data!r}: its ledger "
+            f"{site.ledger} is one of private data; set data: private, or give open "
+            "data a ledger of their own"
         )
     if misfit := study.misfit(site):
         raise ConfigError(f"{path}: {misfit}")
@@ -400,38 +407,69 @@ def _spent_before(
             f"{before:.4g} spent before (in the ledger {site.ledger}) makes "
             f"{after:.4g}; lower "
             f"{'budget.site_epsilon' if name in own_promise else 'budget.epsilon'}, "
-            "or, if nobody is in both studies, name the site otherwise"
+            "or, if nobody is in both studies, let each name its people in cohort"
         )
     return before
 
 
 def keep_people(study: Study, site: SiteConfig) -> None:
-    """Check who was prepared; those of a named cohort are written into the ledger.
+    """Check who was prepared, and write them into the ledger of private data.
 
     Raises
     ------
     ConfigError
-        If somebody is in another cohort of the ledger, or has more volumes than the
-        study allows; what was prepared is removed then.
+        If somebody is in another ledger or cohort, takes part as another site, or has
+        more volumes than the study allows; what was prepared is removed then.
     """
     path = study.private(site.name) / "projected.npz"
-    people, wrong = files.Features(path).n_samples, ""
-    if who := longer(people, study.longest):
-        wrong = _too_long(study, who, people[who])
-    elif site.cohort and (shared := open_ledger(site).register(people)):
-        wrong = (
-            "cohort: its people must be in no other cohort of the ledger, got "
-            + ", ".join(f"{n} of {name!r}" for name, n in shared.items())
-        )
+    people = files.Features(path).n_samples
+    wrong = _too_long(study, people) or _counted_elsewhere(study, site, people)
     if wrong:
         path.unlink()
         raise ConfigError(f"site {site.name}: {wrong}")
 
 
-def _too_long(study: Study, who: str, n: int) -> str:
-    return (
+def _counted_elsewhere(study: Study, site: SiteConfig, people: Collection[str]) -> str:
+    """Say where people of a site are counted apart from this ledger or study."""
+    book = open_ledger(site)
+    if site.cohort and (shared := book.register(people)):
+        return "cohort: its people must be in no other cohort of the ledger, got " + (
+            ", ".join(f"{n} of {name!r}" for name, n in shared.items())
+        )
+    if site.second_place is None:
+        return ""
+    about = {"study": study.identity, "lineage": study.lineage, "site": site.name}
+    if other := book.in_study_as(about, people, stages_of(study)):
+        return (
+            f"name: people of it are in this study as site {other!r} already, and a "
+            "promise counts each of them once; keep that name"
+        )
+    for folder, n in book.known_elsewhere(people).items():
+        before = "whose folder is gone, so bring it back first"
+        if folder.is_dir():
+            spent = Ledger(folder, book.ceiling, site.second_place).total()
+            left = max(book.ceiling.mu**2 - spent**2, 0.0) ** 0.5
+            before = (
+                f"with epsilon {accounting.epsilon_from_mu(spent, site.delta):.4g} "
+                f"spent and {accounting.epsilon_from_mu(left, site.delta):.4g} left of "
+                f"{site.epsilon:g}"
+            )
+        return (
+            f"ledger: {n} of its {len(people)} people are counted in the ledger "
+            f"{folder}, {before}; a ceiling belongs to people: set ledger: {folder} in "
+            "the site file, or bring the two together with capeneuro ledger move or "
+            "merge. If they are other people who carry the same labels, say so: "
+            "capeneuro ledger distinct"
+        )
+    return ""
+
+
+def _too_long(study: Study, n_samples: Mapping[str, int]) -> str:
+    """Name one person with more volumes than the study allows; empty: there is none."""
+    who = longer(n_samples, study.longest)
+    return who and (
         f"expected.longest: nobody may have more than {study.longest} volumes, got "
-        f"{n} of {who}; shorten or exclude them"
+        f"{n_samples[who]} of {who}; shorten or exclude them"
     )
 
 
@@ -492,11 +530,10 @@ def open_site(
     limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
     people = files.Features(study.private(name) / "projected.npz")
     book = open_ledger(site)
-    if site.cohort and book.register(people.n_samples):
-        raise ConfigError(f"site {name}: cohort: changed since; run `prepare` again")
-    if who := longer(people.n_samples, study.longest):  # prepared under another limit
-        n = people.n_samples[who]
-        raise ConfigError(f"site {name}: {_too_long(study, who, n)}")
+    # What was prepared under another site file, or another limit.
+    wrong = _too_long(study, people.n_samples)
+    if wrong := wrong or _counted_elsewhere(study, site, people.n_samples):
+        raise ConfigError(f"site {name}: {wrong}")
     about = people.n_samples, book, limits, people.digest, site.seed
     if study.together > 1:
         # One sample each is little: mapping all of them anew would be most of a round.
