@@ -59,12 +59,18 @@ def person(file: Path) -> str:
     return match[0] if match else file.name.split(".")[0]
 
 
-def keep_private() -> None:
-    """Make `private/` its owner's alone, whoever made it."""
-    folder = Path("private")
-    folder.mkdir(exist_ok=True, mode=0o700)
-    with suppress(PermissionError):  # another user's, who decides
-        folder.chmod(0o700)
+def keep_private(*others: str) -> None:
+    """Make `private/` its owner's alone, whoever made it.
+
+    Parameters
+    ----------
+    *others
+        Further folders here in which people are named.
+    """
+    for folder in map(Path, ("private", *others)):
+        folder.mkdir(exist_ok=True, mode=0o700)
+        with suppress(PermissionError):  # another user's, who decides
+            folder.chmod(0o700)
 
 
 class Features(Mapping[str, np.ndarray]):

@@ -33,6 +33,7 @@ from capeneuro.federation import synced
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
 from capeneuro.federation.secagg import masking
+from capeneuro.privacy import accounting
 from capeneuro.studies import flow
 from capeneuro.studies import sites as site_files
 
@@ -125,7 +126,7 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
             )
     if manifest.revision and not manifest.why:
         raise ConfigError(f"{path}: why: a revision must say why")
-    _follows(_signed(study, site), manifest, path)
+    _follows(study, _signed(study, site), manifest, path)
     told = [
         one["told"] for one in site_files.open_ledger(site).promises() if "told" in one
     ]
@@ -191,6 +192,7 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
         name,
         named=study.study,
         manifest=manifest.fingerprint,
+        revision=manifest.revision,
         told={one.key: one.n_releases for one in manifest.sites.values()},
     )
     signature = agreed.approval(manifest, book.key)
@@ -218,6 +220,13 @@ def held(study: Study, name: str) -> Manifest:
         )
     manifest = read(path)
     fits(study, manifest, path)
+    # Privacy: the ledger knows the last one, whatever file was put in its place.
+    signed = _signed(study, flow.one_site(site_files.load_sites(study), name))
+    if signed and signed[-1]["manifest"] != manifest.fingerprint:
+        raise ConfigError(
+            f"{path}: is not the manifest that this site approved last, "
+            f"{signed[-1]['manifest']}; bring that back, or approve a revision"
+        )
     return manifest
 
 
@@ -502,20 +511,40 @@ def _signed(study: Study, site: SiteConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _follows(signed: list[dict[str, Any]], new: Manifest, path: Path) -> None:
-    """Raise unless a manifest is one that was signed, or a revision of one of them.
+def _follows(
+    study: Study, signed: list[dict[str, Any]], new: Manifest, path: Path
+) -> None:
+    """Raise unless a manifest is the last one that was signed, or a revision of one.
 
-    Not of the last alone: a revision that another site declined is put aside.
+    A revision may supersede one before the last, where another site declined that. What
+    was signed before the last is not taken again: terms would be set back.
     """
-    of = {one["manifest"]: one["lineage"] for one in signed}
-    if not of or new.fingerprint in of:
+    lineages = {one["manifest"]: one["lineage"] for one in signed}
+    if not lineages or new.fingerprint == signed[-1]["manifest"]:
         return
-    if of.get(new.supersedes) != new.root:
+    last = signed[-1]
+    if new.fingerprint in lineages or new.revision < last.get("revision", 0):
+        raise ConfigError(
+            f"{path}: revision: must be the last one that this site approved, "
+            f"{last['manifest']}, or one that supersedes it, got {new.revision}, which "
+            "is of before; ask the coordinator for the last"
+        )
+    if lineages.get(new.supersedes) != new.root:
         # Privacy: a new lineage would start the promise to the same people anew.
         raise ConfigError(
             f"{path}: supersedes: must be a manifest of this study that this site "
-            f"approved, {list(of)[-1]}, got {new.supersedes or 'none'}; for other "
+            f"approved, {last['manifest']}, got {new.supersedes or 'none'}; for other "
             "people give the study another name"
+        )
+    promise = study.promise_of(last["site"])
+    if promise.mu > last["mu"] * (1 + site_files.TOLERANCE) or (
+        (last["unit"], promise.unit) == ("subject", "sample")
+    ):
+        before = accounting.epsilon_from_mu(last["mu"], promise.delta)
+        raise ConfigError(
+            f"{path}: promise: must not be weaker than what people were promised, "
+            f"epsilon {before:.4g} for one {last['unit']}, got {promise.epsilon:g} for "
+            f"one {promise.unit}; what is to cost more is a study of another name"
         )
 
 

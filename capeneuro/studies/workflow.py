@@ -17,6 +17,7 @@ from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
+from capeneuro.data import files
 from capeneuro.studies import kinds
 from capeneuro.studies.counts import SIZES, Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
@@ -46,7 +47,7 @@ RUN = "CAPENEURO_RUN"
 ENDED = "ended with status"
 
 
-def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sites]:
+def read_study(paths: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sites]:
     """Read the study that Snakemake was given, as the steps will read it.
 
     Raises
@@ -57,9 +58,11 @@ def read_study(files: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sit
         its file names.
     """
     find_commands()
-    path = os.path.relpath(files[-1])
+    # Privacy: what Snakemake keeps of its jobs names the files of people.
+    files.keep_private(".snakemake")
+    path = os.path.relpath(paths[-1])
     study = load_study(path)
-    if len(files) > 1 or yaml.safe_load(Path(path).read_text()) != given:
+    if len(paths) > 1 or yaml.safe_load(Path(path).read_text()) != given:
         raise ConfigError(
             f"{path}: a study is one file; write overrides into it instead of --config "
             "or a second --configfile"

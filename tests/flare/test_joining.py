@@ -256,6 +256,32 @@ def test_a_revision_keeps_the_lineage_and_needs_everybody_again(joined):
         assert joining.authority(study)[0].manifest == second.digest
 
 
+def test_what_was_signed_before_the_last_is_not_taken_again(joined):
+    """Promise or parties would be set back to what held earlier."""
+    first, own = manifest_of(joined), joined / "site-0/private/site-0/tiny"
+    shutil.copytree(own, joined / "before")
+    second = revise(joined, ends=date.today() + timedelta(days=30))
+    with at(joined, "site-0") as study:
+        path = joined / HUB / "manifest.json"
+        joining.approve(study, "site-0", path, second.fingerprint)
+        assert joining.held(study, "site-0").digest == second.digest
+        # All that the ledger does not hold is set back.
+        shutil.copytree(joined / "before", own, dirs_exist_ok=True)
+        with pytest.raises(ConfigError, match="revision: must be the last one"):
+            joining.approve(study, "site-0", joined / "before.json", first.fingerprint)
+        with pytest.raises(ConfigError, match="not the manifest that this site"):
+            joining.held(study, "site-0")
+
+
+@pytest.mark.parametrize("key, value", [("epsilon", 6.0), ("delta", 1e-4)])
+def test_a_revision_promises_nobody_less(joined, key, value):
+    for name in (HUB, *SITES):
+        edit(str(joined / name / STUDY), f"budget.{key}", value)
+    second, path = revise(joined), joined / HUB / "manifest.json"
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match="be weaker"):
+        joining.approve(study, "site-0", path, second.fingerprint)
+
+
 def test_a_revision_says_why(joined):
     with pytest.raises(ConfigError, match="a revision has both"):
         revise(joined, "")
