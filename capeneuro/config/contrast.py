@@ -123,6 +123,18 @@ class ContrastConfig(RowStudy):
         return tuple(path for path in given if path is not None)
 
     @property
+    def declared(self) -> tuple[str, ...]:
+        """Exact numbers of each site's people in the table of means, in words."""
+        if self.contrast.means is None:
+            return ()
+        return tuple(
+            f"mean of {name}, as it is and clipped"
+            if covariate.groups is None
+            else f"number of its people in each group of {name}"
+            for name, covariate in self.contrast.covariates.items()
+        )
+
+    @property
     def has_places(self) -> bool:
         """Whether rows tell the place of their site among the study's sites."""
         return True

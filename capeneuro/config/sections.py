@@ -312,7 +312,7 @@ class Expected(Section):
 class Accept(Section):
     """A rule that a study sets aside."""
 
-    rule: Literal["noise", "epsilon", "unit", "bounds", "gain"]
+    rule: Literal["noise", "epsilon", "weak", "unit", "bounds", "gain"]
     """Which one; `accept` of the study says what each is."""
     reason: Annotated[str, StringConstraints(strip_whitespace=True, min_length=10)]
     """Why, in a sentence of ten characters or more, for the readers of the report."""

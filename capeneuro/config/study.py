@@ -42,6 +42,11 @@ IDLE = (
 )
 
 
+# Epsilon of everything of a person above which a promise is called weak, and above which
+# private data need a word of their own for it.
+WEAK_EPSILON, WEAKEST_EPSILON = 10.0, 20.0
+
+
 def _inside(path: Path) -> Path:
     # A study file may come from another party: it names no file elsewhere.
     odd = path.is_absolute() or ".." in path.parts or not str(path).isprintable()
@@ -99,7 +104,7 @@ class Study(Section):
     """Rules that this study sets aside, each with the reason; they stand at the top of
     the report and in privacy.json. `noise`: noise is foretold to drown the result;
     `gain`: private data are foretold to add nothing to the prior that can be told. For
-    private data also `epsilon`: it is above 10; `unit`: it is the sample, one volume of
+    private data also `epsilon`: it is above 10; `weak`: it is above 20; `unit`: it is the sample, one volume of
     a person; `bounds`: they have no public `source`."""
     source: Source | None = None
     """Where norm bounds, clips, ranges and public tables come from: a protocol, a
@@ -314,6 +319,11 @@ class Study(Section):
     def lineage(self) -> str:
         """What releases of all stages are counted by in one process; empty: alone."""
         return "" if self._place is None else self._place.whole.identity
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What sites publish of their people without noise, in words."""
+        return ()
 
     @property
     def has_places(self) -> bool:

@@ -10,8 +10,10 @@ ledger
     What a site has spent, on its own disk.
 lines
     The lines of a ledger: chained, and remembered in a second place.
+registry
+    Which people the ledgers of one host hold.
 custody
-    How a ledger of private data is begun, backed up and restored.
+    How a ledger of private data is begun, moved, merged, backed up and restored.
 synced
     Files that survive a killed process and a power cut.
 messages

@@ -111,6 +111,10 @@ class Manifest(_Form):
         Name, digest of the whole study file, version of the package.
     promise, aggregator, sites
         To whom, who asks, and every site's signed entry by name.
+    without_noise
+        What leaves each site without noise, with who states it.
+    inputs
+        SHA-256 of each public file that the study starts from, by its path.
     ends
         Last day on which it holds.
     """
@@ -124,6 +128,8 @@ class Manifest(_Form):
     study_digest: Digest
     version: Text
     promise: Promise
+    without_noise: tuple[Line, ...] = ()
+    inputs: dict[str, Digest] = {}
     aggregator: Seat
     sites: dict[str, Entry]
     ends: date

@@ -11,6 +11,7 @@ A changed study, another party, a renewed key or an exclusion goes through steps
 again, as a revision of the manifest.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,8 @@ from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
 from capeneuro.federation.secagg import masking
 from capeneuro.privacy import accounting
-from capeneuro.studies import flow
+from capeneuro.report import record
+from capeneuro.studies import flow, kinds
 from capeneuro.studies import sites as site_files
 
 LASTS = timedelta(days=365)
@@ -302,6 +304,8 @@ def assemble(
         study_digest=study.digest,
         version=__version__,
         promise=_promise(study),
+        without_noise=_without_noise(study),
+        inputs=_inputs(study),
         aggregator={
             "at": study.aggregator or "",
             "sign": sign.public_key().public_bytes_raw().hex(),
@@ -436,6 +440,11 @@ def fits(study: Study, manifest: Manifest, path: Path) -> None:
         "version": (manifest.version, __version__),
         "sites": (sorted(manifest.sites), sorted(study.site_names)),
         "promise": (manifest.promise.model_dump(), _promise(study)),
+        "without_noise": (manifest.without_noise, _without_noise(study)),
+        **{
+            f"inputs.{path}": (manifest.inputs.get(path), own)
+            for path, own in _inputs(study).items()
+        },
         "aggregator.at": (manifest.aggregator.at, study.aggregator or ""),
     }
     for key, (there, here) in own.items():
@@ -475,6 +484,9 @@ def summary(manifest: Manifest, before: Manifest | None = None) -> str:
         *(f"  {name}: epsilon {e:g}" for name, e in p.site_epsilon.items()),
         f"holds until {manifest.ends}; the aggregator: {seat.get(at, f'at {at}')}",
     ]
+    lines += ["without noise, exact, each site tells:"]
+    lines += [f"  {line}" for line in manifest.without_noise]
+    lines += [f"starts from {path}, SHA-256 {d}" for path, d in manifest.inputs.items()]
     lines += [
         f"  {name}: {entry.institution} ({entry.contact}), {entry.kind} data"
         for name, entry in manifest.sites.items()
@@ -488,9 +500,10 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
     """What differs between two revisions, one line each."""
     a, b = (m.promise.model_dump() for m in (old, new))
     found = [f"promise.{k} {a[k]} -> {b[k]}" for k in a if a[k] != b[k]]
-    for what in ("study_digest", "version", "ends", "aggregator"):
+    for what in ("study_digest", "version", "inputs", "ends", "aggregator"):
         if getattr(old, what) != getattr(new, what):
-            found.append({"study_digest": "the study file"}.get(what, what))
+            names = {"study_digest": "the study file", "inputs": "public files"}
+            found.append(names.get(what, what))
     for name in sorted({*old.sites, *new.sites}):
         was, now = old.sites.get(name), new.sites.get(name)
         if was is None or now is None:
@@ -560,6 +573,30 @@ def _promise(study: Study) -> dict[str, Any]:
         "n_colluding": study.n_colluding,
         "survivor_threshold": study.survivor_threshold,
     }
+
+
+def _without_noise(study: Study) -> tuple[str, ...]:
+    """What leaves each site without noise, as the manifest lists it."""
+    rows = record.without_noise(study)
+    own = {"number of releases in its ledger": "each site, in its entry"}
+    own["institution, contact and unit of its ceiling"] = "each site, in its entry"
+    lines = [f"{row['what']} ({row['stated_by']})" for row in rows]
+    return (*lines, *(f"{what} ({stated_by})" for what, stated_by in own.items()))
+
+
+def _inputs(study: Study) -> dict[str, str]:
+    """SHA-256 of each public file of a study: its mask, means, prior, names."""
+    digests = {}
+    for member in study.whole.members.values():
+        for path in kinds.of(member).public_files(member):
+            try:
+                digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            except OSError as error:
+                raise ConfigError(
+                    f"{path}: {error.strerror}; what a study starts from is part of "
+                    "what its parties sign"
+                ) from None
+    return digests
 
 
 def over_network(study: Study) -> None:

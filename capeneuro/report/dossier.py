@@ -17,7 +17,7 @@ from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
 
-FORMAT = "capeneuro-privacy-1"
+FORMAT = "capeneuro-privacy-2"
 SIGNATURES = "signatures"
 # Relative difference of numbers that are recomputed, on another machine as well.
 TOLERANCE = 1e-9
@@ -120,6 +120,15 @@ class Constant(Part):
     what: str
 
 
+class Exact(Part):
+    """Something that leaves each site without noise, outside the promise."""
+
+    what: str
+    stated_by: str
+    sent_as: str
+    """Its name in a site's messages; empty: it is in a public file of the study."""
+
+
 class Digests(Part):
     """SHA-256 of what the record is about."""
 
@@ -137,7 +146,8 @@ class Dossier(Part):
     format: str
     study: str
     stamp: str
-    """NOT PRIVATE, where data are simulated or public; else empty."""
+    """NOT PRIVATE, where data are simulated or public; WEAK PROMISE, above epsilon 10
+    for a person; else empty."""
     arm: str
     unit: accounting.Unit
     relation: accounting.Relation
@@ -159,6 +169,7 @@ class Dossier(Part):
     """What was asked in each stage, in words."""
     source: str | None
     constants: list[Constant]
+    without_noise: list[Exact]
     governance: dict[str, str]
     accepted: dict[str, str]
     """Rules that were set aside, with the reason."""

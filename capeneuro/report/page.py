@@ -271,6 +271,35 @@ def picture(title: str, figure: Any) -> Picture:
     return Picture(title, data, figure.get_label() or title)
 
 
+def stamped(chapter: Chapter, stamp: str) -> Chapter:
+    """Write the stamp of a weak promise into every picture of a chapter.
+
+    Parameters
+    ----------
+    chapter
+        What the page says of a stage.
+    stamp
+        Of the record; empty: nothing is written.
+    """
+    if not stamp:
+        return chapter
+
+    def with_stamp(one: Picture) -> Picture:
+        if not one.data.startswith(SVG):
+            return one
+        text = base64.b64decode(one.data.removeprefix(SVG)).decode()
+        height = float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', text)[1])
+        label = (
+            f'<text x="4" y="{height - 3:g}" style="font: 7px sans-serif; '
+            f'fill: #a33">{stamp}</text>\n</svg>'
+        )
+        text = label.join(text.rsplit("</svg>", 1))
+        return one._replace(data=SVG + base64.b64encode(text.encode()).decode())
+
+    pictures = {k: [*map(with_stamp, own)] for k, own in chapter.pictures.items()}
+    return chapter._replace(pictures=pictures)
+
+
 def write_figures(chapter: Chapter, folder: Path) -> None:
     """Write the pictures of what was found as ``figures/*.svg``, the page's own.
 

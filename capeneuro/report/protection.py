@@ -1,6 +1,6 @@
 """What a study promises and what left its sites, in words for who protects people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Answers of sites, by the name of what was asked (:mod:`.queries`).
@@ -22,7 +22,25 @@ ANSWERS = {
     "word_triples": "how often each three words occur together",
     "whitened_word_triples": "the same of three words, along directions found before",
     "network_gradient": "how to change the weights of the network (a gradient)",
-    "linear_moments": "how covariates vary with each other and with each outcome",
+    "linear_moments": "how covariates vary with each other and with each outcome, how "
+    "much each outcome varies, and how much people count",
+}
+# What sites send without noise, by its name in their messages: what it is, who states
+# it, and how much of it is of people.
+WITHOUT_NOISE = {
+    "n_units": ("number of its {units}", "each site, which signs it"),
+    "version": (
+        "whether its data changed (a keyed digest, which tells nothing else of them)",
+        "each site",
+    ),
+    "kind": ("that its data are private, simulated or public", "each site"),
+    "key": ("its public key", "each site; of no data"),
+    "keys": ("public keys of one sum", "each site; of no data"),
+    "sealed": ("shares of secrets, sealed for other sites", "each site; of no data"),
+    "shares": ("shares of secrets of masks", "each site; of no data"),
+    "signature": ("signatures of what it sent", "each site; of no data"),
+    "error": ("that it refused", "each site, by requests alone, not by its data"),
+    "rule": ("the name of the rule", "each site, by requests alone, not by its data"),
 }
 # Of the public constants of a study, by the last part of their key.
 CONSTANTS = {
@@ -81,6 +99,42 @@ def what_left(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row["answers"] += 1
         row["numbers"] += one["size"]
     return [*rows.values()]
+
+
+def without_noise(
+    unit: str, declared: Iterable[str] = (), longest: int | None = None
+) -> list[dict[str, str]]:
+    """List what leaves each site without noise, with who states it.
+
+    Parameters
+    ----------
+    unit
+        ``"subject"`` or ``"sample"``.
+    declared
+        What the sites publish of their people in a table of the study, in words.
+    longest
+        Most volumes that nobody has more of, as sites enforce it; None: not bounded.
+
+    Returns
+    -------
+    list of dict
+        ``what``, ``stated_by`` and ``sent_as``, the name in a site's messages; empty
+        where it is in the study's public files. All of it is exact, and outside the
+        promise.
+    """
+    units = "people" if unit == "subject" else "volumes"
+    rows = [
+        {"what": what, "stated_by": "each site, in a public table", "sent_as": ""}
+        for what in declared
+    ]
+    if longest is not None:
+        what = f"that nobody has more than {longest} volumes"
+        stated_by = "the study's protocol; each site enforces it"
+        rows.append({"what": what, "stated_by": stated_by, "sent_as": ""})
+    for name, (what, stated_by) in WITHOUT_NOISE.items():
+        what = what.format(units=units)
+        rows.append({"what": what, "stated_by": stated_by, "sent_as": name})
+    return rows
 
 
 def constants(

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from capeneuro.config.study import Study
+from capeneuro.config.study import WEAK_EPSILON, Study
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import dossier, protection
@@ -50,7 +50,7 @@ def write_beside(config: Study, folder: Path) -> None:
     record["digest"] = dossier.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
-    content = {"stamp": stamp(kinds), "versions": versions(), **shareable(config)}
+    content = {"stamp": stamp(config, kinds), "versions": versions(), **shareable(config)}
     content["sites"] = sorted(kinds)
     files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
     description = {
@@ -93,10 +93,27 @@ def shareable(config: Study) -> dict[str, Any]:
     return content
 
 
-def stamp(kinds: Mapping[str, str]) -> str:
-    """Stamp for outputs of simulated or public data; empty for private data."""
+def stamp(config: Study, kinds: Mapping[str, str]) -> str:
+    """Stamp of what protects nobody, or little; empty where a promise is as usual.
+
+    Parameters
+    ----------
+    config
+        The study.
+    kinds
+        Kind of data of each site.
+    """
     stamped = sorted(set(kinds.values()) - {"private"})
-    return f"NOT PRIVATE: {' and '.join(stamped)} data" if stamped else ""
+    if stamped:
+        return f"NOT PRIVATE: {' and '.join(stamped)} data"
+    sites = ("", *config.budget.site_epsilon)
+    epsilon = max(config.promise_of(site).epsilon for site in sites)
+    if config.budget.unit == "sample":
+        epsilon = config.person_epsilon
+    if epsilon is not None and epsilon <= WEAK_EPSILON:
+        return ""
+    bound = "nothing" if epsilon is None else f"no more than epsilon {epsilon:,.4g}"
+    return f"WEAK PROMISE: {bound} for everything of a person"
 
 
 def privacy_record(
@@ -126,7 +143,7 @@ def privacy_record(
     return {
         "format": dossier.FORMAT,
         "study": config.study,
-        "stamp": stamp(kinds),
+        "stamp": stamp(config, kinds),
         "arm": config.arm,
         "unit": p.unit,
         "relation": p.relation,
@@ -160,6 +177,7 @@ def privacy_record(
         "asked": dict(config.asked),
         "source": config.source,
         "constants": _constants(config),
+        "without_noise": without_noise(config),
         "governance": config.governance.model_dump(exclude_none=True),
         "accepted": {one.rule: one.reason for one in config.accept},
         "assumptions": [
@@ -187,6 +205,14 @@ def privacy_record(
         "sites": spent,
         "releases": releases,
     }
+
+
+def without_noise(config: Study) -> list[dict[str, str]]:
+    """What leaves each site without noise in all stages of a study, each once."""
+    members = config.whole.members.values()
+    declared = dict.fromkeys(what for member in members for what in member.declared)
+    about = config.budget.unit, declared, config.expected.longest
+    return protection.without_noise(*about)
 
 
 @cache

@@ -208,7 +208,7 @@ def write_released(
         "releases": json.dumps([one for stage in stages for one in stage.releases]),
         "sites": json.dumps(kinds),
         "accepted": json.dumps({one.rule: one.reason for one in study.accept}),
-        "stamp": record.stamp(kinds),
+        "stamp": record.stamp(study, kinds),
     }
     files.write_arrays(folder / name, **vars(result), **about)
     record.write_beside(study, folder)

@@ -16,8 +16,10 @@ def report(study: Study, sites: Sites, threads: int = 1) -> None:
     folder = study.results
     write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())
+    # Open data are stamped on the page; a weak promise wherever a picture goes.
+    stamp = "" if record["stamp"].startswith("NOT") else record["stamp"]
     chapters = [
-        kinds.of(member).chapter(member, record, threads)
+        page.stamped(kinds.of(member).chapter(member, record, threads), stamp)
         for member in study.members.values()
     ]
     for chapter in chapters:

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
 from capeneuro.data import files
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
@@ -29,8 +29,6 @@ from capeneuro.privacy import accounting, cape, ring
 Sites = dict[str, SiteConfig]
 # Of a multiplier: one that is met to the last digit is met.
 TOLERANCE = 1e-9
-# Epsilon of private data that needs no word more.
-MOST_EPSILON = 10.0
 # Delta of private data, before anybody counted them.
 LARGEST_DELTA = 0.01
 
@@ -217,9 +215,12 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
             "with it somebody might be published as they are; take 1.0e-5"
         )
     weak = {
-        "epsilon": epsilon > MOST_EPSILON
-        and f"budget.epsilon: above {MOST_EPSILON:g} a guess at who took part may be "
+        "epsilon": WEAK_EPSILON < epsilon <= WEAKEST_EPSILON
+        and f"budget.epsilon: above {WEAK_EPSILON:g} a guess at who took part may be "
         f"right almost always, got {epsilon:g}; lower it",
+        "weak": epsilon > WEAKEST_EPSILON
+        and f"budget.epsilon: above {WEAKEST_EPSILON:g} it hides nobody from who knows "
+        f"the others, got {epsilon:g}; lower it",
         "unit": study.budget.unit == "sample"
         and "budget.unit: for everything of a person a promise to one volume is "
         f"{_of_a_person(study)}, got 'sample'; set it to subject",

@@ -390,7 +390,7 @@ def _all_keys(model: type[BaseModel], content: dict, where: str) -> list[str]:
         (["noise"], "accept.0: must be a block of keys and values, got 'noise'"),
         (
             [{"rule": "delta", "reason": "because"}],
-            "accept.0.rule: input should be 'noise', 'epsilon', 'unit', 'bounds' or "
+            "accept.0.rule: input should be 'noise', 'epsilon', 'weak', "
             "'gain'",
         ),
         ([{"rule": "noise"}], "accept.0.reason: required key is missing"),

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import yaml
 from parties import SITES, join_all
-from tiny_study import STUDY, command, edit, site_content, study_content
+from tiny_study import (
+    SIDE,
+    STUDY,
+    command,
+    edit,
+    site_content,
+    study_content,
+    write_image,
+)
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
@@ -29,6 +37,7 @@ def write_party(root: Path, name: str, n_sites: int = 3) -> None:
     content = study_content(n_sites) | {"federation": "nvflare"}
     content["score"] = {"reference": False}
     (root / name / STUDY).write_text(yaml.safe_dump(content))
+    write_image(root / name / content["space"]["mask"], np.ones((SIDE,) * 3))
     if name != HUB:
         own = {**site_content(int(name[-1])), "ledger": "ledger"}
         (root / name / f"{name}.yaml").write_text(yaml.safe_dump(own))

@@ -14,6 +14,7 @@ from capeneuro.studies import sites as site_files
 
 WEAK = {
     "epsilon": ("budget.epsilon", 10.5, "budget.epsilon: above 10"),
+    "weak": ("budget.epsilon", 20.5, "budget.epsilon: above 20"),
     "unit": (
         "budget.unit",
         "sample",

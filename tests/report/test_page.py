@@ -447,8 +447,25 @@ def test_the_methods_text_names_regressors_as_nilearn_has_them():
         (["simulated", "public"], "NOT PRIVATE: public and simulated data"),
     ],
 )
-def test_stamp(kinds, expected):
-    assert stamp(dict(enumerate(kinds))) == expected
+def test_stamp(tiny, kinds, expected):
+    study = load.load_study(STUDY)
+    assert stamp(study, dict(enumerate(kinds))) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"epsilon": 10.0}, ""),
+        ({"epsilon": 10.5}, "WEAK PROMISE: no more than epsilon 10.5 for everything"),
+        ({"site_epsilon": {"site-1": 30.0}}, "no more than epsilon 30 for everything"),
+        ({"unit": "sample"}, "WEAK PROMISE: nothing for everything of a person"),
+    ],
+)
+def test_a_weak_promise_is_stamped(tiny, changes, expected):
+    for key, value in changes.items():
+        edit(STUDY, f"budget.{key}", value)
+    said = stamp(load.load_study(STUDY), {"a": "private"})
+    assert expected in said if expected else not said
 
 
 def test_exact_releases_break_the_promise_of_every_view(results):
@@ -584,8 +601,8 @@ def test_a_record_that_changed_in_any_number_is_found(record, tmp_path, capsys):
     ("content", "said"),
     [
         ("{", "got no JSON"),
-        ("{}", "format: must be 'capeneuro-privacy-1'"),
-        ('{"format": "capeneuro-privacy-1"}', "study: field required"),
+        ("{}", "format: must be 'capeneuro-privacy-2'"),
+        ('{"format": "capeneuro-privacy-2"}', "study: field required"),
     ],
 )
 def test_what_is_no_record_is_refused_in_a_line(tmp_path, capsys, content, said):
