@@ -141,6 +141,22 @@ def longer(n_samples: Mapping[str, int], longest: int | None) -> str:
     return min((who for who, n in n_samples.items() if n > longest), default="")
 
 
+def empty(n_samples: Mapping[str, int]) -> str:
+    """Name one person without samples, who would be counted and have no mean.
+
+    Parameters
+    ----------
+    n_samples
+        Numbers of samples by person.
+
+    Returns
+    -------
+    str
+        The name, which stays at the site; empty: there is none.
+    """
+    return min((who for who, n in n_samples.items() if n < 1), default="")
+
+
 class Site:
     """One data holder in a federation.
 
@@ -166,7 +182,7 @@ class Site:
     ------
     ValueError
         If private data come without a ledger on disk or with a seed, or a person has
-        more than ``longest`` samples.
+        no samples or more than ``longest``.
     """
 
     def __init__(
@@ -186,6 +202,8 @@ class Site:
                 f"{name}: private data need a ledger on disk and noise from the "
                 "operating system; remove `seed`, give `ledger`"
             )
+        if who := empty(n_samples):
+            raise ValueError(f"{name}: {who} has no samples; leave them out")
         # Privacy: what is said of everything of a person counts so many samples.
         if who := longer(n_samples, longest):
             raise ValueError(

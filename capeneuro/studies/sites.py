@@ -23,7 +23,7 @@ from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
-from capeneuro.federation.site import Site, longer
+from capeneuro.federation.site import Site, empty, longer
 from capeneuro.privacy import accounting, cape, ring
 
 Sites = dict[str, SiteConfig]
@@ -424,7 +424,7 @@ def keep_people(study: Study, site: SiteConfig) -> None:
     """
     path = study.private(site.name) / "projected.npz"
     people = files.Features(path).n_samples
-    wrong = _too_long(study, people) or _counted_elsewhere(study, site, people)
+    wrong = _wrong_length(study, people) or _counted_elsewhere(study, site, people)
     if wrong:
         path.unlink()
         raise ConfigError(f"site {site.name}: {wrong}")
@@ -465,8 +465,10 @@ def _counted_elsewhere(study: Study, site: SiteConfig, people: Collection[str]) 
     return ""
 
 
-def _too_long(study: Study, n_samples: Mapping[str, int]) -> str:
-    """Name one person with more volumes than the study allows; empty: there is none."""
+def _wrong_length(study: Study, n_samples: Mapping[str, int]) -> str:
+    """Name one person with no volumes, or more than allowed; empty: there is none."""
+    if who := empty(n_samples):
+        return f"images: {who} has no volumes left; leave them out"
     who = longer(n_samples, study.longest)
     return who and (
         f"expected.longest: nobody may have more than {study.longest} volumes, got "
@@ -532,7 +534,7 @@ def open_site(
     people = files.Features(study.private(name) / "projected.npz")
     book = open_ledger(site)
     # What was prepared under another site file, or another limit.
-    wrong = _too_long(study, people.n_samples)
+    wrong = _wrong_length(study, people.n_samples)
     if wrong := wrong or _counted_elsewhere(study, site, people.n_samples):
         raise ConfigError(f"site {name}: {wrong}")
     about = people.n_samples, book, limits, people.digest, site.seed

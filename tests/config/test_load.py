@@ -390,8 +390,8 @@ def _all_keys(model: type[BaseModel], content: dict, where: str) -> list[str]:
         (["noise"], "accept.0: must be a block of keys and values, got 'noise'"),
         (
             [{"rule": "delta", "reason": "because"}],
-            "accept.0.rule: input should be 'noise', 'epsilon', 'weak', "
-            "'gain'",
+            "accept.0.rule: input should be 'noise', 'epsilon', 'weak', 'unit', "
+            "'bounds' or 'gain'",
         ),
         ([{"rule": "noise"}], "accept.0.reason: required key is missing"),
     ],

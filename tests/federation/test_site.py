@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -736,3 +737,12 @@ def test_two_requests_at_once_do_not_pass_the_promise_together(rng, tmp_path):
     replies = [site.answer("release", message) for message in messages]
     assert "noisy" in replies[0]
     assert replies[1] == {"error": REFUSED, "rule": "beyond the study's promise"}
+
+
+@pytest.mark.parametrize(("n", "fits"), [(0, False), (1, True), (3, True), (4, False)])
+def test_a_person_has_a_volume_and_no_more_than_the_longest(n, fits):
+    people = {"ann": np.ones((2, n), np.float32), "bob": np.ones((2, 3), np.float32)}
+    about = {who: x.shape[1] for who, x in people.items()}
+    ledger = Ledger(None, budget(5.0))
+    with nullcontext() if fits else pytest.raises(ValueError, match="ann"):
+        Site("north", people, about, ledger, Limits("simulated"), longest=3)

@@ -2,7 +2,9 @@
 
 import importlib.util
 import inspect
+import multiprocessing
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -82,3 +84,30 @@ def test_noise_comes_from_the_operating_system():
     spec.loader.exec_module(own)
     assert own.os is os and "os.urandom(" in inspect.getsource(own)
     assert not (noise.standard_normal(500) == noise.standard_normal(500)).any()
+
+
+def _draw(_: int) -> bytes:
+    noise.os = os  # the operating system's own bytes, as outside of tests
+    return noise.standard_normal(8).tobytes()
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "threads"])
+def test_noise_is_fresh_in_every_process_and_thread(way):
+    """A fork copies all state of a generator; there is none to copy."""
+    _draw(0)
+    if way == "threads":
+        with ThreadPoolExecutor(8) as pool:
+            drawn = [*pool.map(_draw, range(24))]
+    else:
+        with multiprocessing.get_context(way).Pool(3, maxtasksperchild=1) as pool:
+            drawn = pool.map(_draw, range(6), chunksize=1)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_generator_that_a_fork_copies_is_noticed(monkeypatch):
+    """Planted: noise from state that children inherit is alike in all of them."""
+    state = np.random.default_rng(1)
+    monkeypatch.setattr(noise, "standard_normal", state.standard_normal)
+    with multiprocessing.get_context("fork").Pool(3, maxtasksperchild=1) as pool:
+        drawn = pool.map(_draw, range(6), chunksize=1)
+    assert len(set(drawn)) == 1

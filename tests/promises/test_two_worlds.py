@@ -7,6 +7,7 @@ and files. Noise is fresh in each, so arrays are compared by their form alone.
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +32,10 @@ from capeneuro.federation import site as sites_module
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.messages import digest
 from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.site import Site
 from capeneuro.flare import controller
+from capeneuro.privacy.queries import QUERIES
+from capeneuro.studies import sites as site_files
 
 NAMES = ("site0", "site1", "site2")
 D, LONGEST = 300, 10000
@@ -49,7 +53,9 @@ WORLDS = {
 class Network:
     """Three sites behind FLARE's executor, in this process; one of them has ann."""
 
-    def __init__(self, folder: Path, n: int, value: float, earlier: list[str]) -> None:
+    def __init__(
+        self, folder: Path, n: int, value: float, earlier: list[str], D: int = D
+    ) -> None:
         self.authority = Authority(bytes(32))
         rng, self.executors, self.sites = np.random.default_rng(3), {}, {}
         for name in NAMES:
@@ -76,6 +82,11 @@ class Network:
         made._open(name, SimpleNamespace(missing=lambda _: [], **own))
         made._site, made._timed = site, True
         return made
+
+    def shorten(self, longest: int) -> None:
+        """Let nobody have more volumes than that."""
+        for site in self.sites.values():
+            site._longest = longest
 
     def ask(self, name: str, what: str, **message) -> dict:
         """One exchange; what somebody outside the site sees of it is kept."""
@@ -154,16 +165,67 @@ def everything(network: Network) -> list[tuple]:
     return network.seen
 
 
+# Parameters of every query, on few rows; of components there are K.
+ROWS, K = 12, 3
+EACH = {
+    "mean": {"norm_bound": 1.0},
+    "second_moment": {"norm_bound": 1.0},
+    "moment_product": {"norm_bound": 1.0, "Q": np.eye(ROWS, K, dtype="f4")},
+    "network_gradient": {"norm_bound": 1.0, "weights": np.zeros(ROWS + 2)},
+    "third_moment": {"norm_bound": 1.0, "covariance": np.eye(ROWS)},
+    "whitened_third_moment": {"norm_bound": 1.0, "covariance": np.eye(K)},
+    "word_pairs": {},
+    "word_triples": {},
+    "whitened_word_triples": {"Q": np.eye(ROWS, K, dtype="f4")},
+    "white_second_moment": {},
+    "held": {"Q": np.eye(ROWS, K, dtype="f4")},
+    "deviation": {"energies": np.ones(K), "weights": np.eye(K)},
+    "linear_moments": {"weights": np.array([0.8, 0.6])},
+    "infomax_gradient": {"W": np.eye(K), "b": np.zeros(K)},
+    "infomax_skew": {"W": np.eye(K)},
+    "infomax_curvature": {"W": np.eye(K)},
+}
+
+
+def test_what_every_query_leaves_is_the_same_in_all_worlds(soon, tmp_path):
+    """None is forgotten: the table is the protocol's."""
+    assert EACH.keys() == QUERIES.keys()
+    seen = {}
+    for world, own in WORLDS.items():
+        own = own | {"n": min(own["n"], 200)}
+        network = Network(tmp_path / world, **own, D=ROWS)
+        network.shorten(200)
+        projection = {"matrix": np.eye(K, ROWS), "norm_bound": 1.0}
+        projection["center"] = np.zeros(ROWS)
+        for name in NAMES:
+            network.ask(name, "project", **projection)
+        for number, (query, parameters) in enumerate(EACH.items()):
+            is_reduced = QUERIES[query].stage == "components"
+            released = network.release(
+                query=query,
+                parameters={**parameters, "clip": 1.0},
+                reduction=digest(projection) if is_reduced else "",
+                round=number,
+                noise_multiplier=40 / CEILING.mu,
+            )
+            assert "noisy" in released["site0"], query
+        seen[world] = network.seen
+    first = seen.pop("short")
+    for world, other in seen.items():
+        assert other == first, world
+
+
 @pytest.fixture
 def soon(monkeypatch) -> None:
     monkeypatch.setattr(sites_module, "LEAST_QUANTUM", 0.001)
 
 
 def test_what_is_seen_outside_is_the_same_in_all_worlds(soon, tmp_path):
-    seen = {
-        name: everything(Network(tmp_path / name, **world))
-        for name, world in WORLDS.items()
-    }
+    seen = {}
+    for name, own in WORLDS.items():
+        network = Network(tmp_path / name, **own | {"n": min(own["n"], 1000)})
+        network.shorten(1000)
+        seen[name] = everything(network)
     first = seen.pop("short")
     codes = {(what, rule) for what, _, _, _, rule, _ in first}
     assert ("advertise", "ceiling") in codes
@@ -201,6 +263,33 @@ def test_a_release_takes_as_long_whatever_somebody_has(tmp_path):
     assert long > 1.3 * short
 
 
+def test_a_slow_site_answers_at_multiples_of_its_quantum_and_others_at_theirs(
+    tmp_path, monkeypatch, caplog
+):
+    """One person's data may slow their site down; nobody sees by how much."""
+    network, mean = Network(tmp_path, **WORLDS["short"]), Site._mean
+    network.shorten(20)
+    steps: dict[str, list[float]] = {}
+    for name, waits in (("site0", (0.3, 0.35)), ("site1", (0.0, 0.01))):
+        for number, wait in enumerate(waits):
+            asked = request(
+                network.sites, arm="conventional", n_colluding=1, round=number,
+                noise_multiplier=9 / CEILING.mu,
+            )  # fmt: skip
+            network.sites[name].quantum("release", {"request": asked})
+
+            def slowly(site, *asked, wait=wait):
+                time.sleep(wait)
+                return mean(site, *asked)
+
+            monkeypatch.setattr(Site, "_mean", slowly)
+            network.ask(name, "release", request=asked)
+            steps.setdefault(name, []).append(network.seconds / network.quantum)
+    # Whole multiples: two for the slow site, one for the other, whatever each took.
+    assert np.allclose(steps["site0"] + steps["site1"], [2, 2, 1, 1], atol=0.3), steps
+    assert "an answer took 2 times" in caplog.text
+
+
 def test_what_is_asked_behind_a_release_does_not_tell_when_it_was_done(tmp_path):
     network = Network(tmp_path, **WORLDS["short"])
     asked = request(network.sites, arm="conventional", n_colluding=1)
@@ -227,6 +316,38 @@ def test_more_parameters_have_a_quantum_of_their_own(tmp_path, monkeypatch):
         asked = request({"site0": site}, **own)
         found.append(site.quantum("release", {"request": asked}))
     assert found == [2.0, 10.0, 2.0]
+
+
+def test_a_quantum_is_measured_on_as_many_volumes_as_anybody_may_have(
+    tmp_path, monkeypatch
+):
+    """On fewer it would be overrun by who has many, on more nobody would notice."""
+    site = Network(tmp_path, **WORLDS["short"]).sites["site0"]
+    query, lengths = QUERIES["second_moment"], []
+
+    def total(X, starts, unit, **parameters):
+        lengths.append(X.shape[1])
+        return query.total(X, starts, unit, **parameters)
+
+    seen = replace(query)
+    object.__setattr__(seen, "total", total)
+    monkeypatch.setitem(QUERIES, "second_moment", seen)
+    asked = request({"site0": site})
+    site.quantum("release", {"request": asked})
+    assert LONGEST in lengths and max(lengths) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("kind", "federation", "expected"),
+    [
+        ("private", "nvflare", True),
+        ("private", "in-process", False),
+        ("simulated", "nvflare", False),
+    ],
+)
+def test_answers_of_private_data_over_a_network_are_timed(kind, federation, expected):
+    study = SimpleNamespace(federation=federation)
+    assert site_files.times_tell(study, SimpleNamespace(data=kind)) is expected
 
 
 @pytest.mark.parametrize("what", ["describe", "advertise", "share", "unmask"])
