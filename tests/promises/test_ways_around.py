@@ -4,11 +4,13 @@ They break no mathematics: each let a study spend more than people were promised
 say less than leaves a site.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+import wire
 import yaml
 from tiny_study import STUDY, begin, command, edit, make_private
 
@@ -17,7 +19,9 @@ from capeneuro.federation import custody
 from capeneuro.federation.ledger import Ledger, LedgerSetBack
 from capeneuro.federation.lines import LedgerDamaged
 from capeneuro.privacy import accounting
+from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.workflow import read_study
 
 CEILING = accounting.Budget(2.0, 1e-5, "subject", "replace-one", 0)
 
@@ -187,3 +191,72 @@ def test_the_commands_that_bring_ledgers_together(tiny, capsys):
     source = ("--from", "private/site-0/ledger")
     assert command("ledger", "move", "site-0.yaml", *source) == 0
     assert command("ledger", "show", "site-0.yaml") == 0
+
+
+# --- 2: what leaves without noise is named -------------------------------------------
+
+
+def test_the_record_names_every_number_that_leaves(tiny, monkeypatch):
+    """Of components; of contrasts and fusion beside their studies."""
+    assert command("validate", STUDY) == 0
+    for i in range(3):
+        assert command("prepare", STUDY, "--site", f"site-{i}") == 0
+    sent = wire.listen(monkeypatch)
+    assert command("pca", STUDY) == 0
+    record = json.loads(Path("results/tiny/privacy.json").read_text())
+    wire.assert_named(record, sent)
+    # Planted: a number that nobody named.
+    sent[0][2]["n_volumes"] = 7
+    with pytest.raises(AssertionError, match="n_volumes"):
+        wire.assert_named(record, sent)
+    sent[0][2].pop("n_volumes")
+    record["without_noise"] = [
+        row for row in record["without_noise"] if row["sent_as"] != "n_units"
+    ]
+    with pytest.raises(AssertionError, match="n_units"):
+        wire.assert_named(record, sent)
+
+
+def test_a_label_says_all_that_a_contrast_leaves():
+    said = protection.ANSWERS["linear_moments"]
+    assert "how much each outcome varies" in said and "how much people count" in said
+
+
+# --- 8: a weak promise is no private one ---------------------------------------------
+
+
+def test_a_weak_promise_is_stamped_on_the_page_and_every_picture(tiny):
+    edit(STUDY, "score", {})
+    edit(STUDY, "expected", {"volumes": 12})
+    edit(STUDY, "budget.epsilon", 1e8)
+    about = {"reason": "to see what such a page says"}
+    rules = [{"rule": "weak", **about}, {"rule": "noise", **about}]
+    edit(STUDY, "accept", rules[1:])
+    for i in range(3):
+        edit(f"site-{i}.yaml", "epsilon", 1e9)
+        edit(f"site-{i}.yaml", "second_place", f"second-{i}")
+        make_private(f"site-{i}.yaml")
+    assert command("validate", STUDY) == 2  # its own word, not another's
+    edit(STUDY, "accept", rules)
+    for step in ("validate", "prepare", "pca", "ica", "maps", "score", "report"):
+        for i in range(3 if step == "prepare" else 1):
+            more = ("--site", f"site-{i}") if step == "prepare" else ()
+            assert command(step, STUDY, *more) == 0
+    said = "WEAK PROMISE: no more than epsilon 1e+08 for everything of a person"
+    results = Path("results/tiny")
+    assert json.loads((results / "privacy.json").read_text())["stamp"] == said
+    page = (results / "report.html").read_text()
+    assert page.index(said) < page.index('<section id="summary">')
+    pictures = [*results.glob("figures/*.svg")]
+    assert pictures
+    assert all(said in picture.read_text() for picture in pictures)
+    assert said in (results / "group_desc-ica_components.json").read_text()
+
+
+# --- 9: files that name people are their owner's -------------------------------------
+
+
+def test_what_snakemake_keeps_of_jobs_is_its_owners_alone(tiny):
+    read_study([STUDY], yaml.safe_load(Path(STUDY).read_text()))
+    for folder in (".snakemake", "private"):
+        assert Path(folder).stat().st_mode & 0o777 == 0o700

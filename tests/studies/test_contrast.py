@@ -1,10 +1,13 @@
 """A study of contrasts, from its file to its report, and what it refuses."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import wire
 import yaml
 from readable import assert_readable
 from workflows import ROOT, edit
@@ -213,3 +216,17 @@ def test_constants_of_sites_do_without_public_means(made, monkeypatch):
     assert off.max() < 6 and found["is_told"][found["names"] == "diagnosis 1 - 0"].all()
     record = cn.load(Path("results/constants"))
     assert "verdict" in record.effects
+
+
+def test_the_record_names_every_number_that_leaves(made, tmp_path, monkeypatch):
+    """What is asked again is answered again, by the bytes that left."""
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "again"))
+    for kept in Path("private/_aggregator/contrast").glob("*.bin"):
+        kept.unlink()  # or the sites would not be asked again
+    sent = wire.listen(monkeypatch)
+    assert cli.main(["contrast", "study.yaml"]) == 0
+    record = json.loads(Path("results/contrast/privacy.json").read_text())
+    wire.assert_named(record, sent)
+    declared = [row["what"] for row in record["without_noise"] if not row["sent_as"]]
+    assert "number of its people in each group of diagnosis" in declared
+    assert "mean of age, as it is and clipped" in declared

@@ -14,6 +14,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import two_views as people
+import wire
 from readable import assert_readable
 from tiny_study import command, make_private
 from workflows import ROOT, edit, run
@@ -191,6 +192,16 @@ def results(folder: Path) -> Path:
 def test_all_files_of_the_contract_and_no_others(linked):
     assert {p.name for p in results(linked).iterdir()} == FILES
     assert planned(linked, "--configfile", "config/linked/study.yaml") == Counter()
+
+
+def test_the_record_names_every_number_that_leaves(linked, tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(linked, tmp_path / "again"))
+    for kept in Path("private/_aggregator/linked").glob("*.bin"):
+        kept.unlink()  # or the sites would not be asked again
+    sent = wire.listen(monkeypatch)
+    assert command("cca", "config/linked/study.yaml") == 0
+    record = json.loads(Path("results/linked/privacy.json").read_text())
+    wire.assert_named(record, sent)
 
 
 def test_components_are_maps_and_potentials_of_the_truth(linked):
