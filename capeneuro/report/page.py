@@ -36,6 +36,8 @@ Drawn = Sequence[tuple[str, Callable[[], Any]]]
 MOST_ROWS = 40
 INTERVAL = "95% interval"
 SVG = "data:image/svg+xml;base64,"
+# Of a stamp below a picture: room for it [pt], and how it is written.
+STAMP_HEIGHT, STAMP_STYLE = 11, "font: 7px sans-serif; fill: #a33; translate: 0 -3px"
 
 
 class Picture(NamedTuple):
@@ -288,11 +290,12 @@ def stamped(chapter: Chapter, stamp: str) -> Chapter:
         if not one.data.startswith(SVG):
             return one
         text = base64.b64decode(one.data.removeprefix(SVG)).decode()
-        height = float(re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', text)[1])
-        label = (
-            f'<text x="4" y="{height - 3:g}" style="font: 7px sans-serif; '
-            f'fill: #a33">{stamp}</text>\n</svg>'
-        )
+        # A line of room below the picture, whose height stands twice in its head.
+        height = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', text)[1]
+        taller = f"{float(height) + STAMP_HEIGHT:g}"
+        text = text.replace(f'height="{height}pt"', f'height="{taller}pt"', 1)
+        text = text.replace(f' {height}" xmlns', f' {taller}" xmlns', 1)
+        label = f'<text x="4" y="{taller}" style="{STAMP_STYLE}">{stamp}</text>\n</svg>'
         text = label.join(text.rsplit("</svg>", 1))
         return one._replace(data=SVG + base64.b64encode(text.encode()).decode())
 
