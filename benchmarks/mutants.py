@@ -29,15 +29,20 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "mutants.tsv"
 # By file, the quick tests that should notice.
 LEDGER = ("federation/test_ledger", "promises/test_set_back", "promises/test_crashes")
+AROUND = ("promises/test_ways_around",)
 RULES = ("federation/test_site", "promises/test_lies", "federation/test_gate")
 RULES += ("promises/test_accepted", "promises/test_traffic", "promises/test_laws")
 SUMS = ("federation/secagg", "promises/test_lies", "promises/test_set_back")
 LOSS = ("privacy/test_accounting", "privacy/test_cape", "promises/test_coalitions")
 LOSS += ("promises/test_set_back",)
+MOMENTS = ("privacy/test_moments", "privacy/test_moments_third", "privacy/test_queries")
+MOMENTS += ("promises/test_attack_rows",)
+JOINING = ("flare/test_joining",)
 TESTS = {
     "federation/lines": LEDGER,
     "federation/ledger": LEDGER,
-    "federation/custody": ("promises/test_set_back",),
+    "federation/custody": ("promises/test_set_back", *AROUND),
+    "federation/registry": AROUND,
     "federation/synced": LEDGER,
     "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
     "federation/rules": (*RULES, "federation/test_site"),
@@ -54,6 +59,14 @@ TESTS = {
     "privacy/cape": (*LOSS, "promises/test_laws"),
     "privacy/clipping": ("privacy/test_ring", "privacy/test_queries"),
     "privacy/noise": ("privacy/test_noise", "promises/test_laws"),
+    "privacy/moments": MOMENTS,
+    "privacy/contrasts": (*MOMENTS, "algorithms/test_contrasts"),
+    "privacy/deviations": (*MOMENTS, "algorithms/test_prior"),
+    "privacy/gradients": (*MOMENTS, "algorithms/test_updates"),
+    "privacy/queries": (*MOMENTS, "federation/test_site"),
+    "federation/manifest": JOINING,
+    "flare/joining": JOINING,
+    "flare/controller": (*JOINING, "flare/test_controller", "promises/test_two_worlds"),
     "privacy/ring": ("privacy/test_ring", "federation/test_noise_addition"),
 }
 # Of those, what takes long and notices nothing else.
