@@ -350,6 +350,27 @@ def test_answers_of_private_data_over_a_network_are_timed(kind, federation, expe
     assert site_files.times_tell(study, SimpleNamespace(data=kind)) is expected
 
 
+@pytest.mark.parametrize("kind", ["private", "public"])
+def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
+    """What FLARE starts is what waits; the tests above set the clock themselves."""
+    made, authority = controller.SiteExecutor(), Authority(bytes(32))
+    study = SimpleNamespace(whole=None, federation="nvflare", private=Path)
+    manifest = {"digest": authority.manifest, "asker": authority.public, "root": "r"}
+    monkeypatch.setenv(controller.SITE, "a")
+    for where, name, value in (
+        (controller, "_own_study", study),
+        (controller, "Standing", None),
+        (controller.joining, "held", SimpleNamespace(**manifest)),
+        (controller.files, "Features", SimpleNamespace(made_from="")),
+        (site_files, "load_sites", {"a": SimpleNamespace(data=kind)}),
+        (site_files, "open_site", None),
+    ):
+        monkeypatch.setattr(where, name, lambda *_, value=value: value)
+    engine = SimpleNamespace(register_aux_message_handler=lambda *_: None)
+    made.handle_event("_start_run", SimpleNamespace(get_engine=lambda: engine))
+    assert made._timed == (kind == "private")
+
+
 @pytest.mark.parametrize("what", ["describe", "advertise", "share", "unmask"])
 def test_nobody_waits_for_what_does_not_read_data(tmp_path, what):
     network = Network(tmp_path, **WORLDS["short"])
