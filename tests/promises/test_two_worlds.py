@@ -269,24 +269,27 @@ def test_a_slow_site_answers_at_multiples_of_its_quantum_and_others_at_theirs(
     """One person's data may slow their site down; nobody sees by how much."""
     network, mean = Network(tmp_path, **WORLDS["short"]), Site._mean
     network.shorten(20)
-    steps: dict[str, list[float]] = {}
-    for name, waits in (("site0", (0.3, 0.35)), ("site1", (0.0, 0.01))):
-        for number, wait in enumerate(waits):
+    steps, number = [], 0
+    for name, wait in (("site0", 0.3), ("site0", 0.35), ("site1", 0.0), ("site1", 0.01)):
+
+        def slowly(site, *asked, wait=wait):
+            time.sleep(wait)
+            return mean(site, *asked)
+
+        tries = []
+        for number in range(number + 1, number + 4):  # a busy machine is late in some
             asked = request(
                 network.sites, arm="conventional", n_colluding=1, round=number,
-                noise_multiplier=9 / CEILING.mu,
+                noise_multiplier=20 / CEILING.mu,
             )  # fmt: skip
             network.sites[name].quantum("release", {"request": asked})
-
-            def slowly(site, *asked, wait=wait):
-                time.sleep(wait)
-                return mean(site, *asked)
-
-            monkeypatch.setattr(Site, "_mean", slowly)
-            network.ask(name, "release", request=asked)
-            steps.setdefault(name, []).append(network.seconds / network.quantum)
+            with monkeypatch.context() as patch:
+                patch.setattr(Site, "_mean", slowly)
+                network.ask(name, "release", request=asked)
+            tries.append(network.seconds / network.quantum)
+        steps.append(min(tries))
     # Whole multiples: two for the slow site, one for the other, whatever each took.
-    assert np.allclose(steps["site0"] + steps["site1"], [2, 2, 1, 1], atol=0.3), steps
+    assert np.allclose(steps, [2, 2, 1, 1], atol=0.3), steps
     assert "an answer took 2 times" in caplog.text
 
 
