@@ -1,5 +1,6 @@
 """Strictness and fixtures that every test shares."""
 
+import hashlib
 import os
 import resource
 import sys
@@ -25,10 +26,7 @@ HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error")
-    # Ledgers of private data, and their second places, lie in the user's folders.
     config.stash[HOME] = tempfile.TemporaryDirectory()
-    for kind in ("DATA", "STATE"):
-        os.environ[f"XDG_{kind}_HOME"] = f"{config.stash[HOME].name}/{kind.lower()}"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -37,7 +35,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Feed the real sampler with bytes of the test's own, so that none can flake."""
+    """Give each test its own home, and the real sampler bytes, so that none can flake.
+
+    Ledgers of private data, and their second places, lie in the user's folders; the
+    people of two tests have the same names.
+    """
+    digest = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
+    for kind in ("DATA", "STATE"):
+        home = f"{item.config.stash[HOME].name}/{digest}/{kind.lower()}"
+        os.environ[f"XDG_{kind}_HOME"] = home
     rng = np.random.default_rng(list(item.nodeid.encode()))
     noise.os = SimpleNamespace(urandom=rng.bytes)
 

@@ -470,6 +470,7 @@ def test_nothing_of_private_people_is_among_results(here, kind):
     # In open data the same study says how well its people are predicted.
     for s in range(len(SIZES)):
         edit(f"site-{s}.yaml", "data", "public")
+        edit(f"site-{s}.yaml", "ledger", f"private/site-{s}/open")
     assert run("score") == 0
     told = Path("results/rows/scores.tsv").read_text()
     predicts = STEPS[kind] not in ("tensors", "patterns")

@@ -516,7 +516,7 @@ def test_maps_are_called_after_the_region_that_they_are_like(ran):
 
 def test_people_of_private_sites_are_scored_by_nobody(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    taken = [{"rule": "epsilon", "reason": "a test of the steps"}]
+    taken = [{"rule": "weak", "reason": "a test of the steps"}]
     blocks = {**STUDIES["age"], "score": {}, "site": {"data": "private"}}
     path = write_study(
         folder, "agez", **blocks, source="made for a test", accept=ACCEPT + taken
