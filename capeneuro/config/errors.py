@@ -97,8 +97,11 @@ class RepeatedKey(Exception):
     """A key stands twice in one block; YAML would take the last one silently."""
 
 
-class UniqueKeys(yaml.SafeLoader):
-    """Read YAML as ``safe_load`` does, but refuse repeated keys."""
+class PlainYaml(yaml.SafeLoader):
+    """Read YAML 1.2: no octal or sexagesimal numbers, `no` is text, keys are unique.
+
+    A number that begins with 0, such as the label 010 of a person, stays text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         """Build one block."""
@@ -114,6 +117,18 @@ class UniqueKeys(yaml.SafeLoader):
 
 
 _MERGE = "tag:yaml.org,2002:merge"
+# What plain text becomes, by its first letter [YAML 1.2, core schema].
+PlainYaml.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+    ("merge", r"<<", "<"),
+):
+    _whole = re.compile(f"^(?:{_pattern})$")
+    PlainYaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, [*_first])
 # A key that every file of its kind has, and none of the other.
 MARKS = {"study": "sites", "site": "name"}
 # Values that are no more, and what is there instead.
@@ -210,7 +225,7 @@ def build(
 def content(path: Path) -> dict[str, Any]:
     """Keys and values of a YAML file; raises :class:`ConfigError` if it is none."""
     try:
-        found = yaml.load(path.read_text(), UniqueKeys)
+        found = yaml.load(path.read_text(), PlainYaml)
     except FileNotFoundError:
         moved = next((p for p in _moved(path) if p.is_file()), None)
         here = "" if path.is_absolute() else f", which starts from {Path.cwd()}"

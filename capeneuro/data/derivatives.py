@@ -4,11 +4,13 @@ Names alone are read here, small sidecars, and where these do not tell the repet
 time the header of the image. Why not PyBIDS: see docs/derivatives.md.
 """
 
+import difflib
 import json
 import math
 import re
 import zlib
 from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +132,14 @@ def _chosen(site: SiteConfig) -> list[Path]:
     own = selection(site)
     there = candidates(Path(own.derivatives))
     asked = own.entities()
+    labels = sorted({person(file).removeprefix("sub-") for file in there})
+    people = _named(site, "people", own.people, labels)
+    without = _named(site, "without", own.without, labels)
     files = [
         file
         for file in there
-        if (not own.people or _is(person(file)[4:], own.people))
-        and not _is(person(file)[4:], own.without)
+        if (not people or person(file).removeprefix("sub-") in people)
+        and person(file).removeprefix("sub-") not in without
         and all(_is(entities(file).get(e), values) for e, values in asked.items())
     ]
     if not own.echo and any("echo" not in entities(file) for file in files):
@@ -142,6 +147,35 @@ def _chosen(site: SiteConfig) -> list[Path]:
     if not files:
         raise ConfigError(_nothing(site, own, there))
     return files
+
+
+def _named(
+    site: SiteConfig, key: str, named: Collection[str], labels: Sequence[str]
+) -> set[str]:
+    """People whom a site's file names, each of whom must be there, and be one person.
+
+    A label is meant as it is written; where nobody has it, as a number: 1 is 01.
+
+    Raises
+    ------
+    ConfigError
+        If a label is nobody's, or as a number that of several: who withdrew would stay.
+    """
+    people = set()
+    for label in named if labels else ():
+        same = [own for own in labels if own == label]
+        same = same or [own for own in labels if _is(own, (label,))]
+        if len(same) == 1:
+            people |= {*same}
+            continue
+        whose = "nobody is called" if not same else "several people are called"
+        near = same or difflib.get_close_matches(label, labels, 3, 0.5)
+        beside = f" (there is {', '.join(near)})" if near else ""
+        raise ConfigError(
+            f"site {site.name}: images.{key}: {whose} {label!r}{beside}; write labels "
+            "in quotes, as in the names of files"
+        )
+    return people
 
 
 def _is(value: str | None, asked: tuple[str, ...]) -> bool:

@@ -333,7 +333,7 @@ def keep_runs(
     check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
-        labels = ", ".join(name.removeprefix("sub-") for name in alone)
+        labels = ", ".join(f'"{name.removeprefix("sub-")}"' for name in alone)
         # Rules with their public numbers, not what was measured.
         rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in alone}
         raise ConfigError(
