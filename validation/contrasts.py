@@ -71,6 +71,8 @@ class Cell(NamedTuple):
     ``real``: those of people with grey-matter maps, whose sites differ in age."""
     far: float = 0.0
     """Of outcomes from their public center, in deviations."""
+    released: bool = False
+    """Whether means of sites are released with noise, for a share of the budget."""
 
 
 def consortium(
@@ -155,8 +157,9 @@ def _design(
             Covariate("sex", groups),
         ),
         tuple(f"{s}" for s in range(cell.S)),
-        None if cell.constants else tuple(means),
+        None if cell.constants or cell.released else tuple(means),
         primary=("group" if cell.ages == "normal" else "age") if cell.primary else None,
+        is_released=cell.released,
     )
 
 

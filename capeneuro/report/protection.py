@@ -22,7 +22,9 @@ ANSWERS = {
     "word_triples": "how often each three words occur together",
     "whitened_word_triples": "the same of three words, along directions found before",
     "network_gradient": "how to change the weights of the network (a gradient)",
-    "linear_moments": "how covariates vary with each other and with each outcome",
+    "linear_moments": "how covariates vary with each other and with each outcome, how "
+    "much outcomes vary, and how far people are clipped",
+    "site_sums": "of the covariates: the mean of each at each site",
 }
 # Of the public constants of a study, by the last part of their key.
 CONSTANTS = {
