@@ -227,7 +227,7 @@ def site_centers(
     ---------
     One release of ``site_sums`` at the mechanism's noise multiplier.
     """
-    weights = _alone(effects)
+    weights = alone(effects)
     asked = {"weights": weights, "n_sites": len(sites), "clip": 1.0}
     found = mechanism.answer(federation, "site_sums", asked)
     n = {name: own["n_units"] for name, own in mechanism.roster.items()}
@@ -237,8 +237,8 @@ def site_centers(
     return centers_from(found, effects, sizes, here)
 
 
-def _alone(effects: Sequence[Effect]) -> np.ndarray:
-    """Weights of instruments without constants, of norm 1, (q,)."""
+def alone(effects: Sequence[Effect]) -> np.ndarray:
+    """Weights of instruments that are no constants, of norm 1, (q,)."""
     weights = np.array([e.weight for e in effects if not e.is_constant], float)
     return weights / np.linalg.norm(weights)
 
@@ -262,7 +262,7 @@ def centers_from(
     here
         Which sites are in the release, (S,).
     """
-    S, weights = len(sizes), _alone(effects)[:, None]
+    S, weights = len(sizes), alone(effects)[:, None]
     shares = sizes * here / found.n_units
     sums = found.value.reshape(S, -1).T / weights
     there = shares > 0
@@ -296,6 +296,8 @@ def centers_from(
 def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     """What a release of ``site_sums`` is likely to tell, from public numbers alone.
 
+    Sites are a quarter of what people differ by from the study's public numbers.
+
     Parameters
     ----------
     effects
@@ -307,10 +309,11 @@ def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     square = np.array([e.square for e in effects if not e.is_constant])[:, None]
     usual, noise = (
         APART**2 * square,
-        (deviation / _alone(effects)[:, None] / share) ** 2,
+        (deviation / alone(effects)[:, None] / share) ** 2,
     )
     errors = np.sqrt(usual * noise / (usual + noise))
-    return Centers(np.zeros_like(errors), errors, share)
+    signs = np.where(np.arange(len(share)) % 2, 1.0, -1.0)
+    return Centers(APART / 2 * square**0.5 * signs, errors, share)
 
 
 def linear_contrasts(

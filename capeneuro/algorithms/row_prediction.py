@@ -297,13 +297,13 @@ def predict_contrasts(
         Of the effect with most weight, with :data:`RATIO`.
     """
     tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
-    effects = design.effects
-    about, centers = (effects, outcomes, clip), [None, None]
+    effects, centers = design.effects, [None, None]
     if design.is_released:
         deviations = noise("site_sums", 1.0, "means"), 0.0
         centers = [contrasts.likely_centers(effects, t) for t in deviations]
+        effects = design.about(centers[0].values, centers[0].sizes.tolist()).effects
     private, exact = (
-        contrasts.foretold(*about, t, n_people, own)
+        contrasts.foretold(effects, outcomes, clip, t, n_people, own)
         for t, own in zip((tau, 0.0), centers, strict=True)
     )
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])

@@ -36,7 +36,7 @@ CONSTANTS = {
     "mask": "where the brain is",
     "basis_file": "regions or maps that features are means over",
     "features": "the features and their bounds",
-    "means": "public means of outcomes",
+    "means": "exact counts and means of covariates, which each site published",
     "covariance": "public covariance of outcomes",
     "file": "public knowledge that the study starts from",
     "ridge": "how strongly coefficients are shrunk",

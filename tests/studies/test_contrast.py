@@ -27,6 +27,7 @@ def made(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("contrast")
     here = ROOT / "config/contrast"
     study = yaml.safe_load((here / "study.yaml").read_text())
+    study["contrast"]["means"] = "data/contrast/means.tsv"
     study["sites"] = [f"sites/{name}.yaml" for name in SITES]
     study["data"] |= {"n_subjects": N, "n_features": D, "separation": 1.2}
     files.write_text(root / "study.yaml", yaml.safe_dump(study, sort_keys=False))

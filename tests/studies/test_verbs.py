@@ -265,8 +265,8 @@ def test_a_group_contrast_from_arrays(rng, arm):
         cn.linear_contrasts(shared, about, np.zeros(3), np.eye(3), means=means)
     with pytest.raises(ValueError, match="must be None with constants"):
         cn.linear_contrasts(shared, *public, means=means, constants=True)
+    without = {**about, "age": {"deviation": 12}}
     with pytest.raises(ValueError, match="age: a number needs its public mean"):
-        without = {**about, "age": {"deviation": 12}}
         cn.linear_contrasts(shared, without, *public[1:])
     found = cn.linear_contrasts(shared, *public, means=means, primary="patient")
     assert list(found.names) == ["patient 1 - 0", "age", "mean"]
