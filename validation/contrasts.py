@@ -6,11 +6,13 @@ connectivity; a third of the sites less one collude. Each cell draws data sets a
 What a study says is compared with the truth; its error stands beside the standard error
 of least squares of the same people without privacy.
 
-    python -m validation.contrasts [--sets 200] [--jobs 2] [--skewed]
+    python -m validation.contrasts [--sets 200] [--jobs 2] [--skewed | --released]
 
 Writes ``validation/contrasts.tsv`` and ``docs/figures/contrasts.png``; half an hour.
 With ``--skewed`` only consortia whose people's ages are no normal numbers, or are those
-of real people (four sites with grey-matter maps), to ``contrasts_skewed.tsv``.
+of real people (four sites with grey-matter maps), to ``contrasts_skewed.tsv``. With
+``--released`` only consortia whose sites' means are exact or released with noise, the
+same people in both, to ``contrasts_released.tsv``.
 """
 
 import argparse
@@ -25,12 +27,13 @@ from joblib import Parallel, delayed
 
 from capeneuro.algorithms import contrasts, designs
 from capeneuro.algorithms.contrasts import WIDTH, Contrasts
-from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
+from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
-from capeneuro.privacy.contrasts import REACH, linear_moments
+from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
 from sim import vbm
 from sim.contrasts import correlations
 
@@ -41,6 +44,8 @@ EPSILONS = (1.0, 2.0, 4.0)
 HEAD = "people outcomes sites epsilon weights covariance effect means"
 HEAD += " apart share spread ages center"
 HEAD += " error_over_sampling foretold held family_wise together told found"
+# People of consortia, in all.
+PEOPLE = 200, 1000, 5000
 # Data sets for which the forecast is made, too.
 N_FORETOLD = 5
 # Of every outcome, in deviations, of age and sex.
@@ -71,12 +76,14 @@ class Cell(NamedTuple):
     ``real``: those of people with grey-matter maps, whose sites differ in age."""
     far: float = 0.0
     """Of outcomes from their public center, in deviations."""
+    released: bool = False
+    """Whether means of sites are released with noise, for a share of the budget."""
 
 
 def consortium(
     cell: Cell, R: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, tuple[Effect, ...], Outcomes, np.ndarray]:
-    """Stacked people, effects, public outcomes, and true effects, (p, d)."""
+) -> tuple[np.ndarray, Design, Outcomes, np.ndarray, np.ndarray]:
+    """Stacked people, design, public outcomes, true effects (p, d), sizes of sites."""
     M, d, S = cell.M, cell.d, cell.S
     site = rng.choice(S, M, p=rng.dirichlet(np.full(S, 3.0)))
     site[: 2 * S] = np.arange(2 * S) % S
@@ -110,7 +117,8 @@ def consortium(
     W = np.linalg.cholesky(R) @ rng.standard_normal((d, 200))
     C = W @ W.T / 200
     outcomes = Outcomes(np.zeros(d), C if cell.known else np.diag(C))
-    return contrasts.stack(z, x, y, effects, outcomes), effects, outcomes, B
+    X, sizes = contrasts.stack(z, x, y, effects, outcomes), np.bincount(site)
+    return X, design, outcomes, B, sizes.astype(float)
 
 
 def _ages(cell: Cell, site: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -123,7 +131,8 @@ def _ages(cell: Cell, site: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ]
         age = np.array([rng.choice(tables[s]["age"]) for s in site], float)
     else:
-        age = rng.standard_normal(M) + (0.5 * rng.standard_normal(S))[site]
+        far = min(cell.apart, 0.5)
+        age = rng.standard_normal(M) + (far * rng.standard_normal(S))[site]
         if cell.ages == "normal":
             return age
         age = np.exp(rng.uniform(0.4, 0.8, S)[site] * age)
@@ -155,8 +164,9 @@ def _design(
             Covariate("sex", groups),
         ),
         tuple(f"{s}" for s in range(cell.S)),
-        None if cell.constants else tuple(means),
+        None if cell.constants or cell.released else tuple(means),
         primary=("group" if cell.ages == "normal" else "age") if cell.primary else None,
+        is_released=cell.released,
     )
 
 
@@ -164,28 +174,54 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
     """Scores of one data set, one row an epsilon."""
     rng = np.random.default_rng([seed, *cell[:3]])
     R = correlations(cell.d, np.random.default_rng(cell.d))
-    X, effects, outcomes, B = consortium(cell, R, rng)
+    X, design, outcomes, B, sizes = consortium(cell, R, rng)
+    effects = design.effects
     M, starts = cell.M, np.arange(cell.M)
     weights = np.array([e.weight for e in effects])
 
-    def mean(clip: float) -> np.ndarray:
-        return linear_moments(X, starts, "subject", weights=weights, clip=clip) / M
+    def mean(clip: float, centers: np.ndarray | None = None) -> np.ndarray:
+        about = {"weights": weights, "centers": centers, "clip": clip}
+        return linear_moments(X, starts, "subject", **about) / M
 
-    exact = Release(mean(np.inf), 0.0, M, (), np.inf)
-    pooled = contrasts.from_release(exact, effects, outcomes, CLIP)
+    centers, everybody, known = None, X, effects
+    if cell.released:
+        # Errors of both are over the same: those of all data at exact means.
+        again = np.random.default_rng([seed, *cell[:3]])
+        everybody, own, *_ = consortium(cell._replace(released=False), R, again)
+        known = own.effects
+        about = {"weights": contrasts.alone(effects), "n_sites": cell.S, "clip": 1.0}
+        sums = site_sums(X, starts, "subject", **about) / M
+    of = {"weights": np.array([e.weight for e in known]), "clip": np.inf}
+    value = linear_moments(everybody, starts, "subject", **of) / M
+    exact = Release(value, 0.0, M, (), np.inf)
+    pooled = contrasts.from_release(exact, known, outcomes, CLIP)
     clipped, rows = mean(CLIP**0.5 * REACH), []
     k = [1] if cell.ages != "normal" else [0] if cell.primary else [0, 1, 2]
     honest = cell.S - max(1, round(COLLUDING * cell.S))
     for epsilon in EPSILONS:
         mu = accounting.mu_from_epsilon(epsilon, DELTA)
-        tau = 2 * CLIP**0.5 * REACH * (cell.S / honest) ** 0.5 / (M * mu)
+        unit = 2 * (cell.S / honest) ** 0.5 / (M * mu)
+        tau = CLIP**0.5 * REACH * unit
+        if cell.released:
+            tau, first = tau / (1 - MEANS_SHARE) ** 0.5, unit / MEANS_SHARE**0.5
+            noisy = sums + first * rng.standard_normal(len(sums))
+            release = Release(noisy, first, M, (), mu)
+            centers = contrasts.centers_from(release, design.effects, sizes, sizes > 0)
+            effects = design.about(centers.values, sizes).effects
+            clipped = mean(CLIP**0.5 * REACH, centers.values)
         value = clipped + tau * rng.standard_normal(len(clipped))
         release = Release(value, tau, M, (), mu)
-        found = contrasts.from_release(release, effects, outcomes, CLIP)
+        found = contrasts.from_release(release, effects, outcomes, CLIP, centers)
         ratio = np.nan
         if seed < N_FORETOLD:
+            own, likely = [None, None], effects
+            if cell.released:
+                deviations = first, 0.0
+                own = [contrasts.likely_centers(design.effects, t) for t in deviations]
+                likely = design.about(own[0].values, own[0].sizes.tolist()).effects
             told, alone = (
-                contrasts.foretold(effects, outcomes, CLIP, t, M) for t in (tau, 0.0)
+                contrasts.foretold(likely, outcomes, CLIP, t, M, c)
+                for t, c in zip((tau, 0.0), own, strict=True)
             )
             ratio = float(np.mean((told.errors / alone.errors)[k]))
         rows.append(_scores(cell, found, pooled, B, k, ratio))
@@ -220,7 +256,7 @@ def _scores(
 
 def cells() -> list[Cell]:
     """What is quoted."""
-    grid = [Cell(M, d, 10) for M in (200, 1000, 5000) for d in (10, 45, 105)]
+    grid = [Cell(M, d, 10) for M in PEOPLE for d in (10, 45, 105)]
     grid += [Cell(5000, d, 10, primary=False) for d in (10, 45, 105)]
     grid += [Cell(5000, 45, S) for S in (30, 100)]
     grid += [
@@ -253,6 +289,22 @@ def skewed() -> list[Cell]:
         for M in (500, 5000)
         for primary, constants in ((True, False), (False, False), (True, True))
     ]
+
+
+def released() -> list[Cell]:
+    """Sites that differ by .3 deviations, with exact means and with released ones."""
+    grid = [(M, d, S) for d, S in ((10, 4), (105, 4), (105, 10)) for M in PEOPLE]
+    cells = [
+        Cell(*size, apart=0.3, released=noised)
+        for size in grid
+        for noised in (False, True)
+    ]
+    cells += [
+        Cell(5000, 45, 10, apart=1.0, ages=ages, released=noised)
+        for ages in ("normal", "log-normal")
+        for noised in (False, True)
+    ]
+    return cells
 
 
 def draw(lines: list[list[Any]]) -> None:
@@ -288,29 +340,33 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--skewed", action="store_true")
+    parser.add_argument("--released", action="store_true")
     given = parser.parse_args()
     print(*HEAD.split(), sep="\t")
     lines: list[list[Any]] = []
-    for cell in skewed() if given.skewed else cells():
+    chosen = skewed() if given.skewed else released() if given.released else cells()
+    for cell in chosen:
         work = (delayed(of_set)(cell, seed) for seed in range(given.sets))
         found = np.array(Parallel(given.jobs)(work))
         for i, epsilon in enumerate(EPSILONS):
             with warnings.catch_warnings():  # of what a cell has not
                 warnings.simplefilter("ignore", RuntimeWarning)
-                means = np.nanmean(found[:, i], axis=0)
-            means[0] **= 0.5
+                scores = np.nanmean(found[:, i], axis=0)
+            scores[0] **= 0.5
             about = cell.M, cell.d, cell.S, f"{epsilon:g}"
             about += (
                 "primary" if cell.primary else "alike",
                 "public" if cell.known else "none",
             )
-            about += cell.effect, "constants" if cell.constants else f"{cell.off:g}"
+            means = "released" if cell.released else f"{cell.off:g}"
+            about += cell.effect, "constants" if cell.constants else means
             about += f"{cell.apart:g}", f"{cell.share:g}", f"{cell.spread:g}"
             about += cell.ages, f"{cell.far:g}"
-            lines.append([*map(str, about), *(f"{x:.3f}" for x in means)])
+            lines.append([*map(str, about), *(f"{x:.3f}" for x in scores)])
             print(*lines[-1], sep="\t", flush=True)
-    if given.skewed:
-        files.write_table(OUT.with_stem("contrasts_skewed"), HEAD.split(), lines)
+    if given.skewed or given.released:
+        name = "contrasts_skewed" if given.skewed else "contrasts_released"
+        files.write_table(OUT.with_stem(name), HEAD.split(), lines)
         return
     files.write_table(OUT, HEAD.split(), lines)
     draw(lines)

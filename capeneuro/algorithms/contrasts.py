@@ -36,8 +36,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.algorithms.designs import Effect, scales
-from capeneuro.algorithms.instruments import expected, products, second_moments, varies
+from capeneuro.algorithms.designs import Design, Effect, one_constant, scales
+from capeneuro.algorithms.instruments import (
+    APART,
+    expected,
+    products,
+    second_moments,
+    varies,
+)
 from capeneuro.algorithms.outcomes import (
     LEAST_WEIGHT,
     Clipped,
@@ -182,6 +188,134 @@ def stack(
     return np.concatenate([z, x / scales(effects)[:, None], y]).astype(np.float32)
 
 
+class Centers(NamedTuple):
+    """Means of q instruments at S sites, as far as a release tells them."""
+
+    values: np.ndarray
+    """In [-1, 1], (q, S)."""
+    errors: np.ndarray
+    """Standard errors, (q, S); 0 without privacy."""
+    sizes: np.ndarray
+    """Public numbers of people of sites, against each other, (S,)."""
+
+
+def site_centers(
+    federation: Federation,
+    mechanism: Mechanism,
+    effects: Sequence[Effect],
+    sites: Sequence[str],
+) -> Centers:
+    """Release the means of covariates' instruments at each site.
+
+    Parameters
+    ----------
+    federation
+        Sites whose columns are those of :func:`stack`.
+    mechanism
+        How they are released.
+    effects
+        Covariates and a constant for each site, in the order of the rows.
+    sites
+        Names in the order of constants.
+
+    Returns
+    -------
+    Centers
+        Shrunk to their mean over sites by their noise; post-processing.
+
+    Guarantee
+    ---------
+    One release of ``site_sums`` at the mechanism's noise multiplier.
+    """
+    weights = alone(effects)
+    asked = {"weights": weights, "n_sites": len(sites), "clip": 1.0}
+    found = mechanism.answer(federation, "site_sums", asked)
+    n = {name: own["n_units"] for name, own in mechanism.roster.items()}
+    # A site that was not asked, in an arm of one site, has nobody here.
+    sizes = np.array([float(n.get(name, 1)) for name in sites])
+    here = np.array([name in found.survivors and name in n for name in sites])
+    return centers_from(found, effects, sizes, here)
+
+
+def alone(effects: Sequence[Effect]) -> np.ndarray:
+    """Weights of instruments that are no constants, of norm 1, (q,)."""
+    weights = np.array([e.weight for e in effects if not e.is_constant], float)
+    return weights / np.linalg.norm(weights)
+
+
+def centers_from(
+    found: Release, effects: Sequence[Effect], sizes: np.ndarray, here: np.ndarray
+) -> Centers:
+    """Means of instruments at sites of a release of ``site_sums``; post-processing.
+
+    Sites are taken to differ normally, by :data:`.instruments.APART` of what people
+    differ by, or more if the release says so.
+
+    Parameters
+    ----------
+    found
+        As it was released.
+    effects
+        As in :func:`site_centers`.
+    sizes
+        Public numbers of people of sites, (S,).
+    here
+        Which sites are in the release, (S,).
+    """
+    S, weights = len(sizes), alone(effects)[:, None]
+    shares = sizes * here / found.n_units
+    sums = found.value.reshape(S, -1).T / weights
+    there = shares > 0
+    values = np.divide(sums, shares, out=np.zeros_like(sums), where=there)
+    if not found.deviation:
+        return Centers(np.clip(values, -1, 1), np.zeros_like(values), sizes)
+    noise = np.full(values.shape, np.inf)
+    noise[:, there] = (found.deviation / weights / shares[there]) ** 2
+    square = np.array([e.square for e in effects if not e.is_constant])[:, None]
+    usual = APART**2 * square
+    # Of instruments that vary, a center that is but noise would only make less.
+    known = 1 / (usual + noise)
+    total = known.sum(axis=1, keepdims=True)
+    mean = np.sum(known * values, axis=1, keepdims=True) / total
+    far = (values - mean) ** 2 - np.where(there, noise, 0)
+    varies = np.maximum(np.sum(known * far, axis=1, keepdims=True) / total, 0)
+    of_mean = 1 / np.sum(1 / (varies + noise), axis=1, keepdims=True)
+    mean *= np.maximum(0, 1 - of_mean / np.maximum(mean**2, TINY))
+    mean *= usual / (usual + of_mean)
+    believed = np.minimum(varies, usual)
+    believed = believed / (believed + noise)
+    least = np.minimum(usual, np.min(noise, axis=1, keepdims=True) / S**0.5)
+    left = (1 - believed) ** 2 * (
+        np.maximum(varies, least) + np.minimum(usual, of_mean)
+    )
+    errors = np.sqrt(left + believed**2 * np.where(there, noise, 0))
+    values = np.clip(mean + believed * (values - mean), -1, 1)
+    return Centers(values, errors, sizes)
+
+
+def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
+    """What a release of ``site_sums`` is likely to tell, from public numbers alone.
+
+    Sites are a quarter of what people differ by from the study's public numbers.
+
+    Parameters
+    ----------
+    effects
+        As in :func:`site_centers`.
+    deviation
+        Of its noise in a coordinate; 0: none.
+    """
+    share = np.array([e.square for e in effects if e.is_constant])
+    square = np.array([e.square for e in effects if not e.is_constant])[:, None]
+    usual, noise = (
+        APART**2 * square,
+        (deviation / alone(effects)[:, None] / share) ** 2,
+    )
+    errors = np.sqrt(usual * noise / (usual + noise))
+    signs = np.where(np.arange(len(share)) % 2, 1.0, -1.0)
+    return Centers(APART / 2 * square**0.5 * signs, errors, share)
+
+
 def linear_contrasts(
     federation: Federation,
     mechanism: Mechanism,
@@ -189,6 +323,7 @@ def linear_contrasts(
     outcomes: Outcomes,
     clip: float = CLIP,
     center: np.ndarray | None = None,
+    centers: Centers | None = None,
 ) -> Contrasts:
     """Regress outcomes on covariates over all sites.
 
@@ -199,18 +334,23 @@ def linear_contrasts(
     mechanism
         How the moments are released.
     effects
-        Covariates, in the order of the rows.
+        Covariates, in the order of the rows; with ``centers`` what is likely of them at
+        these [:meth:`.designs.Design.about`].
     outcomes
         What is public of outcomes.
     clip
         Largest share of the public mean square of outcomes that a person's may have.
     center
         Released before, of T y, shape (d,); None: 0.
+    centers
+        Released before, of instruments at sites, each of which has a constant of its
+        own; None: instruments are centered already, or not at all.
 
     Returns
     -------
     Contrasts
-        In the units of outcomes and covariates.
+        In the units of outcomes and covariates. With ``centers`` one constant is shown
+        in place of those of sites: their mean over people.
 
     Guarantee
     ---------
@@ -220,13 +360,48 @@ def linear_contrasts(
     asked = {"weights": weights, "clip": clip**0.5 * REACH}
     if center is not None:
         asked["center"] = np.concatenate([np.zeros(2 * len(effects)), center])
+    if centers is not None:
+        asked["centers"] = centers.values
     found = mechanism.answer(federation, "linear_moments", asked)
-    model = from_release(found, effects, outcomes, clip)
+    model = from_release(found, effects, outcomes, clip, centers)
     # Constants are of outcomes themselves.
     here = outcomes.center
     if center is not None:
         here = here + outcomes.inverse @ center
     return replace(model, effects=model.effects + np.outer(model.is_constant, here))
+
+
+def centered_contrasts(
+    federation: Federation,
+    mechanism: Mechanism,
+    first: Mechanism | None,
+    design: Design,
+    outcomes: Outcomes,
+    clip: float = CLIP,
+    center: np.ndarray | None = None,
+) -> Contrasts:
+    """Regress outcomes on covariates over all sites, after their means at sites.
+
+    Parameters
+    ----------
+    federation, mechanism, outcomes, clip, center
+        As in :func:`linear_contrasts`.
+    first
+        How means of covariates at sites are released, where the design says so.
+    design
+        Covariates, and what is public of them.
+
+    Guarantee
+    ---------
+    One release of ``linear_moments``, after one of ``site_sums`` where means of sites
+    are released.
+    """
+    about = outcomes, clip, center
+    if not design.is_released:
+        return linear_contrasts(federation, mechanism, design.effects, *about)
+    means = site_centers(federation, first, design.effects, design.sites)
+    effects = design.about(means.values, means.sizes).effects
+    return linear_contrasts(federation, mechanism, effects, *about, means)
 
 
 def shrunk_means(found: Contrasts, public: np.ndarray) -> np.ndarray:
@@ -308,7 +483,11 @@ def least_seen(error: float, n_tests: int, level: float, power: float) -> float:
 
 
 def from_release(
-    found: Release, effects: Sequence[Effect], outcomes: Outcomes, clip: float
+    found: Release,
+    effects: Sequence[Effect],
+    outcomes: Outcomes,
+    clip: float,
+    centers: Centers | None = None,
 ) -> Contrasts:
     """Effects of a release of ``linear_moments``; post-processing.
 
@@ -316,14 +495,15 @@ def from_release(
     ----------
     found
         As it was released.
-    effects, outcomes, clip
+    effects, outcomes, clip, centers
         As in :func:`linear_contrasts`.
     """
+    off = None if centers is None else centers.errors / (1 + np.abs(centers.values))
     p, d, N, tau = len(effects), len(outcomes.center), found.n_units, found.deviation
     sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
     public, weight, c = sums.public, sums.weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
-    J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects)
+    J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
     between = _between(sums, J, tau, effects, outcomes)
     A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
     b = A @ sums.zy
@@ -336,17 +516,23 @@ def from_release(
     within, whole = (scale @ S @ scale for S in (public.covariance, public.whole))
     b /= weight
 
-    of_noise = np.sum(A**2, axis=1) * (tau / weight) ** 2
-    of_people = np.maximum(np.diag(A @ of_z @ A.T), 0) / degrees / weight**2
+    constant = np.array([e.is_constant for e in effects])
     back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
     told = b @ back.T
-    noise = np.outer(of_noise, (back * back).sum(axis=1))
-    # What shrunk constants leave of sites in effects.
-    constant = np.array([e.is_constant for e in effects])
-    of_sites = np.sum((A @ J - np.eye(p))[:, constant] ** 2, axis=1)
     site = _variances(back, between)
-    noise += np.outer(of_sites, site)
-    sampling = np.outer(of_people, _variances(back, within))
+
+    def spread(rows: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Variances by noise and people, and their parts; what is left of sites."""
+        of_noise = np.sum(rows**2, axis=1) * (tau / weight) ** 2
+        of_people = np.maximum(np.diag(rows @ of_z @ rows.T), 0) / degrees / weight**2
+        of_sites = np.sum((rows @ J - joined)[:, constant] ** 2, axis=1)
+        noise = np.outer(of_noise, (back * back).sum(axis=1))
+        noise += np.outer(of_sites, site)
+        sampling = np.outer(of_people, _variances(back, within))
+        return noise, sampling, of_noise, of_people, of_sites
+
+    rows, joined = A, np.eye(p)
+    noise, sampling, of_noise, of_people, of_sites = spread(rows, joined)
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
     square = np.maximum(told**2 - noise - sampling, 0)
@@ -354,11 +540,20 @@ def from_release(
     real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
     lost = bent(effects, outcomes, public, c if tau else np.inf, b, real)
     told, b = told - lost @ back.T, b - lost
-    of_J = A**2 @ of_J
-    others = of_J - np.diag(np.diag(of_J))
-    square[constant] += site
+    all_b = b
+    if centers is None:
+        square[constant] += site
+    else:
+        # Constants are hardly shrunk beside centers, and tell how far sites differ.
+        square[constant] = np.maximum(square[constant], site)
+        joined = _joined(effects)
+        rows, told, b, unit = joined @ A, joined @ told, joined @ b, joined @ unit
+        noise, sampling, of_noise, of_people, of_sites = spread(rows, joined)
+    of_J = rows**2 @ of_J
+    own_J = of_J * (joined > 0)
+    others = of_J - own_J
     noise += others @ square
-    own = (np.diag(of_J)[:, None] + (tau / (SHARE * c * weight)) ** 2) * square
+    own = (own_J + (tau / (SHARE * c * weight)) ** 2 * joined) @ square
     null_errors = np.sqrt(noise + sampling)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
@@ -369,17 +564,17 @@ def from_release(
                 of_noise[k] * np.eye(d)
                 + of_people[k] * within
                 + of_sites[k] * between
-                + (b * (others[k] * real)[:, None]).T @ b,
+                + (all_b * (others[k] * real)[:, None]).T @ all_b,
             )
-            for k in range(p)
+            for k in range(len(b))
         ]
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
         together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
-    T = outcomes.inverse
+    T, shown = outcomes.inverse, effects if centers is None else one_constant(effects)
     return Contrasts(
-        names=np.array([e.name for e in effects]),
-        is_constant=constant,
+        names=np.array([e.name for e in shown]),
+        is_constant=np.array([e.is_constant for e in shown]),
         effects=told / unit,
         errors=np.sqrt(noise + own + sampling) / unit,
         null_errors=null_errors / unit,
@@ -392,9 +587,22 @@ def from_release(
         n_units=N,
         is_shaped=outcomes.is_known,
         # Collinear covariates cannot be told from each other, with or without noise.
-        is_told=(np.sqrt(np.diag(of_J)) < LARGEST_ERROR)
+        is_told=(np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR)
         & (np.linalg.matrix_rank(J) == p),
     )
+
+
+def _joined(effects: Sequence[Effect]) -> np.ndarray:
+    """What makes one mean of the constants of sites, by public shares of people.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (q + 1, p): other effects stay.
+    """
+    constant = np.array([e.is_constant for e in effects])
+    shares = np.array([e.square for e in effects]) * constant
+    return np.vstack([np.eye(len(effects))[~constant], shares / shares.sum()])
 
 
 def _variances(M: Matrix, S: Matrix) -> np.ndarray:
@@ -507,12 +715,13 @@ def foretold(
     clip: float,
     deviation: float,
     n_people: int,
+    centers: Centers | None = None,
 ) -> Contrasts:
     """Precision that public numbers make likely, where covariates have no effect.
 
     Parameters
     ----------
-    effects, outcomes, clip
+    effects, outcomes, clip, centers
         As in :func:`linear_contrasts`.
     deviation
         Of the noise in a coordinate of the release; 0: what it would be without
@@ -527,7 +736,8 @@ def foretold(
     constant = np.array([e.is_constant for e in effects])
     if deviation and constant.sum() > 1:
         # Sites differ in covariates as is usual; released with noise.
-        off = varies(effects) + (deviation / (COVARIATES * c * public.weight)) ** 2
+        off = varies(effects, None if centers is None else centers.errors)
+        off += (deviation / (COVARIATES * c * public.weight)) ** 2
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (p, constant.sum()))
         signs[constant] = 0
         apart = np.zeros_like(J)
@@ -539,4 +749,4 @@ def foretold(
     rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
     value = np.concatenate([moments.ravel(), SQUARES * held, rest])
     release = Release(value, deviation, n_people, (), np.inf)
-    return from_release(release, effects, outcomes, clip)
+    return from_release(release, effects, outcomes, clip, centers)

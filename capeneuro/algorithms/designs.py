@@ -3,7 +3,8 @@
 A covariate x has an instrument z, a bounded function of it: a number counts up to one
 deviation in z, up to 2.5 in x. Where sites' means are public, instruments are centered
 at them *after* they are bounded: what sites differ by in outcomes is then in no effect,
-however skewed a number is.
+however skewed a number is. Where sites' means are released with noise, instruments are
+held about public numbers of the study, and centered in the next release.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,11 @@ CLIPPED = " clipped"
 # A number counts up to so many deviations from its mean as a covariate, up to one as an
 # instrument; of a normal number, means of z x and of z^2.
 FARTHEST, PRODUCT, SQUARE = 2.5, 0.679, 0.516
+# Of normal numbers whose site is off the mean of the study: up to one deviation their
+# mean of z x is so much less, over the square of their mean of z.
+BENT = 0.9
+# Smallest share of a group that is believed of a site whose means are released.
+LEAST_SHARE = 0.02
 # Weight of an instrument whose effect is not the primary one.
 SECONDARY = 0.3
 
@@ -91,7 +97,9 @@ def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray
     return x, x / max(share, 1 - share)
 
 
-def number_effect(name: str, clipped_means: Sequence[float] = (0.0,)) -> Effect:
+def number_effect(
+    name: str, clipped_means: Sequence[float] = (0.0,), bent: float = 0.0
+) -> Effect:
     """Change of outcomes per public deviation of a number.
 
     Parameters
@@ -100,9 +108,12 @@ def number_effect(name: str, clipped_means: Sequence[float] = (0.0,)) -> Effect:
         Of the effect.
     clipped_means
         Of each site, as of :func:`clipped_mean`.
+    bent
+        How much less an instrument goes with a number where people are far from where
+        it is clipped, over the squared clipped mean; 0: sites are at their own means.
     """
     m = np.asarray(clipped_means, float)
-    product = np.mean(PRODUCT / (1 + np.abs(m)))
+    product = np.mean(PRODUCT * (1 - bent * m**2) / (1 + np.abs(m)))
     square = np.mean(np.maximum(SQUARE - m**2, SQUARE / 10) / (1 + np.abs(m)) ** 2)
     return Effect(name, FARTHEST, float(product), float(square))
 
@@ -138,6 +149,12 @@ def code_number(
 def constant_effect(name: str, share: float = 1.0) -> Effect:
     """Mean of all people, or of one site that has a share of them."""
     return Effect(name, 1.0, share, share, SECONDARY, True)
+
+
+def one_constant(effects: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Effects with the mean of everybody in place of constants of sites."""
+    others = [e for e in effects if not e.is_constant]
+    return (*others, constant_effect(MEAN))
 
 
 def weighted(
@@ -227,6 +244,11 @@ class Design:
         Pairs of covariates whose product is one, too.
     primary
         The covariate that the study is about; None: all alike.
+    sizes
+        Public numbers of people of sites, against each other; None: alike.
+    is_released
+        Whether means are released with noise: people's rows are about public numbers
+        of the study, and ``means``, if they are there, say what is likely of effects.
     """
 
     covariates: tuple[Covariate, ...]
@@ -234,14 +256,18 @@ class Design:
     means: tuple[Mapping[str, float], ...] | None = None
     interactions: tuple[tuple[str, str], ...] = ()
     primary: str | None = None
+    sizes: tuple[float, ...] | None = None
+    is_released: bool = False
 
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
         """Effects in the order of rows: covariates, interactions, constants."""
         own: dict[str, list[Effect]] = {}
+        n = np.ones(len(self.sites)) if self.sizes is None else np.array(self.sizes)
         for each in self.covariates:
             if not each.groups:
-                own[each.name] = [number_effect(each.name, self._clipped(each))]
+                bent = BENT * self.is_released
+                own[each.name] = [number_effect(each.name, self._clipped(each), bent)]
                 continue
             own[each.name] = [
                 group_effect(
@@ -251,15 +277,26 @@ class Design:
                 )
                 for title, g in zip(each.titles, each.groups[1:], strict=True)
             ]
+            if self.is_released:
+                bound = 1 - 1 / len(each.groups)
+                own[each.name] = [replace(e, bound=bound) for e in own[each.name]]
         found = [e for effects in own.values() for e in effects]
         for a, b in self.interactions:
             found += [x.times(y) for x in own[a] for y in own[b]]
-        if self.means is not None:
+        if self.means is not None and not self.is_released:
             found.append(constant_effect(MEAN))
         else:
-            S = len(self.sites)
-            found += [constant_effect(f"{MEAN} {s}", 1 / S) for s in self.sites]
+            shares = (n / n.sum()).tolist()
+            found += [
+                constant_effect(f"{MEAN} {name}", share)
+                for name, share in zip(self.sites, shares, strict=True)
+            ]
         return weighted(found, {e.name for e in own.get(self.primary or "", [])})
+
+    @property
+    def shown(self) -> tuple[Effect, ...]:
+        """Effects in the order of results."""
+        return one_constant(self.effects) if self.is_released else self.effects
 
     def _clipped(self, covariate: Covariate) -> list[float]:
         """Public means of a number once it is clipped, at each site.
@@ -281,6 +318,35 @@ class Design:
             return 1 / len(covariate.groups)
         column = f"{covariate.name}{IS}{group:g}"
         return self.means[place][column] / max(self._size(place, covariate), 1e-9)
+
+    def about(self, centers: np.ndarray, sizes: Sequence[float]) -> "Design":
+        """The same with what was released of instruments at sites.
+
+        Parameters
+        ----------
+        centers
+            Means of the instruments at each site, (q, S).
+        sizes
+            Public numbers of people of the S sites.
+        """
+        means: list[dict[str, float]] = [{} for _ in self.sites]
+        rows = iter(centers)
+        for each in self.covariates:
+            first, *rest = each.columns
+            if not each.groups:
+                for public, mean in zip(means, next(rows), strict=True):
+                    public |= {first: each.mean, rest[0]: float(mean)}
+                continue
+            usual = 1 / len(each.groups)
+            own = [usual + (1 - usual) * next(rows) for _ in rest]
+            shares = np.clip([1 - np.sum(own, axis=0), *own], LEAST_SHARE, None)
+            for public, share in zip(
+                means, (shares / shares.sum(axis=0)).T, strict=True
+            ):
+                public |= dict(zip(each.columns, share.tolist(), strict=True))
+        for public, n in zip(means, sizes, strict=True):
+            public |= {c: n * x for c, x in public.items() if IS in c}
+        return replace(self, means=tuple(means), sizes=tuple(sizes))
 
     def code(self, values: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
         """Instruments and covariates of a site's people.

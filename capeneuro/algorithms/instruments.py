@@ -33,13 +33,14 @@ def expected(effects: Sequence[Effect], exact: bool) -> tuple[np.ndarray, np.nda
     return weights * (square if exact else product), square
 
 
-def varies(effects: Sequence[Effect]) -> np.ndarray:
+def varies(effects: Sequence[Effect], off: np.ndarray | None = None) -> np.ndarray:
     """Variances of means of z x' about the likely ones, (p, p).
 
     Numbers are :data:`UNLIKE` normal ones. Correlations of covariates are taken to be
     normal about 0, of deviation :data:`CORRELATED`; with a constant that all share,
     about which they are centered, :data:`CENTERED`. Sites are :data:`APART` in means
-    and in size; nobody is of two.
+    and in size; nobody is of two. Where instruments are centered at means that were
+    released before, ``off`` has the errors of these, (q, S).
     """
     size = np.array([e.weight * e.square**0.5 for e in effects])
     root = np.sqrt(expected(effects, exact=False)[1])
@@ -50,7 +51,12 @@ def varies(effects: Sequence[Effect]) -> np.ndarray:
         correlated[is_one] = CENTERED
     else:
         share = np.where(constant, [e.square for e in effects], 1.0)
-        correlated[is_one] = (APART * np.sqrt(np.outer(share, share)))[is_one]
+        apart = np.full(is_one.shape, APART)
+        if off is not None:
+            roots = np.array([e.square for e in effects])[~constant, None] ** 0.5
+            far = np.hypot(CENTERED, off / roots)
+            apart[np.ix_(~constant, constant)] = far
+        correlated[is_one] = (apart * np.sqrt(np.outer(share, share)))[is_one]
         correlated[np.ix_(constant, constant)] = APART * np.eye(constant.sum())
     is_number = np.array([e.bound >= FARTHEST for e in effects]) & ~constant
     correlated[np.diag_indices(len(effects))] += (UNLIKE - CORRELATED) * is_number
@@ -58,7 +64,10 @@ def varies(effects: Sequence[Effect]) -> np.ndarray:
 
 
 def products(
-    J: np.ndarray, tau: float, effects: Sequence[Effect]
+    J: np.ndarray,
+    tau: float,
+    effects: Sequence[Effect],
+    off: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean of z x', of which public numbers tell much, and the variance of its error.
 
@@ -66,7 +75,7 @@ def products(
     """
     if tau == 0:
         return J, np.zeros_like(J)
-    around, usual = np.diag(expected(effects, exact=False)[0]), varies(effects)
+    around, usual = np.diag(expected(effects, exact=False)[0]), varies(effects, off)
     # What surely stands above the noise is believed, of what is not 0 by nature.
     off = np.abs(J - around)
     surely = (off > SURELY * tau) & (usual > 0)

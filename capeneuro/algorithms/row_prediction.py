@@ -30,13 +30,13 @@ Network
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from capeneuro.algorithms import contrasts, shrinkage
 from capeneuro.algorithms.covariance import CONSTANT
-from capeneuro.algorithms.designs import Effect
+from capeneuro.algorithms.designs import Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.statements import SHARE
 from capeneuro.algorithms.tensors import REACH
@@ -276,7 +276,7 @@ def predict_network(
 def predict_contrasts(
     noise: Noise,
     n_people: int,
-    effects: Sequence[Effect],
+    design: Design,
     outcomes: Outcomes,
     clip: float,
 ) -> dict[str, float]:
@@ -285,11 +285,11 @@ def predict_contrasts(
     Parameters
     ----------
     noise
-        Of the stage ``contrast``.
+        Of the stages ``contrast`` and ``means``.
     n_people
         N.
-    effects, outcomes, clip
-        See :func:`.contrasts.linear_contrasts`.
+    design, outcomes, clip
+        See :func:`.contrasts.centered_contrasts`.
 
     Returns
     -------
@@ -297,8 +297,15 @@ def predict_contrasts(
         Of the effect with most weight, with :data:`RATIO`.
     """
     tau = noise("linear_moments", clip**0.5 * contrasts.REACH, "contrast")
-    about = effects, outcomes, clip
-    private, exact = (contrasts.foretold(*about, t, n_people) for t in (tau, 0.0))
+    effects, centers = design.effects, [None, None]
+    if design.is_released:
+        deviations = noise("site_sums", 1.0, "means"), 0.0
+        centers = [contrasts.likely_centers(effects, t) for t in deviations]
+        effects = design.about(centers[0].values, centers[0].sizes.tolist()).effects
+    private, exact = (
+        contrasts.foretold(effects, outcomes, clip, t, n_people, own)
+        for t, own in zip((tau, 0.0), centers, strict=True)
+    )
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
     error = float(np.mean(private.errors[k] / private.deviations))

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Bound, Positive, Section, fail
-from capeneuro.config.study import CENTER_SHARE
+from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
 
 
 class Covariate(Section):
@@ -18,7 +18,7 @@ class Covariate(Section):
     """The only values that the column takes, two or more; effects are differences from
     the first. Null: it is a number."""
     mean: float | None = None
-    """Public mean of a number, where `means` does not say those of sites."""
+    """Public mean of a number, where no table of `means` says those of sites."""
     deviation: Positive | None = None
     """Public deviation of a number within a site: effects are per deviation. What lies
     more than 2.5 of them from the mean counts as these."""
@@ -48,16 +48,18 @@ class Contrast(Section):
     """The covariate that the study is about: it gets most of the weight, and its
     effects the least noise. Null: all alike; three then have half as much again."""
     sites: Literal["centered", "constants"] = "centered"
-    """`centered`: covariates are centered at the public means of each site, so that
-    what sites differ by is in no effect, at no price. `constants`: a constant for each
-    site, shrunk to what all share as noise needs; errors are then 1.3 to 2.1 times as
-    large (10 sites, epsilon 2), and more where sites differ by much."""
+    """`centered`: covariates are centered at the means of each site (`means`), so that
+    what sites differ by is in no effect. `constants`: a constant for each site, shrunk
+    to what all share as noise needs; errors are then 1.3 to 2.1 times as large (10
+    sites, epsilon 2), and more where sites differ by much."""
     means: Path | None = None
-    """Public table (.tsv) with a row for each `site`: the number of people in each
-    group, in columns like `diagnosis=1`, and means of numbers, in columns like `age`
-    and, once they are clipped, `age clipped`; `capeneuro site-means` makes its row.
-    Counts should be exact; needed for `centered`. It is outside the promise: what
-    sites publish of their people anyway."""
+    """Means of covariates at each site, at which `centered` ones are centered. Null:
+    they are released first, with noise, within the promise, for a twentieth of the
+    budget; numbers then need their public `mean`. Or a public table (.tsv) with a row
+    for each `site`: the number of people in each group, in columns like `diagnosis=1`,
+    and means of numbers, in columns like `age` and, once they are clipped,
+    `age clipped`; `capeneuro site-means` makes a site's row. Counts must be exact, and
+    leave each site without noise, outside the promise, for somewhat smaller errors."""
     covariance: Path | None = None
     """Public table (.tsv) of how outcomes vary together within groups, with a row for
     each outcome: `feature`, its `mean`, and a column for each outcome. Noise is then
@@ -97,16 +99,32 @@ class ContrastConfig(RowStudy):
         if own.primary is not None and own.primary not in own.covariates:
             known = ", ".join(own.covariates)
             fail(f"contrast.primary: must be one of {known}, got {own.primary!r}")
-        if own.sites == "centered" and own.means is None:
-            fail(
-                "contrast.means: a table of public means of sites is needed to center "
-                "covariates; give it, or set contrast.sites to constants"
-            )
         for name, covariate in own.covariates.items():
-            is_centered = covariate.groups or own.sites == "centered"
-            if not is_centered and covariate.mean is None:
-                fail(f"contrast.covariates: {name}: a number needs its public mean")
+            is_public = covariate.groups or self.exact_public
+            if not is_public and covariate.mean is None:
+                fail(
+                    f"contrast.covariates: {name}: a number needs its public mean, "
+                    "unless contrast.means is a table of those of sites"
+                )
         return self
+
+    @property
+    def exact_public(self) -> tuple[str, ...]:
+        """Exact numbers of each site's people in its table of means, in words."""
+        own = self.contrast
+        if own.sites != "centered" or own.means is None:
+            return ()
+        return tuple(
+            f"mean of {name}, as it is and clipped"
+            if covariate.groups is None
+            else f"number of its people in each group of {name}"
+            for name, covariate in own.covariates.items()
+        )
+
+    @property
+    def releases_means(self) -> bool:
+        """Whether means of covariates at each site are released, with noise, first."""
+        return self.contrast.sites == "centered" and self.contrast.means is None
 
     @property
     def beside(self) -> dict[str, tuple[float, ...] | None]:
@@ -121,18 +139,6 @@ class ContrastConfig(RowStudy):
         """Further public files that rows depend on."""
         given = self.contrast.means, self.contrast.covariance
         return tuple(path for path in given if path is not None)
-
-    @property
-    def declared(self) -> tuple[str, ...]:
-        """Exact numbers of each site's people in the table of means, in words."""
-        if self.contrast.means is None:
-            return ()
-        return tuple(
-            f"mean of {name}, as it is and clipped"
-            if covariate.groups is None
-            else f"number of its people in each group of {name}"
-            for name, covariate in self.contrast.covariates.items()
-        )
 
     @property
     def has_places(self) -> bool:
@@ -154,17 +160,22 @@ class ContrastConfig(RowStudy):
     @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
-        return {**({"center": 1} if self.centers else {}), "contrast": 1}
+        center = {"center": 1} if self.centers else {}
+        means = {"means": 1} if self.releases_means else {}
+        return {**center, **means, "contrast": 1}
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of mu^2 of each stage."""
         center = CENTER_SHARE if self.centers else 0.0
-        return {"center": center, "contrast": 1 - center}
+        means = MEANS_SHARE if self.releases_means else 0.0
+        return {"center": center, "means": means, "contrast": 1 - center - means}
 
     @property
     def asked(self) -> dict[str, str]:
         """What a site is asked for in each stage, in words."""
         said = "the moments of covariates with outcomes"
         stages = {"center": "a rough mean of outcomes"} if self.centers else {}
+        if self.releases_means:
+            stages["means"] = "means of covariates at each site"
         return {**stages, "contrast": said}

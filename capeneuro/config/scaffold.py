@@ -16,8 +16,6 @@ from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.load import KINDS
 from capeneuro.config.site import SiteConfig
 
-# Public table of a new study of contrasts.
-MEANS = "config/means.tsv"
 # How a study runs: on one machine, or on a cluster with SLURM.
 PROFILES = ("default", "slurm")
 FILL_IN: dict[str, Any] = {
@@ -57,7 +55,6 @@ FILL_IN: dict[str, Any] = {
         "age": {"mean": 40, "deviation": 12},
     },
     "contrast.primary": "patient",
-    "contrast.means": MEANS,
 }
 # People whom the simulator makes: 900 bear the noise of a promise to a person in 212
 # cubes of 24 mm, whose root is the norm bound.
@@ -94,7 +91,7 @@ def study_files(
     data = of.get("data", "private")
     found = {f"config/sites/{site}.yaml": site_file(site, kind, data) for site in sites}
     found["config/config.yaml"] = study_file(sites, kind, name, **of)
-    return found | ({MEANS: means_table(sites)} if kind == "contrast" else {})
+    return found
 
 
 def study_file(
@@ -138,28 +135,6 @@ def site_file(name: str, kind: str = "components", data: str = "private") -> str
     if data == "simulated":  # for some tries with other numbers
         given["epsilon"] = 10.0
     return _describe(SiteConfig, {**given, "data": data})
-
-
-def means_table(sites: list[str]) -> str:
-    """Text of a table of public means, to be filled in, with how to do it."""
-    columns = ["site"]
-    for name, each in FILL_IN["contrast.covariates"].items():
-        number = [name, f"{name} clipped"]
-        columns += [f"{name}={g}" for g in each.get("groups", [])] or number
-    about = (
-        "Public numbers of each site, which everybody who has the study may read. For "
-        "each covariate of the study file: of a group, how many of the site's people "
-        "are in it, in a column `name=value` (whole numbers, exact: they are what "
-        "effects are centered at); of a number, its mean over the site's people, in a "
-        "column `name`, and in a column `name clipped` the mean of (number - mean) / "
-        "deviation, where what lies beyond -1 and 1 counts as these. "
-        "`capeneuro site-means config/config.yaml --site NAME` makes a site's row from "
-        "its own table of people. Columns are separated by tabs; lines like these are "
-        "not read."
-    )
-    lines = [f"# {line}" for line in textwrap.wrap(about, 84)]
-    rows = [columns, *([name] + [""] * (len(columns) - 1) for name in sites)]
-    return "\n".join([*lines, *("\t".join(row) for row in rows)]) + "\n"
 
 
 def snakefile() -> str:

@@ -50,6 +50,10 @@ CANARIES = {
     "deviation": ([[1e3, 1e3], [1e3, 1e3]], [[0, 0], [0, 0]]),
     "held": ([[1e3, 1e3], [0, 0]], [[0, 0], [1e3, 1e3]]),
     "linear_moments": ([[1, 1], [1, 1], [0.9, 0.9]], [[1, 1], [-1, -1], [-1e3, -1e3]]),
+    "site_sums": (
+        [[1, 1], [1, 1], *[[0, 0]] * 3],
+        [[-1e3, -1e3], [1, 1], *[[0, 0]] * 3],
+    ),
     "infomax_skew": ([[1e3, 1e3], [1, 1]], [[1, 1], [1e3, 1e3]]),
     "infomax_gradient": ([[0, 0], [0, 0]], [[1e3, 0], [0.2, 1e3]]),
     "infomax_curvature": ([[0, 0], [0, 0]], [[1e3, 1e3], [1e3, 1e3]]),
@@ -72,6 +76,7 @@ PARAMETERS = {
     "held": {"Q": np.eye(2, 1, dtype="f4") * np.float32(1e3), "clip": 1.0},
     "deviation": {"energies": np.full(2, 2.0), "weights": np.eye(2), "clip": 1.0},
     "linear_moments": {"weights": np.ones(1), "clip": 1.0},
+    "site_sums": {"weights": np.ones(1), "n_sites": 1, "clip": 1.0},
     "infomax_skew": {"W": np.eye(2), "clip": 1.0},
     "infomax_gradient": {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0},
     "infomax_curvature": {"W": np.eye(2), "clip": 1.0},

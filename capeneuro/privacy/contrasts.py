@@ -1,9 +1,13 @@
-"""A linear model of many outcomes on few covariates: one sum over people.
+"""A linear model of many outcomes on few covariates: sums over people.
 
 Of a person with instruments z, covariates x and outcomes y, all scaled by public
 constants, ``z (w [x; y])'``, the squares of w y and the weight w with which the person
-counts. All of it together costs little more noise than ``z y'`` alone.
+counts. All of it together costs little more noise than ``z y'`` alone. Before that
+instruments may be summed at each site, so that they are centered at what was released.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +28,7 @@ def linear_moments(
     *,
     weights: np.ndarray,
     center: np.ndarray | None = None,
+    centers: np.ndarray | None = None,
     clip: float,
 ) -> np.ndarray:
     """Sum over units of ``z (w [x; y])'``, ``(w y)^2`` and w, where w y is bounded.
@@ -52,6 +57,12 @@ def linear_moments(
         Public weight of each instrument, (p,).
     center
         Public or released before, (2 p + d,); subtracted from outcomes alone. None: 0.
+    centers
+        Of S sites, public or released before, (q, S) with q + S = p: what is
+        subtracted from the first q instruments of a person whose site is told by the
+        last S, which are 1 at the person's site and 0 elsewhere; instruments are then
+        over 1 plus its size. None: they are centered already. Not used in exact arms,
+        where sites' constants take what they would.
     clip
         Largest norm of a contribution, without unit; infinity in exact arms.
 
@@ -62,8 +73,9 @@ def linear_moments(
 
     Guarantee
     ---------
-    The norm of every unit's contribution is at most ``clip``, whatever the data are. No
-    noise is added here.
+    The norm of every unit's contribution is at most ``clip``, whatever the data and the
+    centers are: a person's z and x are shortened after they are centered, and depend on
+    no other person. No noise is added here.
     """
     p, is_exact = len(weights), not np.isfinite(clip)
     c = 1.0 if is_exact else clip / REACH
@@ -71,6 +83,8 @@ def linear_moments(
     z, x, y = x[:p], x[p : 2 * p], x[2 * p :]
     if center is not None:
         y = y - center[2 * p :, None]
+    if centers is not None and not is_exact:
+        z = _centered(z, centers)
     z = (x if is_exact else z) * weights[:, None]
     w = clip_factors(norms(y), np.inf if is_exact else c)
     if not is_exact:
@@ -86,3 +100,88 @@ def linear_moments(
     rest = TOTAL * (squares.sum() - c / 2 * share.sum()), SHARE * c * (w - 0.5) @ share
     moments = z @ (COVARIATES * c * w * x).T, z @ y.T
     return np.concatenate([np.hstack(moments).ravel(), SQUARES * squares, rest])
+
+
+def _centered(z: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Instruments less the centers of each person's site, within [-1, 1] as before."""
+    q = len(centers)
+    center = centers @ z[q:]
+    return np.concatenate([(z[:q] - center) / (1 + np.abs(center)), z[q:]])
+
+
+def agree(parameters: Mapping[str, Any], n_rows: int) -> bool:
+    """Whether centers of :func:`linear_moments` are of as many instruments as weights.
+
+    Guarantee
+    ---------
+    It reads no data.
+    """
+    centers = parameters.get("centers")
+    return centers is None or sum(centers.shape) == len(parameters["weights"])
+
+
+def site_sums(
+    X: np.ndarray,
+    starts: np.ndarray,
+    unit: Unit,
+    *,
+    weights: np.ndarray,
+    n_sites: int,
+    clip: float,
+) -> np.ndarray:
+    """Sum of weighted instruments over the units of each site.
+
+    Rows of X are q instruments, S that are 1 at a person's site and 0 elsewhere, and
+    others, which are not read. Longer instruments, once weighted, and longer ones of
+    sites are shortened to norm 1; then it is ``clip`` times the product of each of the
+    first with each of the second. Of a subject it is the mean over samples.
+
+    Parameters
+    ----------
+    X
+        A block of samples as columns, (n_rows, n_samples).
+    starts
+        First column of each subject in the block, (n_subjects,), ascending from 0.
+    unit
+        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    weights
+        Public weight of each instrument, (q,).
+    n_sites
+        S.
+    clip
+        Largest norm of a contribution, without unit; infinity in exact arms, in which
+        nothing is shortened.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (S q,): the sums of each site, one site after another.
+
+    Guarantee
+    ---------
+    The norm of every unit's contribution is at most ``clip``, whatever the data are: it
+    is that of a product of two vectors of norm 1 at most. A person is of one site, and
+    moves the sums of that site alone; who has other instruments in its place moves them
+    by 2 clip at most. No noise is added here.
+    """
+    q, is_exact = len(weights), not np.isfinite(clip)
+    x = without_outliers(X[: q + n_sites].astype(np.float64))
+    z, site = x[:q] * weights[:, None], x[q:]
+    if not is_exact:
+        # Privacy: rows of any norm would be a contribution of any norm.
+        z, site = (rows * clip_factors(norms(rows), 1.0) for rows in (z, site))
+    share = np.ones(X.shape[1])
+    if unit == "subject":
+        lengths = np.diff(np.append(starts, X.shape[1]))
+        share = np.repeat(1 / lengths, lengths)
+    return (1.0 if is_exact else clip) * ((site * share) @ z.T).ravel()
+
+
+def has_sites(parameters: Mapping[str, Any], n_rows: int) -> bool:
+    """Whether there are as many rows as :func:`site_sums` reads.
+
+    Guarantee
+    ---------
+    It reads no data.
+    """
+    return len(parameters["weights"]) + parameters["n_sites"] <= n_rows

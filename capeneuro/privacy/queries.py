@@ -276,6 +276,64 @@ class Instruments:
         )
 
 
+@dataclass(frozen=True)
+class Centers:
+    """A float64 matrix of what is subtracted at each site: a column for each."""
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such a matrix; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such a matrix.
+
+        Guarantee
+        ---------
+        Entries are bounded, and there are fewer rows and columns than the data's rows.
+        """
+        return (
+            _is_float64(value)
+            and value.ndim == 2
+            and value.size > 0
+            and sum(value.shape) < n_rows
+            and _is_moderate(value)
+        )
+
+
+@dataclass(frozen=True)
+class Count:
+    """A whole number of some of the data's rows, at least 1."""
+
+    def fits(self, value: Any, n_rows: int) -> bool:
+        """Whether a value is such a number; see :meth:`Kind.fits`.
+
+        Parameters
+        ----------
+        value
+            As it came over the wire: anything.
+        n_rows
+            Rows of the site's data at the query's stage.
+
+        Returns
+        -------
+        bool
+            Whether it is such a number.
+
+        Guarantee
+        ---------
+        The answer is no longer than rows allow.
+        """
+        return type(value) is int and 1 <= value < n_rows
+
+
 def _is_float64(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.float64
 
@@ -294,6 +352,8 @@ COVARIANCE = Array(2, symmetric=True)
 DIRECTIONS = Directions(0, (np.float32,), LARGEST_WEIGHT)
 WEIGHTS = Weights(LARGEST_HIDDEN)
 INSTRUMENTS = Instruments()
+CENTERS = Centers()
+COUNT = Count()
 # Fields of the message of a projection; its matrix holds a direction in each row.
 PROJECTION: Mapping[str, Kind] = {
     "matrix": Directions(1, (np.float32, np.float64), np.inf),
@@ -357,6 +417,8 @@ class Query:
     cubic
         Whether the answer grows as the third power of the data's rows, or of columns of
         Q: more than :data:`LARGEST_CUBE` would only fill a site's memory.
+    agree
+        (parameters, n_rows): whether parameters that fit their kinds fit each other.
 
     Raises
     ------
@@ -370,6 +432,7 @@ class Query:
     parameters: Mapping[str, Kind] = field(hash=False)
     positive: bool = False
     cubic: bool = False
+    agree: Callable[[dict[str, Any], int], bool] = lambda parameters, n_rows: True
 
     def __post_init__(self) -> None:
         if self.parameters.keys() != self._keywords().keys():
@@ -411,7 +474,7 @@ class Query:
         if fit and self.cubic:
             Q = parameters.get("Q")
             fit = (n_rows if Q is None else Q.shape[1]) <= LARGEST_CUBE
-        return fit
+        return fit and self.agree(parameters, n_rows)
 
     def sensitivity(
         self, n_units: int, relation: Relation, parameters: dict[str, Any]
@@ -583,8 +646,17 @@ QUERIES = {
             parameters={
                 "weights": INSTRUMENTS,
                 "center": VECTOR_OF_ROWS,
+                "centers": CENTERS,
                 "clip": CLIP,
             },
+            agree=contrasts.agree,
+        ),
+        Query(
+            "site_sums",
+            "features",
+            contrasts.site_sums,
+            parameters={"weights": INSTRUMENTS, "n_sites": COUNT, "clip": CLIP},
+            agree=contrasts.has_sites,
         ),
         Query(
             "infomax_gradient",

@@ -24,6 +24,7 @@ ANSWERS = {
     "network_gradient": "how to change the weights of the network (a gradient)",
     "linear_moments": "how covariates vary with each other and with each outcome, how "
     "much each outcome varies, and how much people count",
+    "site_sums": "of the covariates: the mean of each at each site",
 }
 # What sites send without noise, by its name in their messages: what it is, who states
 # it, and how much of it is of people.
@@ -52,7 +53,7 @@ CONSTANTS = {
     "mask": "where the brain is",
     "basis_file": "regions or maps that features are means over",
     "features": "the features and their bounds",
-    "means": "public means of outcomes",
+    "means": "exact counts and means of covariates, which each site published",
     "covariance": "public covariance of outcomes",
     "file": "public knowledge that the study starts from",
     "ridge": "how strongly coefficients are shrunk",
@@ -102,7 +103,7 @@ def what_left(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_noise(
-    unit: str, declared: Iterable[str] = (), longest: int | None = None
+    unit: str, exact_public: Iterable[str] = (), longest: int | None = None
 ) -> list[dict[str, str]]:
     """List what leaves each site without noise, with who states it.
 
@@ -110,7 +111,7 @@ def without_noise(
     ----------
     unit
         ``"subject"`` or ``"sample"``.
-    declared
+    exact_public
         What the sites publish of their people in a table of the study, in words.
     longest
         Most volumes that nobody has more of, as sites enforce it; None: not bounded.
@@ -125,7 +126,7 @@ def without_noise(
     units = "people" if unit == "subject" else "volumes"
     rows = [
         {"what": what, "stated_by": "each site, in a public table", "sent_as": ""}
-        for what in declared
+        for what in exact_public
     ]
     if longest is not None:
         what = f"that nobody has more than {longest} volumes"

@@ -210,8 +210,8 @@ def privacy_record(
 def without_noise(config: Study) -> list[dict[str, str]]:
     """What leaves each site without noise in all stages of a study, each once."""
     members = config.whole.members.values()
-    declared = dict.fromkeys(what for member in members for what in member.declared)
-    about = config.budget.unit, declared, config.expected.longest
+    exact = dict.fromkeys(what for one in members for what in one.exact_public)
+    about = config.budget.unit, exact, config.expected.longest
     return protection.without_noise(*about)
 
 

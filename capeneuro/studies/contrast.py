@@ -55,18 +55,19 @@ def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
 
 
 def design_of(study: ContrastConfig) -> Design:
-    """Covariates of a study, and what its public table says of them."""
+    """Covariates of a study, and what its public table says of them, if it has one."""
     own, covariates, means = study.contrast, covariates_of(study), None
-    if own.sites == "centered":
+    if study.exact_public:
         columns = [column for c in covariates for column in c.columns]
         means = tables_of.site_means(own.means, study.site_names, columns)
     pairs = tuple((a, b) for a, b in own.interactions)
-    return Design(covariates, study.site_names, means, pairs, own.primary)
+    about = covariates, study.site_names, means, pairs, own.primary
+    return Design(*about, is_released=study.releases_means)
 
 
 def effects_of(study: ContrastConfig) -> tuple[Effect, ...]:
-    """Effects of a study, in the order of rows, from public numbers alone."""
-    return design_of(study).effects
+    """Effects of a study, in the order of its result, from public numbers alone."""
+    return design_of(study).shown
 
 
 def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:
@@ -189,12 +190,21 @@ def compute(
     stages: Sequence[Mechanism],
 ) -> Contrasts:
     """Regress outcomes on covariates."""
-    *first, last = stages
-    effects, outcomes = effects_of(study), outcomes_of(study, shape)
-    clip, center = study.contrast.clip, None
-    if first:
-        center = contrasts.rough_center(federation, *first, effects, outcomes, clip)
-    return contrasts.linear_contrasts(federation, last, effects, outcomes, clip, center)
+    mechanisms = dict(zip(study.n_releases, stages, strict=True))
+    design, outcomes = design_of(study), outcomes_of(study, shape)
+    about = outcomes, study.contrast.clip
+    center = None
+    if study.centers:
+        first = mechanisms["center"], design.effects
+        center = contrasts.rough_center(federation, *first, *about)
+    return contrasts.centered_contrasts(
+        federation,
+        mechanisms["contrast"],
+        mechanisms.get("means"),
+        design,
+        *about,
+        center,
+    )
 
 
 # --- what readers see ----------------------------------------------------------------
@@ -381,9 +391,12 @@ def against(
 
 def predict(study: ContrastConfig, expected: Expected) -> dict[str, float]:
     """What noise leaves of the primary effect, or of all alike, by heading."""
-    about = effects_of(study), _so_many(study, expected.n_features)
     return predict_contrasts(
-        expected.noise, expected.n_people, *about, study.contrast.clip
+        expected.noise,
+        expected.n_people,
+        design_of(study),
+        _so_many(study, expected.n_features),
+        study.contrast.clip,
     )
 
 

@@ -46,7 +46,7 @@ from capeneuro.algorithms.row_prediction import (
 )
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.updates import Update
-from capeneuro.config.study import CENTER_SHARE
+from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
 from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.privacy.clipping import clip_factors
@@ -503,6 +503,7 @@ def linear_contrasts(
     covariance: np.ndarray,
     *,
     means: Mapping[str, Mapping[str, float]] | None = None,
+    constants: bool = False,
     primary: str | None = None,
     interactions: Sequence[tuple[str, str]] = (),
     clip: float = contrasts.CLIP,
@@ -524,12 +525,14 @@ def linear_contrasts(
     means
         Public means of each site: ``{"north": {"patient=0": 20, "patient=1": 22,
         "age": 41, "age clipped": 0.02}}``: counts of groups, and means of numbers as
-        they are and clipped [:func:`.designs.clipped_mean`]. None: not public; each
-        site has a constant of its own, at more noise.
+        they are and clipped [:func:`.designs.clipped_mean`]. They are exact, and
+        outside the promise. None: they are released first, with noise, within it.
+    constants
+        Each site has a constant of its own, at more noise, and no means are needed.
     primary
         The covariate that it is about, which gets least noise; None: all alike.
     interactions
-        Pairs of covariates whose product is one, too; without ``means``.
+        Pairs of covariates whose product is one, too; with ``constants``.
     clip
         See :func:`.contrasts.linear_contrasts`.
 
@@ -549,7 +552,8 @@ def linear_contrasts(
 
     Guarantee
     ---------
-    One release of ``linear_moments``.
+    One release of ``linear_moments``; without ``means`` and ``constants`` one of
+    ``site_sums`` before, with a twentieth of the share.
     """
     asked = [primary] * (primary is not None) + [
         x for pair in interactions for x in pair
@@ -563,10 +567,15 @@ def linear_contrasts(
             f"center, covariance: must be of {d} outcomes, got shapes "
             f"{np.shape(center)} and {covariance.shape}"
         )
-    if interactions and means is not None:
+    if interactions and not constants:
         raise ValueError(
-            "means: must be None with interactions, which are not centered"
+            "constants: must be True with interactions, which are not centered"
         )
+    if constants and means is not None:
+        raise ValueError("means: must be None with constants of sites")
+    for name, each in covariates.items():
+        if means is None and "groups" not in each and "mean" not in each:
+            raise ValueError(f"covariates: {name}: a number needs its public mean")
     columns = tuple(Covariate(name, **own) for name, own in covariates.items())
     needed = {column for each in columns for column in each.columns}
     public: Any = None
@@ -590,7 +599,8 @@ def linear_contrasts(
         )
     outcomes = Outcomes(np.asarray(center, float), covariance)
     pairs = tuple((a, b) for a, b in interactions)
-    design = Design(columns, tuple(sites.names), public, pairs, primary)
+    chosen = columns, tuple(sites.names), public, pairs, primary
+    design = Design(*chosen, is_released=means is None and not constants)
     for effect in design.effects:
         if effect.product <= 0:
             raise ValueError(
@@ -604,11 +614,19 @@ def linear_contrasts(
         return contrasts.stack(z, x, y, design.effects, outcomes)
 
     share, (_, people, _) = sites.share(share), _release(sites)
-    about = design.effects, outcomes, clip
-    forecast = predict_contrasts(_noise(sites, share), len(people), *about)
+    shares = {"means": MEANS_SHARE * share * design.is_released}
+    shares["contrast"] = share - shares["means"]
+
+    def noise(query: str, clip: float, stage: str) -> float:
+        return _noise(sites, shares[stage])(query, clip, stage)
+
+    about = design, outcomes, clip
+    forecast = predict_contrasts(noise, len(people), *about)
     _refuse_noise(sites, forecast[RATIO])
-    mechanism = sites.mechanism(1, share)
-    return contrasts.linear_contrasts(sites.federation(held), mechanism, *about)
+    first = sites.mechanism(1, shares["means"]) if design.is_released else None
+    mechanism = sites.mechanism(1, shares["contrast"])
+    federation = sites.federation(held)
+    return contrasts.centered_contrasts(federation, mechanism, first, *about)
 
 
 def train_network(

@@ -181,6 +181,7 @@ EACH = {
     "held": {"Q": np.eye(ROWS, K, dtype="f4")},
     "deviation": {"energies": np.ones(K), "weights": np.eye(K)},
     "linear_moments": {"weights": np.array([0.8, 0.6])},
+    "site_sums": {"weights": np.array([0.8, 0.6]), "n_sites": 3},
     "infomax_gradient": {"W": np.eye(K), "b": np.zeros(K)},
     "infomax_skew": {"W": np.eye(K)},
     "infomax_curvature": {"W": np.eye(K)},

@@ -11,6 +11,7 @@ from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from validation import contrasts as consortia
 
 CLIP, DELTA, OUTCOMES, SITES, PEOPLE = 0.5, 1e-5, 10, 4, 4000
 
@@ -95,3 +96,49 @@ def test_sixty_thousand_outcomes_are_planned_in_the_memory_of_their_effects():
     assert np.all(forecast.errors[0] > 0)
     # Three effects, and some thirty arrays like them: a matrix would be 28,800 MB.
     assert peak < 40 * 3 * 8 * number_of_outcomes
+
+
+@pytest.mark.parametrize("n_people", [400, 2000])
+def test_intervals_hold_where_means_of_sites_are_noised(n_people):
+    about = {"apart": 0.3, "effect": "some"}
+    exact, noised = (
+        np.array(
+            [
+                consortia.of_set(
+                    consortia.Cell(n_people, 10, 4, released=released, **about), seed
+                )
+                for seed in range(20, 60)
+            ]
+        )
+        for released in (False, True)
+    )
+    # At epsilon 1, 2 and 4: of 40 studies of 10 outcomes.
+    held, alarms = noised[..., 2].mean(axis=0), noised[..., 3].mean(axis=0)
+    assert (held > 0.92).all() and (held <= 1).all()
+    assert (alarms <= 0.125).all()  # 2 of 40 at most expected, 6 once in a hundred
+    cost = (noised[..., 0].mean(axis=0) / exact[..., 0].mean(axis=0)) ** 0.5
+    assert (cost < 1.4).all()
+
+
+def test_centers_are_shrunk_to_public_numbers_where_noise_drowns_them():
+    design = Design(
+        (Covariate("patient", (0.0, 1.0)), Covariate("age")),
+        ("a", "b", "c"),
+        is_released=True,
+    )
+    sizes, there = np.array([50.0, 60.0, 70.0]), np.array([True, True, False])
+    sums = np.array([0.1, -0.05, 0.02, 0.08, 3.0, -3.0])
+
+    def centers(deviation: float) -> contrasts.Centers:
+        release = Release(sums, deviation, 110, ("a", "b"), 1.0)
+        return contrasts.centers_from(release, design.effects, sizes, there)
+
+    drowned, plain, exact = centers(10.0), centers(1e-4), centers(0.0)
+    assert np.abs(drowned.values).max() < 0.01
+    np.testing.assert_allclose(plain.values[:, :2], exact.values[:, :2], rtol=0.01)
+    # A site that dropped out is taken to be like the others, and not surely.
+    assert np.abs(plain.values).max() < 1
+    assert (plain.errors[:, 2] > 10 * plain.errors[:, 0]).all()
+    shares = design.about(exact.values, sizes).means[0]
+    own = 0.5 + 0.5 * exact.values[0, 0]
+    assert shares["patient=1"] == pytest.approx(50 * own)

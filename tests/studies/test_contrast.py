@@ -14,6 +14,7 @@ from workflows import ROOT, edit
 
 import capeneuro as cn
 from capeneuro import cli
+from capeneuro.config.load import load_study
 from capeneuro.data import files
 from capeneuro.data.contrasts import covariance
 from capeneuro.privacy import accounting
@@ -29,6 +30,7 @@ def made(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("contrast")
     here = ROOT / "config/contrast"
     study = yaml.safe_load((here / "study.yaml").read_text())
+    study["contrast"]["means"] = "data/contrast/means.tsv"
     study["sites"] = [f"sites/{name}.yaml" for name in SITES]
     study["data"] |= {"n_subjects": N, "n_features": D, "separation": 1.2}
     files.write_text(root / "study.yaml", yaml.safe_dump(study, sort_keys=False))
@@ -154,7 +156,11 @@ def test_a_group_that_sites_have_whole_or_not_at_all_is_refused(
     ("key", "value", "words"),
     [
         ("contrast__primary", "height", "must be one of age, diagnosis, sex"),
-        ("contrast__means", None, "contrast.means: a table of public means"),
+        (
+            "contrast",
+            {"covariates": {"age": {"deviation": 9}}},
+            "age: a number needs its public mean, unless contrast.means is a table",
+        ),
         ("contrast__interactions", [["age"]], "must be pairs of two covariates"),
         ("contrast__interactions", [["age", "sex"]], "must be constants with"),
         ("contrast__covariates", {"age": {"mean": 3}}, "not both"),
@@ -178,13 +184,18 @@ def test_what_does_not_fit_is_one_line(made, monkeypatch, capsys, key, value, wo
         assert words in said and "Traceback" not in said and len(said.splitlines()) == 1
 
 
-def test_a_new_study_has_a_table_of_means_to_fill_in(tmp_path, monkeypatch, capsys):
+def test_a_new_study_releases_means_or_has_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", ".", "--kind", "contrast", "--sites", "2"]) == 0
+    assert not Path("config/means.tsv").exists()
     files.write_table(Path("features.tsv"), ["feature", "low", "high"], [["a", 0, 1]])
     features = {"kind": "table", "features": "features.tsv"}
     edit(Path("config/config.yaml"), space=None, rows__features=features)
     check, means = ["check", "config/config.yaml"], Path("config/means.tsv")
+    assert cli.main(check) == 0
+    edit(Path("config/config.yaml"), contrast__means="config/means.tsv")
+    head = ["site", "patient=0", "patient=1", "age", "age clipped"]
+    files.write_table(means, head, [[f"site-{k}", "", "", "", ""] for k in (1, 2)])
     capsys.readouterr()
     assert cli.main(check) == 2
     said = capsys.readouterr().err
@@ -195,6 +206,87 @@ def test_a_new_study_has_a_table_of_means_to_fill_in(tmp_path, monkeypatch, caps
     Path("features.tsv").write_text("feature\tlow\thigh\na\t1\t0\n")
     assert cli.main(check) == 2
     assert "features.tsv: low must be below high" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def noised(made) -> Path:
+    """The same study without a table: means of sites are released."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        study = yaml.safe_load(Path("study.yaml").read_text()) | {"study": "noised"}
+        del study["contrast"]["means"]
+        files.write_text(Path("noised.yaml"), yaml.safe_dump(study, sort_keys=False))
+        done = [("validate",), ("plan",)]
+        done += [("prepare", "--site", name) for name in SITES]
+        done += [("contrast", "--reference"), ("contrast",), ("maps",), ("score",)]
+        done += [("reconstruct", "--site", SITES[0]), ("report",)]
+        for step, *more in done:
+            assert cli.main([step, "noised.yaml", *more]) == 0, step
+    return made / "results/noised"
+
+
+def test_means_of_sites_are_released_within_the_promise(noised):
+    result = cn.load(noised)
+    releases = result.privacy["releases"]
+    assert [own["query"] for own in releases] == ["site_sums", "linear_moments"]
+    site = SITES[0]
+    losses = [r["sites"][site]["mu"]["aggregator_and_colluders"] for r in releases]
+    assert np.hypot(*losses) == pytest.approx(accounting.mu_from_epsilon(2.0, 1e-5))
+    assert losses[0] == pytest.approx(0.05**0.5 * np.hypot(*losses))
+    assert set(result.effects.covariate) == {
+        "diagnosis 1 - 0",
+        "age",
+        "sex 2 - 1",
+        "mean",
+    }
+    page = (noised / "report.html").read_text()
+    assert "released with noise within the promise" in page
+    assert "After the noised means of covariates at each site" in page
+    assert (noised / "group_desc-contrast_means.tsv").exists()
+
+
+def test_noised_means_of_sites_leave_effects_where_they_are(made, noised):
+    def read(folder: Path) -> dict[str, np.ndarray]:
+        result = files.read_arrays(folder / "group_desc-contrast_effects.npz")
+        order = np.argsort(result["names"])
+        return {key: result[key][order] for key in ("names", "effects", "errors")}
+
+    exact, found = read(made / "results/contrast/reference"), read(noised)
+    # Without noise it is least squares with a constant for each site.
+    reference = read(noised / "reference")
+    own = reference["names"] != "mean"
+    apart = np.abs(reference["effects"] - exact["effects"])[own]
+    assert (apart / exact["errors"][own]).max() < 0.2
+    off = np.abs(found["effects"] - reference["effects"]) / found["errors"]
+    assert off[own].max() < 5
+    errors = found["errors"] / read(made / "results/contrast")["errors"]
+    assert np.median(errors[own]) < 2
+
+
+def test_a_study_says_what_leaves_without_noise(made, noised, monkeypatch):
+    monkeypatch.chdir(made)
+    assert load_study("study.yaml").exact_public == (
+        "number of its people in each group of diagnosis",
+        "mean of age, as it is and clipped",
+        "number of its people in each group of sex",
+    )
+    assert load_study("noised.yaml").exact_public == ()
+    assert list(load_study("noised.yaml").n_releases) == ["means", "contrast"]
+
+
+def test_a_rough_mean_and_means_of_sites_are_both_charged(made, monkeypatch):
+    monkeypatch.chdir(made)
+    Path("rough.yaml").write_text(Path("study.yaml").read_text())
+    changes = {"contrast__means": None, "contrast__covariance": None}
+    edit(Path("rough.yaml"), study="rough", **changes)
+    done = [("validate",), *(("prepare", "--site", name) for name in SITES)]
+    for step, *more in [*done, ("contrast",), ("maps",)]:
+        assert cli.main([step, "rough.yaml", *more]) == 0, step
+    record = load_study("rough.yaml")
+    assert sum(record.shares.values()) == pytest.approx(1)
+    found = files.read_arrays(Path("results/rough/group_desc-contrast_effects.npz"))
+    assert np.isfinite(found["errors"]).all()
+    assert list(record.n_releases) == ["center", "means", "contrast"]
 
 
 def test_constants_of_sites_do_without_public_means(made, monkeypatch):

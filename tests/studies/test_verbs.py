@@ -263,9 +263,19 @@ def test_a_group_contrast_from_arrays(rng, arm):
         cn.linear_contrasts(shared, *public, means=means, primary="sex")
     with pytest.raises(ValueError, match="must be of 4 outcomes"):
         cn.linear_contrasts(shared, about, np.zeros(3), np.eye(3), means=means)
+    with pytest.raises(ValueError, match="must be None with constants"):
+        cn.linear_contrasts(shared, *public, means=means, constants=True)
+    without = {**about, "age": {"deviation": 12}}
+    with pytest.raises(ValueError, match="age: a number needs its public mean"):
+        cn.linear_contrasts(shared, without, *public[1:])
     found = cn.linear_contrasts(shared, *public, means=means, primary="patient")
     assert list(found.names) == ["patient 1 - 0", "age", "mean"]
     true = np.array([0.6, 0, 0, 0])
     assert np.abs((found.effects[0] - true) / found.errors[0]).max() < 4.5
     assert found.together[0] < 1e-3
     assert np.all(found.errors[0] < 0.15)
+    shared = cn.federate(sites, promise, arm=arm)
+    noised = cn.linear_contrasts(shared, *public, primary="patient")
+    assert list(noised.names) == ["patient 1 - 0", "age", "mean"]
+    assert np.abs((noised.effects[0] - true) / noised.errors[0]).max() < 4.5
+    assert np.median(noised.errors[0] / found.errors[0]) < 1.3
