@@ -387,6 +387,58 @@ def spatial_components(
     return unmixed(state, subspace, found.trace, found.converged)
 
 
+def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarray:
+    """How much of each map lies along directions with structure over features, (R,).
+
+    The direction that is farthest from normal is taken out of the subspace, then that
+    of the rest, for as long as the rest is told from a random subspace
+    [:func:`has_spatial_structure`]. What is left then has no structure that these
+    features could tell: a map of it is as good as any rotation. Where some maps have
+    structure and the others are normal, one of the others is taken for structure in at
+    most ``level`` of studies, since the rest is asked first when those are out.
+
+    Parameters
+    ----------
+    V
+        Directions, (n_features, R); features as in :func:`has_spatial_structure`.
+    maps
+        Of components, (n_features, R), in the span of V.
+    level
+        Chance that a subspace without structure is told.
+
+    Notes
+    -----
+    Projection pursuit with successive tests [Virta, Nordhausen & Oja 2016, NGPP].
+
+    # Differs from them: a test is of all that is left, not of the direction that is
+    pursued in it, so it does not depend on how well that is done.
+    """
+    every = slice(None, None, -(-len(V) // MOST_INDEPENDENT))
+    V, maps = V[every] - V[every].mean(axis=0), maps[every]
+    U, _, _ = np.linalg.svd(V, full_matrices=False)
+    white, R = np.sqrt(len(V)) * U, V.shape[1]
+    cosines = white.T @ maps
+    cosines /= np.maximum(np.linalg.norm(cosines, axis=0), linalg.TINY)
+    rest = np.eye(R)
+    while rest.shape[1] and has_spatial_structure(white @ rest, level):
+        inside = rest.T @ cosines
+        inside /= np.maximum(np.linalg.norm(inside, axis=0), linalg.TINY)
+        start = inside[:, negentropy(white @ rest @ inside).argmax()]
+        pursued = scipy.optimize.minimize(_normality, start, white @ rest, jac=True)
+        rest = rest @ scipy.linalg.null_space(pursued.x[None])
+    return 1 - np.sum((rest.T @ cosines) ** 2, axis=0)
+
+
+def _normality(w: np.ndarray, white: np.ndarray) -> tuple[float, np.ndarray]:
+    """Less the :func:`negentropy` of white features along w, and its slope."""
+    size = np.linalg.norm(w)
+    y = white @ w / size
+    skewness, kurtosis = np.mean(y**3), np.mean(y**4) - 3
+    slope = (skewness * y**2 / 2 + kurtosis * y**3 / 6) @ white / len(y)
+    value = skewness**2 / 12 + kurtosis**2 / 48
+    return -value, (w * (w @ slope) / size**2 - slope) / size
+
+
 def has_spatial_structure(V: np.ndarray, level: float) -> bool:
     """Whether a subspace is told from one drawn at random, whatever its rotation.
 
@@ -420,8 +472,10 @@ def _shapes_by_chance(n_features: int, n_components: int) -> np.ndarray:
 def _shapes(V: np.ndarray) -> np.ndarray:
     """Skewness and kurtosis of the rows of V, whitened [Mardia 1970], (2,)."""
     U, _, _ = np.linalg.svd(V - V.mean(axis=0), full_matrices=False)
-    products = len(V) * U @ U.T
-    return np.array([np.mean(products**3), np.mean(np.diag(products) ** 2)])
+    n, (i, j) = len(U), np.triu_indices(U.shape[1])
+    third = U.T @ (U[:, i] * U[:, j])
+    skewness = n * np.sum(third**2 * np.where(i == j, 1, 2))
+    return np.array([skewness, n * np.sum(np.sum(U**2, axis=1) ** 2)])
 
 
 def negentropy(maps: np.ndarray) -> np.ndarray:

@@ -119,8 +119,10 @@ class TensorComponents:
         Deviation of the noise of the triples in each eigenvalue, shape (K,).
     departure
         How far the releases are from those of one group: of a mixture the triples from
-        the nearest that one Gaussian group can have, in deviations [:func:`departure`];
-        of topics the second largest eigenvalue of the pairs. NaN for one component.
+        the nearest that one Gaussian group can have, in deviations [:func:`departure`],
+        or the pairs from features that do not go together [:func:`going_together`],
+        whichever is nearer to its level; of topics the second largest eigenvalue of the
+        pairs. NaN for one component.
     null_departure
         What it stays below in 95% of studies of people of one group, for noise of
         privacy and of sampling.
@@ -298,7 +300,12 @@ def mixture_components(
     T = whitened(white, triples.value, projected)
     w, lam, A, V = from_whitened(white, T, **options)
     scaled = A * norm_bound, s * norm_bound**2
-    against = departure(white, T, triples, projected, bound if projected else np.inf)
+    clips = Clips(clip, bound if projected else features["clip"], projected)
+    against = departure(white, T, triples, clips)
+    if n_components > 1 and D > 3:  # of fewer a mean explains all products
+        C = linalg.unpack_symmetric(pairs.value)
+        together = going_together(C, pairs.deviation, pairs.n_units)
+        against = min(against, together, key=lambda pair: pair[0] / pair[1])
     return _found(pairs, triples, white, projected, V, w, lam, *scaled, against)
 
 
@@ -427,6 +434,39 @@ def _found(
 N_STUDIES, N_PEOPLE = 300, 500
 # Steps of the fit of a mean, and lengths of the whitened mean at which it starts.
 N_STEPS, STARTS = 12, (0.3, 0.7, 0.98)
+# People drawn, and steps, to find who they were before they were clipped.
+N_CLIPPED, CLIP_STEPS = 20_000, 30
+# Chance that people of one group, or features that do not go together, depart so far.
+LEVEL = 0.05
+
+
+class Clips(NamedTuple):
+    """What people of a mixture were bounded by."""
+
+    second: float
+    """Squared norm of a person in the pairs; infinite in exact arms."""
+    third: float
+    """Norm of what a person adds to the triples."""
+    projected: bool
+    """Whether triples are of people reduced to K numbers, or of all features."""
+
+
+class People(NamedTuple):
+    """One Gaussian group before the clip: whitened, and how long it is elsewhere."""
+
+    mean: np.ndarray
+    """Along the K directions, (K,)."""
+    root: np.ndarray
+    """Of their covariance, (K, K)."""
+    freedom: float
+    """Degrees of freedom of the squared norm along all other directions, over 2."""
+    scale: float
+    """Of that, a gamma variable [Satterthwaite 1946]."""
+
+    def drawn(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """N people (n, K), and their squared norms elsewhere, (n,)."""
+        x = self.mean + rng.standard_normal((n, len(self.mean))) @ self.root.T
+        return x, rng.gamma(self.freedom, self.scale, n)
 
 
 class _OneGroup:
@@ -493,42 +533,38 @@ class _OneGroup:
 
 
 def departure(
-    white: Whitening,
-    T: np.ndarray,
-    triples: Release,
-    projected: bool,
-    bound: float = np.inf,
+    white: Whitening, T: np.ndarray, triples: Release, clips: Clips
 ) -> tuple[float, float]:
     """How far released triples are from one Gaussian group; post-processing.
 
     People of one group with the released second moment, whatever its shape, have the
     triples of a normal with some mean. The distance is from the nearest of these, each
     number over its deviation in studies of such people: noise of both releases,
-    sampling, and clipping of the triples are drawn, at a fixed seed.
+    sampling, and clipping of pairs and triples are drawn, at a fixed seed.
 
     Parameters
     ----------
-    white, T, triples, projected
+    white, T, triples
         Of the study.
-    bound
-        Clip of the triples, where people were reduced to K numbers.
+    clips
+        What people were bounded by.
 
     Returns
     -------
     tuple of float
         The distance, and its 95% quantile for one group; NaN for one component.
     """
-    K, s, N = len(T), white.variance, triples.n_units
+    K, N = len(T), triples.n_units
     if K == 1:
         return np.nan, np.nan
     model, rng = _OneGroup(K), np.random.default_rng(0)
     packed = linalg.pack_symmetric3(T)[None]
-    root = white.values ** (0.25 if projected else 0.5)  # whitened to released
+    # Whitened to released.
+    root = white.values ** (0.25 if clips.projected else 0.5)
     noise = model.cube(1 / root) / model.weights * triples.deviation
     # Where sampling counts little at first: all that is known is the noise.
     mean = model.fit(packed, np.maximum(noise, N**-0.5))[1][0]
-    inner = np.diag(s / white.values)
-    drawn = _studies(model, mean, inner, root, bound, min(N, N_PEOPLE), rng)
+    drawn = _studies(model, white, mean, clips, min(N, N_PEOPLE), rng)
     scale = (min(N, N_PEOPLE) / N) ** 0.5
     third, second = (x.mean(0) + scale * (x - x.mean(0)) for x in drawn)
     E = rng.standard_normal((N_STUDIES, K * (K + 1) // 2))
@@ -539,34 +575,142 @@ def departure(
     deviations = third.std(axis=0)
     null = model.fit(third, deviations)[0]
     value = model.fit(packed, deviations)[0][0]
-    return float(value), float(np.quantile(null, 0.95))
+    return float(value), float(np.quantile(null, 1 - LEVEL))
+
+
+def before_clip(
+    white: Whitening, mean: np.ndarray, inner: np.ndarray, clip: float
+) -> People:
+    """Find the Gaussian group that has the released second moment once it is clipped.
+
+    A clip makes a normal flatter, and a group of which half are clipped would be taken
+    for several. The norm bound is public and directions keep theirs under it, so a
+    group is drawn (seeded), clipped, and stretched until its moment is the released.
+
+    Parameters
+    ----------
+    white
+        Of the study.
+    mean
+        Of the whitened group, (K,).
+    inner
+        What features vary by within a component, whitened, (K, K).
+    clip
+        Largest squared norm; infinite: nobody was clipped.
+    """
+    K, target = len(mean), np.eye(len(mean)) + inner
+    root = _power(target - np.outer(mean, mean), 0.5)
+    rest = np.maximum(white.spectrum[K:], 0)
+    squares, total = np.sum(rest**2), max(float(white.spectrum[K:].sum()), 0.0)
+    freedom = float(rest.sum() ** 2 / 2 / max(squares, linalg.TINY))
+    people = People(mean, root, freedom, total / max(freedom, linalg.TINY))
+    if not np.isfinite(clip):
+        return people
+    drawn, elsewhere = people.drawn(N_CLIPPED, np.random.default_rng(1))
+    stretch, longer = np.eye(K), 1.0
+    for _ in range(CLIP_STEPS):
+        x = drawn @ stretch.T
+        weight = np.minimum(1, clip / _squares(white, x, longer * elsewhere))
+        M = (weight[:, None] * x).T @ x / N_CLIPPED
+        stretch = _power(target, 0.5) @ _power(M, -0.5) @ stretch
+        longer *= elsewhere.mean() / max(
+            float(np.mean(weight * longer * elsewhere)), linalg.TINY
+        )
+    return People(stretch @ mean, stretch @ root, freedom, longer * people.scale)
+
+
+def _squares(white: Whitening, x: np.ndarray, elsewhere: np.ndarray) -> np.ndarray:
+    """Squared norms over all features of whitened people (n, K), above 0."""
+    return np.maximum(x**2 @ white.values + elsewhere, linalg.TINY)
+
+
+def _power(M: np.ndarray, exponent: float) -> np.ndarray:
+    """Power of a symmetric matrix without what is negative."""
+    values, vectors = np.linalg.eigh(M)
+    return vectors * np.maximum(values, linalg.TINY) ** exponent @ vectors.T
 
 
 def _studies(
     model: _OneGroup,
+    white: Whitening,
     mean: np.ndarray,
-    inner: np.ndarray,
-    root: np.ndarray,
-    bound: float,
+    clips: Clips,
     n: int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whitened triples of studies of n people of one group, and errors of pairs."""
-    K = len(mean)
-    values, vectors = np.linalg.eigh(np.eye(K) + inner - np.outer(mean, mean))
-    L = vectors * np.sqrt(np.maximum(values, 0))
-    exact = L @ L.T + np.outer(mean, mean)
-    released = model.cube(root) / model.weights  # of each entry, over the whitened
+    D, s, inner = (
+        len(white.vectors),
+        white.variance,
+        np.diag(white.variance / white.values),
+    )
+    people = before_clip(white, mean, inner, clips.second)
+    exact = np.eye(len(mean)) + inner
+    released = model.cube(white.values**0.25) / model.weights  # over the whitened
     third, second = [], []
     for _ in range(N_STUDIES):
-        x = mean + rng.standard_normal((n, K)) @ L.T
+        x, elsewhere = people.drawn(n, rng)
+        squares = _squares(white, x, elsewhere)
         f = model.cube(x) - model.paired(x, inner)
-        if np.isfinite(bound):
+        if clips.projected:
             size = np.linalg.norm(f * released, axis=1)
-            f *= np.minimum(1, bound / np.maximum(size, linalg.TINY))[:, None]
+        else:
+            # Of all features, as largest_third has it.
+            size = np.sqrt(squares * ((squares - 3 * s) ** 2 + (3 * D - 3) * s**2))
+        f *= np.minimum(1, clips.third / np.maximum(size, linalg.TINY))[:, None]
+        weight = np.minimum(1, clips.second / squares)
         third.append(f.mean(axis=0))
-        second.append(x.T @ x / n - exact)
+        second.append((weight[:, None] * x).T @ x / n - exact)
     return np.stack(third), np.stack(second)
+
+
+def going_together(
+    C: np.ndarray, noise_deviation: float, n_units: int
+) -> tuple[float, float]:
+    """How far released pairs are from features that do not go together; no cost.
+
+    Features that are skewed each by itself have the triples of several groups, but
+    groups make features go together. Where they do not, products of two features are
+    those of their means. The squared distance from the nearest such products, each over
+    its variance by noise and sampling, is then below a quantile of chi-square.
+
+    Parameters
+    ----------
+    C
+        Released second moment, (D, D), D > 3, not centered.
+    noise_deviation
+        In one packed coordinate.
+    n_units
+        Public number of units.
+
+    Returns
+    -------
+    tuple of float
+        The squared distance, and its 95% quantile.
+    """
+    D, off = len(C), ~np.eye(len(C), dtype=bool)
+    values, V = linalg.top_eigenpairs(C, 1)
+    means = np.sqrt(max(float(values[0]), 0.0)) * V[:, 0]
+    variances = np.diag(C)
+    # Twice: what features vary by is known when their means are.
+    for _ in range(2):
+        sampling = np.outer(variances, variances) / n_units
+        W = off / np.maximum(noise_deviation**2 / 2 + sampling, linalg.TINY)
+        fit = scipy.optimize.minimize(
+            _products, means, (C, W), jac=True, method="L-BFGS-B"
+        )
+        means = fit.x
+        variances = np.maximum(np.diag(C) - means**2, 0)
+    quantile = scipy.stats.chi2.isf(LEVEL, D * (D - 3) // 2)
+    return float(2 * fit.fun), float(quantile)
+
+
+def _products(
+    means: np.ndarray, C: np.ndarray, W: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Weighted squares of what means leave of products, a quarter; and its slope."""
+    left = C - np.outer(means, means)
+    return float(np.sum(W * left**2) / 4), -(W * left) @ means
 
 
 def _second_topic(white: Whitening, n_units: int) -> tuple[float, float]:

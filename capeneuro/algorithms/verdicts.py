@@ -32,6 +32,7 @@ from capeneuro.algorithms.ica import (
     inseparable,
     negentropy,
     negentropy_of_rotations,
+    structured_shares,
 )
 from capeneuro.algorithms.network import Network, noise_slopes
 from capeneuro.algorithms.patterns import Patterns
@@ -140,12 +141,14 @@ def of_components(
     A map lies in the released subspace. Its share along directions that stand above
     the noise, and above what white data would have by chance, each counted as far as it
     is reliable, is the data's. That there *is* a subspace does not yet make components
-    of it, any rotation of which is as good where nothing is independent. So the
-    subspace has to differ from one drawn at random
-    [:func:`.ica.has_spatial_structure`]; and of temporal ICA either the rounds have to
-    have told more than their own noise and sampling would [:func:`rounds_tell`], or a
-    map has to be farther from normal than when the subspace is turned at random
-    [:func:`.ica.negentropy_of_rotations`]. Else the component cannot be told.
+    of it, any rotation of which is as good where nothing is independent. So of spatial
+    ICA half of a map has to lie along directions in which the subspace differs from one
+    drawn at random [:func:`.ica.structured_shares`]. Of temporal ICA either the rounds
+    have to have told more than their own noise and sampling would
+    [:func:`rounds_tell`], or the subspace has to differ from one drawn at random
+    [:func:`.ica.has_spatial_structure`] and a map has to be farther from normal than
+    when it is turned at random [:func:`.ica.negentropy_of_rotations`]. Else the
+    component cannot be told.
 
     Parameters
     ----------
@@ -196,14 +199,14 @@ def _are_apart(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
     R = len(unmixing.W)
     if R == 1:
         return np.ones(1, bool)
-    V = subspace.eigenvectors
+    V, maps = subspace.eigenvectors, unmixing.mixing
     if not unmixing.rounds_noise.size:
-        return np.full(R, has_spatial_structure(V, LEVEL))
+        return structured_shares(V, maps, LEVEL) >= HALF
     if rounds_tell(unmixing, subspace.n_units):
         return np.ones(R, bool)
     if not has_spatial_structure(V, LEVEL / 2):
         return np.zeros(R, bool)
-    return negentropy(unmixing.mixing) > negentropy_of_rotations(V, LEVEL)
+    return negentropy(maps) > negentropy_of_rotations(V, LEVEL)
 
 
 def rounds_tell(unmixing: Unmixing, n_units: int) -> bool:
@@ -332,8 +335,8 @@ def of_groups(found: TensorComponents) -> Verdicts:
 def of_patterns(found: Patterns) -> Verdicts:
     """Verdicts of patterns: the data's share of each, as in :func:`of_components`.
 
-    Patterns that were turned until they are independent cannot be told where their
-    subspace is like one drawn at random.
+    Of patterns that were turned until they are independent those cannot be told that
+    lie where their subspace is like one drawn at random.
     """
     K, tau = len(found.shares), found.noise_deviation
     names = [f"component {i + 1}" for i in range(K)]
@@ -342,9 +345,11 @@ def of_patterns(found: Patterns) -> Verdicts:
     is_turned = not np.allclose(np.abs(found.loadings), np.eye(K))
     if not (tau and is_turned and ABOVE in verdicts.words):
         return verdicts
-    if has_spatial_structure(found.patterns, LEVEL):
-        return verdicts
-    words = [UNTOLD if word == ABOVE else word for word in verdicts.words]
+    apart = structured_shares(found.patterns, found.patterns, LEVEL) >= HALF
+    words = [
+        UNTOLD if word == ABOVE and not apart[i] else word
+        for i, word in enumerate(verdicts.words)
+    ]
     return replace(verdicts, words=tuple(words))
 
 

@@ -12,7 +12,7 @@ from validation.components import Study, people_of, told
 def test_nothing_is_told_where_there_is_nothing_to_find(data, independence):
     study = Study(data, "sample", independence, 8.0)
     draws = [told(study, np.random.default_rng(draw)) for draw in range(8)]
-    now, before = np.array(draws).transpose(1, 0, 2)
+    now, before, _ = np.array(draws).transpose(1, 0, 2)
     assert before.any(axis=1).all()  # what was said of every one of them
     assert now.any(axis=1).sum() <= 2  # of which 3 in 8 come once in two hundred
 
@@ -20,9 +20,18 @@ def test_nothing_is_told_where_there_is_nothing_to_find(data, independence):
 @pytest.mark.parametrize("independence", ["spatial", "temporal"])
 def test_sparse_sources_are_told_as_often_as_before(independence):
     study = Study("sources", "sample", independence, 8.0)
-    now, before = told(study, np.random.default_rng(0))
+    now, before, _ = told(study, np.random.default_rng(0))
     assert now.sum() >= before.sum() - 1
     assert now.sum() >= 4
+
+
+def test_normal_maps_beside_a_sparse_one_are_not_told():
+    study = Study("one source", "sample", "spatial", 8.0)
+    draws = [told(study, np.random.default_rng(draw)) for draw in range(12)]
+    now, before, sparse = np.array(draws).transpose(1, 0, 2)
+    assert before.all()  # what was said of all five
+    assert now[sparse].sum() >= 11
+    assert (now & ~sparse).any(axis=1).sum() <= 3  # of which 4 in 12 come in one of 400
 
 
 def test_white_volumes_have_no_direction_above_what_so_many_have_by_chance():

@@ -17,6 +17,15 @@ def test_one_group_is_not_several(epsilon: float) -> None:
     assert alarms <= 1
 
 
+def test_features_permuted_by_themselves_are_no_groups() -> None:
+    """They are skewed, so not normal, but do not go together."""
+    rng, alarms = np.random.default_rng(1), 0
+    for _ in range(3):
+        found = groups.study(groups.permuted, 8.0, "sample", rng)
+        alarms += verdicts.of_groups(found).above.any()
+    assert alarms == 0
+
+
 def test_one_topic_is_not_several() -> None:
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(4):
