@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
             float(value)
         except ValueError:
             return value
-        _fail(f"{value!r} is text in YAML; write numbers as 1.0e-5, without quotes")
+        _fail(f"{value!r} is text in quotes; write numbers without them")
     if value is None or (isinstance(value, (int, float)) and math.isfinite(value)):
         return value
     return _fail(f"must hold finite numbers, words and lists, got {value}")

@@ -436,6 +436,8 @@ N_STUDIES, N_PEOPLE = 300, 500
 N_STEPS, STARTS = 12, (0.3, 0.7, 0.98)
 # People drawn, and steps, to find who they were before they were clipped.
 N_CLIPPED, CLIP_STEPS = 20_000, 30
+# Mean weight of clipped people below which more stretching changes nothing.
+LEAST_KEPT = 0.01
 # Chance that people of one group, or features that do not go together, depart so far.
 LEVEL = 0.05
 
@@ -611,6 +613,8 @@ def before_clip(
     for _ in range(CLIP_STEPS):
         x = drawn @ stretch.T
         weight = np.minimum(1, clip / _squares(white, x, longer * elsewhere))
+        if weight.mean() < LEAST_KEPT:  # noise: no group has such a moment once clipped
+            break
         M = (weight[:, None] * x).T @ x / N_CLIPPED
         stretch = _power(target, 0.5) @ _power(M, -0.5) @ stretch
         longer *= elsewhere.mean() / max(

@@ -518,7 +518,7 @@ def test_a_key_that_is_no_more_says_what_is_there(tmp_path):
 # Identities
 
 IDENTITIES = {
-    "contrast": "42104cef5acb0c24",
+    "contrast": "b9b5909fa800070f",
     "demo": "3a3724556cac772e",
     "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",

@@ -96,8 +96,8 @@ def test_a_name_changes_with_the_options_of_its_own_cell_only():
         ({"grid": []}, "grid: unknown key; did you mean 'grids'?"),
         ({"grids": []}, "grids: needs at least one block of axes"),
         (
-            {"fixed": {"a": {"delta": "1e-5"}}},
-            "'1e-5' is text in YAML; write numbers as 1.0e-5",
+            {"fixed": {"a": {"delta": "1.0e-5"}}},
+            "'1.0e-5' is text in quotes; write numbers without them",
         ),
         ({"fixed": {"clip": float("inf")}}, "must hold finite numbers, words and"),
         ({"plot": PLOT | {"lines": 1}}, "plot.lines: unknown key; did you mean 'line'"),

@@ -67,9 +67,11 @@ def write_parties(
             shutil.copy(f"{name}.yaml", own)
             shutil.copytree(f"private/{name}", own / "private" / name)
             shutil.rmtree(own / "private" / name / "ledger", ignore_errors=True)
-        (root / "aggregator/data").mkdir(parents=True)
+        (root / "aggregator").mkdir(parents=True)
         shutil.copy(STUDY, root / "aggregator")
-        shutil.copy("data/mask.nii.gz", root / "aggregator/data")
+        for party in ("aggregator", *names):
+            (root / party / "data").mkdir()
+            shutil.copy("data/mask.nii.gz", root / party / "data")
         for party in ("aggregator", *names) if prior else ():
             shutil.copy("prior.npz", root / party)
         join_all(root, names)
