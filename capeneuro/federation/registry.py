@@ -51,13 +51,16 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     if lines.second_place is None:
         return {}
     place = lines.second_place
+    # A ledger that was lost here is not another one: restoring charged its promises.
+    here = {record["id"] for record in lines.remembered()}
     with _locked(place):
         digests = _digests(place, people)
         own = _read(place, lines.id)
         shared = {
             other: len(digests & set(known["people"]))
             for other, known in _others(place, lines.id)
-            if other not in own["distinct"] and lines.id not in known["distinct"]
+            if other not in {*here, *own["distinct"]}
+            and lines.id not in known["distinct"]
         }
         shared = {other: n for other, n in shared.items() if n}
         if not shared and not digests <= set(own["people"]):

@@ -157,6 +157,18 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
         spend(again, "2", CEILING.mu, ("ann",))
 
 
+def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
+    north = ledger(tmp_path, "north")
+    north.promise(CEILING, "s", "", "north")
+    assert north.known_elsewhere(["ann"]) == {}
+    shutil.rmtree(north.folder)
+    again = ledger(tmp_path, "north", begun=False)
+    assert [e["mu"] for e in custody.restore(again)] == [CEILING.mu]
+    assert again.lines.id != north.lines.id
+    assert again.known_elsewhere(["ann", "bob"]) == {}
+    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
+
+
 def test_a_ledger_with_cohorts_is_not_merged_into_another(tmp_path):
     north = ledger(tmp_path, "north")
     book = Ledger(tmp_path / "south", CEILING, tmp_path / "second", "twins")
