@@ -367,7 +367,9 @@ def _join_ledgers(options: argparse.Namespace, site: SiteConfig, book: Any) -> N
         raise ConfigError("--reason: say in a sentence why these are different people")
     else:
         custody.state_distinct(book, source, options.reason)
-        print(f"{site.ledger}: its people are not those of {source}; both ledgers count")
+        print(
+            f"{site.ledger}: its people are not those of {source}; both ledgers count"
+        )
 
 
 def privacy(options: argparse.Namespace) -> None:

@@ -166,7 +166,8 @@ class SiteConfig(Section):
     backup`. It belongs to its people: a second one that meets them on this machine is
     refused, whatever site and study are called; `capeneuro ledger move` and `merge`
     bring ledgers together. Null: for private data a folder of the user, where no
-    study's files are (`~/.local/share/capeneuro/<name>`); else private/<name>/ledger."""
+    study's files are (`~/.local/share/capeneuro/<name>`); else
+    private/<name>/ledger."""
     second_place: Folder | None = None
     """Folder outside the ledger's, and in no backup of it, that remembers how far the
     ledger is, so that an older copy is not used. Null: for private data

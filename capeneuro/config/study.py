@@ -45,8 +45,8 @@ IDLE = (
 )
 
 
-# Epsilon of everything of a person above which a promise is called weak, and above which
-# private data need a word of their own for it.
+# Epsilon of everything of a person above which a promise is called weak, and above
+# which private data need a word of their own for it.
 WEAK_EPSILON, WEAKEST_EPSILON = 10.0, 20.0
 
 
@@ -107,8 +107,8 @@ class Study(Section):
     """Rules that this study sets aside, each with the reason; they stand at the top of
     the report and in privacy.json. `noise`: noise is foretold to drown the result;
     `gain`: private data are foretold to add nothing to the prior that can be told. For
-    private data also `epsilon`: it is above 10; `weak`: it is above 20; `unit`: it is the sample, one volume of
-    a person; `bounds`: they have no public `source`."""
+    private data also `epsilon`: it is above 10; `weak`: it is above 20; `unit`: it is
+    the sample, one volume of a person; `bounds`: they have no public `source`."""
     source: Source | None = None
     """Where norm bounds, clips, ranges and public tables come from: a protocol, a
     paper, a public data set, so that nothing in this file was looked up in private

@@ -115,7 +115,9 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
         for entry in other.lines.entries:
             if entry["kind"] == "release":
                 # Its answer is not here, so it is a request that nobody asks again.
-                request = hashlib.sha256(f"{other.lines.id} {entry['request']}".encode())
+                request = hashlib.sha256(
+                    f"{other.lines.id} {entry['request']}".encode()
+                )
                 entry = entry | {"request": request.hexdigest(), "cohort": ""}
                 entry["merged"] = other.lines.id
                 if entry["request"] not in known:  # by a merge that was interrupted

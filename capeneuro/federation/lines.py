@@ -27,7 +27,7 @@ from capeneuro.federation import synced
 
 FILE = "ledger.jsonl"
 # In the line that names the others, as it stands in the file.
-LEDGER_KIND = rb'\"kind\": \"ledger\"'
+LEDGER_KIND = rb"\"kind\": \"ledger\""
 
 
 class LedgerDamaged(Exception):

@@ -64,7 +64,9 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
         }
         shared = {other: n for other, n in shared.items() if n}
         if not shared and not digests <= set(own["people"]):
-            _write(place, lines.id, own | {"people": sorted({*own["people"], *digests})})
+            _write(
+                place, lines.id, own | {"people": sorted({*own["people"], *digests})}
+            )
         return shared
 
 

@@ -50,7 +50,11 @@ def write_beside(config: Study, folder: Path) -> None:
     record["digest"] = dossier.digest(record)
     files.write_json(folder / "privacy.json", record)
     # Privacy: site files stay out of it; they hold paths and limits.
-    content = {"stamp": stamp(config, kinds), "versions": versions(), **shareable(config)}
+    content = {
+        "stamp": stamp(config, kinds),
+        "versions": versions(),
+        **shareable(config),
+    }
     content["sites"] = sorted(kinds)
     files.write_text(folder / "config.yaml", yaml.safe_dump(content, sort_keys=False))
     description = {

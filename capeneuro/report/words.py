@@ -27,8 +27,8 @@ HALF = 0.5
 # Rules of private data that a study set aside.
 ACCEPTED = {
     "epsilon": "This study promises an epsilon above 10",
-    "weak": "This study promises an epsilon above 20, which hides nobody from who knows "
-    "the others",
+    "weak": "This study promises an epsilon above 20, which hides nobody from who "
+    "knows the others",
     "unit": "This study promises something to one volume, not to a person",
     "bounds": "The bounds of this study have no public source",
     "gain": "This study accepts that private data may add nothing to the prior",

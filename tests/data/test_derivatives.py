@@ -238,7 +238,9 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
     assert rows[1][:5] == ["sub-01", "n/a", "rest", "2", T]
     assert rows[1][5] == 0 and said in rows[1][6] and rows[0][6] == "n/a"
     assert str(moved) in derivatives.inputs(moved, asked).__repr__()
-    with pytest.raises(ConfigError, match=r'no run of 1 of 2 people.*without: \["02"\]'):
+    with pytest.raises(
+        ConfigError, match=r'no run of 1 of 2 people.*without: \["02"\]'
+    ):
         nifti.keep_runs(runs, *about)
     with pytest.raises(ConfigError) as error:
         nifti.keep_runs({"sub-02": runs["sub-02"]}, *about)

@@ -47,7 +47,11 @@ def here(tmp_path, monkeypatch) -> Path:
 def test_a_label_of_octal_digits_is_the_label_in_the_file(here, written):
     write_people(["008", "009", "010", "011"])
     write_site()
-    text = Path("north.yaml").read_text().replace("desc: []", f"desc: []\n  without: {written}")
+    text = (
+        Path("north.yaml")
+        .read_text()
+        .replace("desc: []", f"desc: []\n  without: {written}")
+    )
     Path("north.yaml").write_text(text)
     assert "010" not in released() and "008" in released()
 

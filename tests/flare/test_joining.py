@@ -282,7 +282,7 @@ def test_what_was_signed_before_the_last_is_not_taken_again(joined):
             joining.held(study, "site-0")
 
 
-@pytest.mark.parametrize("key, value", [("epsilon", 6.0), ("delta", 1e-4)])
+@pytest.mark.parametrize(("key", "value"), [("epsilon", 6.0), ("delta", 1e-4)])
 def test_a_revision_promises_nobody_less(joined, key, value):
     for name in (HUB, *SITES):
         edit(str(joined / name / STUDY), f"budget.{key}", value)
