@@ -291,6 +291,20 @@ def test_a_revision_promises_nobody_less(joined, key, value):
         joining.approve(study, "site-0", path, second.fingerprint)
 
 
+def test_public_files_are_those_that_all_signed(joined):
+    """Another mask under the same name would be another study."""
+    with at(joined, "site-0") as study:
+        write_image(Path(study.space.mask), np.eye(SIDE)[None].repeat(SIDE, 0))
+        with pytest.raises(ConfigError, match="inputs.*mask.* is not that"):
+            joining.held(study, "site-0")
+        Path(study.space.mask).unlink()
+        with pytest.raises(ConfigError, match="part of what its parties sign"):
+            joining.held(study, "site-0")
+    listed = joining.summary(manifest_of(joined))
+    assert "number of its people (each site, which signs it)" in listed
+    assert "starts from data/mask.nii.gz, SHA-256" in listed
+
+
 def test_a_revision_says_why(joined):
     with pytest.raises(ConfigError, match="a revision has both"):
         revise(joined, "")
