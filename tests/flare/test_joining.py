@@ -295,7 +295,7 @@ def test_public_files_are_those_that_all_signed(joined):
     """Another mask under the same name would be another study."""
     with at(joined, "site-0") as study:
         write_image(Path(study.space.mask), np.eye(SIDE)[None].repeat(SIDE, 0))
-        with pytest.raises(ConfigError, match="inputs.*mask.* is not that"):
+        with pytest.raises(ConfigError, match=r"inputs\.data/mask.*: is not that"):
             joining.held(study, "site-0")
         Path(study.space.mask).unlink()
         with pytest.raises(ConfigError, match="part of what its parties sign"):
