@@ -99,6 +99,9 @@ def test_somebody_known_to_a_ledger_is_in_no_second_one(tmp_path):
     assert north.known_elsewhere(["ann", "bob"]) == {}
     assert north.known_elsewhere(["ann", "cem"]) == {}  # its own people
     assert south.known_elsewhere(["cem", "dan"]) == {north.folder: 1}
+    assert north.known_elsewhere(["eva"]) == {}
+    assert south.known_elsewhere(["eva", "fay"]) == {north.folder: 1}
+    assert north.known_elsewhere(["fay"]) == {}  # who was refused is nobody's
     assert south.known_elsewhere(["dan"]) == {}  # nobody was written before
     assert b"ann" not in b"".join(p.read_bytes() for p in tmp_path.rglob("*.people"))
 
