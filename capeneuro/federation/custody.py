@@ -10,6 +10,8 @@ import hashlib
 import json
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -45,34 +47,60 @@ def begin(book: Ledger) -> None:
 def move(book: Ledger, source: Path) -> None:
     """Bring a ledger to another folder, with its secrets and all that was spent.
 
+    What was interrupted is finished when it is repeated.
+
     Parameters
     ----------
     book
-        Where it goes; its folder must not be there yet.
+        Where it goes: a folder that is not there yet, and in which no ledger was lost.
     source
         Folder of the ledger as it is.
 
     Raises
     ------
     LedgerSetBack
-        If there is something in the new folder, or the second place does not know the
-        ledger in the old one.
+        If there is another ledger in the new folder, or one was there and is gone, or
+        the second place does not know the ledger in the old one.
     """
-    if book.folder.exists() and any(book.folder.iterdir()):
+    source = Path(source)
+    if book.lines.path.is_file():
+        _finish_move(book, source)
+        return
+    if any(r["n_lines"] and "merged" not in r for r in book.lines.remembered()):
         raise LedgerSetBack(
-            f"{book.folder}: is there already; merge the two instead: capeneuro ledger "
-            f"merge SITE_FILE --from {source}"
+            f"{book.folder}: a ledger was there and is gone, and what it spent would "
+            "be forgotten; bring it back, or move to a folder of another name"
         )
+    if book.folder.exists() and any(book.folder.iterdir()):
+        raise LedgerSetBack(f"{book.folder}: is not empty; name a folder that is")
     with _of_folder(book, source).locked():
         book.folder.parent.mkdir(parents=True, exist_ok=True)
-        if book.folder.exists():
-            book.folder.rmdir()
-        shutil.move(source, book.folder)
-        for folder in (book.folder.parent, Path(source).parent):
-            synced.sync_folder(folder)
+        synced.move_folder(source, book.folder)
+    _finish_move(book, source)
+
+
+def _finish_move(book: Ledger, source: Path) -> None:
+    """Let the second place know the new folder; a copy in the old one is removed."""
     with book.locked(unchecked=True):
+        lines = book.lines.path.read_bytes()
+        if (source / "ledger.jsonl").is_file():
+            other = _of_folder(book, source)
+            charged = other.lines.path.read_bytes()
+            # Privacy: the one that is removed must have charged nothing more.
+            answers = {p.name for p in (source / "releases").glob("*.bin")}
+            kept = {p.name for p in (book.folder / "releases").glob("*.bin")}
+            if not (charged and lines.startswith(charged) and answers <= kept):
+                raise LedgerSetBack(
+                    f"{book.folder}: another ledger is there; merge the two instead: "
+                    f"capeneuro ledger merge SITE_FILE --from {source}"
+                )
+        elif source.resolve() != registry.folder_of(
+            book.lines.second_place, book.lines.id
+        ):
+            raise LedgerSetBack(f"{source}: no ledger is there; see the path")
         book.lines.check()
         book.lines.begin()
+        shutil.rmtree(source, ignore_errors=True)
 
 
 def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
@@ -104,8 +132,7 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
     Each release of either counts against the ceiling as if everybody of both had been
     in it, and each promise against its study's, before the other one is given up.
     """
-    other = _of_folder(book, source)
-    with book.locked(), other.locked():
+    with _locked_both(book, source) as other:
         if any(e.get("people") or e.get("name") for e in other.lines.entries):
             raise LedgerSetBack(
                 f"{source}: has cohorts, which are counted apart, and cannot be merged;"
@@ -126,7 +153,6 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
             elif entry["kind"] == "promise" and entry not in book.lines.entries:
                 book.lines.append(entry)
         registry.take_over(book.lines, other.lines.id)
-        other.lines.end(book.folder)
     return charged
 
 
@@ -142,11 +168,24 @@ def state_distinct(book: Ledger, source: Path, reason: str) -> None:
     reason
         Why, in a sentence; it is kept in the ledger.
     """
-    other = _of_folder(book, source)
-    with book.locked(), other.locked():
+    with _locked_both(book, source) as other:
         statement = {"ledger": other.lines.id, "reason": reason}
         book.lines.append({"kind": "distinct", **statement})
         registry.state_distinct(book.lines, other.lines.id)
+
+
+@contextmanager
+def _locked_both(book: Ledger, source: Path) -> Iterator[Ledger]:
+    """Lock a ledger and another one, always in the same order, and yield the other."""
+    other = _of_folder(book, source)
+    first, second = sorted((book, other), key=lambda one: str(one.folder.resolve()))
+    with first.locked(), second.locked():
+        if other.lines.id == book.lines.id:
+            raise LedgerSetBack(
+                f"{source}: is a copy of the ledger {book.folder}, not another one; "
+                "use one of them, and remove the other"
+            )
+        yield other
 
 
 def _of_folder(book: Ledger, source: Path) -> Ledger:
@@ -200,7 +239,8 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     LedgerSetBack
-        If a backup is given and there are lines in the folder, too, or no salt.
+        If a backup is given and there are lines in the folder, too, or no salt; or the
+        ledger was merged into another one.
     """
     if path is not None:
         if book.lines.path.exists():
@@ -217,6 +257,13 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
         book.create()
         synced.write_synced(book.lines.path, text)
     book.create()
+    with book.locked(unchecked=True):
+        ended = [r for r in book.lines.remembered() if r["id"] == book.lines.id]
+        if ended and "merged" in ended[0]:
+            raise LedgerSetBack(
+                f"{book.folder}: was merged into the ledger {ended[0]['merged']}; set "
+                "ledger: to that in the site file"
+            )
     with book.locked(unchecked=True), book.lines.restored():
         # Privacy: with the old key the old masks could be made again.
         (book.folder / "key").unlink(missing_ok=True)
@@ -232,6 +279,9 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
         for entry in charged:
             book.lines.append(entry)
         book.lines.append({"kind": "restored", "on": date.today().isoformat()})
+    with book.locked(unchecked=True):
+        # Ledgers that were lost in this folder: all that they promised is charged here.
+        registry.take_over_lost(book.lines)
     book.__dict__.pop("key", None)
     book.pseudonym(""), book.public_key
     return charged

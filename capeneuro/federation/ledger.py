@@ -71,6 +71,8 @@ class Ledger:
     cohort
         Public name of the people whose releases this object counts and charges; empty:
         all people of the ledger.
+    data
+        Kind of data of these people, which a ledger remembers from its beginning.
     """
 
     def __init__(
@@ -79,11 +81,12 @@ class Ledger:
         ceiling: accounting.Budget,
         second_place: Path | None = None,
         cohort: str = "",
+        data: str = "private",
     ) -> None:
         self.folder = folder
         self.ceiling = ceiling
         self.cohort = cohort
-        self.lines = Lines(folder, second_place, self._book)
+        self.lines = Lines(folder, second_place, self._book, data)
         self._known: dict[str, dict[str, Any]] = {}  # releases by request
         self._gone: set[str] = set()  # of them, those whose answers were not restored
         self._cohorts: dict[str, list[str]] = {}  # salted ids by their checksum
@@ -392,7 +395,8 @@ class Ledger:
         with self.locked():
             about = entry["lineage"], entry["study"], "", stages
             for e in self.of_lineage(*about):
-                others = self._cohorts.get(e["cohort"], [])
+                # Whom a merged ledger's release was of is not known here: anybody.
+                others = self._cohorts.get(e["cohort"], ids)
                 if e.get("site", entry["site"]) != entry["site"] and ids & set(others):
                     return e["site"]
         return ""

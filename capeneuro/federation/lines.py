@@ -19,15 +19,13 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from capeneuro.federation import synced
 
 FILE = "ledger.jsonl"
-# In the line that names the others, as it stands in the file.
-LEDGER_KIND = rb"\"kind\": \"ledger\""
 
 
 class LedgerDamaged(Exception):
@@ -53,6 +51,8 @@ class Lines:
         Folder outside that one; None: nobody remembers how far the lines were.
     book
         Called with each line once, in order, when it is read.
+    data
+        Kind of data whose releases they are, written down when they are begun.
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class Lines:
         folder: Path | None,
         second_place: Path | None,
         book: Callable[[dict[str, Any]], None],
+        data: str = "private",
     ) -> None:
-        self.folder, self.second_place = folder, second_place
+        self.folder, self.second_place, self.data = folder, second_place, data
         self.entries: list[dict[str, Any]] = []
         self.chains = [""]  # after so many lines
         self._book = book
@@ -172,7 +173,7 @@ class Lines:
             fresh = [r["id"] for r in self.remembered() if not r["n_lines"]]
             name = {"id": fresh[0] if fresh else secrets.token_hex(16)}
             self._write(name | {"n_lines": 0, "chain": "", "promises": []})
-            self.append({"kind": "ledger", **name})
+            self.append({"kind": "ledger", **name, "data": self.data})
         self._remember()
 
     def remembered(self) -> list[dict[str, Any]]:
@@ -190,26 +191,32 @@ class Lines:
                 ) from None
         return found
 
-    def is_of_private_data(self) -> bool:
-        """Whether the folder has lines that a second place was made to remember.
+    def begun_for(self) -> str:
+        """Kind of data that the lines were begun for; empty: they were not.
 
         Nothing is checked: who opens them says what is damaged.
         """
         if self.folder is None or not self.path.exists():
-            return False
-        return any(LEDGER_KIND in line for line in self.path.read_bytes().splitlines())
+            return ""
+        for line in self.path.read_bytes().splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(json.loads(line)["entry"])
+                if entry["kind"] == "ledger":
+                    return entry.get("data", "private")
+        return ""
 
-    def end(self, successor: Path) -> None:
-        """Let the second place refuse these lines from now on.
+    def end(self, ledger: str) -> None:
+        """Let the second place refuse another ledger, whose releases are charged here.
 
         Parameters
         ----------
-        successor
-            Folder of the ledger that has charged what they say.
+        ledger
+            Id of the other ledger.
         """
-        for record in self.remembered():
-            if record["id"] == self.id:
-                self._write(record | {"merged": str(successor.resolve())})
+        path = self.second_place / f"{ledger}.json"
+        record = json.loads(path.read_text()) | {"merged": self._where}
+        with self.explained():
+            synced.write_synced(path, json.dumps(record).encode())
 
     @property
     def _where(self) -> str:
@@ -220,6 +227,8 @@ class Lines:
         for record in self.remembered():
             known += [one for one in record["promises"] if one not in known]
         content = {"id": self.id, "n_lines": len(self.entries), "promises": known}
+        # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
+        content["has_people"] = any(e["kind"] == "people" for e in self.entries)
         self._write(content | {"chain": self.chains[-1]})
 
     def _write(self, record: dict[str, Any]) -> None:

@@ -28,7 +28,8 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     Parameters
     ----------
     lines
-        Of the ledger, begun; without a second place nothing is known or written.
+        Of the ledger, begun and locked; without a second place nothing is known or
+        written.
     people
         Ids of its people.
 
@@ -41,33 +42,32 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     Raises
     ------
     LedgerDamaged
-        If what is known of people cannot be read.
+        If what is known of people is lost or cannot be read.
 
     Guarantee
     ---------
     Nobody is in two ledgers of one second place, whatever sites and folders are called,
     but by a statement that they are other people. Ids are written as keyed digests.
     """
-    if lines.second_place is None:
-        return {}
     place = lines.second_place
-    # A ledger that was lost here is not another one: restoring charged its promises.
-    here = {record["id"] for record in lines.remembered()}
+    if place is None:
+        return {}
+    is_listed = any(entry["kind"] == "people" for entry in lines.entries)
     with _locked(place):
         digests = _digests(place, people)
-        own = _read(place, lines.id)
+        own = _read(place, lines.id, is_listed)
         shared = {
             other: len(digests & set(known["people"]))
             for other, known in _others(place, lines.id)
-            if other not in {*here, *own["distinct"]}
-            and lines.id not in known["distinct"]
+            if other not in own["distinct"] and lines.id not in known["distinct"]
         }
         shared = {other: n for other, n in shared.items() if n}
         if not shared and not digests <= set(own["people"]):
-            _write(
-                place, lines.id, own | {"people": sorted({*own["people"], *digests})}
-            )
-        return shared
+            everybody = sorted({*own["people"], *digests})
+            _write(place, lines.id, own | {"people": everybody})
+    if not shared and not is_listed:
+        lines.append({"kind": "people"})
+    return shared
 
 
 def state_distinct(lines: Lines, other: str) -> None:
@@ -87,21 +87,40 @@ def state_distinct(lines: Lines, other: str) -> None:
 
 
 def take_over(lines: Lines, other: str) -> None:
-    """Hand the people of another ledger to the one that it was merged into.
+    """Hand the people of another ledger to the one that charges all that it has.
 
     Parameters
     ----------
     lines
-        Of the ledger that goes on.
+        Of the ledger that goes on, begun.
     other
-        Id of the ledger that ends.
+        Id of the ledger, which ends.
     """
     place = lines.second_place
     with _locked(place):
         both = [_read(place, ledger) for ledger in (lines.id, other)]
         merged = {key: sorted({*both[0][key], *both[1][key]}) for key in EMPTY}
         _write(place, lines.id, merged)
-        _path(place, other).unlink(missing_ok=True)
+    # In between both have the people, so that nobody is forgotten by a crash.
+    lines.end(other)
+
+
+def take_over_lost(lines: Lines) -> None:
+    """Hand the people of ledgers that were lost in this folder to the restored one.
+
+    Parameters
+    ----------
+    lines
+        Of the restored ledger, locked: it has charged all that those promised.
+    """
+    place = lines.second_place
+    with _locked(place):
+        # On a host that has no list of them yet they are listed by `prepare`.
+        if not _path(place, lines.id).exists():
+            _write(place, lines.id, EMPTY)
+    for record in lines.remembered():
+        if record["id"] != lines.id and "merged" not in record:
+            take_over(lines, record["id"])
 
 
 def folder_of(place: Path, ledger: str) -> Path:
@@ -129,13 +148,28 @@ def folder_of(place: Path, ledger: str) -> Path:
 
 
 def _digests(place: Path, people: Iterable[str]) -> set[str]:
-    key = synced.secret(place / "people-key")
+    path = place / "people-key"
+    # Privacy: under another key everybody would be somebody new.
+    if not path.exists() and any(place.glob("*.people")):
+        raise LedgerDamaged(f"{path} is missing; bring it back")
+    key = synced.secret(path)
+    if len(key) != 32:
+        raise LedgerDamaged(f"{path} is not 32 bytes long; bring it back")
     return {hmac.new(key, who.encode(), "sha256").hexdigest()[:16] for who in people}
 
 
 def _others(place: Path, ledger: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Lists of people of the other ledgers that go on, by id."""
+    for path in sorted(place.glob("*.json")):
+        try:
+            record = json.loads(path.read_text())
+            is_listed = bool(record.get("has_people"))
+        except (ValueError, AttributeError):
+            raise LedgerDamaged(f"{path} is damaged; bring it back") from None
+        if path.stem != ledger and "merged" not in record:
+            yield path.stem, _read(place, path.stem, is_listed)
     for path in sorted(place.glob("*.people")):
-        if path.stem != ledger:
+        if path.stem != ledger and not path.with_suffix(".json").exists():
             yield path.stem, _read(place, path.stem)
 
 
@@ -143,15 +177,17 @@ def _path(place: Path, ledger: str) -> Path:
     return place / f"{ledger}.people"
 
 
-def _read(place: Path, ledger: str) -> dict[str, list[str]]:
+def _read(place: Path, ledger: str, is_listed: bool = False) -> dict[str, list[str]]:
+    """Read a ledger's list of people, which must be there if it was written before."""
     path = _path(place, ledger)
-    if not path.exists():
+    if not path.exists() and not is_listed:
         return EMPTY
     try:
         return {key: list(json.loads(path.read_text())[key]) for key in EMPTY}
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise LedgerDamaged(
-            f"{path} is damaged: it says which people a ledger holds; bring it back"
+            f"{path} is lost or damaged: it says which people a ledger holds; bring it "
+            "back"
         ) from None
 
 

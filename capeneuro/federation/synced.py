@@ -1,7 +1,9 @@
 """Files that survive a killed process and a power cut: absent or whole, never torn."""
 
+import errno
 import os
 import secrets
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +19,28 @@ def write_synced(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def move_folder(source: Path, target: Path) -> None:
+    """Move a folder; after a crash it is at one of both places whole, or at both."""
+    if target.exists():
+        target.rmdir()
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Another disk: whole there before it is called what it is.
+        part = target.with_name(f"{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(source, part)
+        for path in (*part.rglob("*"), part):
+            sync_folder(path)
+        part.rename(target)
+    sync_folder(target.parent)
+    sync_folder(source.parent)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
+    """Make the names in a folder, or a file's content, survive a machine's crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

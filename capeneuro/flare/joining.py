@@ -297,7 +297,7 @@ def assemble(
     sign, seal = _keys()
     manifest = Manifest(
         lineage="" if old is None else old.root,
-        revision=0 if old is None else old.revision + 1,
+        revision=0 if old is None else _next_revision(study, old),
         supersedes="" if old is None else old.fingerprint,
         why=why,
         study=study.study,
@@ -321,6 +321,13 @@ def assemble(
     for copy in (path, kept.with_name(f"manifest-{manifest.revision}.json"), kept):
         files.write_json(copy, manifest.model_dump(mode="json"))
     return manifest
+
+
+def _next_revision(study: Study, before: Manifest) -> int:
+    """Number of a revision, which no other had, also none that a site declined."""
+    kept = map(read, study.private(HUB).glob("manifest-*.json"))
+    numbers = [one.revision for one in kept if one.root == before.root]
+    return max([before.revision, *numbers]) + 1
 
 
 def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
@@ -516,12 +523,18 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _signed(study: Study, site: SiteConfig) -> list[dict[str, Any]]:
-    """What a site's ledger says that it signed for a study of this name, in order."""
-    return [
+    """What a site's ledger says that it signed for a study of this name, the last last.
+
+    By the number of the revision: in a ledger that was merged or restored, lines of
+    another one come behind.
+    """
+    promises = site_files.open_ledger(site).promises()
+    signed = [
         one
-        for one in site_files.open_ledger(site).promises()
+        for one in promises
         if (one.get("named"), one["site"]) == (study.study, site.name)
     ]
+    return sorted(signed, key=lambda one: one.get("revision", 0))
 
 
 def _follows(
@@ -536,7 +549,7 @@ def _follows(
     if not lineages or new.fingerprint == signed[-1]["manifest"]:
         return
     last = signed[-1]
-    if new.fingerprint in lineages or new.revision < last.get("revision", 0):
+    if new.fingerprint in lineages or new.revision <= last.get("revision", -1):
         raise ConfigError(
             f"{path}: revision: must be the last one that this site approved, "
             f"{last['manifest']}, or one that supersedes it, got {new.revision}, which "
@@ -550,14 +563,18 @@ def _follows(
             "people give the study another name"
         )
     promise = study.promise_of(last["site"])
-    if promise.mu > last["mu"] * (1 + site_files.TOLERANCE) or (
-        (last["unit"], promise.unit) == ("subject", "sample")
+    if (
+        promise.mu > last["mu"] * (1 + site_files.TOLERANCE)
+        or (last["unit"], promise.unit) == ("subject", "sample")
+        or (promise.n_colluding or 0) < (last.get("n_colluding") or 0)
     ):
         before = accounting.epsilon_from_mu(last["mu"], promise.delta)
         raise ConfigError(
             f"{path}: promise: must not be weaker than what people were promised, "
-            f"epsilon {before:.4g} for one {last['unit']}, got {promise.epsilon:g} for "
-            f"one {promise.unit}; what is to cost more is a study of another name"
+            f"epsilon {before:.4g} for one {last['unit']} against "
+            f"{last.get('n_colluding') or 0} sites, got {promise.epsilon:g} for one "
+            f"{promise.unit} against {promise.n_colluding}; what is to cost more is a "
+            "study of another name"
         )
 
 

@@ -40,8 +40,11 @@ WITHOUT_NOISE = {
     "sealed": ("shares of secrets, sealed for other sites", "each site; of no data"),
     "shares": ("shares of secrets of masks", "each site; of no data"),
     "signature": ("signatures of what it sent", "each site; of no data"),
-    "error": ("that it refused", "each site, by requests alone, not by its data"),
-    "rule": ("the name of the rule", "each site, by requests alone, not by its data"),
+    "error": (
+        "that it refused",
+        "each site, by requests and what its ledger has charged, not by its data",
+    ),
+    "rule": ("the name of the rule", "each site; as that it refused"),
 }
 # Of the public constants of a study, by the last part of their key.
 CONSTANTS = {

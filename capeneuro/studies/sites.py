@@ -173,12 +173,12 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
         )
-    is_open = site.data != "private" and site.second_place is None
-    if is_open and open_ledger(site).lines.is_of_private_data():
+    begun_for = open_ledger(site).lines.begun_for()
+    if begun_for and (begun_for == "private") != (site.data == "private"):
         raise ConfigError(
-            f"{path}: data: must be private, got {site.data!r}: its ledger "
-            f"{site.ledger} is one of private data; set data: private, or give open "
-            "data a ledger of their own"
+            f"{path}: data: must be {begun_for}, got {site.data!r}: its ledger "
+            f"{site.ledger} is one of {begun_for} data; set data: {begun_for}, or give "
+            "these data a ledger of their own"
         )
     if misfit := study.misfit(site):
         raise ConfigError(f"{path}: {misfit}")
@@ -249,7 +249,8 @@ def _least_colluding(study: Study, site: SiteConfig) -> int:
 def open_ledger(site: SiteConfig) -> Ledger:
     """Open a site's ledger with its ceiling, and its second place if it has one."""
     ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
-    return Ledger(site.ledger, ceiling, site.second_place, site.cohort or "")
+    about = site.second_place, site.cohort or "", site.data
+    return Ledger(site.ledger, ceiling, *about)
 
 
 def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
@@ -432,13 +433,19 @@ def keep_people(study: Study, site: SiteConfig) -> None:
 
 def _counted_elsewhere(study: Study, site: SiteConfig, people: Collection[str]) -> str:
     """Say where people of a site are counted apart from this ledger or study."""
-    book = open_ledger(site)
-    if site.cohort and (shared := book.register(people)):
-        return "cohort: its people must be in no other cohort of the ledger, got " + (
-            ", ".join(f"{n} of {name!r}" for name, n in shared.items())
-        )
-    if site.second_place is None:
-        return ""
+    book, wrong = open_ledger(site), ""
+    if site.second_place is not None:
+        wrong = _in_another_ledger(study, site, book, people)
+    if not wrong and site.cohort and (shared := book.register(people)):
+        wrong = "cohort: its people must be in no other cohort of the ledger, got "
+        wrong += ", ".join(f"{n} of {name!r}" for name, n in shared.items())
+    return wrong
+
+
+def _in_another_ledger(
+    study: Study, site: SiteConfig, book: Ledger, people: Collection[str]
+) -> str:
+    """Say in which other ledger, or as which other site, people are; empty: none."""
     about = {"study": study.identity, "lineage": study.lineage, "site": site.name}
     if other := book.in_study_as(about, people, stages_of(study)):
         return (

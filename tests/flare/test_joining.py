@@ -291,6 +291,48 @@ def test_a_revision_promises_nobody_less(joined, key, value):
         joining.approve(study, "site-0", path, second.fingerprint)
 
 
+def test_a_revision_guards_against_as_many_sites(joined):
+    second, path = revise(joined), joined / HUB / "manifest.json"
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        (first,) = (p for p in book.promises() if "named" in p)
+        book.lines.append(first | {"n_colluding": 2})
+        with pytest.raises(ConfigError, match=r"against 2 sites, got 5 .* against 1"):
+            joining.approve(study, "site-0", path, second.fingerprint)
+
+
+def test_a_revision_has_a_number_of_its_own(joined):
+    """One that a site declined, and the next of the same manifest, are two."""
+    first = joined / "first.json"
+    shutil.copy(joined / HUB / "manifest.json", first)
+    path = joined / HUB / "manifest.json"
+    declined = revise(joined, ends=date.today() + timedelta(days=30))
+    with at(joined, "site-0") as study:
+        joining.approve(study, "site-0", path, declined.fingerprint)
+    shutil.copy(first, path)  # before which revise() puts the next one
+    later = revise(joined, ends=date.today() + timedelta(days=60))
+    assert (declined.revision, later.revision) == (1, 2)
+    assert later.supersedes == declined.supersedes
+    same = later.model_copy(update={"revision": 1})
+    with at(joined, "site-0") as study:
+        content = json.dumps(same.model_dump(mode="json"))
+        (joined / "same.json").write_text(content)
+        with pytest.raises(ConfigError, match="revision: must be the last one"):
+            joining.approve(study, "site-0", joined / "same.json", same.fingerprint)
+        joining.approve(study, "site-0", path, later.fingerprint)
+
+
+def test_lines_of_a_merged_ledger_do_not_set_the_last_manifest_back(joined):
+    second = revise(joined, ends=date.today() + timedelta(days=30))
+    with at(joined, "site-0") as study:
+        path = joined / HUB / "manifest.json"
+        joining.approve(study, "site-0", path, second.fingerprint)
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        earlier = next(p for p in book.promises() if p.get("revision") == 0)
+        book.lines.append(earlier)  # as a merge would
+        assert joining.held(study, "site-0").digest == second.digest
+
+
 def test_public_files_are_those_that_all_signed(joined):
     """Another mask under the same name would be another study."""
     with at(joined, "site-0") as study:

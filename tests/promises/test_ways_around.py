@@ -4,9 +4,13 @@ They break no mathematics: each let a study spend more than people were promised
 say less than leaves a site.
 """
 
+import errno
 import json
+import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ from tiny_study import STUDY, begin, command, edit, make_private
 from capeneuro.config import load
 from capeneuro.federation import custody
 from capeneuro.federation.ledger import Ledger, LedgerSetBack
-from capeneuro.federation.lines import LedgerDamaged
+from capeneuro.federation.lines import LedgerDamaged, Lines
 from capeneuro.privacy import accounting
 from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
@@ -135,8 +139,10 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     assert (clinic.total(), clinic.public_key) == (0.3, key)
     assert clinic.known_elsewhere(["ann", "bob"]) == {}
     assert clinic.stored("1" * 64) == (b"", b"")
-    with pytest.raises(LedgerSetBack, match="is there already"):
-        custody.move(clinic, north.folder)
+    south = ledger(tmp_path, "south")
+    for source, said in ((north, "no ledger is there"), (south, "another ledger is")):
+        with pytest.raises(LedgerSetBack, match=said):
+            custody.move(clinic, source.folder)
 
 
 def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
@@ -169,7 +175,123 @@ def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
     assert [e["mu"] for e in custody.restore(again)] == [CEILING.mu]
     assert again.lines.id != north.lines.id
     assert again.known_elsewhere(["ann", "bob"]) == {}
+    elsewhere = ledger(tmp_path, "elsewhere", begun=False)
+    custody.move(elsewhere, again.folder)
+    again = ledger(tmp_path, "elsewhere", begun=False)
+    assert again.known_elsewhere(["ann", "bob"]) == {}
     assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
+
+
+def test_a_copy_of_the_ledger_is_not_merged_into_it(tmp_path):
+    """Its own people would be handed over to nobody."""
+    north = ledger(tmp_path, "north")
+    spend(north, "1", 0.3, ("ann",))
+    north.known_elsewhere(["ann"])
+    shutil.copytree(north.folder, tmp_path / "copy")
+    for use in (custody.merge, lambda *a: custody.state_distinct(*a, "another")):
+        with pytest.raises(LedgerSetBack, match="is a copy of the ledger"):
+            use(ledger(tmp_path, "north", begun=False), tmp_path / "copy")
+    again = ledger(tmp_path, "north", begun=False)
+    assert again.total() == 0.3
+    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
+
+
+@pytest.mark.parametrize("at", ["rename", "copy", "begin"])
+def test_a_move_that_was_interrupted_is_finished_when_repeated(
+    tmp_path, monkeypatch, at
+):
+    north = ledger(tmp_path, "north")
+    spend(north, "1", 0.3, ("ann",))
+    north.known_elsewhere(["ann"])
+    clinic = ledger(tmp_path, "clinic", begun=False)
+    with monkeypatch.context() as patch:
+        if at == "copy":  # another disk, killed before the old folder is removed
+
+            def on_another_disk(path, target):
+                if path == north.folder:
+                    raise OSError(errno.EXDEV, "another disk")
+                return os.rename(path, target)
+
+            patch.setattr(Path, "rename", on_another_disk)
+            patch.setattr(shutil, "rmtree", lambda *a, **k: None)
+        elif at == "begin":
+            patch.setattr(Lines, "begin", stopped)
+        else:
+            patch.setattr(Path, "rename", stopped)
+        with suppress(KeyboardInterrupt):
+            custody.move(clinic, north.folder)
+    assert north.folder.exists() == (at in ("rename", "copy"))
+    custody.move(ledger(tmp_path, "clinic", begun=False), north.folder)
+    assert not north.folder.exists()
+    moved = ledger(tmp_path, "clinic", begun=False)
+    assert (moved.total(), moved.verify()) == (0.3, 1)
+    assert moved.known_elsewhere(["ann"]) == {}
+    assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {moved.folder: 1}
+
+
+def stopped(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_copy_that_charged_more_is_not_removed(tmp_path):
+    north = ledger(tmp_path, "north")
+    spend(north, "1", 0.3, ("ann",))
+    shutil.copytree(north.folder, tmp_path / "clinic")
+    (north.folder / "releases" / f"{'2' * 64}.bin").write_bytes(b"of a crash")
+    with pytest.raises(LedgerSetBack, match="another ledger is there"):
+        custody.move(ledger(tmp_path, "clinic", begun=False), north.folder)
+    assert north.folder.exists()
+
+
+def test_no_ledger_takes_the_place_of_one_that_was_lost(tmp_path):
+    north, south = (ledger(tmp_path, name) for name in ("north", "south"))
+    spend(north, "1", 0.5, ("ann",))
+    north.known_elsewhere(["ann"])
+    shutil.rmtree(north.folder)
+    with pytest.raises(LedgerSetBack, match="a ledger was there and is gone"):
+        custody.move(ledger(tmp_path, "north", begun=False), south.folder)
+    assert south.known_elsewhere(["ann"]) == {north.folder: 1}
+
+
+@pytest.mark.parametrize("lost", ["people-key", "*.people", "empty key"])
+def test_what_is_known_of_people_is_missed_when_it_is_lost(tmp_path, lost):
+    north, south = (ledger(tmp_path, name) for name in ("north", "south"))
+    north.known_elsewhere(["ann"])
+    if lost == "empty key":
+        (tmp_path / "second/people-key").write_bytes(b"")
+    else:
+        for path in (tmp_path / "second").glob(lost):
+            path.unlink()
+    for book in (north, south):
+        with pytest.raises(LedgerDamaged, match="bring it"):
+            book.known_elsewhere(["ann"])
+
+
+def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
+    north, south = (ledger(tmp_path, name) for name in ("north", "south"))
+    about = {"study": "s", "lineage": "l", "mu": 0.3, "unit": "subject"}
+    south.charge("1" * 64, ["ann"], {**about, "site": "south"}, b"")
+    custody.merge(north, south.folder)
+    again = ledger(tmp_path, "north", begun=False)
+    entry = {**about, "site": "north"}
+    assert again.in_study_as(entry, ["ann"], []) == "south"
+
+
+def test_a_ledger_that_was_merged_is_not_restored(tmp_path):
+    north, south = (ledger(tmp_path, name) for name in ("north", "south"))
+    custody.merge(north, south.folder)
+    with pytest.raises(LedgerSetBack, match="was merged into"):
+        custody.restore(ledger(tmp_path, "south", begun=False))
+
+
+def test_two_that_say_so_of_each_other_do_not_wait_for_ever(tmp_path):
+    north, south = (ledger(tmp_path, name) for name in ("north", "south"))
+    both = ((north, south.folder), (south, north.folder))
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(10):
+            done = [pool.submit(custody.state_distinct, *one, "why") for one in both]
+            for one in done:
+                one.result(timeout=30)
 
 
 def test_a_ledger_with_cohorts_is_not_merged_into_another(tmp_path):
@@ -184,8 +306,10 @@ def test_a_ledger_with_cohorts_is_not_merged_into_another(tmp_path):
 def test_open_data_are_not_charged_to_a_ledger_of_private_data(tiny, capsys):
     make_private("site-0.yaml")
     edit("site-0.yaml", "data", "simulated")
-    assert command("validate", STUDY) == 2
-    assert "is one of private data" in capsys.readouterr().err
+    for place in (None, "second"):
+        edit("site-0.yaml", "second_place", place)
+        assert command("validate", STUDY) == 2
+        assert "is one of private data" in capsys.readouterr().err
 
 
 def test_the_commands_that_bring_ledgers_together(tiny, capsys):
