@@ -189,8 +189,8 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
         again = np.random.default_rng([seed, *cell[:3]])
         everybody, own, *_ = consortium(cell._replace(released=False), R, again)
         known = own.effects
-        about = {"weights": contrasts.alone(effects), "n_sites": cell.S, "clip": 1.0}
-        sums = site_sums(X, starts, "subject", **about) / M
+        bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
+        sums = site_sums(X, starts, "subject", n_sites=cell.S, **bounds) / M
     of = {"weights": np.array([e.weight for e in known]), "clip": np.inf}
     value = linear_moments(everybody, starts, "subject", **of) / M
     exact = Release(value, 0.0, M, (), np.inf)
@@ -207,7 +207,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
             noisy = sums + first * rng.standard_normal(len(sums))
             release = Release(noisy, first, M, (), mu)
             centers = contrasts.centers_from(release, design.effects, sizes, sizes > 0)
-            effects = design.about(centers.values, sizes).effects
+            effects = design.with_centers(centers.values, sizes).effects
             clipped = mean(CLIP**0.5 * REACH, centers.values)
         value = clipped + tau * rng.standard_normal(len(clipped))
         release = Release(value, tau, M, (), mu)
@@ -218,7 +218,8 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
             if cell.released:
                 deviations = first, 0.0
                 own = [contrasts.likely_centers(design.effects, t) for t in deviations]
-                likely = design.about(own[0].values, own[0].sizes.tolist()).effects
+                near = own[0]
+                likely = design.with_centers(near.values, near.sizes.tolist()).effects
             told, alone = (
                 contrasts.foretold(likely, outcomes, CLIP, t, M, c)
                 for t, c in zip((tau, 0.0), own, strict=True)

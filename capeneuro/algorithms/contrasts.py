@@ -189,7 +189,7 @@ def stack(
 
 
 class Centers(NamedTuple):
-    """Means of q instruments at S sites, as far as a release tells them."""
+    """Means of q instruments at S sites, with their standard errors."""
 
     values: np.ndarray
     """In [-1, 1], (q, S)."""
@@ -227,24 +227,24 @@ def site_centers(
     ---------
     One release of ``site_sums`` at the mechanism's noise multiplier.
     """
-    weights = alone(effects)
-    asked = {"weights": weights, "n_sites": len(sites), "clip": 1.0}
-    found = mechanism.answer(federation, "site_sums", asked)
-    n = {name: own["n_units"] for name, own in mechanism.roster.items()}
-    # A site that was not asked, in an arm of one site, has nobody here.
+    weights = unit_weights(effects)
+    parameters = {"weights": weights, "n_sites": len(sites), "clip": 1.0}
+    release = mechanism.answer(federation, "site_sums", parameters)
+    n = {name: site["n_units"] for name, site in mechanism.roster.items()}
+    # A site that was not asked, in an arm of one site, has nobody in the release.
     sizes = np.array([float(n.get(name, 1)) for name in sites])
-    here = np.array([name in found.survivors and name in n for name in sites])
-    return centers_from(found, effects, sizes, here)
+    is_in = np.array([name in release.survivors and name in n for name in sites])
+    return centers_from(release, effects, sizes, is_in)
 
 
-def alone(effects: Sequence[Effect]) -> np.ndarray:
+def unit_weights(effects: Sequence[Effect]) -> np.ndarray:
     """Weights of instruments that are no constants, of norm 1, (q,)."""
     weights = np.array([e.weight for e in effects if not e.is_constant], float)
     return weights / np.linalg.norm(weights)
 
 
 def centers_from(
-    found: Release, effects: Sequence[Effect], sizes: np.ndarray, here: np.ndarray
+    release: Release, effects: Sequence[Effect], sizes: np.ndarray, is_in: np.ndarray
 ) -> Centers:
     """Means of instruments at sites of a release of ``site_sums``; post-processing.
 
@@ -253,48 +253,49 @@ def centers_from(
 
     Parameters
     ----------
-    found
+    release
         As it was released.
     effects
         As in :func:`site_centers`.
     sizes
         Public numbers of people of sites, (S,).
-    here
+    is_in
         Which sites are in the release, (S,).
     """
-    S, weights = len(sizes), alone(effects)[:, None]
-    shares = sizes * here / found.n_units
-    sums = found.value.reshape(S, -1).T / weights
-    there = shares > 0
-    values = np.divide(sums, shares, out=np.zeros_like(sums), where=there)
-    if not found.deviation:
+    S, weights = len(sizes), unit_weights(effects)[:, None]
+    shares = sizes * is_in / release.n_units
+    sums = release.value.reshape(S, -1).T / weights
+    has_people = shares > 0
+    values = np.divide(sums, shares, out=np.zeros_like(sums), where=has_people)
+    if not release.deviation:
         return Centers(np.clip(values, -1, 1), np.zeros_like(values), sizes)
     noise = np.full(values.shape, np.inf)
-    noise[:, there] = (found.deviation / weights / shares[there]) ** 2
+    noise[:, has_people] = (release.deviation / weights / shares[has_people]) ** 2
     square = np.array([e.square for e in effects if not e.is_constant])[:, None]
     usual = APART**2 * square
     # Of instruments that vary, a center that is but noise would only make less.
-    known = 1 / (usual + noise)
-    total = known.sum(axis=1, keepdims=True)
-    mean = np.sum(known * values, axis=1, keepdims=True) / total
-    far = (values - mean) ** 2 - np.where(there, noise, 0)
-    varies = np.maximum(np.sum(known * far, axis=1, keepdims=True) / total, 0)
+    precision = 1 / (usual + noise)
+    total = precision.sum(axis=1, keepdims=True)
+    mean = np.sum(precision * values, axis=1, keepdims=True) / total
+    far = (values - mean) ** 2 - np.where(has_people, noise, 0)
+    varies = np.maximum(np.sum(precision * far, axis=1, keepdims=True) / total, 0)
     of_mean = 1 / np.sum(1 / (varies + noise), axis=1, keepdims=True)
     mean *= np.maximum(0, 1 - of_mean / np.maximum(mean**2, TINY))
     mean *= usual / (usual + of_mean)
     believed = np.minimum(varies, usual)
     believed = believed / (believed + noise)
     least = np.minimum(usual, np.min(noise, axis=1, keepdims=True) / S**0.5)
-    left = (1 - believed) ** 2 * (
+    # What shrinking takes off: differences between sites, and their mean.
+    shrunk = (1 - believed) ** 2 * (
         np.maximum(varies, least) + np.minimum(usual, of_mean)
     )
-    errors = np.sqrt(left + believed**2 * np.where(there, noise, 0))
+    errors = np.sqrt(shrunk + believed**2 * np.where(has_people, noise, 0))
     values = np.clip(mean + believed * (values - mean), -1, 1)
     return Centers(values, errors, sizes)
 
 
 def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
-    """What a release of ``site_sums`` is likely to tell, from public numbers alone.
+    """Foretell means of instruments at sites, from public numbers alone.
 
     Sites are a quarter of what people differ by from the study's public numbers.
 
@@ -307,10 +308,8 @@ def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     """
     share = np.array([e.square for e in effects if e.is_constant])
     square = np.array([e.square for e in effects if not e.is_constant])[:, None]
-    usual, noise = (
-        APART**2 * square,
-        (deviation / alone(effects)[:, None] / share) ** 2,
-    )
+    usual = APART**2 * square
+    noise = (deviation / unit_weights(effects)[:, None] / share) ** 2
     errors = np.sqrt(usual * noise / (usual + noise))
     signs = np.where(np.arange(len(share)) % 2, 1.0, -1.0)
     return Centers(APART / 2 * square**0.5 * signs, errors, share)
@@ -335,7 +334,7 @@ def linear_contrasts(
         How the moments are released.
     effects
         Covariates, in the order of the rows; with ``centers`` what is likely of them at
-        these [:meth:`.designs.Design.about`].
+        these [:meth:`.designs.Design.with_centers`].
     outcomes
         What is public of outcomes.
     clip
@@ -396,12 +395,13 @@ def centered_contrasts(
     One release of ``linear_moments``, after one of ``site_sums`` where means of sites
     are released.
     """
-    about = outcomes, clip, center
-    if not design.is_released:
-        return linear_contrasts(federation, mechanism, design.effects, *about)
-    means = site_centers(federation, first, design.effects, design.sites)
-    effects = design.about(means.values, means.sizes).effects
-    return linear_contrasts(federation, mechanism, effects, *about, means)
+    effects, centers = design.effects, None
+    if design.is_released:
+        centers = site_centers(federation, first, effects, design.sites)
+        effects = design.with_centers(centers.values, centers.sizes).effects
+    return linear_contrasts(
+        federation, mechanism, effects, outcomes, clip, center, centers
+    )
 
 
 def shrunk_means(found: Contrasts, public: np.ndarray) -> np.ndarray:
@@ -522,7 +522,7 @@ def from_release(
     site = _variances(back, between)
 
     def spread(rows: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Variances by noise and people, and their parts; what is left of sites."""
+        """Variances of effects by noise and by sampling, and the factors of both."""
         of_noise = np.sum(rows**2, axis=1) * (tau / weight) ** 2
         of_people = np.maximum(np.diag(rows @ of_z @ rows.T), 0) / degrees / weight**2
         of_sites = np.sum((rows @ J - joined)[:, constant] ** 2, axis=1)
@@ -593,7 +593,7 @@ def from_release(
 
 
 def _joined(effects: Sequence[Effect]) -> np.ndarray:
-    """What makes one mean of the constants of sites, by public shares of people.
+    """Weights that average the constants of sites, by public shares of people.
 
     Returns
     -------

@@ -294,7 +294,7 @@ class Design:
         return weighted(found, {e.name for e in own.get(self.primary or "", [])})
 
     @property
-    def shown(self) -> tuple[Effect, ...]:
+    def result_effects(self) -> tuple[Effect, ...]:
         """Effects in the order of results."""
         return one_constant(self.effects) if self.is_released else self.effects
 
@@ -319,8 +319,8 @@ class Design:
         column = f"{covariate.name}{IS}{group:g}"
         return self.means[place][column] / max(self._size(place, covariate), 1e-9)
 
-    def about(self, centers: np.ndarray, sizes: Sequence[float]) -> "Design":
-        """The same with what was released of instruments at sites.
+    def with_centers(self, centers: np.ndarray, sizes: Sequence[float]) -> "Design":
+        """The design with released means of instruments at its sites.
 
         Parameters
         ----------

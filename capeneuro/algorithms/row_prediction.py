@@ -301,7 +301,9 @@ def predict_contrasts(
     if design.is_released:
         deviations = noise("site_sums", 1.0, "means"), 0.0
         centers = [contrasts.likely_centers(effects, t) for t in deviations]
-        effects = design.about(centers[0].values, centers[0].sizes.tolist()).effects
+        effects = design.with_centers(
+            centers[0].values, centers[0].sizes.tolist()
+        ).effects
     private, exact = (
         contrasts.foretold(effects, outcomes, clip, t, n_people, own)
         for t, own in zip((tau, 0.0), centers, strict=True)

@@ -67,7 +67,7 @@ def design_of(study: ContrastConfig) -> Design:
 
 def effects_of(study: ContrastConfig) -> tuple[Effect, ...]:
     """Effects of a study, in the order of its result, from public numbers alone."""
-    return design_of(study).shown
+    return design_of(study).result_effects
 
 
 def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:

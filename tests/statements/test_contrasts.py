@@ -139,6 +139,6 @@ def test_centers_are_shrunk_to_public_numbers_where_noise_drowns_them():
     # A site that dropped out is taken to be like the others, and not surely.
     assert np.abs(plain.values).max() < 1
     assert (plain.errors[:, 2] > 10 * plain.errors[:, 0]).all()
-    shares = design.about(exact.values, sizes).means[0]
+    shares = design.with_centers(exact.values, sizes).means[0]
     own = 0.5 + 0.5 * exact.values[0, 0]
     assert shares["patient=1"] == pytest.approx(50 * own)
