@@ -1,5 +1,7 @@
 """Images, EEG and tables in; features, maps and tables out.
 
+door
+    What is wrong with a file, whoever reads it: one line.
 derivatives
     A site's runs, chosen by BIDS names, and the files beside a run.
 survey

@@ -9,6 +9,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Confounds, Scrub
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.derivatives import confounds_file, timing
+from capeneuro.data.door import check_file
 
 # Volumes at a run's ends that SciPy's filter mirrors: these, and these for each edge.
 PAD, PADS = 3, 15
@@ -221,11 +222,7 @@ def _ask(function: str, run: Path, key: str = "cleaning.confounds", **given: obj
     """Confounds and indices of volumes to keep, by nilearn; None: all of them."""
     from nilearn.interfaces import fmriprep
 
-    if not confounds_file(run).is_file():
-        raise ConfigError(
-            f"{confounds_file(run)}: confounds table not found; drop "
-            "cleaning.confounds and cleaning.scrub"
-        )
+    check_file(confounds_file(run), "drop cleaning.confounds and cleaning.scrub")
     try:
         return getattr(fmriprep, function)(str(run), **given)
     except (ValueError, KeyError, IndexError) as error:
@@ -243,9 +240,7 @@ def _table(run: Path, columns: list[str], key: str):
     """The run's confounds table with some columns in it."""
     import pandas as pd
 
-    path = confounds_file(run)
-    if not path.is_file():
-        raise ConfigError(f"{path}: confounds table not found; drop {key}")
+    path = check_file(confounds_file(run), f"drop {key}")
     table = pd.read_csv(path, sep="\t", na_values=["n/a"])
     if missing := [c for c in columns if c not in table]:
         hint = "; a strategy takes groups of columns" if "*" in missing[0] else ""

@@ -20,6 +20,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
 from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
 from capeneuro.data.derivatives import entities, mask_file
+from capeneuro.data.door import check_file
 from capeneuro.data.files import atomic, write_json
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
@@ -42,10 +43,9 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
     ConfigError
         If it is missing, not an image, or of another dimension.
     """
+    check_file(path)
     try:
         image = nib.load(path)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: file not found; check the path") from None
     except (nib.filebasedimages.ImageFileError, OSError, EOFError, zlib.error):
         raise ConfigError(f"{path}: not a readable NIfTI image; is it cut?") from None
     if len(image.shape) not in n_dimensions:
@@ -74,8 +74,7 @@ def read_mask(path: Path) -> nib.Nifti1Image:
     ConfigError
         If it is missing, empty or not a 3-D image.
     """
-    if not Path(path).is_file():
-        raise ConfigError(f"{path}: file not found; {NO_MASK}")
+    check_file(path, NO_MASK)
     image = open_image(path, 3)
     inside = read_data(image) > 0
     if not inside.any():

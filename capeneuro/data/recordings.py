@@ -19,6 +19,7 @@ import numpy as np
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout, SiteConfig
+from capeneuro.data.door import check_file
 from capeneuro.data.files import found, person
 from capeneuro.data.tables import open_table
 
@@ -172,8 +173,7 @@ def open_recording(
         If it cannot be read, or its unit or sampling rate is unknown.
     """
     mne, name = mne_python(), file.name.lower()
-    if not file.is_file():
-        raise ConfigError(f"{file}: file not found; check the path")
+    check_file(file)
     if name.endswith(TABLES):
         return _read_table(file, about, channels), False
     if name.endswith((".xdf", ".xdfz")):

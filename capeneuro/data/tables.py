@@ -13,6 +13,7 @@ from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
+from capeneuro.data.door import check_file
 
 # Names of people in tables; they become names of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
@@ -62,6 +63,7 @@ def open_table(path: Path, **options: Any) -> Any:
     """
     import pandas as pd
 
+    check_file(path)
     options = {"dtype": {"participant_id": str}, "index_col": False, **options}
     try:
         with warnings.catch_warnings():

@@ -320,7 +320,10 @@ def words():
             on_tables(lambda: Path("data/columns.txt").write_text("slow\nslow\n")),
             ["data/columns.txt: must name columns", "2 lines with 1 names"],
         ),
-        (on_tables(lambda: Path("data/b.tsv").unlink()), ["data/b.tsv: No such file"]),
+        (
+            on_tables(lambda: Path("data/b.tsv").unlink()),
+            ["data/b.tsv: file not found"],
+        ),
         (
             on_tables(lambda: Path("data/b.tsv").write_bytes(b"\x93NUMPY\x00\xff")),
             ["data/b.tsv: not a table"],
