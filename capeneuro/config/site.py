@@ -43,6 +43,24 @@ def _values(given: Any) -> Any:
     return tuple(found)
 
 
+def _labels(given: Any) -> Any:
+    """Labels of people as text, without `sub-` before them."""
+    if given is None:
+        return ()
+    several = given if isinstance(given, (list, tuple)) else [given]
+    odd = [v for v in several if isinstance(v, bool) or not isinstance(v, (str, int))]
+    labels = [re.sub("^(?i:sub)-", "", str(v).strip()) for v in several]
+    if odd or not all(re.fullmatch(r"[^\W_][^\s/\\]*", label) for label in labels):
+        fail("must be a person's label as in file names, or a list of such labels")
+    return tuple(labels)
+
+
+def _has_person(pattern: str) -> str:
+    if pattern.count("{person}") != 1:
+        fail("must have {person} in it once, such as '{person}/MNINonLinear/*'")
+    return pattern
+
+
 def is_repetition_time(seconds: Any) -> bool:
     """Whether a number may be the repetition time of a functional image [s]."""
     least, most = REPETITION_TIMES
@@ -56,6 +74,7 @@ def _in_seconds(given: float) -> float:
 
 
 Chosen = Annotated[tuple[str, ...], BeforeValidator(_values)]
+People = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 
 
 class Derivatives(Section):
@@ -86,10 +105,11 @@ class Derivatives(Section):
     in the study file); empty: whichever there is, if it is one."""
     filters: Annotated[dict[Label, Chosen], Field(default_factory=dict)]
     """Any other entity of the file names, such as `{acq: mb4}` or `{setting: a}`."""
-    people: Chosen = ()
-    """People to take, as in `sub-<label>`; empty: all."""
-    without: Chosen = ()
-    """People who are left out."""
+    people: People = ()
+    """People to take, as in `sub-<label>`; empty: all. Each must be there."""
+    without: People = ()
+    """People who are left out. Each must be there: a wrong label would let somebody who
+    withdrew take part. For other data than derivatives see the site's own `without`."""
 
     def entities(self) -> dict[str, tuple[str, ...]]:
         """Values that are asked for, by the entity of the file names."""
@@ -139,6 +159,14 @@ class SiteConfig(Section):
     sub-<label>... belong to that person, any other file is one person. In a fusion
     study and in studies of rows 3-D files (in a BIDS folder `*_statmap.nii.gz`), one
     for each person, or a table. Null where studies are of EEG alone."""
+    without: People = ()
+    """People who are left out of everything, by label: `["03", "17"]`. Each must be
+    there."""
+    person: Annotated[str, AfterValidator(_has_person)] | None = None
+    """What of a path below the folder of its data is the person, where files are not
+    named as in BIDS: `"{person}/MNINonLinear/*"` or `"{person}_scan*"`, where `*` is
+    any text. Null: `sub-<label>`, what is known of the Human Connectome Project's and
+    UK Biobank's folders, or a file is a person."""
     people: Path | None = None
     """Table of its people (`.tsv` or `.csv` with `participant_id`) in studies of rows:
     targets and covariates; null: `participants.tsv` of the BIDS folder, or the table of

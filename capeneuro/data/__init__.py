@@ -2,6 +2,10 @@
 
 door
     What is wrong with a file, whoever reads it: one line.
+people
+    Who a person is: files put together by person.
+inventory
+    What was found at a site: each file a person's, or set aside for a reason.
 derivatives
     A site's runs, chosen by BIDS names, and the files beside a run.
 survey

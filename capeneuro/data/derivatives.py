@@ -4,13 +4,12 @@ Names alone are read here, small sidecars, and where these do not tell the repet
 time the header of the image. Why not PyBIDS: see docs/derivatives.md.
 """
 
-import difflib
 import json
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from capeneuro.config.site import (
     SiteConfig,
     is_repetition_time,
 )
-from capeneuro.data.files import found, person
+from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
 
-# Entities by which files of one scan differ.
-SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "setting")
 # Entities that a message names, in their order in file names.
 SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")
 # Entities that preprocessed images have one of: fMRIPrep's, XCP-D's, and HALFpipe's.
@@ -39,9 +36,13 @@ SAME_TIME = 0.01
 
 
 def entities(file: Path) -> dict[str, str]:
-    """What a BIDS name says: ``sub-01_task-rest_bold.nii.gz`` has sub and task."""
+    """What a BIDS name says: ``sub-01_task-rest_bold.nii.gz`` has sub and task.
+
+    A session that only a folder names is one, too.
+    """
     parts = file.name.split(".")[0].split("_")
-    return dict(part.split("-", 1) for part in parts if "-" in part)
+    folders = [part for part in file.parts[:-1] if part.startswith("ses-")]
+    return dict(part.split("-", 1) for part in (*folders, *parts) if "-" in part)
 
 
 def space(file: Path) -> str:
@@ -50,73 +51,54 @@ def space(file: Path) -> str:
     return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
 
 
-def find_runs(site: SiteConfig) -> dict[str, list[Path]]:
-    """Find a site's 4-D images, grouped by person.
+def find_runs(site: SiteConfig, *, is_whole: bool = True) -> dict[str, list[Path]]:
+    """Find a site's 4-D images, grouped by person; as :func:`inventory`."""
+    return inventory(site, is_whole=is_whole).people
+
+
+def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
+    """Find a site's 4-D images: whose they are, and why others are set aside.
 
     Parameters
     ----------
     site
         Its file: what to take of a folder of derivatives; a BIDS folder, or a pattern
         of image files, and a task.
-
-    Returns
-    -------
-    dict
-        Runs by subject id, both sorted.
+    is_whole
+        As of :func:`.inventory.take`.
 
     Raises
     ------
     ConfigError
-        If there are none, or if two files look like one scan. It names what there is,
-        and stays at the site.
+        If there are none, or if a scan would count twice. It names what there is, and
+        stays at the site.
     """
     if isinstance(site.images, str) and not Path(site.images).is_dir():
-        files = found(site.images, "")
+        files, root = search(site.images)
+        aside: dict[Path, str] = {}
         if not files:
             raise ConfigError(
                 f"site {site.name}: images: nothing found at {site.images!r}; put the "
                 "data there or change `images` in its site file"
             )
     else:
-        files = _chosen(site)
-    runs: dict[str, list[Path]] = {}
-    seen: dict[object, Path] = {}
-    for file in files:
-        # One scan in two spaces or echoes would count a person's volumes twice.
-        scan: object = file.name
-        if file.name.startswith("sub-"):
-            own = {k: v for k, v in entities(file).items() if k not in SAME_SCAN}
-            scan = (file.parent, tuple(own.items()))
-        if scan in seen:
-            raise ConfigError(_one_scan(site, file, seen[scan]))
-        seen[scan] = file
-        runs.setdefault(person(file), []).append(file)
-    return runs
-
-
-def _one_scan(site: SiteConfig, file: Path, other: Path) -> str:
-    first, second = entities(other), entities(file)
-    differ = [e for e in SAME_SCAN if first.get(e) != second.get(e)]
-    if not file.name.startswith("sub-"):
-        remedy = (
-            "give files names of their own, sub-<label>_... where people have several"
-        )
-    elif isinstance(site.images, str) or not differ:
-        remedy = "give a pattern that takes one of them"
-    else:
-        of = differ[0]
-        both = " or ".join(sorted({first.get(of, "none"), second.get(of, "none")}))
-        where = (
-            KEYS.get(of, of) if of in ("space", "res", "echo", "desc") else "filters"
-        )
-        remedy = f"say in `{where}` which {of}: {both}"
-    return f"site {site.name}: images: {file} and {other} look like one scan; {remedy}"
+        asked = selection(site)
+        root = Path(asked.derivatives)
+        files = candidates(root)
+        aside = _not_asked_for(files, asked)
+    found = take(site, files, root, "images", aside, is_whole=is_whole)
+    if not found.people:
+        raise ConfigError(_nothing(site, files))
+    for own in found.people.values():
+        _check_combined(site, own)
+    return found
 
 
 def candidates(folder: Path) -> list[Path]:
     """All 4-D images of a folder's people, in the order of their names."""
-    people = sorted(path for path in folder.glob("sub-*") if path.is_dir())
-    return [file for own in people for file in sorted(own.rglob("sub-*_bold.nii*"))]
+    people = sorted(path for path in folder.glob("[sS][uU][bB]-*") if path.is_dir())
+    runs = re.compile(r"(?i)sub-.*_bold\.nii(\.gz)?")
+    return [file for own in people for file in walk(own) if runs.fullmatch(file.name)]
 
 
 def selection(site: SiteConfig) -> Derivatives:
@@ -128,67 +110,41 @@ def selection(site: SiteConfig) -> Derivatives:
     return site.images
 
 
-def _chosen(site: SiteConfig) -> list[Path]:
+def _not_asked_for(files: Iterable[Path], asked: Derivatives) -> dict[Path, str]:
+    """Files that a site's file does not ask for, each with the entity that differs."""
+    aside = {}
+    for file in files:
+        named = entities(file)
+        for entity, values in asked.entities().items():
+            if not is_one_of(named.get(entity), values):
+                value = named.get(entity, "none")
+                aside[file] = f"{KEYS.get(entity, entity)} is {value}"
+                break
+    kept = [file for file in files if file not in aside]
+    echoes = [file for file in kept if "echo" in entities(file)]
+    if not asked.echo and len(echoes) < len(kept):
+        aside |= dict.fromkeys(echoes, "one echo beside the combined series")
+    return aside
+
+
+def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
+    """Refuse a run without a number beside numbered ones: it may hold them all."""
+    series: dict[tuple[tuple[str, str], ...], dict[bool, Path]] = {}
+    for run in runs:
+        named = entities(run)
+        is_numbered = named.pop("run", None) is not None
+        same = series.setdefault(tuple(sorted(named.items())), {})
+        same[is_numbered] = run
+        if len(same) == 2:
+            raise ConfigError(
+                f"site {site.name}: images: {same[False]} has no run- and "
+                f"{same[True].name} has one: does the first hold both? Say which in "
+                "`images`, run: [1, 2] or run: none"
+            )
+
+
+def _nothing(site: SiteConfig, there: list[Path]) -> str:
     own = selection(site)
-    there = candidates(Path(own.derivatives))
-    asked = own.entities()
-    labels = sorted({person(file).removeprefix("sub-") for file in there})
-    people = _named(site, "people", own.people, labels)
-    without = _named(site, "without", own.without, labels)
-    files = [
-        file
-        for file in there
-        if (not people or person(file).removeprefix("sub-") in people)
-        and person(file).removeprefix("sub-") not in without
-        and all(_is(entities(file).get(e), values) for e, values in asked.items())
-    ]
-    if not own.echo and any("echo" not in entities(file) for file in files):
-        files = [file for file in files if "echo" not in entities(file)]
-    if not files:
-        raise ConfigError(_nothing(site, own, there))
-    return files
-
-
-def _named(
-    site: SiteConfig, key: str, named: Collection[str], labels: Sequence[str]
-) -> set[str]:
-    """People whom a site's file names, each of whom must be there, and be one person.
-
-    A label is meant as it is written; where nobody has it, as a number: 1 is 01.
-
-    Raises
-    ------
-    ConfigError
-        If a label is nobody's, or as a number that of several: who withdrew would stay.
-    """
-    people = set()
-    for label in named if labels else ():
-        same = [own for own in labels if own == label]
-        same = same or [own for own in labels if _is(own, (label,))]
-        if len(same) == 1:
-            people |= {*same}
-            continue
-        whose = "nobody is called" if not same else "several people are called"
-        near = same or difflib.get_close_matches(label, labels, 3, 0.5)
-        beside = f" (there is {', '.join(near)})" if near else ""
-        raise ConfigError(
-            f"site {site.name}: images.{key}: {whose} {label!r}{beside}; write labels "
-            "in quotes, as in the names of files"
-        )
-    return people
-
-
-def _is(value: str | None, asked: tuple[str, ...]) -> bool:
-    """Whether a label is one of those asked for; numbers as numbers."""
-    if value is None:
-        return "none" in asked
-    return any(
-        value == one or (value.isdigit() and one.isdigit() and int(value) == int(one))
-        for one in asked
-    )
-
-
-def _nothing(site: SiteConfig, own: Derivatives, there: list[Path]) -> str:
     asked = ", ".join(
         f"{KEYS.get(entity, entity)} {' or '.join(values)}"
         for entity, values in own.entities().items()
@@ -197,8 +153,8 @@ def _nothing(site: SiteConfig, own: Derivatives, there: list[Path]) -> str:
     text += f" with {asked}" if asked else ""
     if not there:
         return f"{text}; put the data there or change `images` in its site file"
-    if own.without and all(_is(person(file)[4:], own.without) for file in there):
-        return f"{text}; `without` leaves nobody: change it in its site file"
+    if len(_not_asked_for(there, own)) < len(there):
+        return f"{text}; `people` and `without` leave nobody: change its site file"
     said = [f"{entity} {values}" for entity, values in _there(there).items()]
     return f"{text}; there is {', '.join(said)}: change `images` in its site file"
 

@@ -3,7 +3,6 @@
 Every file is written under a temporary name and renamed, so none is ever half there.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -43,20 +42,6 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def found(pattern: str, in_bids: str) -> list[Path]:
-    """Files of a pattern; of a BIDS folder those of another pattern in it; sorted."""
-    root = Path(pattern)
-    if root.is_dir():
-        return sorted(root.glob(in_bids))
-    return sorted(map(Path, glob.glob(pattern, recursive=True)))
-
-
-def person(file: Path) -> str:
-    """Whose file it is: sub-<label>, or the name of a file that is not so named."""
-    match = re.match(r"sub-[A-Za-z0-9]+", file.name)
-    return match[0] if match else file.name.split(".")[0]
 
 
 def keep_private(*others: str) -> None:

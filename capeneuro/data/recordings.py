@@ -20,7 +20,8 @@ from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout, SiteConfig
 from capeneuro.data.door import check_file
-from capeneuro.data.files import found, person
+from capeneuro.data.inventory import Inventory, search, take, walk
+from capeneuro.data.people import stem
 from capeneuro.data.tables import open_table
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz", ".xdf", ".xdfz")
@@ -35,8 +36,6 @@ RATE_OFF = 0.005
 # What one of a table's or a stream's unit is [V], by the names that streams give it.
 UNITS = {"uv": 1e-6, "microvolt": 1e-6, "mv": 1e-3, "millivolt": 1e-3}
 UNITS |= {"v": 1.0, "volt": 1.0}
-# Endings and BIDS entities by which files of one recording differ.
-SAME_RECORDING = r"[-_](eeg|epo|raw)$|_(desc|proc|rec|space)-[A-Za-z0-9]+"
 # Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
 BREAK = r"(?i)bad|edge|boundary|new segment"
 TINY = 1e-6  # [s]
@@ -44,67 +43,47 @@ TINY = 1e-6  # [s]
 CUT = r"does not match the file size|marker versions|not found; no annotations"
 
 
-def find_recordings(
-    pattern: str, where: str, task: str | None = None, about: EegAbout | None = None
-) -> dict[str, list[Path]]:
-    """Find recordings, grouped by person.
+def find_recordings(site: SiteConfig) -> dict[str, list[Path]]:
+    """Find a site's recordings, grouped by person; as :func:`inventory`."""
+    return inventory(site).people
+
+
+def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
+    """Find a site's recordings: whose they are, and why others are set aside.
 
     Parameters
     ----------
-    pattern
-        A BIDS folder (``sub-*/**/eeg/sub-*``, ending in ``_eeg`` or ``_epo``), or a
-        pattern of files; those of other formats than ``FORMATS`` are passed over.
-        Tables are taken where the pattern ends as ``TABLES`` do, or with ``about``.
-        Files named sub-<label>... belong to that person, any other file is one person.
-    where
-        Place named in errors, such as ``site north: eeg``.
-    task
-        BIDS task to use in a BIDS folder; None: all.
-    about
-        What the site file says of tables; None: nothing.
-
-    Returns
-    -------
-    dict
-        Files by person, both sorted.
+    site
+        Its file: a BIDS folder (``sub-*/**/eeg/sub-*``, ending in ``_eeg`` or ``_epo``)
+        and a task, or a pattern of files; those of other formats than ``FORMATS`` are
+        passed over. Tables are taken where the pattern ends as ``TABLES`` do, or with
+        ``eeg_about``.
+    is_whole
+        As of :func:`.inventory.take`.
 
     Raises
     ------
     ConfigError
         If there are none, or if two files look like one recording.
     """
-    files = found(pattern, "sub-*/**/eeg/sub-*")
-    if Path(pattern).is_dir():
-        of_task = rf"_task-{task}[-_]" if task else "[-_]"
+    root, pattern = Path(site.eeg), site.eeg
+    if root.is_dir():
+        of_task = rf"_task-{site.task}[-_]" if site.task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
-        files = [file for file in files if names.search(stem(file))]
-    takes_tables = about is not None or pattern.lower().endswith(TABLES)
+        people = sorted(root.glob("[sS][uU][bB]-*"))
+        files = [file for own in people for file in walk(own)]
+        files = [f for f in files if "eeg" in f.parent.parts and names.search(stem(f))]
+    else:
+        files, root = search(pattern)
+    takes_tables = site.eeg_about is not None or pattern.lower().endswith(TABLES)
     formats = (*FORMATS, *(TABLES if takes_tables else ()))
     files = [file for file in files if file.name.lower().endswith(formats)]
     if not files:
         raise ConfigError(
-            f"{where}: no recording ({', '.join(FORMATS)}) found at {pattern!r}; "
-            "put the data there or change `eeg` in its site file"
+            f"site {site.name}: eeg: no recording ({', '.join(FORMATS)}) found at "
+            f"{pattern!r}; put the data there or change `eeg` in its site file"
         )
-    people: dict[str, list[Path]] = {}
-    seen: dict[str, Path] = {}
-    for file in files:
-        name = re.sub(SAME_RECORDING, "", stem(file))
-        # One recording in two formats would count a person's epochs twice.
-        recording = str(file.with_name(name)) if name.startswith("sub-") else name
-        if recording in seen:
-            raise ConfigError(
-                f"{where}: {file} and {seen[recording]} look like one recording; give "
-                "a pattern that takes one of them"
-            )
-        seen[recording] = file
-        people.setdefault(person(file.with_name(name)), []).append(file)
-    return people
-
-
-def stem(file: Path) -> str:
-    """Name of a file without its format."""
-    return re.sub(r"\.[^.]*(\.gz)?$", "", file.name)
+    return take(site, files, root, "eeg", is_whole=is_whole)
 
 
 def mne_python() -> Any:
@@ -377,9 +356,7 @@ def _stream(
 
 def inputs(site: SiteConfig) -> list[str]:
     """Files of a site's recordings, with the tables of events beside them."""
-    where = f"site {site.name}: eeg"
-    people = find_recordings(site.eeg, where, site.task, site.eeg_about)
-    own = [file for files in people.values() for file in files]
+    own = [file for files in find_recordings(site).values() for file in files]
     beside = [told for file in own if (told := events_file(file))]
     return [str(path) for path in (*own, *beside)]
 

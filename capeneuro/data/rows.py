@@ -16,7 +16,8 @@ from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import find_maps, map_features, open_table, read_rows
+from capeneuro.data.inventory import Inventory, of_rows
+from capeneuro.data.tables import inventory_of_maps, map_features, open_table, read_rows
 from capeneuro.privacy.clipping import clip_factors
 
 
@@ -224,7 +225,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     elif study.has_eeg:
         found = recordings.inputs(site)
     else:
-        images = [path for own in _images(study, site).values() for path in own]
+        images = [p for own in inventory_of(study, site).people.values() for p in own]
         if study.rows.features.kind == "runs":
             how = study.rows.features.cleaning
             images = [p for run in images for p in derivatives.inputs(run, how)]
@@ -233,15 +234,16 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
 
 
-def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:
-    """Images of each of a site's people."""
+def inventory_of(study: RowStudy, site: SiteConfig) -> Inventory:
+    """What a site's folder holds of the study's features, and whose it is."""
+    if study.rows.features.kind == "table":
+        table = Path(site.folder)
+        return of_rows(site, table, read_rows(table, []))
     if study.has_maps:
-        return {name: (path,) for name, path in find_maps(site).items()}
+        return inventory_of_maps(site)
     if study.has_eeg:
-        about = f"site {site.name}: eeg", site.task, site.eeg_about
-        people = recordings.find_recordings(site.eeg, *about)
-        return {name: tuple(own) for name, own in people.items()}
-    return {name: tuple(runs) for name, runs in derivatives.find_runs(site).items()}
+        return recordings.inventory(site)
+    return derivatives.inventory(site)
 
 
 def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Person]:
@@ -254,13 +256,13 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         names people and stays at the site.
     """
     covariates, beside = list(study.rows.covariates), list(study.beside)
-    images: dict[str, tuple[Path, ...]] = {}
+    images = inventory_of(study, site).people
     own: dict[str, np.ndarray] = {}
-    if study.rows.features.kind != "table":
-        images = _images(study, site)
-    else:
+    if study.rows.features.kind == "table":
         n_own = len(shape.names) - len(covariates)
         own = read_rows(Path(site.folder), shape.names[:n_own])
+        own = {name: row for name, row in own.items() if name in images}
+        images = {}
         if not own:
             raise ConfigError(f"{site.folder}: must have rows of people, got none")
     if shape.bounds is None:
@@ -278,7 +280,8 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     for name in people:
         rest, other = np.split(more[name], [len(covariates)])
         values = np.concatenate([own.get(name, rest[:0]), rest])
-        found[name] = Person(name, images.get(name, ()), values, other.astype(float))
+        own_images = tuple(images.get(name, ()))
+        found[name] = Person(name, own_images, values, other.astype(float))
     _check_groups(study, site, found)
     return found
 

@@ -9,7 +9,6 @@ from capeneuro.config.errors import some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, nifti
-from capeneuro.data.files import person
 
 COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
 ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
@@ -28,14 +27,18 @@ def lines(site: SiteConfig) -> list[str]:
     ConfigError
         If nothing was chosen, or one scan twice.
     """
-    runs = derivatives.find_runs(site)
+    inventory = derivatives.inventory(site)
+    runs = inventory.people
     chosen = [run for own in runs.values() for run in own]
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for run in chosen:
         said = derivatives.entities(run)
         groups[tuple(said.get(e, "-") for e in ENTITIES)].append(run)
     rows = [[*COLUMNS, *COUNTED]]
-    rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
+    whose = {run: name for name, own in runs.items() for run in own}
+    for key, own in groups.items():
+        people = {whose[run] for run in own}
+        rows.append([*map(str, key), str(len(people)), *_counted(own, site)])
     found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
     for what, beside in BESIDE.items():
@@ -45,10 +48,7 @@ def lines(site: SiteConfig) -> list[str]:
     folder = Path(site.folder)
     if not folder.is_dir():
         return found
-    there = derivatives.candidates(folder)
-    rest = len(there) - len(chosen)
-    if rest:
-        found.append(f"  not chosen: {rest} other series of these or other people")
+    found += inventory.lines()
     everybody = {path.name for path in folder.glob("sub-*") if path.is_dir()}
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
@@ -94,7 +94,6 @@ def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
     told = sorted(f"{t_r:g}" for t_r in times - {None})
     n = len(runs)
     return [
-        str(len({person(run) for run in runs})),
         between(lengths),
         ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
         *(of_all([f(run).is_file() for run in runs], n) for f in BESIDE.values()),

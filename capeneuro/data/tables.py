@@ -11,38 +11,46 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import files, nifti
+from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.door import check_file
-
-# Names of people in tables; they become names of parts of projected.npz.
-PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
+from capeneuro.data.inventory import Inventory, search, take, walk
+from capeneuro.data.people import PERSON
 
 
 def find_maps(site: SiteConfig) -> dict[str, Path]:
-    """Find a site's 3-D images, one of each person.
+    """Find a site's 3-D images, one of each person; as :func:`inventory_of_maps`."""
+    return {name: own[0] for name, own in inventory_of_maps(site).people.items()}
+
+
+def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
+    """Find a site's 3-D images, one of each person, and who is left out.
 
     Raises
     ------
     ConfigError
         If there are none, or two of one person.
     """
-    task = f"_task-{site.task}" if site.task else ""
-    found = files.found(site.folder, f"sub-*/**/sub-*{task}_*statmap.nii*")
-    if not found:
+    task = f"_task-{site.task}(_.*)?" if site.task else ".*"
+    names = re.compile(rf"(?i)sub-.*{task}_[^_]*statmap\.nii(\.gz)?")
+    root = Path(site.folder)
+    if root.is_dir():
+        people = root.glob("[sS][uU][bB]-*")
+        files = [file for own in people for file in walk(own)]
+        files = sorted(file for file in files if names.fullmatch(file.name))
+    else:
+        files, root = search(site.folder)
+    if not files:
         raise ConfigError(
             f"site {site.name}: images: no maps found at {site.folder!r}; put the data "
             "there (in a BIDS folder *_statmap.nii.gz) or change `images`"
         )
-    maps: dict[str, Path] = {}
-    for file in found:
-        person = files.person(file)
-        if person in maps:
-            raise ConfigError(
-                f"site {site.name}: images: {file} and {maps[person]} are of one "
-                "person; give a pattern that takes one of them, or `task`"
-            )
-        maps[person] = file
+    maps = take(site, files, root, "images", is_whole=is_whole)
+    if several := next((own for own in maps.people.values() if len(own) > 1), None):
+        raise ConfigError(
+            f"site {site.name}: images: {several[0]} and {several[1]} are of one "
+            "person; give a pattern that takes one of them, or `task`"
+        )
     return maps
 
 

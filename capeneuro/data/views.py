@@ -15,7 +15,14 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import column_names, find_maps, map_features, read_rows
+from capeneuro.data.inventory import Inventory, check_left_out, of_rows
+from capeneuro.data.tables import (
+    column_names,
+    find_maps,
+    inventory_of_maps,
+    map_features,
+    read_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,32 @@ def public_files(study: FusionConfig) -> list[str]:
 # --- people --------------------------------------------------------------------------
 
 
+def inventories(study: FusionConfig, site: SiteConfig) -> tuple[Inventory, Inventory]:
+    """What a site's folders hold of each view, and whose it is.
+
+    Raises
+    ------
+    ConfigError
+        If somebody is left out who is in neither.
+    """
+    fusion = study.fusion
+    if fusion.fmri.kind == "table":
+        table = Path(site.folder)
+        first = of_rows(site, table, read_rows(table, []), is_whole=False)
+    else:
+        find = derivatives.inventory if study.handed else inventory_of_maps
+        first = find(site, is_whole=False)
+    if fusion.eeg.kind == "table":
+        table = Path(site.eeg)
+        second = of_rows(site, table, read_rows(table, []), is_whole=False)
+    else:
+        second = recordings.inventory(site, is_whole=False)
+    check_left_out(
+        site, [*first.people, *first.left_out, *second.people, *second.left_out]
+    )
+    return first, second
+
+
 def find_people(
     study: FusionConfig, site: SiteConfig, names: tuple[list[str], list[str]]
 ) -> dict[str, tuple[Any, Any]]:
@@ -124,19 +157,20 @@ def find_people(
         drop them. The text names people and stays at the site.
     """
     fusion = study.fusion
+    of_first, of_second = inventories(study, site)
     if fusion.fmri.kind == "table":
-        first: dict[str, Any] = read_rows(Path(site.folder), names[0])
+        rows = read_rows(Path(site.folder), names[0])
+        first: dict[str, Any] = {name: rows[name] for name in of_first.people}
     elif study.handed:
-        first = derivatives.find_runs(site)
+        first = of_first.people
     else:
-        first = find_maps(site)
+        first = {name: own[0] for name, own in of_first.people.items()}
     if fusion.eeg.kind == "table":
-        second: dict[str, Any] = read_rows(Path(site.eeg), names[1])
+        rows = read_rows(Path(site.eeg), names[1])
+        second: dict[str, Any] = {name: rows[name] for name in of_second.people}
     else:
         about = site.eeg_about
-        where = f"site {site.name}: eeg"
-        found = recordings.find_recordings(site.eeg, where, site.task, about)
-        second = {person: (own, about) for person, own in found.items()}
+        second = {name: (own, about) for name, own in of_second.people.items()}
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [

@@ -65,7 +65,13 @@ from capeneuro.studies.flow import (
 from capeneuro.studies.plan import FORECAST, gate, plan
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.reports import report
-from capeneuro.studies.sites import Sites, check_ceilings, in_process, keep_people
+from capeneuro.studies.sites import (
+    Sites,
+    check_ceilings,
+    in_process,
+    keep_inventory,
+    keep_people,
+)
 
 # What is released, under results/<study>/.
 SUBSPACE = "group_desc-pca_subspace.npz"
@@ -106,7 +112,8 @@ KEYS = {
 def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
     check_told(study, sites)
-    runs = {name: derivatives.find_runs(site) for name, site in sites.items()}
+    inventories = {name: derivatives.inventory(site) for name, site in sites.items()}
+    runs = {name: own.people for name, own in inventories.items()}
     if study.computes_mask:
         images = [r for people in runs.values() for own in people.values() for r in own]
         mask = nifti.compute_mask(images)
@@ -136,6 +143,7 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     for name, people in kept.items():
         n_runs = sum(len(own) for own in people.values())
         print(f"{name}: {survey.how_many(len(people), n_runs)}")
+        keep_inventory(study, name, inventories[name])
         for who, session, task, run, *_, why in tables[name]:
             if why != "n/a":
                 print(f"  left out: {who} session {session} {task} run {run}: {why}")

@@ -38,6 +38,7 @@ from capeneuro.data.views import (
     Views,
     find_people,
     inputs,
+    inventories,
     n_second,
     open_views,
     public_files,
@@ -68,6 +69,7 @@ from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
     in_process,
+    keep_inventory,
     keep_people,
     names,
 )
@@ -142,6 +144,7 @@ def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
     files.write_table(study.results / FEATURES, ["view", "feature"], rows)
     for name, people in found.items():
         print(f"{name}: {len(people)} people with both views")
+        keep_inventory(study, name, *inventories(study, sites[name]))
     print(
         f"{len(sites)} sites, {views.sizes[0]} features of fmri, {views.sizes[1]} of "
         "eeg: valid"

@@ -59,6 +59,7 @@ from capeneuro.studies.sites import (
     check_ceilings,
     in_process,
     is_complete,
+    keep_inventory,
     keep_people,
     names,
 )
@@ -258,6 +259,7 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
     files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
     for name, people in found.items():
         print(f"{name}: {len(people)} people")
+        keep_inventory(study, name, row_files.inventory_of(study, sites[name]))
     print(f"{len(sites)} sites, {D} features: valid")
 
 

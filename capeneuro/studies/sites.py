@@ -18,7 +18,8 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
-from capeneuro.data import files
+from capeneuro.data import files, inventory
+from capeneuro.data.inventory import Inventory
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest
@@ -412,6 +413,15 @@ def _spent_before(
             "or, if nobody is in both studies, let each name its people in cohort"
         )
     return before
+
+
+def keep_inventory(study: Study, site: str, *inventories: Inventory) -> None:
+    """Say how many files of a site are set aside, and keep which in its folder."""
+    path = study.private(site) / inventory.NAME
+    inventory.write(path, inventories)
+    lines = [line for own in inventories for line in own.lines()]
+    if lines:
+        print(*lines, f"  each of them: {path}", sep="\n")
 
 
 def keep_people(study: Study, site: SiteConfig) -> None:

@@ -131,7 +131,8 @@ def test_snakemake_plans_the_whole_new_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cli.main(["init", "."])
     for site in ("site-1", "site-2"):
-        image = tmp_path / f"data/{site}/sub-{site[-1]}/func/sub-1_task-x_bold.nii.gz"
+        image = tmp_path / f"data/{site}/sub-{site[-1]}"
+        image = image / f"func/sub-{site[-1]}_task-x_bold.nii.gz"
         image.parent.mkdir(parents=True)
         image.touch()
     (tmp_path / "data/mask.nii.gz").touch()

@@ -96,7 +96,7 @@ def test_entities_choose(folder, asked, expected):
     [
         ({"task": "nback"}, ["task nback", "there is task faces and rest", "ses"]),
         ({"session": 3}, ["session 3", "session 1 and 2 and none"]),
-        ({"res": [], "without": [1, 2, 3]}, ["`without` leaves nobody"]),
+        ({"res": [], "without": [1, 2, 3]}, ["`people` and `without` leave nobody"]),
         ({"run": 1}, ["sub-01", "look like one scan", "`space`", "T1w"]),
         ({"people": 2}, ["look like one scan; say in `res` which res: 1 or 2"]),
     ],
@@ -110,7 +110,8 @@ def test_what_is_wrong_names_what_there_is(folder, asked, said):
 
 def test_the_table_counts_what_was_chosen_and_what_was_not(folder):
     asked = {"derivatives": str(folder), "session": 1, "space": "MNI152NLin2009cAsym"}
-    first, header, *rows, rest, alone = survey.lines(site(asked))
+    first, header, *rows, alone = survey.lines(site(asked))
+    rows, aside = rows[:2], rows[2:]
     assert first.startswith("a: 1 person, 2 runs")
     assert header.split()[:3] == ["task", "session", "run"]
     assert [row.split()[:3] for row in rows] == [
@@ -118,7 +119,9 @@ def test_the_table_counts_what_was_chosen_and_what_was_not(folder):
         ["rest", "1", "02"],
     ]
     assert all(row.split()[-4:] == [str(T), "2", "all", "all"] for row in rows)
-    assert "not chosen: 7 other series" in rest
+    reasons = [line.removeprefix("  set aside: ").split(": ") for line in aside]
+    assert sum(int(number.split()[0]) for number, _ in reasons) == 7
+    assert any(reason.startswith("session is ") for _, reason in reasons)
     assert "nothing chosen of 2: sub-02, sub-03" in alone
 
 

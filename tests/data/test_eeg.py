@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from scipy.io import loadmat, savemat
+from sites import site
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Erp
@@ -103,7 +104,7 @@ def bids(tmp_path) -> Path:
 
 @pytest.mark.parametrize(("task", "of_second"), [(None, 3), ("odd", 2), ("odd2", 1)])
 def test_bids_recordings_by_person(bids, task, of_second):
-    found = recordings.find_recordings(str(bids), "site a: eeg", task)
+    found = recordings.find_recordings(site(eeg=str(bids), task=task))
     assert len(found.pop("sub-02")) == of_second
     names = [file.name for files in found.values() for file in files]
     of_first = ["sub-01_ses-a_task-odd-epo.fif", "sub-01_ses-b_task-odd_eeg.EDF"]
@@ -111,13 +112,12 @@ def test_bids_recordings_by_person(bids, task, of_second):
 
 
 def test_a_pattern_of_files(tmp_path):
-    for name in ("ann_raw.fif", "bob.vhdr", "bob.eeg", "sub-7_run-1.bdf", "notes.txt"):
+    for name in ("ann_raw.fif", "bob.vhdr", "bob.eeg", "notes.txt"):
         (tmp_path / name).touch()
-    found = recordings.find_recordings(f"{tmp_path}/*", "x")
+    found = recordings.find_recordings(site(eeg=f"{tmp_path}/*"))
     assert {k: [f.name for f in v] for k, v in found.items()} == {
         "ann": ["ann_raw.fif"],
         "bob": ["bob.vhdr"],
-        "sub-7": ["sub-7_run-1.bdf"],
     }
 
 
@@ -134,8 +134,10 @@ def test_one_recording_in_two_formats_is_refused(tmp_path, first, second):
     for name in (first, second):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match=r"site a: eeg: .* look like one recording"):
-        recordings.find_recordings(f"{tmp_path}/**", "site a: eeg")
+    with pytest.raises(
+        ConfigError, match=r"site a: eeg: .* (one scan|may be of 2 people)"
+    ):
+        recordings.find_recordings(site(eeg=f"{tmp_path}/**"))
 
 
 @pytest.mark.parametrize("pattern", ["nowhere", "*.cnt", "."])
@@ -145,7 +147,7 @@ def test_nothing_found_says_where(tmp_path, monkeypatch, pattern):
     with pytest.raises(
         ConfigError, match=r"site a: eeg: no recording .*vhdr.* found at"
     ):
-        recordings.find_recordings(pattern, "site a: eeg")
+        recordings.find_recordings(site(eeg=pattern))
 
 
 # Made recordings
@@ -572,7 +574,9 @@ def test_real_edf():
 @pytest.mark.parametrize(("person", "n_files"), [("subject1", 3), ("subject2", 2)])
 def test_real_muse(person, n_files):
     pattern = str(DATA / f"eeg_muse_p300/{person}_*.csv.gz")
-    found = recordings.find_recordings(pattern, "site a: eeg")
+    own = site(eeg=pattern, person="{person}_session*")
+    found = recordings.find_recordings(own)
+    assert len(found) == 1
     files = [path for own in found.values() for path in own]
     assert len(files) == n_files
     totals = [], []

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from capeneuro.config import errors, load
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import derivatives
-from capeneuro.data.files import person
+from capeneuro.data import derivatives, inventory
 
 LABELS = st.text("0123456789", min_size=1, max_size=4)
 LABELS |= st.from_regex("[A-Za-z0-9]{1,6}", fullmatch=True)
@@ -34,7 +33,7 @@ def write_site(**images) -> None:
 
 def released() -> set[str]:
     site = load.load_site("north.yaml")
-    return {person(file)[4:] for file in derivatives._chosen(site)}
+    return {name[4:] for name in derivatives.find_runs(site)}
 
 
 @pytest.fixture
@@ -67,10 +66,12 @@ def test_a_label_that_is_nobodys_is_refused_with_the_nearest(here, key):
 def test_a_number_that_may_be_two_people_is_refused(here):
     write_people(["8", "008", "09"])
     write_site(without=["08"])
-    with pytest.raises(ConfigError, match="several people are called '08'"):
+    with pytest.raises(ConfigError, match="3 files may be of 3 people or of 2"):
         released()
     write_site(without=["8", "9"])
-    assert released() == {"008"}
+    edit = Path("north.yaml").read_text() + "person: 'sub-{person}/*'\n"
+    Path("north.yaml").write_text(edit)
+    assert set(derivatives.find_runs(load.load_site("north.yaml"))) == {"008"}
 
 
 @pytest.mark.parametrize("is_quoted", [True, False])
@@ -89,9 +90,8 @@ def test_who_withdrew_is_never_among_the_released(here, is_quoted):
         Path("labels.yaml").write_text(text)
         try:
             content = errors.content(Path("labels.yaml"))["people"]
-            site = load.load_site("north.yaml")
             named = derivatives.Derivatives(derivatives="data", without=content).without
-            without = derivatives._named(site, "without", named, labels)
+            without = inventory.named(named, labels, "images.without")
         except (ConfigError, ValueError):
             assert not is_quoted  # such as 1e3: a number, which no label is
             return

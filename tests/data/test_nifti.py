@@ -83,15 +83,17 @@ def test_the_task_filters(bids, task, expected):
 @pytest.mark.parametrize("absolute", [True, False])
 def test_a_pattern_of_files(tmp_path, monkeypatch, absolute):
     monkeypatch.chdir(tmp_path)
-    for name in ("b_bold.nii.gz", "a_bold.nii.gz", "sub-7_bold.nii", "a.txt"):
+    for name in ("b_bold.nii.gz", "a_bold.nii.gz", "a.txt"):
         (tmp_path / name).touch()
     pattern = "*_bold.nii*"
     own = site(f"{tmp_path}/{pattern}" if absolute else pattern)
     assert found(own) == {
         "a_bold": ["a_bold.nii.gz"],
         "b_bold": ["b_bold.nii.gz"],
-        "sub-7": ["sub-7_bold.nii"],
     }
+    (tmp_path / "sub-7_bold.nii").touch()  # are the others no people at all?
+    with pytest.raises(ConfigError, match="2 do not: a_bold"):
+        found(own)
 
 
 def test_an_absolute_pattern_through_folders(bids):

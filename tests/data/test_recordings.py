@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xdf
+from sites import site
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Bands, Erp
@@ -84,12 +85,14 @@ def test_a_table_of_a_lab_has_its_unit_rate_and_events_by_the_site_file(
     text = "\n".join(["onset\tduration\ttrial_type", *rows])
     (folder / "sub-2_events.tsv").write_text(text)
     about = EegAbout(unit="uV", sampling_rate=RATE)
-    found = recordings.find_recordings(str(tmp_path / "bids"), "x", about=about)
+    found = recordings.find_recordings(
+        site(eeg=str(tmp_path / "bids"), eeg_about=about)
+    )
     assert found == {"sub-2": [file]}
     features = eeg.read_features(found["sub-2"], ERP, about).features
     np.testing.assert_allclose(features, expected, atol=1e-3)
-    with pytest.raises(ConfigError, match="x: no recording"):  # no word of tables
-        recordings.find_recordings(str(tmp_path / "bids"), "x")
+    with pytest.raises(ConfigError, match="a: eeg: no recording"):  # no word of tables
+        recordings.find_recordings(site(eeg=str(tmp_path / "bids")))
 
 
 def test_times_of_a_table_tell_rate_and_gaps(tmp_path, X):
@@ -150,7 +153,7 @@ def test_xdf_by_its_own_header(tmp_path, X, expected, unit):
     file = xdf.write(tmp_path / "sub-1_eeg.xdf", *streams(X, unit))
     names = [s["info"]["name"][0] for s in pyxdf.load_xdf(file)[0]]
     assert names == ["cap", "gyro", "marks"]
-    found = read(recordings.find_recordings(f"{tmp_path}/*", "x")["sub-1"][0])
+    found = read(recordings.find_recordings(site(eeg=f"{tmp_path}/*"))["sub-1"][0])
     np.testing.assert_allclose(found.features, expected, atol=1e-3)
     assert found.n_epochs == [("events", 4, 4, 0, 0, 0, 0)]  # one is of no sample
 

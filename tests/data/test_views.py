@@ -140,7 +140,7 @@ def test_unmatched_people_are_listed_or_dropped(study, capsys):
 
 def test_many_unmatched_people_are_counted(study, capsys):
     for i in range(15):
-        write_image(image(f"sub-a{i + 50}"), np.ones((SIDE,) * 3))
+        write_image(image(f"sub-a{i + 50}"), np.full((SIDE,) * 3, i + 1.0))
     line = refused(capsys, "validate", STUDY)
     assert "15 people have fMRI and no EEG" in line
     assert line.count("sub-a") == 10 and "and 5 more" in line
@@ -155,7 +155,8 @@ def test_nobody_with_both_views_says_how_they_are_matched(study, capsys):
 
 def test_a_person_with_two_maps_is_refused(study, capsys):
     own = image("sub-a1")
-    shutil.copy(own, own.with_name("sub-a1_stat-z_statmap.nii.gz"))
+    second = own.with_name("sub-a1_stat-z_statmap.nii.gz")
+    write_image(second, np.full((SIDE,) * 3, 99.0))
     assert "are of one person" in refused(capsys, "validate", STUDY)
 
 

@@ -191,7 +191,8 @@ def test_plain_images_are_people_and_another_grid_is_said(
     monkeypatch.chdir(tmp_path)
     for name, side in (("a", 4), ("b", 5)):
         for k in range(2):
-            write_image(Path(f"{name}/scan{k}.nii.gz"), np.ones((side, 5, 5, T)))
+            image = np.full((side, 5, 5, T), 1.0 + k)
+            write_image(Path(f"{name}/scan{k}.nii.gz"), image)
     assert command("init", "s", "--from", "a", "b") == 0
     said = capsys.readouterr().out
     assert "each file counts as ONE PERSON" in said and "several grids" in said

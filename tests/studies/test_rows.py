@@ -690,7 +690,7 @@ BAD = {
     "text": ("age", {"images": "data/text.tsv"}, "must be numbers, text stands in"),
     "label": ("group", {"images": "data/label.tsv"}, "text stands in group; two"),
     "group": ("group", {"images": "data/three.tsv"}, "one of the groups 0 and 1"),
-    "no file": ("age", {"images": "data/none.tsv"}, "give a .tsv or .csv file"),
+    "no file": ("age", {"images": "data/none.tsv"}, "file not found"),
     "no maps": ("maps-age", {"images": "data/empty"}, "no maps found"),
 }
 

@@ -1,0 +1,324 @@
+"""What was found at a site: each file is a person's, or set aside for a reason.
+
+Every reader takes its files through here: people as :mod:`.people` has them, less those
+whom the site leaves out, and each scan once.
+"""
+
+import difflib
+import functools
+import glob
+import hashlib
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import Derivatives, SiteConfig
+from capeneuro.data import files as tables
+from capeneuro.data import people
+
+HEAD = ["participant_id", "file", "taken"]
+NAME = "inventory.tsv"
+# Bytes of a file's beginning, middle and end that are compared before the whole.
+SAMPLE = 2**16
+# Entities by which files of one scan differ; where several do, the site's file chooses.
+SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "proc")
+SAME_SCAN += ("setting",)  # HALFpipe's
+
+
+class Inventory(NamedTuple):
+    """Files of one reader at one site."""
+
+    people: dict[str, list[Path]]
+    """Files that are taken, by person."""
+    aside: dict[Path, str]
+    """Why each other file that was found is not taken."""
+    left_out: frozenset[str] = frozenset()
+    """People who do not take part."""
+
+    def rows(self) -> list[list[str]]:
+        """A row of :data:`HEAD` for each file, and for who is left out of a table."""
+        rows = [[name, str(f), "yes"] for name, own in self.people.items() for f in own]
+        rows += [[people.name_of(f), str(f), f"no: {r}"] for f, r in self.aside.items()]
+        if not self.aside:
+            rows += [[name, "n/a", "no"] for name in sorted(self.left_out)]
+        return rows
+
+    def lines(self) -> list[str]:
+        """Numbers of files that are set aside, a line for each reason."""
+        reasons = Counter(self.aside.values())
+        return [
+            f"  set aside: {n} file{'s' * (n > 1)}: {reason}"
+            for reason, n in reasons.items()
+        ]
+
+
+def write(path: Path, inventories: Iterable[Inventory]) -> None:
+    """Write a site's inventory; it names people, and stays at the site."""
+    rows = [row for inventory in inventories for row in inventory.rows()]
+    tables.write_table(path, HEAD, rows)
+
+
+def of_rows(
+    site: SiteConfig, table: Path, names: Collection[str], *, is_whole: bool = True
+) -> Inventory:
+    """The people of a table, less those who are left out."""
+    where = f"site {site.name}: {table}"
+    absent = reasons_not_to_take(site, names, where, is_whole=is_whole)
+    taken = {name: [table] for name in names if not absent[name]}
+    return Inventory(taken, {}, frozenset(names) - frozenset(taken))
+
+
+def search(pattern: str) -> tuple[list[Path], Path]:
+    """Find the files of a pattern, sorted, and the folder that it begins in."""
+    parts = Path(pattern).parts[:-1]
+    fixed = [i for i, part in enumerate(parts) if glob.has_magic(part)]
+    root = Path(*parts[: fixed[0] if fixed else len(parts)])
+    return sorted(map(Path, glob.glob(pattern, recursive=True))), root
+
+
+def walk(folder: Path) -> list[Path]:
+    """All files below a folder, sorted; links to folders are followed."""
+    files: list[Path] = []
+    for place, inner, names in os.walk(folder, followlinks=True):
+        above = Path(place).resolve()
+        inner[:] = [
+            name
+            for name in inner
+            if not name.startswith(".")
+            # A link to a folder above would never end.
+            and not above.is_relative_to(Path(place, name).resolve())
+        ]
+        files += [Path(place, name) for name in names if not name.startswith(".")]
+    return sorted(files)
+
+
+def take(
+    site: SiteConfig,
+    files: Sequence[Path],
+    root: Path,
+    key: str,
+    aside: Mapping[Path, str] = MappingProxyType({}),
+    *,
+    is_whole: bool = True,
+) -> Inventory:
+    """Put a site's files together by person, less those who are left out, each once.
+
+    Parameters
+    ----------
+    site
+        Its file: who takes part, and how a path names a person.
+    files, root
+        All that was found, and the folder that the search began in.
+    key
+        Of the site's file that says where they are: ``images`` or ``eeg``.
+    aside
+        Those of them that are not taken, with the reason.
+    is_whole
+        Whether all of the site's people are among these files; else people who are
+        left out may be elsewhere, and who looks there checks them (:func:`named`).
+
+    Raises
+    ------
+    ConfigError
+        If somebody is named who is not there, names can be read in two ways, or a scan
+        would count twice.
+    """
+    where, aside = f"site {site.name}: {key}", dict(aside)
+    everybody = people.by_person(files, root, where, site.person)
+    absent = reasons_not_to_take(site, everybody, where, is_whole=is_whole)
+    taken = {}
+    for name, own in everybody.items():
+        if absent[name]:
+            aside |= {file: absent[name] for file in own if file not in aside}
+        elif kept := [file for file in own if file not in aside]:
+            taken[name] = kept
+    check_once(taken, root, where)
+    return Inventory(taken, aside, frozenset(name for name in absent if absent[name]))
+
+
+def check_left_out(site: SiteConfig, names: Collection[str]) -> None:
+    """Refuse a site's `without` if it names nobody of all whom its readers found."""
+    labels = [name.removeprefix("sub-") for name in names]
+    named(site.without, labels, f"site {site.name}: without")
+
+
+def reasons_not_to_take(
+    site: SiteConfig, names: Collection[str], where: str, *, is_whole: bool = True
+) -> dict[str, str]:
+    """Why each person does not take part, by the site's file; empty: takes part.
+
+    Raises
+    ------
+    ConfigError
+        If the site's file names somebody who is not there, or may be two.
+    """
+    labels = [name.removeprefix("sub-") for name in names]
+    images = site.images if isinstance(site.images, Derivatives) else None
+    left_out = named(site.without, labels, f"{where}: without", is_whole)
+    chosen: set[str] = set()
+    if images is not None:
+        left_out |= named(images.without, labels, f"{where}.without")
+        chosen = named(images.people, labels, f"{where}.people")
+    reasons = {}
+    for name, label in zip(names, labels, strict=True):
+        is_chosen = not chosen or label in chosen
+        reasons[name] = "" if is_chosen else "the person is not named in people"
+        if label in left_out:
+            reasons[name] = "the person is named in without"
+    return reasons
+
+
+def named(
+    labels: Collection[str],
+    there: Collection[str],
+    where: str,
+    must_be_there: bool = True,
+) -> set[str]:
+    """People whom a site's file names, each of whom must be there, and be one person.
+
+    A label is meant as it is written; where nobody has it, as a number: 1 is 01.
+
+    Raises
+    ------
+    ConfigError
+        If a label is nobody's, or as a number that of several: who withdrew would stay.
+    """
+    meant = set()
+    for label in labels if there else ():
+        same = [own for own in there if own == label]
+        same = same or [own for own in there if is_one_of(own, (label,))]
+        if len(same) == 1:
+            meant |= {*same}
+        elif same or must_be_there:
+            whose = "several people are" if same else "nobody is"
+            near = same or difflib.get_close_matches(label, there, 3, 0.5)
+            beside = f" (there is {', '.join(near)})" if near else ""
+            raise ConfigError(
+                f"{where}: {whose} called {label!r}{beside}; write labels in quotes, "
+                "as in the names of files"
+            )
+    return meant
+
+
+def is_one_of(value: str | None, asked: tuple[str, ...]) -> bool:
+    """Whether a label is one of those asked for; numbers as numbers."""
+    if value is None:
+        return "none" in asked
+    return any(
+        value == one or (value.isdigit() and one.isdigit() and int(value) == int(one))
+        for one in asked
+    )
+
+
+# --- each scan once ------------------------------------------------------------------
+
+
+def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> None:
+    """Refuse files that would count a person's scan twice, or as another person's.
+
+    Raises
+    ------
+    ConfigError
+        If two files of a person are of one scan, two paths are one file, or two files
+        have the same content.
+    """
+    scans: dict[tuple[str, str], Path] = {}
+    inodes: dict[tuple[int, int], Path] = {}
+    sizes: dict[int, list[Path]] = defaultdict(list)
+    for name, file in ((name, file) for name, own in taken.items() for file in own):
+        key = name, scan(file, root)
+        if key in scans:
+            raise ConfigError(
+                f"{where}: {scans[key]} and {file} look like one scan; "
+                + _remedy(scans[key], file)
+            )
+        scans[key] = file
+        if not file.exists():  # not fetched; who reads it says so
+            continue
+        status = file.stat()
+        inode = status.st_dev, status.st_ino
+        if inode in inodes:
+            raise ConfigError(
+                f"{where}: {inodes[inode]} and {file} are one file under two names; "
+                "take one of them away"
+            )
+        inodes[inode] = file
+        sizes[status.st_size].append(file)
+    sizes.pop(0, None)  # empty; who reads it says so
+    for same in sizes.values():
+        _check_content(same, where)
+
+
+def scan(file: Path, root: Path) -> str:
+    """What of a path tells one scan of a person from another.
+
+    Of names as in BIDS all parts but the person's label and :data:`SAME_SCAN`, in any
+    order and with numbers as numbers, wherever the file lies; of others the path.
+    """
+    name = re.sub(people.OF_EEG, "", people.stem(file))
+    if not re.match("(?i)sub-", name):
+        below = file.relative_to(root) if file.is_relative_to(root) else file
+        return str(below.with_name(name))
+    parts = [part.lower() for part in name.split("_")[1:]]
+    if not any(part.startswith("ses-") for part in parts):
+        parts += [part for part in map(str.lower, file.parts) if part[:4] == "ses-"]
+    kept = [part for part in parts if part.split("-")[0] not in SAME_SCAN]
+    return "_".join(sorted(re.sub(r"(?<!\d)0+(?=\d)", "", part) for part in kept))
+
+
+def _remedy(first: Path, second: Path) -> str:
+    """How to take one of two files of one scan."""
+    entities = [
+        dict(p.split("-", 1) for p in people.stem(f).split("_") if "-" in p)
+        for f in (first, second)
+    ]
+    differ = [e for e in SAME_SCAN if entities[0].get(e) != entities[1].get(e)]
+    if not differ:
+        return "take one of them away, or give a pattern that takes one"
+    values = sorted({own.get(differ[0], "none") for own in entities})
+    key = "" if differ[0] in ("space", "res", "echo", "desc") else "filters"
+    return (
+        f"say in `{key or differ[0]}` which {differ[0]}: {' or '.join(values)}, or give "
+        "a pattern that takes one"
+    )
+
+
+def _check_content(files: Sequence[Path], where: str) -> None:
+    """Refuse files of one size that have the same content."""
+    if len(files) < 2:
+        return
+    groups: dict[bytes, list[Path]] = defaultdict(list)
+    for file in files:
+        groups[_sample(file, file.stat().st_mtime_ns)].append(file)
+    for alike in groups.values():
+        seen: dict[bytes, Path] = {}
+        for file in alike if len(alike) > 1 else ():
+            digest = _digest(file, file.stat().st_mtime_ns)
+            if digest in seen:
+                raise ConfigError(
+                    f"{where}: {seen[digest]} and {file} have the same content; one "
+                    "is a copy: take it away, or leave one of the people out"
+                )
+            seen[digest] = file
+
+
+@functools.lru_cache(2**16)
+def _sample(file: Path, modified: int) -> bytes:
+    """Digest of a file's beginning, middle and end."""
+    size, digest = file.stat().st_size, hashlib.sha256()
+    with open(file, "rb") as content:
+        for start in (0, size // 2, max(size - SAMPLE, 0)):
+            content.seek(start)
+            digest.update(content.read(SAMPLE))
+    return digest.digest()
+
+
+@functools.lru_cache(2**12)
+def _digest(file: Path, modified: int) -> bytes:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()

@@ -1,0 +1,385 @@
+"""Who a person is, in the names that projects use; and every scan counts once."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sites import site
+
+from capeneuro.config.errors import ConfigError
+from capeneuro.data import derivatives, inventory, recordings, tables
+
+LABELS = st.from_regex("[A-Za-z0-9]{1,4}", fullmatch=True)
+BOLD = "task-rest_desc-preproc_bold.nii.gz"
+HCP = "MNINonLinear/Results/rfMRI_REST1_{0}/rfMRI_REST1_{0}_hp2000_clean.nii.gz"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(*names: str) -> None:
+    """Files of different contents."""
+    for name in names:
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def n_files(images, **more) -> dict[str, int]:
+    people = derivatives.find_runs(site(images=images, **more))
+    return {name: len(runs) for name, runs in people.items()}
+
+
+def of_folder(label: str, *names: str) -> list[str]:
+    return [f"data/sub-{label}/func/sub-{label}_{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "expected"),
+    [
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/Sub-01_run-1_bold.nii.gz", "d/Sub-01_run-2_bold.nii.gz"],
+            {"sub-01": 2},
+            id="C04-case",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/SUB-1_ses-1_bold.nii.gz", "d/sub-1_ses-2_bold.nii.gz"],
+            {"sub-1": 2},
+            id="C04-two-cases",
+        ),
+        pytest.param(
+            "u/*.nii.gz",
+            [f"u/100000{k}_20227_{i}_0.nii.gz" for k, i in ((1, 2), (1, 3), (2, 2))],
+            {"1000001": 2, "1000002": 1},
+            id="C05-uk-biobank-bulk",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            [f"d/errts.sub-0{k}.nii.gz" for k in range(3)],
+            {"sub-00": 1, "sub-01": 1, "sub-02": 1},
+            id="C03-afni",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/rest.s1.nii.gz", "d/rest.s2.nii.gz"],
+            {"rest.s1": 1, "rest.s2": 1},
+            id="C03-dots",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/ctrl_01.nii.gz", "d/ctrl_02.nii.gz", "d/pat_01.nii.gz"],
+            {"ctrl_01": 1, "ctrl_02": 1, "pat_01": 1},
+            id="groups-in-names",
+        ),
+        pytest.param(
+            "h/*/MNINonLinear/Results/*/*_hp2000_clean.nii.gz",
+            [f"h/{k}/{HCP.format(way)}" for k in (100307, 100408) for way in "LR"],
+            {"100307": 2, "100408": 2},
+            id="C18-human-connectome-project",
+        ),
+        pytest.param(
+            "u/*/fMRI/rfMRI.ica/filtered_func_data_clean.nii.gz",
+            [
+                f"u/100000{k}/fMRI/rfMRI.ica/filtered_func_data_clean.nii.gz"
+                for k in (1, 2)
+            ],
+            {"1000001": 1, "1000002": 1},
+            id="C18-uk-biobank",
+        ),
+        pytest.param(
+            "d/*/*/rest.nii.gz",
+            ["d/sub-01/ses-1/rest.nii.gz", "d/sub-01/ses-2/rest.nii.gz"],
+            {"sub-01": 2},
+            id="label-in-a-folder-alone",
+        ),
+    ],
+)
+def test_a_pattern_finds_people(pattern, names, expected):
+    write(*names)
+    assert n_files(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "names", "expected"),
+    [
+        ("CMU_0050642", [BOLD], {"sub-CMU_0050642": 1, "sub-CMU_0050643": 1}),
+        ("001-2", [BOLD], {"sub-001-2": 1, "sub-CMU_0050643": 1}),
+        (
+            "NDARINV1",
+            [f"ses-{s}_{BOLD}" for s in ("baselineYear1Arm1", "2YearFollowUpYArm1")],
+            {"sub-NDARINV1": 2, "sub-CMU_0050643": 1},
+        ),
+        ("1", [f"dir-{way}_{BOLD}" for way in ("AP", "PA")], None),
+        ("1", [f"ses-d001{day}_acq-x_{BOLD}" for day in (3, 4)], None),
+    ],
+    ids=["C02-underscore", "C02-hyphen", "abcd", "directions", "C34-sessions"],
+)
+def test_a_folder_of_derivatives_says_who(label, names, expected):
+    write(*of_folder(label, *names), *of_folder("CMU_0050643", BOLD))
+    expected = expected or {f"sub-{label}": len(names), "sub-CMU_0050643": 1}
+    assert n_files({"derivatives": "data"}) == expected
+
+
+def test_a_linked_session_is_found():
+    """C07: half of a person's volumes would be missing."""
+    write("real/ses-1/func/sub-01_ses-1_" + BOLD)
+    write(*(f"data/sub-{k}/ses-2/func/sub-{k}_ses-2_{BOLD}" for k in ("01", "02")))
+    os.symlink("../../real/ses-1", "data/sub-01/ses-1")
+    os.symlink("..", "data/sub-02/above")  # which never ends
+    assert n_files({"derivatives": "data"}) == {"sub-01": 2, "sub-02": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "said"),
+    [
+        pytest.param(
+            "d/*.nii.gz",
+            [f"d/sub-CMU_005064{k}.nii.gz" for k in (2, 3)],
+            "may be of 2 people or of 1: are sub-CMU_0050642 and sub-CMU_0050643",
+            id="C02-without-folders",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/P01_run1.nii.gz", "d/P01_run2.nii.gz", "d/P02_run1.nii.gz"],
+            "3 files may be of 3 people or of 2: are P01_run1",
+            id="runs-without-labels",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/run-1.nii.gz", "d/run-2.nii.gz"],
+            "may be of 2 people or of 1",
+            id="nothing-but-runs",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/100307_LR.nii.gz", "d/100307_RL.nii.gz"],
+            "may be of 2 people or of 1",
+            id="directions",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/sub-01_bold.nii.gz", "d/mean.nii.gz"],
+            "1 do not: mean.nii.gz; narrow the pattern",
+            id="a-mean-of-all",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/sub-ab_bold.nii.gz", "d/sub-AB_bold.nii.gz"],
+            "are sub-AB and sub-ab the same person",
+            id="two-cases-of-a-label",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/sub-1_bold.nii.gz", "d/sub-01_bold.nii.gz"],
+            "are sub-01 and sub-1 the same person",
+            id="noughts",
+        ),
+        pytest.param(
+            "d/*/rest.nii.gz",
+            ["d/a/rest.nii.gz", "d/b/rest.nii.gz"],
+            "may be of 2 people or of 1",
+            id="the-same-name-in-folders",
+        ),
+    ],
+)
+def test_two_readings_are_refused_with_both(pattern, names, said):
+    write(*names)
+    with pytest.raises(ConfigError) as error:
+        n_files(pattern)
+    assert said in str(error.value) and "person: '{person}_*'" in str(error.value)
+
+
+def test_the_site_can_say_who_a_person_is():
+    write("d/P01_run1.nii.gz", "d/P01_run2.nii.gz", "d/P02_run1.nii.gz")
+    assert n_files("d/*.nii.gz", person="{person}_*") == {"P01": 2, "P02": 1}
+    assert n_files("d/*", person="{person}.nii.gz").keys() >= {"P01_run1", "P01_run2"}
+    with pytest.raises(ConfigError, match="does not match P01_run1"):
+        n_files("d/*", person="sub-{person}_*")
+    with pytest.raises(ValueError, match="in it once"):
+        site(images="d/*", person="sub-*")
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        pytest.param(
+            "data/sub-01/derivatives/fmriprep/sub-01/func/sub-01_" + BOLD,
+            "look like one scan",
+            id="N21-derivatives-inside",
+        ),
+        pytest.param(
+            "data/sub-01 (copy)/func/sub-01_" + BOLD,
+            "lies in the folder 'sub-01 (copy)'",
+            id="N21-copied-folder",
+        ),
+        pytest.param(
+            "data/sub-01.bak/func/sub-01_" + BOLD, "is the folder a copy", id="N21-bak"
+        ),
+        pytest.param(
+            "data/sub-01/func/sub-01_task-rest_run-1_desc-preproc_bold.nii.gz",
+            "does the first hold both",
+            id="N22-combined-runs",
+        ),
+        pytest.param(
+            "data/sub-01/func/sub-01_desc-preproc_task-rest_bold.nii",
+            "look like one scan",
+            id="another-order-and-format",
+        ),
+    ],
+)
+def test_a_scan_in_two_places_is_refused(extra, said):
+    write(*of_folder("01", BOLD), *of_folder("02", BOLD), extra)
+    with pytest.raises(ConfigError, match="sub-01") as error:
+        n_files({"derivatives": "data"})
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("run", [[1], "01", "none"])
+def test_a_site_says_which_of_combined_runs(run):
+    runs = [f"task-rest_run-{k}_desc-denoised_bold.nii.gz" for k in (1, 2)]
+    write(*of_folder("01", *runs, "task-rest_desc-denoised_bold.nii.gz"))
+    images = {"derivatives": "data", "desc": "denoised", "run": run}
+    assert n_files(images) == {"sub-01": 1}
+
+
+def readers():
+    """Each way of finding people, with a name of a file for a label."""
+    yield (
+        lambda **more: derivatives.find_runs(site(images="p/*.nii.gz", **more)),
+        "p/sub-{}_bold.nii.gz",
+    )
+    yield (
+        lambda **more: derivatives.find_runs(
+            site(images={"derivatives": "data"}, **more)
+        ),
+        "data/sub-{0}/func/sub-{0}_" + BOLD,
+    )
+    yield (
+        lambda **more: tables.find_maps(site(images="maps", **more)),
+        "maps/sub-{0}/anat/sub-{0}_stat-z_statmap.nii.gz",
+    )
+    yield (
+        lambda **more: recordings.find_recordings(site(eeg="eegs", **more)),
+        "eegs/sub-{0}/eeg/sub-{0}_task-x_eeg.vhdr",
+    )
+    yield (
+        lambda **more: (
+            inventory.of_rows(
+                site(images="t.tsv", **more),
+                Path("t.tsv"),
+                [path.name for path in Path("rows").iterdir()],
+            ).people
+        ),
+        "rows/sub-{}",
+    )
+
+
+@pytest.mark.parametrize("i", range(5), ids=["pattern", "bids", "maps", "eeg", "rows"])
+def test_who_is_left_out_is_so_in_every_reader(here, i):
+    find, name = list(readers())[i]
+    number = 0
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(st.sets(LABELS, min_size=2), st.data())
+    def check(labels, data):
+        nonlocal number
+        number += 1
+        Path(str(number)).mkdir()
+        os.chdir(str(number))
+        write(*map(name.format, labels))
+        some = st.sets(st.sampled_from(sorted(labels)), min_size=1)
+        left_out = data.draw(some.filter(lambda drawn: drawn != labels))
+        try:
+            everybody = set(find())
+            people = {own.removeprefix("sub-") for own in find(without=[*left_out])}
+        except ConfigError:
+            assert len({own.lower().lstrip("0") for own in labels}) < len(labels)
+            return
+        finally:
+            os.chdir(here)
+        assert people == labels - left_out
+        assert everybody == {f"sub-{label}" for label in labels}
+
+    check()
+    write(*map(name.format, ("11", "12")))
+    with pytest.raises(ConfigError, match="without: nobody is called 'l1'"):
+        find(without=["l1"])
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@given(
+    people=st.integers(2, 5),
+    how=st.sampled_from(["copy", "link", "symlink", "rename", "split"]),
+    data=st.data(),
+)
+def test_units_are_the_people_who_are_there(tmp_path_factory, people, how, data):
+    """Whatever is copied, linked or renamed: each scan once, or refused."""
+    os.chdir(tmp_path_factory.mktemp("once"))
+    names = [of_folder(f"{k:02}", BOLD)[0] for k in range(people)]
+    write(*names)
+    source = Path(data.draw(st.sampled_from(names)))
+    label = source.name[4:6]
+    target = Path(
+        data.draw(
+            st.sampled_from(
+                [
+                    f"data/sub-{label}/ses-2/func/sub-{label}_ses-2_{BOLD}",
+                    f"data/sub-{label}/func/sub-{label}_task-rest2_desc-preproc_bold.nii.gz",
+                    f"data/sub-99/func/sub-99_{BOLD}",
+                    f"data/sub-{label}/func/old/sub-{label}_{BOLD}",
+                ]
+            )
+        )
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if how == "split":  # another part of the same scan, of other content
+        target.write_text("another part")
+    else:
+        make = {"copy": shutil.copy, "link": os.link, "rename": os.rename}
+        make["symlink"] = os.symlink
+        make[how](source.resolve(), target)
+    try:
+        counted = n_files({"derivatives": "data"})
+    except ConfigError:
+        assert how != "rename"
+        return
+    assert how in ("rename", "split")
+    assert sum(counted.values()) == people + (how == "split")
+    folders = {path.parts[1] for path in Path().glob("data/*/**/*.gz")}
+    assert counted.keys() == folders
+
+
+def test_a_planted_merge_of_people_is_noticed(monkeypatch):
+    monkeypatch.setattr(inventory.people, "_check_same", lambda *_: None)
+    names = [f"d/sub-CMU_005064{k}_bold.nii.gz" for k in (2, 3)]
+    with pytest.raises(pytest.fail.Exception):
+        test_two_readings_are_refused_with_both("d/*.nii.gz", names, "")
+
+
+def test_the_inventory_says_why_a_file_is_set_aside(here):
+    write(*of_folder("01", BOLD), *of_folder("02", BOLD), *of_folder("03", BOLD))
+    write(*of_folder("01", "task-faces_desc-preproc_bold.nii.gz"))
+    images = {"derivatives": "data", "task": "rest", "without": ["02"]}
+    found = derivatives.inventory(site(images=images, without=["03"]))
+    assert list(found.people) == ["sub-01"]
+    assert sorted(found.aside.values()) == [
+        "task is faces",
+        "the person is named in without",
+        "the person is named in without",
+    ]
+    inventory.write(here / "inventory.tsv", [found])
+    lines = (here / "inventory.tsv").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[1].startswith("sub-01\tdata/sub-01/func/") and lines[1].endswith("yes")
+    assert found.lines() == [
+        "  set aside: 1 file: task is faces",
+        "  set aside: 2 files: the person is named in without",
+    ]
