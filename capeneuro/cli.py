@@ -93,7 +93,8 @@ def init(options: argparse.Namespace) -> None:
         from capeneuro.studies import begin
 
         protocol = options.people, options.volumes
-        said, todo = begin.write(folder, options.sources, options.data, protocol)
+        about = options.data, protocol, options.person
+        said, todo = begin.write(folder, options.sources, *about)
     elif not given:
         names = [f"site-{i + 1}" for i in range(options.sites)]
         own = scaffold.label(folder.resolve().name)
@@ -653,6 +654,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="folders of images, one a site: fMRIPrep derivatives, BIDS, *.nii.gz",
     )
+    about = "of paths in --from, what is the person, such as '{person}_run*'"
+    command.add_argument("--person", metavar="PATTERN", help=about)
     for of, what in ("people", "at all sites"), ("volumes", "of one person"):
         about = f"{of} {what}, as the protocol says or as they are simulated"
         command.add_argument(f"--{of}", type=int, metavar="N", help=about)

@@ -46,8 +46,10 @@ def entities(file: Path) -> dict[str, str]:
 
 
 def space(file: Path) -> str:
-    """Template space of an image; HALFpipe has but one, and does not name it."""
+    """Template space of an image; HALFpipe and HCP have but one, and do not name it."""
     own = entities(file)
+    if {"MNINonLinear", "reg_standard"} & {*file.parts}:
+        return "MNI152NLin6Asym"
     return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
 
 

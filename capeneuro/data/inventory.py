@@ -282,10 +282,8 @@ def _remedy(first: Path, second: Path) -> str:
         return "take one of them away, or give a pattern that takes one"
     values = sorted({own.get(differ[0], "none") for own in entities})
     key = "" if differ[0] in ("space", "res", "echo", "desc") else "filters"
-    return (
-        f"say in `{key or differ[0]}` which {differ[0]}: {' or '.join(values)}, or give "
-        "a pattern that takes one"
-    )
+    choice = f"which {differ[0]}: {' or '.join(values)}"
+    return f"say in `{key or differ[0]}` {choice}, or give a pattern that takes one"
 
 
 def _check_content(files: Sequence[Path], where: str) -> None:

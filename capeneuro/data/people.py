@@ -19,12 +19,15 @@ LAYOUTS = {
     "the Human Connectome Project": r"(?:^|/)([^/]+)/MNINonLinear/",
     "UK Biobank": r"(?:^|/)(\d{7})(?:_\d+_\d+_\d+)?/fMRI/",
     "UK Biobank's bulk files": r"(?:^|/)(\d{7})_\d{5}_\d+_\d+[^/]*$",
+    "CONN": r"niftiDATA_(Subject\d+)_Condition\d+",
     "PhysioNet": r"(?:^|/)(S\d{3})R\d{2}\.[^/]*$",
 }
+# What may stand before a label: nothing, a separator, or SPM's prefixes.
+BEFORE = r"(?:^[a-z]{0,6}|[^a-z0-9])"
 # Label in a name: letters and digits as BIDS has it, or all up to the next entity.
-LABEL = r"(?i)(?:^|[^a-z0-9])sub-([a-z0-9]+)"
+LABEL = rf"(?i){BEFORE}sub-([a-z0-9]+)"
 END_OF_LABEL = r"_[a-z]+-|_[a-z][a-z0-9]*$|-(?:epo|raw|eeg|ave)$|\.|$"
-WHOLE_LABEL = rf"(?i)(?:^|[^a-z0-9])sub-(.+?)(?={END_OF_LABEL})"
+WHOLE_LABEL = rf"(?i){BEFORE}sub-(.+?)(?={END_OF_LABEL})"
 REMEDY = "say in the site file what of a path is the person, as in person: '{person}_*'"
 # Parts of a name by which files of one person usually differ.
 OF_ONE_PERSON = (
@@ -142,9 +145,7 @@ def _labelled(file: Path, root: Path, where: str) -> str | None:
             return f"sub-{match[1]}"
         known = (re.search(layout, file.as_posix()) for layout in LAYOUTS.values())
         return next((match[1] for match in known if match), None)
-    repeats = re.search(
-        rf"(?i)(^|[^a-z0-9])sub-{re.escape(label)}(?![A-Za-z0-9])", name
-    )
+    repeats = re.search(rf"(?i){BEFORE}sub-{re.escape(label)}(?![A-Za-z0-9])", name)
     if re.search(LABEL, name) and not repeats:
         raise ConfigError(
             f"{where}: {file} lies in the folder 'sub-{label}' and is of "

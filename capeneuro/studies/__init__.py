@@ -2,6 +2,8 @@
 
 kinds
     The kinds of study, one entry each.
+layouts
+    Folders of projects whose files are not named as in BIDS.
 begin
     A first study from what the sites' folders hold.
 bids

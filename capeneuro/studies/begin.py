@@ -16,6 +16,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import cleaning, derivatives, files, nifti, survey
+from capeneuro.studies import layouts
 
 # Names of folders that tell nothing of a site.
 OF_PROGRAMS = r"(fmriprep|xcp_d|xcpd|halfpipe|derivatives|bids|data|output|out)[-_.\d]*"
@@ -43,7 +44,9 @@ class Found(NamedTuple):
     """What else there is to choose."""
 
 
-def look(folder: Path, name: str, kind: str, base: Path) -> Found:
+def look(
+    folder: Path, name: str, kind: str, base: Path, person: str | None = None
+) -> Found:
     """Find a site's 4-D images and how to choose them.
 
     Parameters
@@ -55,11 +58,14 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
         Of the site, and what its data are.
     base
         Folder of the study, which paths are relative to.
+    person
+        What of a path is the person, as in a site file; None: as files are named.
 
     Raises
     ------
     ConfigError
-        If there are no 4-D images; it says what there is.
+        If there are no 4-D images, or nobody can tell whose they are; it says what
+        there is.
     """
     inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
     series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
@@ -69,21 +75,30 @@ def look(folder: Path, name: str, kind: str, base: Path) -> Found:
         if done[1:]:
             others = ", ".join(str(place) for place in done[1:])
             notes.append(f"took {done[0]}; for others name them in --from: {others}")
+    elif (layout := layouts.find(folder)) is not None:
+        images, notes = layout
     elif series[folder]:
         images, notes = str(folder), ["raw BIDS: were these images preprocessed?"]
     else:
         images = _plain(folder)
         notes = ["each file counts as ONE PERSON; those of one person are to be named"]
         notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
-    given = {"images": images, "name": name, "data": kind}
+    given = {"images": images, "name": name, "data": kind, "person": person}
     promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
     site = SiteConfig.model_validate({**given, **promise})
-    derivatives.find_runs(site)
+    try:
+        derivatives.find_runs(site)
+    except ConfigError as error:
+        said = (
+            str(error).replace("in the site file ", "").replace("person: ", "--person ")
+        )
+        raise ConfigError(f"--from: {said}") from None
     return Found(name, site, moved(images, base), notes)
 
 
 def _is_done(file: Path) -> bool:
-    return not derivatives.DONE.isdisjoint(derivatives.entities(file))
+    """Whether a file's name says that it was preprocessed."""
+    return not {*derivatives.DONE, "space"}.isdisjoint(derivatives.entities(file))
 
 
 def moved(images: dict[str, Any] | str, base: Path) -> dict[str, Any] | str:
@@ -240,6 +255,7 @@ def write(
     sources: list[Path],
     kind: str,
     protocol: tuple[int | None, int | None] = (None, None),
+    person: str | None = None,
 ) -> tuple[list[str], list[str]]:
     """Write a study of components of the sites' folders.
 
@@ -253,6 +269,8 @@ def write(
         What the data are: private, public or simulated.
     protocol
         People at all sites, and volumes of one person, as the study's protocol says.
+    person
+        As of :func:`look`.
 
     Returns
     -------
@@ -267,7 +285,7 @@ def write(
             f"--from: a federation needs at least 2 sites, got {len(sources)}"
         )
     pairs = zip(sources, site_names(sources), strict=True)
-    found = [look(source, name, kind, folder) for source, name in pairs]
+    found = [look(source, name, kind, folder, person) for source, name in pairs]
     place: dict[Path, Path] = {}
     for source, own in zip(sources, found, strict=True):
         first = place.setdefault(Path(own.site.folder).resolve(), source)
@@ -338,7 +356,9 @@ def site_text(own: Found, kind: str) -> str:
     """Text of a site file with the keys that need a decision."""
     import yaml
 
-    shown = yaml.safe_dump({"images": own.images}, sort_keys=False).strip()
+    keys = {"images": own.images, "person": own.site.person}
+    keys = {key: value for key, value in keys.items() if value is not None}
+    shown = yaml.safe_dump(keys, sort_keys=False).strip()
     return f"""\
 # One site's own file; it never leaves the site. All other keys: capeneuro init --sites.
 name: {own.name}

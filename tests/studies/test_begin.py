@@ -88,6 +88,104 @@ def test_other_programs_layouts(
             derivatives.find_runs(site.model_copy(update={"images": both}))
 
 
+@pytest.mark.parametrize(
+    ("names", "person", "said"),
+    [
+        pytest.param(
+            [
+                f"{k}/MNINonLinear/Results/rfMRI_REST1_{way}/rfMRI_REST1_{way}{end}"
+                for k in (100307, 100408)
+                for way in ("LR", "RL")
+                for end in ("_hp2000_clean.nii.gz", ".nii.gz")
+            ],
+            None,
+            ["2 people, 4 runs", "the Human Connectome Project", "ICA-FIX"],
+            id="HCP",
+        ),
+        pytest.param(
+            [
+                f"100000{k}_20227_2_0/fMRI/rfMRI.ica/reg_standard/"
+                "filtered_func_data_clean.nii.gz"
+                for k in (1, 2)
+            ],
+            None,
+            ["2 people, 2 runs", "UK Biobank"],
+            id="UK-Biobank",
+        ),
+        pytest.param(
+            [f"niftiDATA_Subject00{k}_Condition000.nii" for k in (1, 2)],
+            None,
+            ["2 people, 2 runs", "CONN"],
+            id="CONN",
+        ),
+        pytest.param(
+            [f"sub-0{k}/func/swausub-0{k}_run-{i}.nii" for k in (1, 2) for i in (1, 2)],
+            None,
+            ["2 people, 4 runs", "SPM"],
+            id="SPM",
+        ),
+        pytest.param(
+            [
+                f"sub-NDARINV{k}/ses-baselineYear1Arm1/func/sub-NDARINV{k}"
+                f"_ses-baselineYear1Arm1_task-rest_run-0{i}_space-MNI_bold.nii.gz"
+                for k in "AB"
+                for i in (1, 2)
+            ],
+            None,
+            ["2 people, 4 runs"],
+            id="ABCD-BIDS",
+        ),
+        pytest.param(
+            [f"P0{k}_run{i}.nii.gz" for k in (1, 2) for i in (1, 2)],
+            "{person}_*",
+            ["2 people, 4 runs"],
+            id="names-that-nobody-knows",
+        ),
+    ],
+)
+def test_layouts_that_are_not_bids(tmp_path, monkeypatch, capsys, names, person, said):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for place in ("north", "south"):
+        for name in names:
+            data = 100 + rng.standard_normal((*SHAPE, T))
+            write_image(Path(place, name), data, AFFINE)
+    begun = ["init", "aging", "--from", "north", "south", "--data", "public"]
+    if person is not None:
+        assert command(*begun) == 2
+        assert "--person '{person}_*'" in capsys.readouterr().err
+        begun += ["--person", person]
+    assert command(*begun) == 0
+    output = capsys.readouterr().out
+    assert all(part in output for part in said), output
+    os.chdir("aging")
+    assert command("check", "config/config.yaml") == 0
+    sites = map(load.load_site, load.load_study("config/config.yaml").sites)
+    assert [len(derivatives.find_runs(site)) for site in sites] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "1000001/fMRI/rfMRI.ica/filtered_func_data_clean.nii.gz",
+            "in each person's own space; warp them",
+        ),
+        ("1000001_20227_2_0.zip", "unzip each"),
+        ("sub-01/func/sub-01_task-rest_bold.dtseries.nii", "series on the surface"),
+    ],
+)
+def test_layouts_that_cannot_be_taken(tmp_path, monkeypatch, capsys, name, said):
+    monkeypatch.chdir(tmp_path)
+    for place in ("north", "south"):
+        path = Path(place, name)
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert command("init", "aging", "--from", "north", "south") == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("kind", ["private", "public"])
 def test_the_study_runs_and_tells_no_count(two, capsys, kind):
     assert (

@@ -1,0 +1,91 @@
+"""Folders of projects whose files are not named as in BIDS: what to take of them."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from capeneuro.config.errors import ConfigError
+
+
+class Layout(NamedTuple):
+    """How a project or program names its preprocessed runs."""
+
+    name: str
+    patterns: tuple[str, ...]
+    """Below the site's folder; the first of which there is a file is taken."""
+    note: str = ""
+    """What to know of what was taken."""
+    why_not: str = ""
+    """Why it cannot be taken as it is, and what to do; empty: it can."""
+
+
+_HCP = "*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*"
+LAYOUTS = (
+    Layout(
+        "the Human Connectome Project",
+        (
+            f"{_HCP}_hp0_clean_rclean_tclean.nii.gz",
+            f"{_HCP}_hp2000_clean.nii.gz",
+            f"{_HCP}_hp0_clean.nii.gz",
+        ),
+        "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+    ),
+    Layout(
+        "the Human Connectome Project",
+        ("*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*[LRAP].nii.gz",),
+        "no cleaned runs (*_clean.nii.gz) are here: these have their motion in them",
+    ),
+    Layout(
+        "UK Biobank",
+        ("*/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",),
+        "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+    ),
+    Layout(
+        "UK Biobank",
+        ("*/fMRI/rfMRI.ica/filtered_func_data_clean.nii.gz",),
+        why_not="its runs are in each person's own space; warp them first to the "
+        "standard one (applywarp with reg/example_func2standard_warp.nii.gz), into "
+        "fMRI/rfMRI.ica/reg_standard/",
+    ),
+    Layout(
+        "UK Biobank",
+        ("*_20227_*_*.zip",),
+        why_not="these are its bulk files; unzip each into a folder of its own name",
+    ),
+    Layout(
+        "CONN",
+        ("**/niftiDATA_Subject*_Condition000.nii*",),
+        "these runs are denoised by CONN: no confounds are taken out again",
+    ),
+    Layout(
+        "SPM",
+        ("**/dsw*.nii*", "**/dw*.nii*", "**/swa*.nii*", "**/sw*.nii*", "**/wa*.nii*"),
+        "taken by SPM's prefixes (d denoised, s smoothed, w warped); say which others",
+    ),
+    Layout(
+        "a program that writes CIFTI",
+        ("**/*.dtseries.nii", "**/*.ptseries.nii"),
+        why_not="these are series on the surface, which are not read; have the volumes "
+        "written, too (*_bold.nii.gz in a template's space)",
+    ),
+)
+
+
+def find(folder: Path) -> tuple[str, list[str]] | None:
+    """Pattern of a project's runs in a folder, with notes; None: no layout is known.
+
+    Raises
+    ------
+    ConfigError
+        If what is there is known, and cannot be taken as it is.
+    """
+    for layout in LAYOUTS:
+        for pattern in layout.patterns:
+            if not any(folder.glob(pattern)):
+                continue
+            if layout.why_not:
+                raise ConfigError(
+                    f"--from: {folder}: looks like {layout.name}: {layout.why_not}"
+                )
+            note = f"looks like {layout.name}: took {pattern}"
+            return f"{folder}/{pattern}", [note, *filter(None, [layout.note])]
+    return None
