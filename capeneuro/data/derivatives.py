@@ -22,6 +22,7 @@ from capeneuro.config.site import (
     is_repetition_time,
 )
 from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
+from capeneuro.data.people import stem
 
 # Entities that a message names, in their order in file names.
 SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")
@@ -40,7 +41,7 @@ def entities(file: Path) -> dict[str, str]:
 
     A session that only a folder names is one, too.
     """
-    parts = file.name.split(".")[0].split("_")
+    parts = stem(file).split("_")
     folders = [part for part in file.parts[:-1] if part.startswith("ses-")]
     return dict(part.split("-", 1) for part in (*folders, *parts) if "-" in part)
 
