@@ -133,8 +133,8 @@ def _chosen(site: SiteConfig) -> list[Path]:
     there = candidates(Path(own.derivatives))
     asked = own.entities()
     labels = sorted({person(file).removeprefix("sub-") for file in there})
-    people = _named(site, "people", own.people, labels)
-    without = _named(site, "without", own.without, labels)
+    people = named_people(f"site {site.name}: images.people", own.people, labels)
+    without = named_people(f"site {site.name}: images.without", own.without, labels)
     files = [
         file
         for file in there
@@ -149,12 +149,19 @@ def _chosen(site: SiteConfig) -> list[Path]:
     return files
 
 
-def _named(
-    site: SiteConfig, key: str, named: Collection[str], labels: Sequence[str]
-) -> set[str]:
+def named_people(where: str, named: Collection[str], labels: Sequence[str]) -> set[str]:
     """People whom a site's file names, each of whom must be there, and be one person.
 
     A label is meant as it is written; where nobody has it, as a number: 1 is 01.
+
+    Parameters
+    ----------
+    where
+        Key that names them, for errors.
+    named
+        Labels in the site's file.
+    labels
+        Labels that are there.
 
     Raises
     ------
@@ -172,7 +179,7 @@ def _named(
         near = same or difflib.get_close_matches(label, labels, 3, 0.5)
         beside = f" (there is {', '.join(near)})" if near else ""
         raise ConfigError(
-            f"site {site.name}: images.{key}: {whose} {label!r}{beside}; write labels "
+            f"{where}: {whose} {label!r}{beside}; write labels "
             "in quotes, as in the names of files"
         )
     return people
