@@ -95,13 +95,14 @@ def _names(
                 f"{same[0]}}}}}"
             )
         names += same
-        missing += [] if same else [name]
+        missing += [] if same else [(channel, name)]
     if missing:
+        channel, name = missing[0]
         raise ConfigError(
             f"{file}: must have all of {options.block}.channels, missing: "
-            f"{some(missing)}; {near(missing[0], there)}it has {some(there)}; where "
-            "they have other names, set eeg_about: {channels: {"
-            f"{options.channels[0]}: ...}}}} in the site file"
+            f"{some(name for _, name in missing)}; {near(name, there)}it has "
+            f"{some(there)}; where they have other names, set eeg_about: {{channels: "
+            f"{{{channel}: ...}}}} in the site file"
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(

@@ -1,9 +1,11 @@
-"""Recordings over several files: which file is the first, and which belong to it."""
+"""Recordings over several files: which is the first, and which belong to it."""
 
+import filecmp
 import gzip
 import re
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError
@@ -14,6 +16,8 @@ TAG = struct.Struct(">iiii")
 ROLE, NAME, DATA = 115, 118, (300, 301, 302)
 PREVIOUS = 1
 LONGEST_TAG = 2**20
+# Files of data beside headers of BrainVision and EEGLAB.
+DATA_ENDS = ".eeg", ".dat", ".fdt"
 MOST_TAGS = 20000
 # Numbers of parts in names, as BIDS has them and as MNE-Python does.
 BIDS_PART = r"_split-([0-9]+)(?=_)"
@@ -123,6 +127,68 @@ def check_whole(file: Path, read: Iterable[Path]) -> None:
             f"{file}: must be read with its later part {lost[0].name}, and does not "
             "name it; copy all parts again, or remove those that are old"
         )
+
+
+def check_pointers(file: Path, read: Iterable[Path]) -> None:
+    """Refuse a header that names files which are of another header.
+
+    Who renames or copies headers of BrainVision and EEGLAB often leaves the names that
+    are in them, of somebody else's data or markers.
+
+    Parameters
+    ----------
+    file
+        The header.
+    read
+        Files that were read.
+
+    Raises
+    ------
+    ConfigError
+        If a file that it names has another name than the header's, and either there is
+        one of the header's name, or a header of that other name.
+    """
+    own = file.suffix.lower()
+    named = [Path(path) for path in read] if own in (".vhdr", ".set") else []
+    if own == ".vhdr":
+        text = file.read_text(encoding="latin-1")
+        markers = re.findall(r"(?im)^\s*MarkerFile\s*=\s*(.*?)\s*$", text)
+        named += [file.with_name(name) for name in markers if "$" not in name]
+    for path in named:
+        mine, whose = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
+        if path.stem == file.stem or not (mine.is_file() or whose.is_file()):
+            continue
+        other = whose if whose.is_file() else mine
+        raise ConfigError(
+            f"{file}: names {path.name}, and beside it lies {other.name}; mend the "
+            f"name in the header, or remove what is not of this recording"
+        )
+
+
+def repeated(files: list[Path]) -> tuple[Path, Path] | None:
+    """Two recordings of the same content; None if all differ."""
+    seen: dict[tuple[int, bytes], list[Path]] = {}
+    for file in files:
+        with suppress(OSError), open(file, "rb") as content:
+            start = content.read(LONGEST_TAG)
+            same = seen.setdefault((file.stat().st_size, start), [])
+            for other in same if start else ():
+                if _are_same(file, other):
+                    return other, file
+            same.append(file)
+    return None
+
+
+def _are_same(file: Path, other: Path) -> bool:
+    """Whether two recordings have the same content, and the same data beside them."""
+    ends = [end for end in DATA_ENDS if file.with_suffix(end).is_file()]
+    if file.suffix.lower() == ".vhdr" and not ends:  # its data have another name
+        return False
+    pairs = [
+        (file, other),
+        *((file.with_suffix(e), other.with_suffix(e)) for e in ends),
+    ]
+    return all(b.is_file() and filecmp.cmp(a, b, shallow=False) for a, b in pairs)
 
 
 def _previous(file: Path) -> str | None:

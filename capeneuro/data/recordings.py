@@ -110,6 +110,12 @@ def find_recordings(
             )
         seen[recording] = file
         people.setdefault(person(file.with_name(name)), []).append(file)
+    for own in people.values():
+        if same := eeg_parts.repeated(own):
+            raise ConfigError(
+                f"{where}: {same[0]} and {same[1]} are the same recording; remove one, "
+                "or give a pattern that takes one of them"
+            )
     return people
 
 
@@ -233,6 +239,7 @@ def open_recording(
                     is_cut = True
         if not is_cut:
             eeg_parts.check_whole(file, data.filenames)
+            eeg_parts.check_pointers(file, data.filenames)
     if not name.endswith(eeg_edf.FORMATS):
         units = getattr(data, "_orig_units", None) or {}  # else it would be volts
         without_unit = {channel for channel, unit in units.items() if unit == "n/a"}
@@ -465,6 +472,8 @@ def events_of(file: Path, raw: Any) -> list[tuple[float, float, str]]:
     if marks.orig_time is None:  # onsets then count from before a crop
         onsets = onsets - raw.first_samp
     names = list(map(str, marks.description))
+    if file.suffix.lower() == ".set":  # EEGLAB's boundary where events are numbers
+        names = [re.sub(r"^-99(\.0)?$", "boundary", name) for name in names]
     lasting = np.nan_to_num(marks.duration)
     events = list(zip(onsets / rate, lasting, names, strict=True))
     breaks = [event for event in events if re.match(BREAK, event[-1])]

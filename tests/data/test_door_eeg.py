@@ -6,7 +6,10 @@ from pathlib import Path
 import edf
 import numpy as np
 import pytest
+import two_views
 from pydantic import ValidationError
+from scipy.io import savemat
+from tiny_study import command, edit
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Bands, Erp
@@ -14,6 +17,9 @@ from capeneuro.config.site import EegAbout
 from capeneuro.data import eeg, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
+pybv = pytest.importorskip("pybv", reason="needs the extra `eeg`")
+# Fixtures.
+study, template = two_views.study, two_views.template
 
 CHANNELS, RATE, SECONDS = ["Fp1", "Cz", "T7", "Pz"], 100, 20
 ONSETS = [2.5, 5.5, 8.5, 11.5, 14.5]
@@ -548,3 +554,113 @@ def test_bands_have_no_need_of_events_in_gaps(tmp_path, X):
     asked = Bands(kind="bands", min_epochs=1, **ASKED)
     found = eeg.read_features([file], asked)
     assert found.n_epochs == [("segments", 19, 18, 0, 1, 0, 0, 0)]
+
+
+# Headers and copies
+
+
+def brainvision(folder: Path, stem: str, X: np.ndarray) -> Path:
+    events = [
+        {
+            "onset": round(t * RATE),
+            "duration": 1,
+            "description": "go",
+            "type": "Comment",
+        }
+        for t in ONSETS
+    ]
+    pybv.write_brainvision(
+        data=1e-6 * X,
+        sfreq=RATE,
+        ch_names=CHANNELS,
+        fname_base=stem,
+        folder_out=folder,
+        events=events,
+    )
+    return folder / f"{stem}.vhdr"
+
+
+@pytest.mark.parametrize("suffix", ["eeg", "vmrk"])
+def test_a_header_that_names_files_of_another_is_refused(tmp_path, X, suffix):
+    go = {"events": ["Comment/go"]}
+    brainvision(tmp_path, "sub-1_eeg", X)
+    other = brainvision(tmp_path, "sub-2_eeg", -X)
+    np.testing.assert_allclose(features(other, **go), -average(X), atol=0.1)
+    text = other.read_text()
+    other.write_text(text.replace(f"sub-2_eeg.{suffix}", f"sub-1_eeg.{suffix}"))
+    line = error(other, **go)
+    assert f"names sub-1_eeg.{suffix}, and beside it lies sub-1_eeg.vhdr; mend" in line
+    (tmp_path / "sub-1_eeg.vhdr").unlink()
+    assert f"and beside it lies sub-2_eeg.{suffix}; mend" in error(other, **go)
+
+
+def test_a_renamed_header_is_read_with_the_names_in_it(tmp_path, X):
+    file = brainvision(tmp_path, "export", X)
+    file = file.rename(tmp_path / "sub-1_eeg.vhdr")
+    np.testing.assert_allclose(
+        features(file, events=["Comment/go"]), average(X), atol=0.1
+    )
+    (tmp_path / "export.eeg").rename(tmp_path / "sub-1_eeg.eeg")
+    assert "needs export.eeg beside it" in error(file, events=["Comment/go"])
+
+
+def test_copies_of_one_recording_count_no_second_time(tmp_path, X):
+    for session in ("a", "b"):
+        (tmp_path / session).mkdir()
+        edf.write(tmp_path / f"{session}/sub-1_eeg.edf", named(X))
+    assert "are the same recording; remove one" in site_error(f"{tmp_path}/*/*")
+    edf.write(tmp_path / "b/sub-1_eeg.edf", named(-X))
+    found = recordings.find_recordings(f"{tmp_path}/*/*", "x")
+    assert len(found["sub-1"]) == 2
+    for session, own in (("c", X), ("d", -X)):  # headers are alike, data are not
+        (tmp_path / session).mkdir()
+        brainvision(tmp_path / session, "sub-2_eeg", own)
+    found = recordings.find_recordings(f"{tmp_path}/[cd]/*", "x")
+    assert len(found["sub-2"]) == 2
+
+
+@pytest.mark.parametrize("code", [-99.0, -99, "boundary"])
+def test_boundaries_of_eeglab_are_breaks(tmp_path, X, code):
+    content = {"setname": "a", "nbchan": len(X), "trials": 1, "pnts": X.shape[1]}
+    content |= {"srate": RATE, "xmin": 0.0, "xmax": SECONDS - 1 / RATE, "data": X}
+    content |= {"chanlocs": [{"labels": c} for c in CHANNELS], "icawinv": []}
+    content |= {"icasphere": [], "icaweights": [], "icachansind": [], "icaact": []}
+    marks = [*((t, 7.0) for t in ONSETS), (8.6, code)]
+    content["event"] = [{"latency": t * RATE + 1, "type": name} for t, name in marks]
+    content["epoch"] = []
+    savemat(tmp_path / "a.set", {"EEG": content}, appendmat=False)
+    found = read(tmp_path / "a.set", events=["7.0"])
+    assert found.n_epochs == [("events", 5, 4, 0, 1, 0, 0, 0)]
+
+
+# A whole study
+
+
+def test_each_person_has_another_bad_channel(study, capsys, rng):
+    for i, person in enumerate(two_views.PEOPLE["a"]):
+        made = mne.io.RawArray(
+            1e-5 * rng.standard_normal((6, 300)),
+            mne.create_info([*two_views.CHANNELS, "C3", "C4", "Oz"], 100, "eeg"),
+            verbose="error",
+        )
+        made.annotations.append([0.5, 1.5], 0.0, "target")
+        made.info["bads"] = [made.ch_names[i]]
+        made.save(two_views.recording(person), overwrite=True, verbose="error")
+    edit("b.yaml", "eeg_about", {"channels": {"Fz": "Fz"}})
+    assert command("validate", "config.yaml") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    for i, (line, name) in enumerate(zip(lines, two_views.CHANNELS, strict=True)):
+        assert f"must not be marked as bad: {name}; set fusion.eeg.interpolate" in line
+        assert f'eeg_about: {{without: ["a{i}"]}} in the site file' in line
+    edit("config.yaml", "fusion.eeg.interpolate", True)
+    assert command("validate", "config.yaml") == 0
+    assert command("prepare", "config.yaml", "--site", "a") == 0
+    rows = Path("private/a/pair/epochs.tsv").read_text().splitlines()
+    table = [row.split("\t") for row in rows]
+    assert table[0][-1] == "interpolated_channels"
+    assert [row[-1] for row in table[1:]] == ["1", "1", "1", "0", "0", "0"]
+    # Nothing of it is public.
+    assert "interpolated_channels" not in "".join(
+        path.read_text(errors="ignore") for path in Path("results").rglob("*.*")
+    )
