@@ -237,13 +237,13 @@ def _epochs(
 
     Adds the file's events to ``there``, and what became of each epoch to ``n``.
     """
-    own = open_recording(file, options.channels, about)
-    data = own.data
-    X, n_interpolated = read_channels(file, own, options, about)
+    recording = open_recording(file, options.channels, about)
+    data = recording.data
+    X, n_interpolated = read_channels(file, recording, options, about)
     for kind in n:
         n[kind][INTERPOLATED] += n_interpolated
-    X = _sampled(file, MICRO * X, own.rate, options)
-    if own.is_cut:
+    X = _sampled(file, MICRO * X, recording.rate, options)
+    if recording.is_cut:
         return _cut_before(file, data, X, options, there, n)
     events, rate = events_of(file, data), options.sampling_rate
     there.update(name for *_, name in events)

@@ -175,16 +175,16 @@ def check_rate(file: Path, rates: set[float]) -> None:
         return
     try:
         given = json.loads(check_file(path).read_text(encoding="utf-8-sig"))
-        said = given.get("SamplingFrequency")
+        stated = given.get("SamplingFrequency")
     except (UnicodeDecodeError, json.JSONDecodeError, AttributeError):
         raise ConfigError(
             f"{path}: must hold keys and values of JSON; mend it"
         ) from None
-    if not isinstance(said, (int, float)) or not said > 0:  # "n/a" says nothing
+    if not isinstance(stated, (int, float)) or not stated > 0:  # "n/a" says nothing
         return
-    if all(abs(rate / said - 1) > RATE_OFF for rate in rates):
+    if all(abs(rate / stated - 1) > RATE_OFF for rate in rates):
         raise ConfigError(
-            f"{file}: sampling rate must be that of {path.name}, {said:g} Hz, got "
+            f"{file}: sampling rate must be that of {path.name}, {stated:g} Hz, got "
             f"{' and '.join(f'{rate:g}' for rate in sorted(rates))} Hz; mend the one "
             "that is wrong"
         )

@@ -19,7 +19,7 @@ FEWEST_SOURCES = 3
 
 
 def read_channels(
-    file: Path, own: Recording, options: Recordings, about: EegAbout | None
+    file: Path, recording: Recording, options: Recordings, about: EegAbout | None
 ) -> tuple[np.ndarray, int]:
     """Read the study's channels of a recording, and interpolate those that are bad.
 
@@ -27,7 +27,7 @@ def read_channels(
     ----------
     file
         The recording, for errors.
-    own
+    recording
         As of :func:`.open_recording`.
     options
         What the study asks for.
@@ -46,15 +46,15 @@ def read_channels(
         If a channel is missing, there twice, not in volts, of another rate where the
         study resamples none, or bad where it interpolates none or fewer.
     """
-    data = own.data
+    data = recording.data
     names = _names(file, data, options, about)
     is_volt = {ch["ch_name"]: ch["unit"] == VOLT for ch in data.info["chs"]}
-    if other := [n for n in names if not is_volt[n] or n in own.without_unit]:
+    if other := [n for n in names if not is_volt[n] or n in recording.without_unit]:
         raise ConfigError(
             f"{file}: channels must be in volts: {some(other)}; mend the file, drop "
             f"them from {options.block}.channels, or {leave_out(file)}"
         )
-    _check_rates(file, own, options, names)
+    _check_rates(file, recording, options, names)
     marked = _marked(file, data, options, names)
     bad = [i for i, name in enumerate(names) if name in marked]
     if len(bad) > (most := options.most_interpolated):
@@ -69,7 +69,7 @@ def read_channels(
     with reading(file):
         X = data.get_data(picks=picks, verbose="warning")
     if bad:
-        W, sources = _weights(file, own, options, names, bad, marked, is_volt)
+        W, sources = _weights(file, recording, options, names, bad, marked, is_volt)
         with reading(file):
             S = data.get_data(picks=sources, verbose="warning")
         X[..., bad, :] = W @ S
@@ -113,14 +113,18 @@ def _names(
 
 
 def _check_rates(
-    file: Path, own: Recording, options: Recordings, names: list[str]
+    file: Path, recording: Recording, options: Recordings, names: list[str]
 ) -> None:
     """Refuse channels of several rates where the study resamples none."""
-    slower = [n for n in names if own.rates.get(n, own.rate) < own.rate - 1e-6]
+    slower = [
+        n
+        for n in names
+        if recording.rates.get(n, recording.rate) < recording.rate - 1e-6
+    ]
     if slower and not options.resample:
         raise ConfigError(
             f"{file}: sampling rate must be {options.sampling_rate:g} Hz, got "
-            f"{own.rates[slower[0]]:g} for {some(slower)}; set "
+            f"{recording.rates[slower[0]]:g} for {some(slower)}; set "
             f"{options.block}.resample: true, or resample the data yourself"
         )
 
@@ -133,13 +137,13 @@ def _marked(
     if (beside := eeg_bids.read_channels(file)) is None:
         return marked
     path, status = beside
-    said: dict[str, set[str]] = {}
+    statuses: dict[str, set[str]] = {}
     for name, value in status.items():
-        said.setdefault(plain_name(name), set()).add(value)
+        statuses.setdefault(plain_name(name), set()).add(value)
     # A table may have the names of the study where a file has others.
     wanted = dict(zip(names, options.channels, strict=True))
-    of = {n: said.get(plain_name(n)) for n in data.ch_names}
-    of |= {n: of[n] or said.get(plain_name(c)) for n, c in wanted.items()}
+    of = {n: statuses.get(plain_name(n)) for n in data.ch_names}
+    of |= {n: of[n] or statuses.get(plain_name(c)) for n, c in wanted.items()}
     if lacking := [name for name in names if of[name] is None]:
         raise ConfigError(
             f"{path}: must list all of {options.block}.channels, lacks "
@@ -150,7 +154,7 @@ def _marked(
 
 def _weights(
     file: Path,
-    own: Recording,
+    recording: Recording,
     options: Recordings,
     names: list[str],
     bad: list[int],
@@ -161,7 +165,7 @@ def _weights(
 
     Spherical splines are linear, so MNE-Python interpolates an identity.
     """
-    mne, data = mne_python(), own.data
+    mne, data = mne_python(), recording.data
     ch_pos, center = _places(options)
     called = dict(zip(names, options.channels, strict=True))
     place = {n: ch_pos.get(plain_name(called.get(n, n))) for n in data.ch_names}
@@ -177,7 +181,7 @@ def _weights(
         if kinds[name] == "eeg"
         and is_volt[name]
         and place[name] is not None
-        and name not in marked | own.without_unit
+        and name not in marked | recording.without_unit
     ]
     if len(sources) < FEWEST_SOURCES:
         raise ConfigError(

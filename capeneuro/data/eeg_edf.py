@@ -208,7 +208,7 @@ def times(file: Path, header: Header) -> Times | None:
     n = (file.stat().st_size - start) // max(size, 1)
     content = np.memmap(file, np.uint8, "r", start, (n, size)) if n else []
     texts = [[record[part].tobytes() for part in header.texts] for record in content]
-    onsets = [_onset(own[0]) for own in texts]
+    onsets = [_onset(part[0]) for part in texts]
     lacks = None in onsets
     if lacks and not header.is_discontinuous:
         return None
@@ -217,10 +217,14 @@ def times(file: Path, header: Header) -> Times | None:
             return None
         raise ValueError("EDF+D whose records do not follow each other in time")
     starts = _starts(np.array(onsets), header)
-    if len(starts) < 2:
+    # Some devices number records of continuous files instead of timing them.
+    numbered = not header.is_discontinuous and len(starts) > n / 2
+    if len(starts) < 2 or numbered:
         return None
     events = []
-    for onset, duration, name in (e for own in texts for e in _events(b"\0".join(own))):
+    for onset, duration, name in _events(
+        b"\0".join(text for record in texts for text in record)
+    ):
         begin, was_recorded = _in_data(onset - onsets[0], starts, n * header.lasts)
         end, _ = _in_data(onset - onsets[0] + duration, starts, n * header.lasts)
         if was_recorded or end - begin > TINY:
@@ -261,10 +265,10 @@ def _onset(texts: bytes) -> float | None:
 
 def _events(texts: bytes) -> list[tuple[float, float, str]]:
     """Onset, duration [s] and name of the events in the texts of a record."""
-    found = []
+    events = []
     listed = rb"([+-]\d+(?:\.\d+)?)(?:\x15(\d*(?:\.\d+)?))?\x14([^\0]*)"
     for onset, duration, names in re.findall(listed, texts):
         for name in filter(None, names.split(b"\x14")):
             text = name.decode("utf-8", "replace")
-            found.append((float(onset), float(duration or 0), text))
-    return found
+            events.append((float(onset), float(duration or 0), text))
+    return events

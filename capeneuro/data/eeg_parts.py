@@ -1,6 +1,7 @@
 """Recordings over several files: which is the first, and which belong to it."""
 
 import filecmp
+import glob
 import gzip
 import re
 import struct
@@ -92,17 +93,12 @@ def later_parts(file: Path) -> list[Path]:
     if not file.name.lower().endswith(FIF):
         return []
     begin = re.split(r"_split-|\.", file.name)[0]
-    beside = sorted(file.parent.glob(f"{glob_free(begin)}*"))
+    beside = sorted(file.parent.glob(f"{glob.escape(begin)}*"))
     before = {path: part_before(path) for path in beside}
-    found = [file]
-    for part in found:  # grows while it is walked
-        found += [path for path, of in before.items() if of == part]
-    return found[1:]
-
-
-def glob_free(text: str) -> str:
-    """A text as a pattern that only it matches."""
-    return re.sub(r"([*?[])", r"[\1]", text)
+    parts = [file]
+    for part in parts:  # grows while it is walked
+        parts += [path for path, earlier in before.items() if earlier == part]
+    return parts[1:]
 
 
 def check_whole(file: Path, read: Iterable[Path]) -> None:
@@ -148,17 +144,17 @@ def check_pointers(file: Path, read: Iterable[Path]) -> None:
         If a file that it names has another name than the header's, and either there is
         one of the header's name, or a header of that other name.
     """
-    own = file.suffix.lower()
-    named = [Path(path) for path in read] if own in (".vhdr", ".set") else []
-    if own == ".vhdr":
+    suffix = file.suffix.lower()
+    named = [Path(path) for path in read] if suffix in (".vhdr", ".set") else []
+    if suffix == ".vhdr":
         text = file.read_text(encoding="latin-1")
         markers = re.findall(r"(?im)^\s*MarkerFile\s*=\s*(.*?)\s*$", text)
         named += [file.with_name(name) for name in markers if "$" not in name]
     for path in named:
-        mine, whose = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
-        if path.stem == file.stem or not (mine.is_file() or whose.is_file()):
+        same_name, header = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
+        if path.stem == file.stem or not (same_name.is_file() or header.is_file()):
             continue
-        other = whose if whose.is_file() else mine
+        other = header if header.is_file() else same_name
         raise ConfigError(
             f"{file}: names {path.name}, and beside it lies {other.name}; mend the "
             f"name in the header, or remove what is not of this recording"

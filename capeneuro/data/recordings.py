@@ -110,8 +110,8 @@ def find_recordings(
             )
         seen[recording] = file
         people.setdefault(person(file.with_name(name)), []).append(file)
-    for own in people.values():
-        if same := eeg_parts.repeated(own):
+    for of_one in people.values():
+        if same := eeg_parts.repeated(of_one):
             raise ConfigError(
                 f"{where}: {same[0]} and {same[1]} are the same recording; remove one, "
                 "or give a pattern that takes one of them"

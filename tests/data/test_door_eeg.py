@@ -216,6 +216,14 @@ def test_records_without_gaps_are_read_as_ever(tmp_path, X, kind):
     np.testing.assert_allclose(features(file), average(X), atol=0.1)
 
 
+def test_numbers_of_records_are_no_onsets(tmp_path, X):
+    """Where a continuous file counts its records instead of timing them."""
+    events = [(t, "go") for t in ONSETS]
+    starts = 2 * np.arange(SECONDS)
+    file = edf.write(tmp_path / "a.edf", named(X), events=events, starts=starts)
+    np.testing.assert_allclose(features(file), average(X), atol=0.1)
+
+
 def test_gaps_that_cannot_be_placed_are_refused(tmp_path, X):
     backwards = np.arange(SECONDS)[::-1]
     file = edf.write(tmp_path / "a.edf", named(X), starts=backwards, kind="EDF+D")
