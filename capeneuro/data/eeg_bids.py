@@ -33,8 +33,11 @@ def sidecar(file: Path, ending: str) -> Path | None:
     if suffix != "eeg":
         return None
     exact = file.with_name("_".join([*entities, ending]))
-    if exact.is_file():
+    if exact.is_file() or exact.is_symlink():  # one that was not fetched counts, too
         return exact
+    # What was made of a recording has its events, but other channels and rates.
+    derived = {e for e in entities if e.startswith(("desc-", "proc-"))}
+    derived = set() if ending == "events.tsv" else derived
     of_person = [up for up in file.parents if up.name == entities[0]][:1]
     depth = len(file.parent.relative_to(of_person[0].parent).parts) if of_person else 0
     for folder in [file.parent, *file.parents[1 : depth + 1]]:
@@ -42,7 +45,7 @@ def sidecar(file: Path, ending: str) -> Path | None:
             path
             for path in sorted(folder.glob(f"*{ending}"))
             if path.name.endswith(f"_{ending}")
-            and set(path.name.split("_")[:-1]) <= set(entities)
+            and derived <= set(path.name.split("_")[:-1]) <= set(entities)
         ]
         if known:
             return max(known, key=lambda path: path.name.count("_"))

@@ -18,6 +18,7 @@ GAP_OF_D, GAP_OF_C = 0.005, 0.1
 TINY = 1e-6  # [s]
 # Units that MNE-Python knows [V]; it takes all others as volts.
 KNOWN = {"\u03bcV": 1e-6, "\xb5V": 1e-6, "\x83\xcaV": 1e-6, "uV": 1e-6, "mV": 1e-3}
+BLANKS = " \t\n\r\v\f"  # around cells of a header, as MNE-Python has it
 # Widths of a channel's fields: label, transducer, unit, physical and digital range,
 # filter, samples of a record, and nothing [bytes].
 WIDTHS = (16, 80, 8, 8, 8, 8, 8, 80, 8, 32)
@@ -71,34 +72,35 @@ def read_header(file: Path) -> Header:
     """
     with open(file, "rb") as content:
         first = content.read(256).decode("latin-1")
-        n = int(first[252:256])
+        n = round(_number(first[252:256]))
         table = content.read(n * sum(WIDTHS)).decode("latin-1")
     columns, at = [], 0
     for width in WIDTHS:
         cells = (table[at + i * width : at + (i + 1) * width] for i in range(n))
-        columns.append([cell.strip("\0 ") for cell in cells])
+        columns.append([cell.strip(BLANKS) for cell in cells])
         at += n * width
     labels, _, units, *ranges, _, points, _ = columns
     lows, highs, least, most = (list(map(_number, column)) for column in ranges)
     lasts = _number(first[244:252]) or 1.0
     width = 3 if file.suffix.lower() == ".bdf" else 2
-    ends = np.cumsum([0, *map(int, points)]) * width
+    sizes = list(map(round, map(_number, points)))
+    ends = np.cumsum([0, *sizes]) * width
     is_text = [re.fullmatch(TEXTS, label) is not None for label in labels]
     names = _unique(labels)
     kept = [i for i in range(n) if not is_text[i]]
     return Header(
         units={names[i]: units[i] for i in kept},
-        rates={names[i]: int(points[i]) / lasts for i in kept},
+        rates={names[i]: sizes[i] / lasts for i in kept},
         has_range={names[i]: lows[i] != highs[i] and least[i] != most[i] for i in kept},
         texts=[slice(ends[i], ends[i + 1]) for i in range(n) if is_text[i]],
-        size=(int(first[184:192]), int(ends[-1])),
+        size=(round(_number(first[184:192])), int(ends[-1])),
         lasts=lasts,
         is_discontinuous=first[192:197] in ("EDF+D", "BDF+D"),
     )
 
 
 def _number(cell: str) -> float:
-    return float(cell.replace(",", ".").strip("\0 "))
+    return float(cell.split("\0")[0].replace(",", "."))
 
 
 def _unique(labels: list[str]) -> list[str]:

@@ -40,7 +40,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def volts_of(unit: str) -> float | None:
     """What one of a unit is in volts; None where it is no unit of volts."""
-    plain = re.sub(MICRO, "u", unit.strip()).lower().rstrip("s")
+    plain = re.sub(MICRO, "u", unit.strip("\0 \t")).lower().rstrip("s")
     return UNITS.get(plain)
 
 

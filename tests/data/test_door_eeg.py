@@ -102,7 +102,7 @@ def beside(file: Path, ending: str, *rows: str) -> Path:
     ("unit", "factor"),
     [
         *(("uV", 1), ("mV", 1e3), ("uv", 1), ("microV", 1), ("UV", 1), ("µV", 1)),
-        *(("V", 1e6), ("MV", 1e3), ("μV", 1), ("uVolts", 1)),
+        *(("V", 1e6), ("MV", 1e3), ("μV", 1), ("uVolts", 1), ("uV\0\0", 1)),
     ],
     ids=lambda v: f"C45-{v}",
 )
@@ -528,6 +528,28 @@ def test_a_rate_that_is_said_beside(tmp_path, X, text, rule):
         assert rule in error(file)
     else:
         np.testing.assert_allclose(features(file), average(X), atol=1e-3)
+
+
+def test_what_was_made_of_a_recording_has_other_channels_and_rates(tmp_path, X):
+    file = bids(tmp_path, X, onsets=[])
+    file = file.rename(file.with_name("sub-11_task-odd_desc-clean_eeg.fif"))
+    for ending, text in (
+        ("events.tsv", "onset\tduration\ttrial_type\n2.5\t0\tgo\n"),
+        ("channels.tsv", "name\tstatus\nCz\tbad\n"),
+        ("eeg.json", '{"SamplingFrequency": 1000}'),
+    ):
+        (file.parent / f"sub-11_task-odd_{ending}").write_text(text)
+    np.testing.assert_allclose(features(file), average(X, [2.5]), atol=1e-3)
+    beside(file, "channels.tsv", "name\tstatus", *(f"{n}\tbad" for n in CHANNELS))
+    assert "must not be marked as bad" in error(file)
+
+
+@pytest.mark.parametrize("ending", ["events.tsv", "channels.tsv", "eeg.json"])
+def test_what_lies_beside_and_was_not_fetched_is_said(tmp_path, X, ending):
+    file = bids(tmp_path, X)
+    link = file.with_name(file.name.replace("eeg.fif", ending))
+    link.symlink_to("../../.git/annex/objects/aa/bb/x")
+    assert f"fetch it: datalad get {link}" in error(file)
 
 
 def test_what_lies_beside_is_an_input(tmp_path, X):
