@@ -22,6 +22,8 @@ eeg_parts
     Recordings that were split over several files.
 eeg_channels
     The study's channels in a recording, bad ones interpolated.
+eeg_events
+    What happened in a recording, by marks, tables and triggers.
 eeg
     Recordings to features: event-related potentials, shares of bands.
 tables

@@ -17,11 +17,10 @@ from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout
 from capeneuro.data.eeg_channels import positions as positions
 from capeneuro.data.eeg_channels import read_channels
+from capeneuro.data.eeg_events import BREAK, events_of
 from capeneuro.data.eeg_names import leave_out, near
 from capeneuro.data.recordings import (
-    BREAK,
     TINY,
-    events_of,
     mne_python,
     open_recording,
     reading,

@@ -21,7 +21,6 @@ from capeneuro.config.site import EegAbout, SiteConfig
 from capeneuro.data import eeg_bids, eeg_edf, eeg_parts
 from capeneuro.data.derivatives import named_people
 from capeneuro.data.door import check_file
-from capeneuro.data.eeg_bids import events_file
 from capeneuro.data.eeg_names import (
     in_volts,
     leave_out,
@@ -42,8 +41,6 @@ GAP = 0.1  # [s] between samples of a table or a stream: some are missing
 RATE_OFF = 0.005
 # Endings and BIDS entities by which files of one recording differ.
 SAME_RECORDING = r"[-_](eeg|epo|raw)$|_(desc|proc|rec|space)-[A-Za-z0-9]+"
-# Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
-BREAK = r"(?i)bad|edge|boundary|new segment"
 GAP_MARK = "boundary of a gap"
 EPOCHS = r"[-_]epo$"  # names of files of epochs
 TINY = 1e-6  # [s]
@@ -463,32 +460,3 @@ def inputs(site: SiteConfig) -> list[str]:
         if (path := eeg_bids.sidecar(file, ending))
     ]
     return list(dict.fromkeys(map(str, (*own, *beside))))
-
-
-def events_of(file: Path, raw: Any) -> list[tuple[float, float, str]]:
-    """Onset [s], duration [s] and name of all that happened in a recording."""
-    marks, rate = raw.annotations, raw.info["sfreq"]
-    onsets = raw.time_as_index(marks.onset, use_rounding=True, origin=marks.orig_time)
-    if marks.orig_time is None:  # onsets then count from before a crop
-        onsets = onsets - raw.first_samp
-    names = list(map(str, marks.description))
-    if file.suffix.lower() == ".set":  # EEGLAB's boundary where events are numbers
-        names = [re.sub(r"^-99(\.0)?$", "boundary", name) for name in names]
-    lasting = np.nan_to_num(marks.duration)
-    events = list(zip(onsets / rate, lasting, names, strict=True))
-    breaks = [event for event in events if re.match(BREAK, event[-1])]
-    if table := events_file(file):
-        told = eeg_bids.read_events(table)
-        eeg_bids.check_events(table, told, raw.n_times / rate)
-        if any(name == GAP_MARK for *_, name in events):
-            raise ConfigError(
-                f"{file}: has gaps, and onsets in {table.name} may or may not count "
-                "them; divide it at the gaps, or remove the table where the recording "
-                "holds the events"
-            )
-        named = {name for *_, name in told}  # each name once: both tell of one event
-        return [*told, *(event for event in events if event[-1] not in named)]
-    if len(breaks) == len(events) and "stim" in raw:
-        codes = mne_python().find_events(raw, shortest_event=1, verbose="error")
-        events += [((i - raw.first_samp) / rate, 0.0, str(c)) for i, _, c in codes]
-    return events

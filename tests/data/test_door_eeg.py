@@ -14,7 +14,7 @@ from tiny_study import command, edit
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Bands, Erp
 from capeneuro.config.site import EegAbout
-from capeneuro.data import eeg, recordings
+from capeneuro.data import eeg, eeg_bids, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
 pybv = pytest.importorskip("pybv", reason="needs the extra `eeg`")
@@ -481,7 +481,7 @@ def test_events_above_the_recording_count(tmp_path, X):
     table.write_text("\n".join(["onset\tduration\ttrial_type", *rows]))
     other = tmp_path / "task-rest_events.tsv"
     other.write_text("onset\tduration\ttrial_type\n1\t0\tgo")
-    assert recordings.events_file(file) == table
+    assert eeg_bids.events_file(file) == table
     np.testing.assert_allclose(features(file), average(X), atol=1e-3)
 
 
@@ -649,18 +649,26 @@ def test_copies_of_one_recording_count_no_second_time(tmp_path, X):
     assert len(found["sub-2"]) == 2
 
 
+# Epochs are samples 840 to 890, and so on.
+@pytest.mark.parametrize(
+    ("at", "kept"), [(8.395, 5), (8.405, 4), (8.6, 4), (8.895, 4), (8.905, 5)]
+)
 @pytest.mark.parametrize("code", [-99.0, -99, "boundary"])
-def test_boundaries_of_eeglab_are_breaks(tmp_path, X, code):
+def test_boundaries_of_eeglab_are_breaks(tmp_path, X, code, at, kept):
+    """Between two samples, and as short, whatever was cut out there."""
     content = {"setname": "a", "nbchan": len(X), "trials": 1, "pnts": X.shape[1]}
     content |= {"srate": RATE, "xmin": 0.0, "xmax": SECONDS - 1 / RATE, "data": X}
     content |= {"chanlocs": [{"labels": c} for c in CHANNELS], "icawinv": []}
     content |= {"icasphere": [], "icaweights": [], "icachansind": [], "icaact": []}
-    marks = [*((t, 7.0) for t in ONSETS), (8.6, code)]
-    content["event"] = [{"latency": t * RATE + 1, "type": name} for t, name in marks]
+    marks = [*((t, 7.0) for t in ONSETS), (at, code)]
+    content["event"] = [
+        {"latency": t * RATE + 1, "type": name, "duration": 500 * (name == code)}
+        for t, name in marks
+    ]
     content["epoch"] = []
     savemat(tmp_path / "a.set", {"EEG": content}, appendmat=False)
     found = read(tmp_path / "a.set", events=["7.0"])
-    assert found.n_epochs == [("events", 5, 4, 0, 1, 0, 0, 0)]
+    assert found.n_epochs == [("events", 5, kept, 0, 5 - kept, 0, 0, 0)]
 
 
 # A whole study

@@ -17,7 +17,7 @@ from scipy.io import loadmat, savemat
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Erp
-from capeneuro.data import eeg, recordings
+from capeneuro.data import eeg, eeg_bids, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
 pybv = pytest.importorskip("pybv", reason="needs the extra `eeg`")
@@ -357,7 +357,7 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
     bids_events(file, (1, 0, "target"), column="stimulus")  # both names may be missing
     marks = eeg.read_features([file], options(events=["S 1"])).n_epochs
     assert marks == [("events", 4, 3, 0, 1, 0, 0, 0)]
-    path = recordings.events_file(file)
+    path = eeg_bids.events_file(file)
     rows = "1\t0\tn/a\t7", "2\t0\tgo\t7"
     path.write_text("\n".join(["onset\tduration\ttrial_type\tvalue", *rows]))
     line = error(file, events=["stop"])
