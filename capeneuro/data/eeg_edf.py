@@ -271,6 +271,12 @@ def _events(texts: bytes) -> list[tuple[float, float, str]]:
     listed = rb"([+-]\d+(?:\.\d+)?)(?:\x15(\d*(?:\.\d+)?))?\x14([^\0]*)"
     for onset, duration, names in re.findall(listed, texts):
         for name in filter(None, names.split(b"\x14")):
-            text = name.decode("utf-8", "replace")
-            events.append((float(onset), float(duration or 0), text))
+            events.append((float(onset), float(duration or 0), _text(name)))
     return events
+
+
+def _text(name: bytes) -> str:
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError:
+        return name.decode("latin-1")

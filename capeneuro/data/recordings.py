@@ -98,6 +98,7 @@ def find_recordings(
         name = re.sub(SAME_RECORDING, "", stem(file))
         if file.name.lower().endswith(eeg_parts.FIF):
             name = re.sub(r"_split-0*1(?=_|$)", "", name)
+        name = re.sub(r"_run-0+(?=[0-9])", "_run-", name)
         # One recording in two formats would count a person's epochs twice.
         recording = str(file.with_name(name)) if name.startswith("sub-") else name
         if recording in seen:
@@ -157,6 +158,12 @@ def reading(file: Path) -> Iterator[None]:
             raise ConfigError(
                 f"{file}: needs {named[-1]} beside it, which is missing; copy it "
                 "there, too, or mend its name in the header"
+            ) from None
+        except ImportError as error:
+            text = " ".join(str(error).split())
+            raise ConfigError(
+                f"{file}: its reader needs another library ({text:.160}); install it, "
+                "or save the recording in another format"
             ) from None
         except Exception as error:  # readers raise anything on a foreign file
             text = " ".join(str(error).split())
@@ -254,7 +261,13 @@ def _read_edf(
         header = eeg_edf.read_header(file)
         asked = [other for n in names for other in matching(n, list(header.rates))]
         excluded = eeg_edf.faster(header, asked) if asked else []
-        raw = mne.io.read_raw(file, exclude=excluded, verbose="warning")
+        given = {"exclude": excluded, "verbose": "warning"}
+        try:
+            raw = mne.io.read_raw(file, **given)
+        except Exception as error:  # texts of the West, of before Unicode
+            if "invalid byte" not in str(error):
+                raise
+            raw = mne.io.read_raw(file, encoding="latin1", **given)
         times = eeg_edf.times(file, header)
     unit = about.unit if about is not None else None
     gains, without_unit = eeg_edf.gains(file, header, asked, unit)

@@ -234,6 +234,20 @@ def test_gaps_that_cannot_be_placed_are_refused(tmp_path, X):
     assert "has gaps, and onsets in sub-1_events.tsv may or may not" in error(file)
 
 
+@pytest.mark.parametrize("gap", [0, 3])
+@pytest.mark.parametrize("code", ["utf-8", "latin-1"])
+def test_names_of_events_in_older_codes(tmp_path, X, code, gap):
+    starts = np.arange(SECONDS) + gap * (np.arange(SECONDS) >= 9)
+    events = [(t + gap * (t > 9), "GerXXusch") for t in ONSETS]
+    kind = "EDF+D"
+    file = tmp_path / "a.edf"
+    edf.write(file, named(X), events=events, starts=starts, kind=kind)
+    umlaut = "ä".encode(code).ljust(2, b"e")
+    file.write_bytes(file.read_bytes().replace(b"XX", umlaut))
+    name = "Ger" + umlaut.decode(code) + "usch"
+    np.testing.assert_allclose(features(file, events=[name]), average(X), atol=0.1)
+
+
 # Split recordings
 
 
@@ -632,6 +646,12 @@ def test_a_renamed_header_is_read_with_the_names_in_it(tmp_path, X):
     )
     (tmp_path / "export.eeg").rename(tmp_path / "sub-1_eeg.eeg")
     assert "needs export.eeg beside it" in error(file, events=["Comment/go"])
+
+
+def test_numbers_of_runs_are_numbers(tmp_path, X):
+    for run, own in (("1", X), ("01", -X)):
+        edf.write(tmp_path / f"sub-1_run-{run}_eeg.edf", named(own))
+    assert "look like one recording" in site_error(f"{tmp_path}/*.edf")
 
 
 def test_copies_of_one_recording_count_no_second_time(tmp_path, X):
