@@ -199,25 +199,21 @@ def times(file: Path, header: Header) -> Times | None:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If it is discontinuous, and records do not say their onset, or go back in time.
     """
-    if not header.texts:
-        if header.is_discontinuous:
-            raise ValueError("EDF+D whose records do not say when they begin")
-        return None
     start, size = header.size
     n = (file.stat().st_size - start) // max(size, 1)
     content = np.memmap(file, np.uint8, "r", start, (n, size)) if n else []
     texts = [[record[part].tobytes() for part in header.texts] for record in content]
-    onsets = [_onset(part[0]) for part in texts]
-    lacks = None in onsets
-    if lacks and not header.is_discontinuous:
-        return None
-    if lacks or (np.diff(onsets) <= 0).any():
+    onsets = [_onset(record[0]) if record else None for record in texts]
+    if None in onsets or (np.diff(onsets) <= 0).any():
         if not header.is_discontinuous:
             return None
-        raise ValueError("EDF+D whose records do not follow each other in time")
+        raise ConfigError(
+            f"{file}: records of EDF+D must say when they begin, each after the one "
+            f"before; mend the file, or {leave_out(file)}"
+        )
     starts = _starts(np.array(onsets), header)
     # Some devices number records of continuous files instead of timing them.
     numbered = not header.is_discontinuous and len(starts) > n / 2

@@ -153,6 +153,8 @@ def reading(file: Path) -> Iterator[None]:
         warnings.simplefilter("always")
         try:
             yield
+        except ConfigError:
+            raise
         except FileNotFoundError as error:
             named = re.findall(r"[^/\\\s'\"]+\.[A-Za-z]+", str(error)) or ["a file"]
             raise ConfigError(
@@ -167,6 +169,12 @@ def reading(file: Path) -> Iterator[None]:
             ) from None
         except Exception as error:  # readers raise anything on a foreign file
             text = " ".join(str(error).split())
+            if part := re.search(r"next file (.*) does not exist", text):
+                raise ConfigError(
+                    f"{file}: needs its next part {Path(part[1]).name} beside it, "
+                    "which is missing; copy it there, or give the parts the names that "
+                    "they were saved with"
+                ) from None
             raise ConfigError(
                 f"{file}: not a readable recording; is it cut? ({text:.160})"
             ) from None

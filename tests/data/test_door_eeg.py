@@ -227,7 +227,14 @@ def test_numbers_of_records_are_no_onsets(tmp_path, X):
 def test_gaps_that_cannot_be_placed_are_refused(tmp_path, X):
     backwards = np.arange(SECONDS)[::-1]
     file = edf.write(tmp_path / "a.edf", named(X), starts=backwards, kind="EDF+D")
-    assert "do not follow each other in time" in error(file)
+    line = "records of EDF+D must say when they begin, each after the one before"
+    assert line in error(file)
+    edf.write(file, named(X), kind="EDF+D")
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"EDF Annotations", b"EDF annotation "))
+    assert line in error(file)
+    file.write_bytes(whole.replace(b"+7\x14\x14", b"+7.\x14 "))
+    assert line in error(file)
     starts = np.arange(SECONDS) * 2
     file = edf.write(tmp_path / "sub-1_eeg.edf", named(X), starts=starts, kind="EDF+D")
     (tmp_path / "sub-1_events.tsv").write_text("onset\tduration\ttrial_type\n1\t0\tgo")
@@ -281,6 +288,13 @@ def test_later_parts_alone_are_refused(tmp_path, parts, lost):
     assert "is a later part" in line and f"{parts[lost].name}, which is missing" in line
     line = site_error(f"{tmp_path}/**/*_split-03_*")
     assert "sub-01_task-odd_split-02_eeg.fif, which is" in line
+
+
+def test_the_last_part_must_be_there(tmp_path, parts):
+    parts[-1].unlink()
+    found = recordings.find_recordings(str(tmp_path), "x")
+    line = f"needs its next part {parts[-1].name} beside it, which is missing; copy it"
+    assert line in error(*found["sub-01"])
 
 
 def test_a_part_that_the_first_does_not_name_is_refused(tmp_path, parts, X):
