@@ -7,10 +7,20 @@ from pydantic import Field, model_validator
 
 from capeneuro.config.sections import Positive, Range, Section, fail
 
+# Places that the 10-20 system named otherwise before it became the 10-10 system.
+OLD_NAMES = {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}
+
 
 def plain_name(channel: str) -> str:
-    """Name of a channel as names are compared: no case, dots or blanks."""
-    return re.sub(r"[.\s]", "", channel).casefold()
+    """Name of a channel as names are compared.
+
+    Case, dots and blanks do not count, nor EDF's ``EEG`` before a name, nor ``-REF``
+    behind it; T3, T4, T5 and T6 are T7, T8, P7 and P8. Any other reference in a name
+    (``Fp1-A1``) counts: those are other data.
+    """
+    bare = re.sub(r"(?i)^\s*eeg[\s.]+|[-_\s]ref[.\s]*$", "", channel) or channel
+    plain = re.sub(r"[.\s]", "", bare).casefold()
+    return OLD_NAMES.get(plain, plain)
 
 
 class Recordings(Section):
@@ -23,7 +33,15 @@ class Recordings(Section):
     """What is made of recordings."""
     channels: Annotated[list[str], Field(min_length=1)]
     """Names of the channels, in the order of the features; case, dots and blanks do not
-    count (`Fc5.` is `FC5`)."""
+    count (`Fc5.` is `FC5`), `EEG Fp1-REF` is `Fp1`, and `T3` is `T7`. Where a site's
+    files have other names, its `eeg_about.channels` says them."""
+    interpolate: bool = False
+    """Interpolate channels that a recording marks as bad, by spherical splines from its
+    own good channels at the places of `montage` or of easycap-M1; false: an
+    error."""
+    max_interpolated: Annotated[int, Field(ge=1)] | None = None
+    """Most channels of a recording that are interpolated; null: a tenth of the
+    study's channels, and at least one."""
     montage: str | None = None
     """Public positions of the channels, for topographies: a name that MNE-Python knows
     such as `easycap-M1`, or a file; null: none are drawn."""
@@ -45,6 +63,12 @@ class Recordings(Section):
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Least share of a person's epochs that is kept, of either kind of event."""
 
+    @property
+    def most_interpolated(self) -> int:
+        """Most channels of a recording that may be interpolated; 0: none."""
+        share = max(1, len(self.channels) // 10)
+        return (self.max_interpolated or share) if self.interpolate else 0
+
     @model_validator(mode="after")
     def _channels_and_filter(self) -> "Recordings":
         low, high = self.low_pass, self.high_pass
@@ -60,6 +84,8 @@ class Recordings(Section):
         repeated = [c for i, c in enumerate(self.channels) if plain[i] in plain[:i]]
         if repeated:
             fail(f"channels must differ, got {', '.join(repeated)} again")
+        if self.max_interpolated and not self.interpolate:
+            fail("max_interpolated needs interpolate: true")
         return self
 
 

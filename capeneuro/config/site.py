@@ -120,10 +120,11 @@ class Derivatives(Section):
 
 
 class EegAbout(Section):
-    """What files of EEG do not say themselves: tables, and streams without units."""
+    """What files of EEG do not say themselves."""
 
     unit: Literal["uV", "mV", "V"] | None = None
-    """Unit of all channels. A table needs it; null: what the headers of streams say."""
+    """Unit of all channels. A table needs it; null: what the headers of other files
+    say. Headers of EDF and BDF that say another one are refused."""
     sampling_rate: Positive | None = None
     """[Hz] of tables; null: from their column of times, to a whole number."""
     time: str | None = None
@@ -134,6 +135,21 @@ class EegAbout(Section):
     begins; 0 or empty between events. Null: none, or the `_events.tsv` of BIDS."""
     stream: str | None = None
     """Name of the stream of an XDF file, if several have the study's channels."""
+    channels: Annotated[dict[str, str], Field(default_factory=dict)]
+    """Names that the site's files have for channels of the study, such as
+    `{Fp1: EEG Fp1-A1}`; what is not listed has the study's name."""
+
+    @property
+    def of_tables(self) -> bool:
+        """Whether it says how tables of recordings are read."""
+        return any(x is not None for x in (self.sampling_rate, self.time, self.marker))
+
+    @model_validator(mode="after")
+    def _one_channel_for_each(self) -> "EegAbout":
+        names = list(self.channels.values())
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            fail(f"channels: names in files must differ, got {twice[0]!r} again")
+        return self
 
 
 def _is_block(given: Any) -> str:
@@ -176,8 +192,9 @@ class SiteConfig(Section):
     table of features."""
     eeg_about: EegAbout | None = None
     """What its recordings do not say themselves, `{unit: uV, sampling_rate: 250,
-    marker: trigger}`: for recordings in tables (.csv, .tsv), and streams (.xdf) without
-    units. Null: recordings have headers, or are tables of muse-lsl."""
+    marker: trigger}`: for recordings in tables (.csv, .tsv), streams (.xdf) and EDF
+    without units, channels of other names. Null: recordings
+    have headers with the study's names, or are tables of muse-lsl."""
     data: Literal["private", "simulated", "public"]
     """What the data are. Only `simulated` and `public` allow fixed seeds and runs
     without privacy (`arm: non-private` in the study file, where no noise is added);

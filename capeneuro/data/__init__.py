@@ -16,6 +16,18 @@ cleaning
     A run cleaned in time: confounds, scrubbing, filters (nilearn).
 recordings
     EEG recordings found and opened, of any format (MNE-Python, pyxdf).
+eeg_names
+    Names and units that files give to channels.
+eeg_bids
+    What lies beside a BIDS recording: events, channels, rate.
+eeg_edf
+    Headers of EDF and BDF: units, rates, gaps.
+eeg_parts
+    Recordings that were split over several files.
+eeg_channels
+    The study's channels in a recording, bad ones interpolated.
+eeg_events
+    What happened in a recording, by marks, tables and triggers.
 eeg
     Recordings to features: event-related potentials, shares of bands.
 tables

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.config.eeg import Bands, Erp, Recordings, plain_name
+from capeneuro.config.eeg import Bands, Erp, Recordings
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout
+from capeneuro.data.eeg_channels import positions as positions
+from capeneuro.data.eeg_channels import read_channels
+from capeneuro.data.eeg_events import BREAK, events_of
+from capeneuro.data.eeg_names import leave_out, near
 from capeneuro.data.recordings import (
-    BREAK,
     TINY,
-    events_of,
     mne_python,
-    near,
     open_recording,
     reading,
 )
 
 MICRO = 1e6  # MNE-Python has volts
-VOLT = 107  # its code of the unit (FIFF_UNIT_V)
 # Why epochs are not used, as columns of the table of epochs.
 DROPPED = {
     "beyond_recording": "beyond the recording",
@@ -36,7 +36,9 @@ DROPPED = {
 }
 # What became of each person's epochs; for the site's eyes alone.
 EPOCHS = "epochs.tsv"
-EPOCHS_HEAD = ["participant_id", "kind", "matched", "kept", *DROPPED]
+INTERPOLATED = "interpolated_channels"
+COUNTS = ["matched", "kept", *DROPPED, INTERPOLATED]
+EPOCHS_HEAD = ["participant_id", "kind", *COUNTS]
 RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
 FLAT = 1e-6  # [uV], no amplifier has so little noise
 
@@ -75,8 +77,8 @@ class Features(NamedTuple):
     """Features of a person's EEG, and what became of the epochs.
 
     ``features``: (n_channels * n_columns,) float32, [uV] or shares. ``n_epochs``: rows
-    of the table of epochs, (kind of event or ``segments``, matched, kept, then a number
-    for each of ``DROPPED``).
+    of the table of epochs, (kind of event or ``segments``, then each of ``COUNTS``;
+    interpolated channels are counted file by file).
     """
 
     features: np.ndarray
@@ -139,7 +141,8 @@ def read_features(
             total[kind] = total[kind] + own.sum(axis=0)
             n[kind]["kept"] += int((of == kind).sum())
     where = f"{files[0]}" + (f" and {len(files) - 1} more" if files[1:] else "")
-    _check_counts(where, options, asked, n, there)
+    remedy = leave_out(files[0])
+    _check_counts(where, remedy, options, asked, n, there)
     means = {kind: total[kind] / n[kind]["kept"] for kind in asked}
     if is_erp:
         found = _potential(means, options)
@@ -151,9 +154,9 @@ def read_features(
         names = [c for c, yes in zip(options.channels, flat, strict=True) if yes]
         raise ConfigError(
             f"{where}: channels must vary, constant: {some(names)}; drop them from "
-            f"{options.block}.channels or exclude the person"
+            f"{options.block}.channels, or {remedy}"
         )
-    rows = [(k, *(n[k][c] for c in ("matched", "kept", *DROPPED))) for k in asked]
+    rows = [(k, *(n[k][c] for c in COUNTS)) for k in asked]
     found = window_means(found, options) if is_erp else found
     return Features(found.ravel().astype("f4"), rows)
 
@@ -186,6 +189,7 @@ def _powers(E: np.ndarray, options: Bands) -> np.ndarray:
 
 def _check_counts(
     where: str,
+    remedy: str,
     options: Recordings,
     asked: dict[str, list[str]],
     n: dict[str, Counter],
@@ -212,7 +216,7 @@ def _check_counts(
             raise ConfigError(
                 f"{where}: must keep {rule} of {options.block}.{kind}, got "
                 f"{kept} of {matched} (dropped: {', '.join(why) or 'none'}); lower "
-                f"{rule.split()[0]} or exclude the person"
+                f"{rule.split()[0]}, or {remedy}"
             )
 
 
@@ -232,24 +236,24 @@ def _epochs(
 
     Adds the file's events to ``there``, and what became of each epoch to ``n``.
     """
-    data, is_cut = open_recording(file, options.channels, about)
-    picks = _pick(file, data, options)
-    with reading(file):
-        X = data.get_data(picks=picks, verbose="warning")
-    if not np.isfinite(X).all():
-        raise ConfigError(f"{file}: must be finite, holds NaN or Inf; mend it")
-    X = _sampled(file, MICRO * X, data.info["sfreq"], options)
-    if is_cut:
+    recording = open_recording(file, options.channels, about)
+    data = recording.data
+    X, n_interpolated = read_channels(file, recording, options, about)
+    for kind in n:
+        n[kind][INTERPOLATED] += n_interpolated
+    X = _sampled(file, MICRO * X, recording.rate, options)
+    if recording.is_cut:
         return _cut_before(file, data, X, options, there, n)
     events, rate = events_of(file, data), options.sampling_rate
     there.update(name for *_, name in events)
     if isinstance(options, Erp):
         of = {name: kind for kind, names in options.kinds.items() for name in names}
-        starts = [
+        # What is written down twice happened once.
+        starts = dict.fromkeys(
             (round(onset * rate) + _first(options), of[name])
             for onset, _, name in events
             if name in of
-        ]
+        )
     else:
         half = max(options.n_points // 2, 1)
         last = X.shape[1] - options.n_points
@@ -266,7 +270,7 @@ def _epochs(
         else:
             E.append(X[:, start:stop])
             kinds.append(kind)
-    shape = (-1, len(picks), options.n_points)
+    shape = (-1, len(options.channels), options.n_points)
     return np.reshape(E, shape), np.array(kinds, dtype=object)
 
 
@@ -282,7 +286,7 @@ def _cut_before(
     if isinstance(options, Bands):
         raise ConfigError(
             f"{file}: bands need continuous recordings, this one is cut into epochs; "
-            "give the recording, or exclude the person"
+            f"give the recording, or {leave_out(file)}"
         )
     names = {code: name for name, code in data.event_id.items()}
     start = _first(options) - round(data.tmin * options.sampling_rate)
@@ -308,30 +312,6 @@ def _cut_before(
     return X[:, :, start : start + options.n_points], kinds
 
 
-def _pick(file: Path, data: Any, options: Recordings) -> list[int]:
-    """Places of the study's channels in a file."""
-    plain = [plain_name(name) for name in data.ch_names]
-    if missing := [c for c in options.channels if plain_name(c) not in plain]:
-        raise ConfigError(
-            f"{file}: must have all of {options.block}.channels, missing: "
-            f"{some(missing)}; "
-            f"{near(missing[0], data.ch_names)}it has {some(data.ch_names)}"
-        )
-    picks = [plain.index(plain_name(c)) for c in options.channels]
-    names = [data.ch_names[i] for i in picks]
-    bad = [name for name in names if name in data.info["bads"]]
-    is_volt = {ch["ch_name"]: ch["unit"] == VOLT for ch in data.info["chs"]}
-    lost = getattr(data, "_orig_units", None) or {}  # no unit would be taken as volts
-    other = [name for name in names if not is_volt[name] or lost.get(name) == "n/a"]
-    for rule, broken in (("be in volts", other), ("not be marked as bad", bad)):
-        if broken:
-            raise ConfigError(
-                f"{file}: channels must {rule}: {some(broken)}; mend the file, drop "
-                f"them from {options.block}.channels, or exclude the person"
-            )
-    return picks
-
-
 def _sampled(file: Path, X: np.ndarray, rate: float, options: Erp) -> np.ndarray:
     """Bring data to the study's rate and band, where they differ."""
     asked, band = options.sampling_rate, (options.high_pass, options.low_pass)
@@ -353,46 +333,3 @@ def _sampled(file: Path, X: np.ndarray, rate: float, options: Erp) -> np.ndarray
         with reading(file):
             X = mne_python().filter.filter_data(X, asked, *band, verbose="warning")
     return X
-
-
-def positions(options: Recordings) -> Any:
-    """Where the study's channels lie, for topographies.
-
-    Returns
-    -------
-    mne.Info or None
-        Of the study's channels in their order; None without a montage.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such montage, or if it lacks a channel.
-    """
-    if options.montage is None:
-        return None
-    mne, name = mne_python(), options.montage
-    of_file, of_name = (
-        mne.channels.read_custom_montage,
-        mne.channels.make_standard_montage,
-    )
-    try:
-        with reading(Path(name)):
-            montage = (of_file if Path(name).is_file() else of_name)(
-                name
-            ).get_positions()
-    except ConfigError:
-        known = mne.channels.get_builtin_montages()
-        raise ConfigError(
-            f"{options.block}.montage: no montage, or no file of one: {name!r}; "
-            f"{near(name, known)}MNE-Python knows {', '.join(known)}"
-        ) from None
-    there = {plain_name(c): x for c, x in montage["ch_pos"].items()}
-    if missing := [c for c in options.channels if plain_name(c) not in there]:
-        raise ConfigError(
-            f"{options.block}.montage: {name} must have all channels, missing: "
-            f"{some(missing)}; take another, or null for no topographies"
-        )
-    places = {c: there[plain_name(c)] for c in options.channels}
-    fitted = mne.channels.make_dig_montage(**{**montage, "ch_pos": places})
-    info = mne.create_info(options.channels, options.sampling_rate, "eeg")
-    return info.set_montage(fitted, verbose="error")

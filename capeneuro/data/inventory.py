@@ -25,9 +25,11 @@ HEAD = ["participant_id", "file", "taken"]
 NAME = "inventory.tsv"
 # Bytes of a file's beginning, middle and end that are compared before the whole.
 SAMPLE = 2**16
+# Data beside the headers of BrainVision and EEGLAB.
+DATA_OF = {".vhdr": (".eeg", ".dat"), ".set": (".fdt",)}
 # Entities by which files of one scan differ; where several do, the site's file chooses.
 SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "proc")
-SAME_SCAN += ("setting",)  # HALFpipe's
+SAME_SCAN += ("setting", "split")  # HALFpipe's; parts of recordings
 
 
 class Inventory(NamedTuple):
@@ -251,7 +253,9 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
         sizes[status.st_size].append(file)
     sizes.pop(0, None)  # empty; who reads it says so
     for same in sizes.values():
-        _check_content(same, where)
+        # A header alone, whose data have another name, is alike for many.
+        whole = [f for f in same if f.suffix != ".vhdr" or len(_parts(f)) > 1]
+        _check_content(whole, where)
 
 
 def scan(file: Path, root: Path) -> str:
@@ -279,7 +283,10 @@ def _remedy(first: Path, second: Path) -> str:
     ]
     differ = [e for e in SAME_SCAN if entities[0].get(e) != entities[1].get(e)]
     if not differ:
-        return "take one of them away, or give a pattern that takes one"
+        return (
+            "take one of them away, or give a pattern that takes one; sessions are "
+            "told apart by ses- in names or folders"
+        )
     values = sorted({own.get(differ[0], "none") for own in entities})
     key = "" if differ[0] in ("space", "res", "echo", "desc") else "filters"
     choice = f"which {differ[0]}: {' or '.join(values)}"
@@ -305,6 +312,13 @@ def _check_content(files: Sequence[Path], where: str) -> None:
             seen[digest] = file
 
 
+def _parts(file: Path) -> list[Path]:
+    """A file, with the data that a header of EEG leads to."""
+    ends = DATA_OF.get(file.suffix.lower(), ())
+    beside = (file.with_suffix(end) for end in ends)
+    return [file, *(path for path in beside if path.is_file())]
+
+
 @functools.lru_cache(2**16)
 def _sample(file: Path, modified: int) -> bytes:
     """Digest of a file's beginning, middle and end."""
@@ -318,5 +332,8 @@ def _sample(file: Path, modified: int) -> bytes:
 
 @functools.lru_cache(2**12)
 def _digest(file: Path, modified: int) -> bytes:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").digest()
+    digest = hashlib.sha256()
+    for part in _parts(file):
+        with open(part, "rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.digest()

@@ -4,22 +4,23 @@ The only module that knows MNE-Python, besides the pictures, and imports it when
 is read. Every error about a file is one line: where, which rule, the value, the remedy.
 """
 
-import difflib
 import gzip
 import logging
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout, SiteConfig
+from capeneuro.data import eeg_bids, eeg_edf, eeg_parts
 from capeneuro.data.door import check_file
+from capeneuro.data.eeg_names import in_volts, leave_out, matching, names_in_files
 from capeneuro.data.inventory import Inventory, search, take, walk
 from capeneuro.data.people import stem
 from capeneuro.data.tables import open_table
@@ -33,11 +34,8 @@ GAP = 0.1  # [s] between samples of a table or a stream: some are missing
 # Largest difference of the rate that samples came at from the one that is said: at the
 # end of an epoch of a second it is a point at 200 Hz.
 RATE_OFF = 0.005
-# What one of a table's or a stream's unit is [V], by the names that streams give it.
-UNITS = {"uv": 1e-6, "microvolt": 1e-6, "mv": 1e-3, "millivolt": 1e-3}
-UNITS |= {"v": 1.0, "volt": 1.0}
-# Marks of a break in a recording: EEGLAB's, BrainVision's, and MNE-Python's own.
-BREAK = r"(?i)bad|edge|boundary|new segment"
+GAP_MARK = "boundary of a gap"
+EPOCHS = r"[-_]epo$"  # names of files of epochs
 TINY = 1e-6  # [s]
 # What MNE-Python warns of and would read on.
 CUT = r"does not match the file size|marker versions|not found; no annotations"
@@ -75,7 +73,8 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
         files = [f for f in files if "eeg" in f.parent.parts and names.search(stem(f))]
     else:
         files, root = search(pattern)
-    takes_tables = site.eeg_about is not None or pattern.lower().endswith(TABLES)
+    says_tables = site.eeg_about is not None and site.eeg_about.of_tables
+    takes_tables = says_tables or pattern.lower().endswith(TABLES)
     formats = (*FORMATS, *(TABLES if takes_tables else ()))
     files = [file for file in files if file.name.lower().endswith(formats)]
     if not files:
@@ -83,7 +82,10 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
             f"site {site.name}: eeg: no recording ({', '.join(FORMATS)}) found at "
             f"{pattern!r}; put the data there or change `eeg` in its site file"
         )
-    return take(site, files, root, "eeg", is_whole=is_whole)
+    firsts = eeg_parts.first_parts(files, f"site {site.name}: eeg")
+    later = {*files} - {*firsts}
+    aside = dict.fromkeys(sorted(later), "a later part, read with the first")
+    return take(site, files, root, "eeg", aside, is_whole=is_whole)
 
 
 def mne_python() -> Any:
@@ -104,14 +106,28 @@ def reading(file: Path) -> Iterator[None]:
         warnings.simplefilter("always")
         try:
             yield
+        except ConfigError:
+            raise
         except FileNotFoundError as error:
             named = re.findall(r"[^/\\\s'\"]+\.[A-Za-z]+", str(error)) or ["a file"]
             raise ConfigError(
                 f"{file}: needs {named[-1]} beside it, which is missing; copy it "
                 "there, too, or mend its name in the header"
             ) from None
+        except ImportError as error:
+            text = " ".join(str(error).split())
+            raise ConfigError(
+                f"{file}: its reader needs another library ({text:.160}); install it, "
+                "or save the recording in another format"
+            ) from None
         except Exception as error:  # readers raise anything on a foreign file
             text = " ".join(str(error).split())
+            if part := re.search(r"next file (.*) does not exist", text):
+                raise ConfigError(
+                    f"{file}: needs its next part {Path(part[1]).name} beside it, "
+                    "which is missing; copy it there, or give the parts the names that "
+                    "they were saved with"
+                ) from None
             raise ConfigError(
                 f"{file}: not a readable recording; is it cut? ({text:.160})"
             ) from None
@@ -127,10 +143,25 @@ def reading(file: Path) -> Iterator[None]:
             )
 
 
+class Recording(NamedTuple):
+    """A recording, opened.
+
+    ``data`` is ``mne.io.Raw``, or ``mne.Epochs`` where ``is_cut``; ``rate`` its rate
+    [Hz], ``rates`` those that channels were recorded at where they differ, and
+    ``without_unit`` the channels of which nobody says the unit.
+    """
+
+    data: Any
+    is_cut: bool
+    rate: float
+    rates: dict[str, float]
+    without_unit: set[str]
+
+
 def open_recording(
     file: Path, channels: Sequence[str] = (), about: EegAbout | None = None
-) -> tuple[Any, bool]:
-    """Open a recording, and say whether it is cut into epochs.
+) -> Recording:
+    """Open a recording, and say what its file tells and MNE-Python does not.
 
     Parameters
     ----------
@@ -143,27 +174,74 @@ def open_recording(
 
     Returns
     -------
-    tuple
-        ``mne.io.Raw`` or ``mne.Epochs``, and whether it is the latter.
+    Recording
+        Continuous, or cut into epochs.
 
     Raises
     ------
     ConfigError
-        If it cannot be read, or its unit or sampling rate is unknown.
+        If it cannot be read, its unit or sampling rate is unknown, or the file beside
+        it says another rate.
     """
     mne, name = mne_python(), file.name.lower()
     check_file(file)
+    names, rates, is_cut = names_in_files(channels, about), {}, False
     if name.endswith(TABLES):
-        return _read_table(file, about, channels), False
-    if name.endswith((".xdf", ".xdfz")):
-        return _read_xdf(file, about, channels), False
+        data = _read_table(file, about, names)
+    elif name.endswith((".xdf", ".xdfz")):
+        data = _read_xdf(file, about, names)
+    elif name.endswith(eeg_edf.FORMATS):
+        data, rates, without_unit = _read_edf(file, about, names)
+    else:
+        with reading(file):
+            if is_cut := bool(re.search(EPOCHS, stem(file))) and file.suffix != ".set":
+                data = mne.read_epochs(file, proj=False, verbose="warning")
+            else:
+                try:
+                    data = mne.io.read_raw(file, verbose="warning")
+                except TypeError:  # EEGLAB's epochs have the same names
+                    data = mne.io.read_epochs_eeglab(file, verbose="warning")
+                    is_cut = True
+        if not is_cut:
+            eeg_parts.check_whole(file, data.filenames)
+            eeg_parts.check_pointers(file, data.filenames)
+    if not name.endswith(eeg_edf.FORMATS):
+        units = getattr(data, "_orig_units", None) or {}  # else it would be volts
+        without_unit = {channel for channel, unit in units.items() if unit == "n/a"}
+    rate = float(data.info["sfreq"])
+    eeg_bids.check_rate(file, {rate, *rates.values()})
+    return Recording(data, is_cut, rate, rates, without_unit)
+
+
+def _read_edf(
+    file: Path, about: EegAbout | None, names: Sequence[str]
+) -> tuple[Any, dict[str, float], set[str]]:
+    """Read EDF or BDF with its own units, rates and gaps."""
+    mne = mne_python()
     with reading(file):
-        if re.search(r"[-_]epo$", stem(file)) and file.suffix != ".set":
-            return mne.read_epochs(file, proj=False, verbose="warning"), True
+        header = eeg_edf.read_header(file)
+        asked = [other for n in names for other in matching(n, list(header.rates))]
+        excluded = eeg_edf.faster(header, asked) if asked else []
+        given = {"exclude": excluded, "verbose": "warning"}
         try:
-            return mne.io.read_raw(file, verbose="warning"), False
-        except TypeError:  # EEGLAB's epochs have the same names
-            return mne.io.read_epochs_eeglab(file, verbose="warning"), True
+            raw = mne.io.read_raw(file, **given)
+        except Exception as error:  # texts of the West, of before Unicode
+            if "invalid byte" not in str(error):
+                raise
+            raw = mne.io.read_raw(file, encoding="latin1", **given)
+        times = eeg_edf.times(file, header)
+    unit = about.unit if about is not None else None
+    gains, without_unit = eeg_edf.gains(file, header, asked, unit)
+    if times is not None:
+        half = 0.5 / raw.info["sfreq"]
+        marks = [(at - half, 0.0, GAP_MARK) for at, _ in times.starts[1:]]
+        onsets, durations, texts = zip(*marks, *times.events, strict=True)
+        raw.set_annotations(mne.Annotations(onsets, durations, texts), verbose="error")
+    kinds = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
+    for name in (n for n in gains if kinds.get(n, "stim") != "stim"):
+        raw.load_data(verbose="error")
+        raw.apply_function(lambda x, gain: gain * x, name, gain=gains[name])
+    return raw, header.rates, without_unit
 
 
 def _raw(
@@ -179,17 +257,6 @@ def _raw(
         raw = mne.io.RawArray(X, mne.create_info(names, rate, "eeg"), verbose="error")
     onsets = np.array([at for at, _ in marks]) / rate
     return raw.set_annotations(mne.Annotations(onsets, 0.0, [n for _, n in marks]))
-
-
-def _in_volts(file: Path, unit: str | None) -> float:
-    """What one of a unit is in volts."""
-    plain = (unit or "").strip().lower().rstrip("s").replace("µ", "u")
-    if plain.replace("μ", "u") not in UNITS:  # the Greek letter, not the sign
-        raise ConfigError(
-            f"{file}: must say the unit of its channels, got {unit or 'none'}; set "
-            "eeg_about: {unit: uV} (or mV, V) in the site file"
-        )
-    return UNITS[plain.replace("μ", "u")]
 
 
 def _read_table(file: Path, about: EegAbout | None, channels: Sequence[str]) -> Any:
@@ -240,7 +307,7 @@ def _read_table(file: Path, about: EegAbout | None, channels: Sequence[str]) -> 
     # A break lies between samples, so that no epoch reaches over it.
     marks += [(i + 0.5, "boundary") for i in gaps]
     own = table.drop(columns=needed).select_dtypes("number")
-    X = _in_volts(file, about.unit) * own.to_numpy(float).T
+    X = in_volts(file, about.unit) * own.to_numpy(float).T
     return _raw(file, list(map(str, own)), X, rate, marks)
 
 
@@ -281,7 +348,7 @@ def _read_xdf(file: Path, about: EegAbout | None, channels: Sequence[str]) -> An
         if told is None or int(told[0]) != len(stream["time_stamps"]):
             raise ConfigError(
                 f"{file}: stream {_said(stream, 'name')} is cut; copy it again, or "
-                "exclude the person"
+                f"{leave_out(file)}"
             )
     own = _stream(file, streams, about, channels)
     labels, units = _labels(own)
@@ -289,11 +356,11 @@ def _read_xdf(file: Path, about: EegAbout | None, channels: Sequence[str]) -> An
     if len(t) < 2 or rate <= 0:
         raise ConfigError(
             f"{file}: stream {_said(own, 'name')} must have a sampling rate and "
-            f"samples, got {rate:g} Hz and {len(t)} samples; exclude the person"
+            f"samples, got {rate:g} Hz and {len(t)} samples; {leave_out(file)}"
         )
     _check_rate(file, float(own["info"]["effective_srate"]) or rate, rate)
     given_unit = about.unit if about is not None else None
-    volts = np.array([_in_volts(file, given_unit or unit) for unit in units])
+    volts = np.array([in_volts(file, given_unit or unit) for unit in units])
     marks = [(first - 0.5, "boundary") for first, _ in own["info"]["segments"][1:]]
     for stream in streams:
         if stream is own or _said(stream, "channel_format") != "string":
@@ -350,72 +417,19 @@ def _stream(
         f"{file}: one stream must have all channels {some(channels)}, "
         f"{len(fit) or 'none'} of these has: {'; '.join(there) or 'there is no stream'}"
         + "; name one in eeg_about: {stream: ...} of the site file" * (len(fit) > 1)
-        + "; change channels or exclude the person" * (not fit)
+        + f"; change channels, or {leave_out(file)}" * (not fit)
     )
 
 
 def inputs(site: SiteConfig) -> list[str]:
     """Files of a site's recordings, with the tables of events beside them."""
-    own = [file for files in find_recordings(site).values() for file in files]
-    beside = [told for file in own if (told := events_file(file))]
-    return [str(path) for path in (*own, *beside)]
-
-
-def events_file(file: Path) -> Path | None:
-    """The ``_events.tsv`` beside a BIDS recording; None where there is none."""
-    own, n = re.subn(r"_eeg$", "_events.tsv", stem(file))
-    return file.with_name(own) if n and file.with_name(own).is_file() else None
-
-
-def _bids_events(path: Path) -> list[tuple[float, float, str]]:
-    """Onset [s], duration [s] and name of the events of a table as BIDS has it."""
-    table = open_table(path, dtype=str, keep_default_na=False)
-    if not {"onset", "duration"} <= set(table):
-        raise ConfigError(
-            f"{path}: must have the columns onset and duration, got "
-            f"{some(table.columns)}; mend it"
-        )
-    found = []
-    for row, cells in enumerate(table.to_dict("records"), 2):
-        names = [cells.get(column, "n/a") for column in ("trial_type", "value")]
-        name = next((name for name in names if name not in ("", "n/a")), None)
-        if name is None or cells["onset"] == "n/a":  # no event of this recording
-            continue
-        try:
-            times = [float(cells[c].replace("n/a", "0")) for c in ("onset", "duration")]
-            if not np.isfinite(times).all() or times[1] < 0:
-                raise ValueError
-        except ValueError:
-            raise ConfigError(
-                f"{path}, line {row}: onset and duration must be seconds, got "
-                f"{cells['onset']!r} and {cells['duration']!r}; mend it"
-            ) from None
-        found.append((*times, name))
-    return found
-
-
-def events_of(file: Path, raw: Any) -> list[tuple[float, float, str]]:
-    """Onset [s], duration [s] and name of all that happened in a recording."""
-    marks, rate = raw.annotations, raw.info["sfreq"]
-    onsets = raw.time_as_index(marks.onset, use_rounding=True, origin=marks.orig_time)
-    if marks.orig_time is None:  # onsets then count from before a crop
-        onsets = onsets - raw.first_samp
-    names = list(map(str, marks.description))
-    lasting = np.nan_to_num(marks.duration)
-    events = list(zip(onsets / rate, lasting, names, strict=True))
-    breaks = [event for event in events if re.match(BREAK, event[-1])]
-    if table := events_file(file):
-        told = _bids_events(table)
-        named = {name for *_, name in told}  # each name once: both tell of one event
-        return [*told, *(event for event in events if event[-1] not in named)]
-    if len(breaks) == len(events) and "stim" in raw:
-        codes = mne_python().find_events(raw, shortest_event=1, verbose="error")
-        events += [((i - raw.first_samp) / rate, 0.0, str(c)) for i, _, c in codes]
-    return events
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Guess at what was meant."""
-    plain = {plain_name(k): k for k in known}
-    nearest = difflib.get_close_matches(plain_name(name), plain, 1, 0.5)
-    return f"did you mean {plain[nearest[0]]!r}? " if nearest else ""
+    people = find_recordings(site)
+    own = [file for files in people.values() for file in files]
+    own += [part for file in own for part in eeg_parts.later_parts(file)]
+    beside = [
+        path
+        for ending in eeg_bids.ENDINGS
+        for file in own
+        if (path := eeg_bids.sidecar(file, ending))
+    ]
+    return list(dict.fromkeys(map(str, (*own, *beside))))

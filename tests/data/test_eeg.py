@@ -18,7 +18,7 @@ from sites import site
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import Erp
-from capeneuro.data import eeg, recordings
+from capeneuro.data import eeg, eeg_bids, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
 pybv = pytest.importorskip("pybv", reason="needs the extra `eeg`")
@@ -315,15 +315,15 @@ def test_an_epoch_is_of_any_event_that_happened_in_it(tmp_path, rng):
     events += [["circle"]] * 15 + [["squares"]] * 3 + [["circle", "square"]] * 2
     file = epoched(tmp_path / "a.set", E, events)
     y, n_epochs = eeg.read_features([file], options(events=["square"], tmax=0.595))
-    assert n_epochs == [("events", 82, 82, 0, 0, 0, 0)]
+    assert n_epochs == [("events", 82, 82, 0, 0, 0, 0, 0)]
     kept = np.r_[:80, 98:100]
     np.testing.assert_allclose(y, E[kept].mean(axis=0).ravel(), atol=1e-4)
     # Which of two the last are of, nobody can tell.
     asked = options(events=["square"], minus=["circle"], tmax=0.595)
     y, n_epochs = eeg.read_features([file], asked)
     assert n_epochs == [
-        ("events", 82, 80, 0, 0, 0, 2),
-        ("minus", 17, 15, 0, 0, 0, 2),
+        ("events", 82, 80, 0, 0, 0, 2, 0),
+        ("minus", 17, 15, 0, 0, 0, 2, 0),
     ]
     expected = E[:80].mean(axis=0) - E[80:95].mean(axis=0)
     np.testing.assert_allclose(y, expected.ravel(), atol=1e-4)
@@ -347,7 +347,7 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
     rows += [("n/a", 0, "target"), (3, 0, "n/a"), (1.5, 0.2, "boundary")]
     bids_events(file, *rows, column=column)
     y, n_epochs = eeg.read_features([file], options())
-    assert n_epochs == [("events", 4, 2, 0, 2, 0, 0)]
+    assert n_epochs == [("events", 4, 2, 0, 2, 0, 0, 0)]
     np.testing.assert_allclose(y, average(X, [1300, 1800]).ravel(), atol=1e-4)
     # Marks of other names in the recording still count.
     assert eeg.read_features([file], options(events=["S 1"])).n_epochs == n_epochs
@@ -358,8 +358,8 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
         assert "line 2: onset and duration must be seconds" in error(file)
     bids_events(file, (1, 0, "target"), column="stimulus")  # both names may be missing
     marks = eeg.read_features([file], options(events=["S 1"])).n_epochs
-    assert marks == [("events", 4, 3, 0, 1, 0, 0)]
-    path = recordings.events_file(file)
+    assert marks == [("events", 4, 3, 0, 1, 0, 0, 0)]
+    path = eeg_bids.events_file(file)
     rows = "1\t0\tn/a\t7", "2\t0\tgo\t7"
     path.write_text("\n".join(["onset\tduration\ttrial_type\tvalue", *rows]))
     line = error(file, events=["stop"])
@@ -625,7 +625,7 @@ def test_samples_that_a_table_lacks_are_a_break(tmp_path):
     np.testing.assert_allclose(erps.features, np.mean(E, 0)[:, :180].ravel(), atol=1e-3)
     file = write(t + 1.0 * (np.arange(1000) >= 500), marks)
     erps = eeg.read_features(file, options(**asked))
-    assert erps.n_epochs == [("events", 3, 2, 0, 1, 0, 0)]
+    assert erps.n_epochs == [("events", 3, 2, 0, 1, 0, 0, 0)]
     for times in (t[:1], 0 * t, np.full(9, np.nan)):
         file = write(times, marks[: len(times)])
         assert "timestamps must increase" in error(file, **asked)
@@ -699,7 +699,7 @@ def test_an_edf_without_units_is_refused(tmp_path):
     content[at : at + 8] = b" " * 8
     (tmp_path / "a.edf").write_bytes(content)
     line = error(tmp_path / "a.edf", channels=["Fc5", "Cz"], sampling_rate=160)
-    assert "must be in volts: Fc5.;" in line
+    assert "must say the unit of its channels, got none for Fc5.; set eeg_about" in line
 
 
 # Montages

@@ -77,7 +77,7 @@ def test_a_table_of_a_lab_has_its_unit_rate_and_events_by_the_site_file(
     for name in ("sub-1_eeg.csv", "sub-1_eeg.tsv.gz"):
         found = read(table(tmp_path / name, X), **TABLE)
         np.testing.assert_allclose(found.features, expected, atol=1e-3)
-        assert found.n_epochs == [("events", 4, 4, 0, 0, 0, 0)]
+        assert found.n_epochs == [("events", 4, 4, 0, 0, 0, 0, 0)]
     folder = tmp_path / "bids/sub-2/eeg"
     folder.mkdir(parents=True)
     file = table(folder / "sub-2_eeg.csv", X, 1.0, trigger=0)
@@ -100,7 +100,7 @@ def test_times_of_a_table_tell_rate_and_gaps(tmp_path, X):
     t[1000:] += 0.5
     file = table(tmp_path / "a.csv", X, time=t)
     about = {"unit": "mV", "time": "time", "marker": "trigger"}
-    assert read(file, **about).n_epochs == [("events", 4, 3, 0, 1, 0, 0)]
+    assert read(file, **about).n_epochs == [("events", 4, 3, 0, 1, 0, 0, 0)]
     line = error(file, **about, sampling_rate=500)
     assert "must come at the rate that is said, 500 Hz, got 250 Hz" in line
 
@@ -155,13 +155,13 @@ def test_xdf_by_its_own_header(tmp_path, X, expected, unit):
     assert names == ["cap", "gyro", "marks"]
     found = read(recordings.find_recordings(site(eeg=f"{tmp_path}/*"))["sub-1"][0])
     np.testing.assert_allclose(found.features, expected, atol=1e-3)
-    assert found.n_epochs == [("events", 4, 4, 0, 0, 0, 0)]  # one is of no sample
+    assert found.n_epochs == [("events", 4, 4, 0, 0, 0, 0, 0)]  # one is of no sample
 
 
 def test_xdf_that_lost_samples_or_units(tmp_path, X, capfd):
     file = tmp_path / "a.xdf"
     xdf.write(file, *streams(X, lost=np.arange(950, 1050)))
-    assert read(file).n_epochs == [("events", 4, 3, 0, 1, 0, 0)]
+    assert read(file).n_epochs == [("events", 4, 3, 0, 1, 0, 0, 0)]
     xdf.write(file, *streams(X, unit=""))
     assert "must say the unit of its channels, got none; set eeg_about" in error(file)
     assert len(read(file, unit="uV").features) == 3 * 151
@@ -199,7 +199,7 @@ def test_bands_are_shares_of_power(tmp_path, X):
     found = read(tmp_path / "a_raw.fif", options)
     # Segments of 2 s every second: 9, of which 2 are bad, and 2 have the spike.
     kept = [i * RATE for i in range(9) if i not in (2, 3, 4)]
-    assert found.n_epochs == [("segments", 9, 6, 0, 2, 1, 0)]
+    assert found.n_epochs == [("segments", 9, 6, 0, 2, 1, 0, 0)]
     segments = [Y[:, i : i + 2 * RATE] for i in kept]
     spectra = [
         np.abs(np.fft.rfft((s - s.mean(1, keepdims=True)) * np.hanning(501)[:-1])) ** 2

@@ -1,0 +1,193 @@
+"""What lies beside a BIDS recording: its events, its channels, its rate."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError, some
+from capeneuro.data.door import check_file
+from capeneuro.data.tables import open_table
+
+ENDINGS = "events.tsv", "channels.tsv", "eeg.json"
+# Largest difference of the rate of a recording from the one that is said.
+RATE_OFF = 0.005
+NOTHING = ("", "n/a")
+
+
+def sidecar(file: Path, ending: str) -> Path | None:
+    """The file that says something of a BIDS recording; None where there is none.
+
+    It has no entity (``task-odd``) that the recording has not, and lies beside it or in
+    a folder above, up to that of the data set; the nearest counts, and of several there
+    the one with most entities.
+
+    Parameters
+    ----------
+    file
+        The recording, named ``sub-<label>_..._eeg``.
+    ending
+        One of ``ENDINGS``.
+    """
+    *entities, suffix = file.name.split(".")[0].split("_")
+    if suffix != "eeg":
+        return None
+    exact = file.with_name("_".join([*entities, ending]))
+    if exact.is_file() or exact.is_symlink():  # one that was not fetched counts, too
+        return exact
+    # What was made of a recording has its events, but other channels and rates.
+    derived = {e for e in entities if e.startswith(("desc-", "proc-"))}
+    derived = set() if ending == "events.tsv" else derived
+    of_person = [up for up in file.parents if up.name == entities[0]][:1]
+    depth = len(file.parent.relative_to(of_person[0].parent).parts) if of_person else 0
+    for folder in [file.parent, *file.parents[1 : depth + 1]]:
+        known = [
+            path
+            for path in sorted(folder.glob(f"*{ending}"))
+            if path.name.endswith(f"_{ending}")
+            and derived <= set(path.name.split("_")[:-1]) <= set(entities)
+        ]
+        if known:
+            return max(known, key=lambda path: path.name.count("_"))
+    return None
+
+
+def events_file(file: Path) -> Path | None:
+    """The ``_events.tsv`` of a BIDS recording; None where there is none."""
+    return sidecar(file, "events.tsv")
+
+
+def read_events(path: Path) -> list[tuple[float, float, str]]:
+    """Onset [s], duration [s] and name of the events of a table as BIDS has it.
+
+    Rows without a name or an onset are no events of this recording.
+
+    Parameters
+    ----------
+    path
+        An ``_events.tsv`` with ``onset``, ``duration`` and ``trial_type`` or ``value``.
+
+    Raises
+    ------
+    ConfigError
+        If columns are missing, or times are no seconds.
+    """
+    table = open_table(path, dtype=str, keep_default_na=False)
+    if not {"onset", "duration"} <= set(table):
+        raise ConfigError(
+            f"{path}: must have the columns onset and duration, got "
+            f"{some(table.columns)}; mend it"
+        )
+    events = []
+    for row, cells in enumerate(table.to_dict("records"), 2):
+        names = [cells.get(column, "n/a") for column in ("trial_type", "value")]
+        name = next((name for name in names if name not in NOTHING), None)
+        if name is None or cells["onset"] in NOTHING:
+            continue
+        try:
+            times = [float(cells[c].replace("n/a", "0")) for c in ("onset", "duration")]
+            if not np.isfinite(times).all() or times[1] < 0:
+                raise ValueError
+        except ValueError:
+            raise ConfigError(
+                f"{path}, line {row}: onset and duration must be seconds, got "
+                f"{cells['onset']!r} and {cells['duration']!r}; mend it"
+            ) from None
+        events.append((*times, name))
+    return events
+
+
+def check_events(
+    path: Path, events: list[tuple[float, float, str]], lasts: float
+) -> None:
+    """Refuse a table most of whose events lie after the end of its recording.
+
+    Parameters
+    ----------
+    path
+        The table.
+    events
+        As of :func:`read_events`.
+    lasts
+        Length of the recording [s].
+
+    Raises
+    ------
+    ConfigError
+        If onsets cannot be seconds of this recording.
+    """
+    beyond = [onset for onset, *_ in events if onset > lasts]
+    if len(beyond) > len(events) / 2:
+        raise ConfigError(
+            f"{path}: onsets must be seconds within the recording of {lasts:.4g} s, "
+            f"{len(beyond)} of {len(events)} are not, such as {beyond[0]:g} "
+            "(milliseconds, or samples?); mend it"
+        )
+
+
+def read_channels(file: Path) -> tuple[Path, dict[str, str]] | None:
+    """Status of the channels of a BIDS recording, where a table says it.
+
+    Parameters
+    ----------
+    file
+        The recording.
+
+    Returns
+    -------
+    tuple or None
+        The table, and by name of each of its channels ``bad``, ``good`` or nothing.
+
+    Raises
+    ------
+    ConfigError
+        If the table has no names.
+    """
+    path = sidecar(file, "channels.tsv")
+    if path is None:
+        return None
+    table = open_table(path, dtype=str, keep_default_na=False)
+    if "name" not in table:
+        raise ConfigError(
+            f"{path}: must have the column name, got {some(table.columns)}; mend it"
+        )
+    status = table["status"] if "status" in table else [""] * len(table)
+    names = [name.strip() for name in table["name"]]
+    return path, {
+        name: value.strip().lower() for name, value in zip(names, status, strict=True)
+    }
+
+
+def check_rate(file: Path, rates: set[float]) -> None:
+    """Refuse a recording whose ``_eeg.json`` says another rate than the file itself.
+
+    Parameters
+    ----------
+    file
+        The recording.
+    rates
+        [Hz] of its channels.
+
+    Raises
+    ------
+    ConfigError
+        If they differ, or the file beside it is no JSON.
+    """
+    path = sidecar(file, "eeg.json")
+    if path is None:
+        return
+    try:
+        given = json.loads(check_file(path).read_text(encoding="utf-8-sig"))
+        stated = given.get("SamplingFrequency")
+    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError):
+        raise ConfigError(
+            f"{path}: must hold keys and values of JSON; mend it"
+        ) from None
+    if not isinstance(stated, (int, float)) or not stated > 0:  # "n/a" says nothing
+        return
+    if all(abs(rate / stated - 1) > RATE_OFF for rate in rates):
+        raise ConfigError(
+            f"{file}: sampling rate must be that of {path.name}, {stated:g} Hz, got "
+            f"{' and '.join(f'{rate:g}' for rate in sorted(rates))} Hz; mend the one "
+            "that is wrong"
+        )

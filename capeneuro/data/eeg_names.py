@@ -1,0 +1,61 @@
+"""Names and units that files give to channels, and the people whom files are of."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from capeneuro.config.eeg import plain_name
+from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import EegAbout
+from capeneuro.data.people import name_of
+
+# What one of a unit is [V], by the names that files give it.
+UNITS = {"uv": 1e-6, "microv": 1e-6, "uvolt": 1e-6, "microvolt": 1e-6}
+UNITS |= {"mv": 1e-3, "millivolt": 1e-3, "v": 1.0, "volt": 1.0}
+# Signs of a millionth: micro, the Greek letter, and both in other codes.
+MICRO = r"\xc2?\xb5|\u03bc|\xce\xbc|\x83\xca"
+
+
+def names_in_files(channels: Sequence[str], about: EegAbout | None) -> list[str]:
+    """Names of the study's channels as the site file says that its files have them."""
+    given = about.channels if about is not None else {}
+    plain = {plain_name(channel): name for channel, name in given.items()}
+    return [plain.get(plain_name(channel), channel) for channel in channels]
+
+
+def matching(name: str, there: Sequence[str], is_given: bool = False) -> list[str]:
+    """Channels of a file that a name may mean; if a site gave it, the very one."""
+    if is_given and name in there:
+        return [name]
+    return [other for other in there if plain_name(other) == plain_name(name)]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Guess at what was meant."""
+    plain = {plain_name(k): k for k in known}
+    nearest = difflib.get_close_matches(plain_name(name), plain, 1, 0.5)
+    return f"did you mean {plain[nearest[0]]!r}? " if nearest else ""
+
+
+def volts_of(unit: str) -> float | None:
+    """What one of a unit is in volts; None where it is no unit of volts."""
+    plain = re.sub(MICRO, "u", unit.strip("\0 \t")).lower().rstrip("s")
+    return UNITS.get(plain)
+
+
+def in_volts(file: Path, unit: str | None) -> float:
+    """What one of a unit is in volts; refused where nobody says it."""
+    volts = volts_of(unit or "")
+    if volts is None:
+        raise ConfigError(
+            f"{file}: must say the unit of its channels, got {unit or 'none'}; set "
+            "eeg_about: {unit: uV} (or mV, V) in the site file"
+        )
+    return volts
+
+
+def leave_out(file: Path) -> str:
+    """Remedy: how a site leaves out the person that a file is of."""
+    label = name_of(file).removeprefix("sub-")
+    return f'leave out the person: without: ["{label}"] in the site file'
