@@ -3,7 +3,9 @@
 door
     What is wrong with a file, whoever reads it: one line.
 derivatives
-    A site's runs, chosen by BIDS names, and the files beside a run.
+    A site's runs, chosen by BIDS names.
+beside
+    The files beside a run: confounds, mask, repetition time.
 survey
     What a site's folder holds, as a table.
 nifti

@@ -8,7 +8,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Confounds, Scrub
 from capeneuro.config.site import SiteConfig
-from capeneuro.data.derivatives import confounds_file, timing
+from capeneuro.data.beside import confounds_file, timing
 from capeneuro.data.door import check_file
 
 # Volumes at a run's ends that SciPy's filter mirrors: these, and these for each edge.

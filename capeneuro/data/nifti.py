@@ -18,8 +18,9 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
+from capeneuro.data.beside import mask_file
 from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
-from capeneuro.data.derivatives import entities, mask_file
+from capeneuro.data.derivatives import entities
 from capeneuro.data.door import check_file
 from capeneuro.data.files import atomic, write_json
 

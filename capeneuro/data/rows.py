@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, eeg, measures, nifti, recordings
+from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.tables import find_maps, map_features, open_table, read_rows
 from capeneuro.privacy.clipping import clip_factors
@@ -227,7 +227,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
         images = [path for own in _images(study, site).values() for path in own]
         if study.rows.features.kind == "runs":
             how = study.rows.features.cleaning
-            images = [p for run in images for p in derivatives.inputs(run, how)]
+            images = [p for run in images for p in beside.inputs(run, how)]
         found = list(map(str, images))
     table = _table(study, site)
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))

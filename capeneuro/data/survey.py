@@ -8,15 +8,15 @@ from typing import Any
 from capeneuro.config.errors import some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, nifti
+from capeneuro.data import beside, cleaning, derivatives, nifti
 from capeneuro.data.files import person
 
 COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
 ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
 COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
 BESIDE = {
-    "confounds": derivatives.confounds_file,
-    "brain mask": derivatives.mask_file,
+    "confounds": beside.confounds_file,
+    "brain mask": beside.mask_file,
 }
 
 
@@ -38,8 +38,8 @@ def lines(site: SiteConfig) -> list[str]:
     rows += [[*map(str, key), *_counted(own, site)] for key, own in groups.items()]
     found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
-    for what, beside in BESIDE.items():
-        lacking = [run.name for run in chosen if not beside(run).is_file()]
+    for what, file_of in BESIDE.items():
+        lacking = [run.name for run in chosen if not file_of(run).is_file()]
         if 0 < len(lacking) < len(chosen):
             found.append(f"  no {what} of {len(lacking)}: {some(lacking)}")
     folder = Path(site.folder)
@@ -90,7 +90,7 @@ def table(rows: list[list[str]]) -> list[str]:
 
 def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
     lengths = sorted({nifti.open_image(run, 4).shape[3] for run in runs})
-    times = {derivatives.repetition_time(run, site) for run in runs}
+    times = {beside.repetition_time(run, site) for run in runs}
     told = sorted(f"{t_r:g}" for t_r in times - {None})
     n = len(runs)
     return [

@@ -32,7 +32,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
+from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import Seen, seen
@@ -233,7 +233,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     mask = nifti.read_mask(validated_mask(study))
     result = files.read_arrays(study.results / UNMIXING)
     runs = [run for each in derivatives.find_runs(own).values() for run in each]
-    known = {derivatives.repetition_time(run, own) for run in runs}
+    known = {beside.repetition_time(run, own) for run in runs}
     found = write_people(
         folder,
         result,
@@ -672,8 +672,7 @@ def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
 def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     runs = [run for own in derivatives.find_runs(site).values() for run in own]
-    beside = (derivatives.inputs(run, study.cleaning) for run in runs)
-    return [str(path) for paths in beside for path in paths]
+    return [str(path) for run in runs for path in beside.inputs(run, study.cleaning)]
 
 
 KIND = Kind(

@@ -12,7 +12,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
-from capeneuro.data import derivatives, eeg, files, nifti, rows
+from capeneuro.data import beside, eeg, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -156,7 +156,7 @@ def _repetition_time(
     """Repetition time [s] of a person's runs, where spectra need it."""
     if "spectra" not in features.measures:
         return None
-    known = {derivatives.repetition_time(run, site) for run in runs}
+    known = {beside.repetition_time(run, site) for run in runs}
     highest = max(high for _, high in features.bands)
     if len(known) > 1 or None in known:
         raise ConfigError(

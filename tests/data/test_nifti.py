@@ -15,7 +15,7 @@ from nilearn.plotting import plot_stat_map
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, nifti
+from capeneuro.data import beside, cleaning, derivatives, files, nifti
 from sim import grid
 
 SHAPE, T = (4, 5, 6), 20
@@ -271,21 +271,21 @@ def test_repetition_time_by_inheritance(tmp_path):
     run = tmp_path / "sub-01/func" / RUN
     run.parent.mkdir(parents=True)
     own = site(tmp_path)
-    assert derivatives.repetition_time(run, own) is None
+    assert beside.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-other_bold.json", 9.0)
-    assert derivatives.repetition_time(run, own) is None
+    assert beside.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert derivatives.repetition_time(run, own) == 2.0
+    assert beside.repetition_time(run, own) == 2.0
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1.5)
-    assert derivatives.repetition_time(run, own) == 1.5
+    assert beside.repetition_time(run, own) == 1.5
     known = site(tmp_path, repetition_time=1.503)  # rounded differently
-    assert derivatives.repetition_time(run, known) == 1.503
+    assert beside.repetition_time(run, known) == 1.503
     with pytest.raises(ConfigError, match=r"is 1.5 s.*site a says repetition_time 0.8"):
-        derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8))
+        beside.repetition_time(run, site(tmp_path, repetition_time=0.8))
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1500)
     with pytest.raises(ConfigError, match=r"bold.json.*\(milliseconds\?\), got 1500"):
-        derivatives.repetition_time(run, own)
-    assert derivatives.repetition_time(run, known) == 1.503
+        beside.repetition_time(run, own)
+    assert beside.repetition_time(run, known) == 1.503
 
 
 @pytest.mark.parametrize(
@@ -305,12 +305,12 @@ def test_a_header_tells_the_repetition_time_where_it_is_sure(
     image.header.set_xyzt_units("mm", unit)
     image.header["pixdim"][4] = told
     nib.save(image, tmp_path / RUN)
-    assert derivatives.timing(tmp_path / RUN, site(tmp_path)) == (
+    assert beside.timing(tmp_path / RUN, site(tmp_path)) == (
         expected,
         f"the header of {RUN}" if expected else "",
     )
     _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert derivatives.repetition_time(tmp_path / RUN, site(tmp_path)) == 2.0
+    assert beside.repetition_time(tmp_path / RUN, site(tmp_path)) == 2.0
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])
