@@ -50,7 +50,7 @@ ALONE = {
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
     "nibabel": {"data/nifti", "data/beside", "report/slices"},
-    "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
+    "nilearn": {"data/nifti", "data/cleaning", "data/confounds", "report/slices"},
     "opendp": {"privacy/noise"},
     "sklearn": {"studies/estimators"},
 }

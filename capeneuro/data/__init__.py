@@ -10,6 +10,8 @@ survey
     What a site's folder holds, as a table.
 nifti
     FMRI runs and maps (nibabel, nilearn).
+confounds
+    A run's table of confounds, read and checked.
 cleaning
     A run cleaned in time: confounds, scrubbing, filters (nilearn).
 recordings

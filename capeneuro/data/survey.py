@@ -2,10 +2,11 @@
 
 import glob
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capeneuro.config.errors import some
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, nifti
@@ -30,6 +31,7 @@ def lines(site: SiteConfig) -> list[str]:
     """
     runs = derivatives.find_runs(site)
     chosen = [run for own in runs.values() for run in own]
+    notes = about_times(chosen, site)
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for run in chosen:
         said = derivatives.entities(run)
@@ -42,6 +44,7 @@ def lines(site: SiteConfig) -> list[str]:
         lacking = [run.name for run in chosen if not file_of(run).is_file()]
         if 0 < len(lacking) < len(chosen):
             found.append(f"  no {what} of {len(lacking)}: {some(lacking)}")
+    found += notes
     folder = Path(site.folder)
     if not folder.is_dir():
         return found
@@ -99,6 +102,48 @@ def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
         ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
         *(of_all([f(run).is_file() for run in runs], n) for f in BESIDE.values()),
     ]
+
+
+def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
+    """Notes on runs whose repetition time is unknown, or another than that of others.
+
+    Raises
+    ------
+    ConfigError
+        If what files say of it cannot be true; of all runs at once.
+    """
+    names: dict[str, list[str]] = defaultdict(list)
+    times: dict[float, list[str]] = defaultdict(list)
+
+    def look(run: Path) -> None:
+        t_r, source = beside.timing(run, site)
+        if t_r is None:
+            names[source].append(run.name)
+        else:
+            times[t_r].append(run.name)
+
+    check_all(partial(look, run) for run in runs)
+    notes = [
+        f"  repetition time unknown of {len(own)}: {why}; filters and spectra in Hz "
+        f"need `repetition_time` in the site file: {some(own)}"
+        for why, own in names.items()
+    ]
+    if len(times) > 1 and not beside.is_one_time(times):
+        several = "; ".join(f"{t:g} s: {some(own)}" for t, own in sorted(times.items()))
+        notes.append(
+            f"  repetition times differ, spectra are in cycles per volume: {several}"
+        )
+    return notes
+
+
+def notes_on_times(site: SiteConfig) -> list[str]:
+    """As above of all runs; nothing where they are not found, which `validate` says."""
+    try:
+        people = derivatives.find_runs(site)
+    except ConfigError:
+        return []
+    notes = about_times([run for runs in people.values() for run in runs], site)
+    return [f"note: site {site.name}: {note.strip()}" for note in notes]
 
 
 def between(values: list[Any]) -> str:

@@ -233,7 +233,9 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     mask = nifti.read_mask(validated_mask(study))
     result = files.read_arrays(study.results / UNMIXING)
     runs = [run for each in derivatives.find_runs(own).values() for run in each]
-    known = {beside.repetition_time(run, own) for run in runs}
+    t_r, why = beside.one_time(runs, own)
+    if t_r is None:
+        print(f"note: {site}: spectra are in cycles per volume: {why}")
     found = write_people(
         folder,
         result,
@@ -241,7 +243,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
         files.read_arrays(study.results / SUBSPACE)["center"],
         nifti.build_basis(study.space, mask),
         mask,
-        known.pop() if len(known) == 1 else None,
+        t_r,
         progress.named(f"reconstruct {site}"),
     )
     figures = {
@@ -254,7 +256,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     }
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
     text = page.template_of("reconstruction.html.jinja").render(
-        site=site, n_people=found["n_people"], pictures=pictures
+        site=site, n_people=found["n_people"], pictures=pictures, why_no_time=why
     )
     files.write_text(folder / "reconstruction.html", text)
 

@@ -156,14 +156,13 @@ def _repetition_time(
     """Repetition time [s] of a person's runs, where spectra need it."""
     if "spectra" not in features.measures:
         return None
-    known = {beside.repetition_time(run, site) for run in runs}
+    t_r, why = beside.one_time(runs, site)
     highest = max(high for _, high in features.bands)
-    if len(known) > 1 or None in known:
+    if t_r is None:
         raise ConfigError(
-            f"{runs[0]}: spectra need one repetition time of a person, got "
-            f"{len(known)}, or none; give `repetition_time` in the site file"
+            f"{runs[0]}: spectra need one repetition time of a person, but {why}; give "
+            "`repetition_time` in the site file, or choose runs that have one"
         )
-    (t_r,) = known
     if highest > 0.5 / t_r:
         raise ConfigError(
             f"{runs[0]}: bands of spectra must end below half the sampling rate "

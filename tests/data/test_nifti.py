@@ -211,10 +211,10 @@ def test_confounds_are_regressed_by_least_squares(tmp_path, mask, data, rng):
     np.testing.assert_allclose(X, expected, atol=2e-3)
 
 
-def test_a_missing_first_confound_counts_as_zero(tmp_path, mask, data, rng):
+def test_a_missing_first_confound_counts_as_the_second(tmp_path, mask, data, rng):
     table = pd.DataFrame({"dvars": rng.standard_normal(T)})
     run = save(tmp_path / RUN, data)
-    table.loc[0, "dvars"] = 0.0
+    table.loc[0, "dvars"] = table.loc[1, "dvars"]
     _confounds(run, table)
     expected = features(run, mask, detrend=True, confounds=["dvars"])
     table.loc[0, "dvars"] = np.nan
@@ -305,12 +305,11 @@ def test_a_header_tells_the_repetition_time_where_it_is_sure(
     image.header.set_xyzt_units("mm", unit)
     image.header["pixdim"][4] = told
     nib.save(image, tmp_path / RUN)
-    assert beside.timing(tmp_path / RUN, site(tmp_path)) == (
-        expected,
-        f"the header of {RUN}" if expected else "",
-    )
-    _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert beside.repetition_time(tmp_path / RUN, site(tmp_path)) == 2.0
+    t_r, source = beside.timing(tmp_path / RUN, site(tmp_path))
+    assert t_r == expected
+    assert source == f"the header of {RUN}" if expected else "tells it" in source
+    _sidecar(tmp_path / "task-rest_bold.json", expected or 2.0)
+    assert beside.repetition_time(tmp_path / RUN, site(tmp_path)) == (expected or 2.0)
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])
