@@ -3,9 +3,9 @@
 Names are read here, small sidecars, and of the image its header.
 """
 
-import glob
 import json
 import math
+import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -74,7 +74,7 @@ def check_one_table(run: Path, remedy: str) -> None:
         )
     if tables:
         return
-    lying = sorted(path.name for path in run.parent.glob("*") if _is_table(path))
+    lying = [path.name for path in _lying(run.parent) if _is_table(path)]
     around = f"beside the run lies {some(lying)}" if lying else "no table lies there"
     raise ConfigError(
         f"{_called(run, OF_IMAGES, TABLES[0])}: file not found ({around}); put it "
@@ -106,6 +106,13 @@ def _called(run: Path, without: tuple[str, ...], ending: str) -> Path:
     return run.with_name("_".join([*kept, ending]))
 
 
+def _lying(folder: Path, beginning: str = "", ending: str = "") -> list[Path]:
+    """What lies in a folder, of some names; a folder may hold thousands."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    chosen = [n for n in names if n.startswith(beginning) and n.endswith(ending)]
+    return [folder / name for name in sorted(chosen)]
+
+
 def _is_table(path: Path) -> bool:
     return path.suffix in (".tsv", ".txt", ".csv") and "events" not in path.name
 
@@ -115,8 +122,7 @@ def _fitting(
 ) -> list[Path]:
     """Files with one of some endings that fit a run best; several only if equally."""
     ranks: dict[Path, tuple[int, int, int]] = {}
-    person = glob.escape(run.name.split("_")[0])
-    names = sorted(run.parent.glob(f"{person}_*"))
+    names = _lying(run.parent, run.name.split("_")[0] + "_")
     whole, scan = _of_run(run), _scan(run)
     images = [p for p in names if ".nii" in p.suffixes and _suffix(p) == _suffix(run)]
     others = [_of_run(p) for p in images if _scan(p) != scan]
@@ -305,7 +311,7 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
     parts = {*run.name.split(".")[0].split("_")[:-1]}
     for folder in _folders(run, Path(site.folder)):
         fitting: list[tuple[int, Path]] = []
-        for path in folder.glob(f"*{glob.escape(_suffix(run))}.json"):
+        for path in _lying(folder, ending=f"{_suffix(run)}.json"):
             has = {*path.name.split(".")[0].split("_")[:-1]}
             if _suffix(path) == _suffix(run) and has <= parts and path != named:
                 fitting.append((-len(has), path))

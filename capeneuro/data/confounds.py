@@ -144,7 +144,7 @@ def steady(run: Path, n_volumes: int, key: str, n_first: int = 0) -> np.ndarray:
 
 
 def filled(values: np.ndarray) -> np.ndarray:
-    """Give volumes without a number that of the first one that has one, as nilearn.
+    """Give volumes without a number that of the next one that has one, as nilearn.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ def filled(values: np.ndarray) -> np.ndarray:
     numpy.ndarray
         Of the same shape, without NaN.
     """
-    first = np.isfinite(values).argmax(axis=0)
-    known = np.arange(len(values))[:, None] >= first
-    return np.where(known, values, values[first, np.arange(values.shape[1])])
+    import pandas as pd
+
+    return pd.DataFrame(values).bfill().to_numpy()
 
 
 def by_nilearn(
@@ -302,17 +302,12 @@ def _numbers(path: Path, name: str, cells: list[str], n_first: int) -> np.ndarra
     known = np.isfinite(values)
     if not known.any():
         raise ConfigError(f"{path}: {name}: is n/a in every row; {AGAIN}")
-    if lacking := np.flatnonzero(~known[max(n_first, 1) :]).tolist():
-        line = lacking[0] + max(n_first, 1) + 2
+    first = max(n_first, 1)
+    if lacking := np.flatnonzero(~known[first:]).tolist():
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ConfigError(
             f"{path}: {name}: must be a number in every row but the first, is n/a in "
-            f"line {line}{f' and {n} more' if (n := len(lacking) - 1) else ''}; {AGAIN}"
-        )
-    first = known.argmax()
-    if not known[first:].all():
-        raise ConfigError(
-            f"{path}: {name}: must be a number in every row but the first, is n/a in "
-            f"line {np.flatnonzero(~known[first:])[0] + first + 2}; {AGAIN}"
+            f"line {lacking[0] + first + 2}{more}; {AGAIN}"
         )
     return values
 

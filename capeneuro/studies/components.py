@@ -119,16 +119,19 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     kept, tables, about = {}, {}, (study.space, study.cleaning, mask)
 
     def keep(name: str, people: dict[str, list[Path]]) -> None:
+        kept[name], tables[name] = people, []  # all are read where this is refused
         kept[name], tables[name] = nifti.keep_runs(people, sites[name], *about)
 
-    check_all(partial(keep, *own) for own in runs.items())
+    def read() -> None:
+        everybody = [
+            (study, sites[name], own, mask, _lengths(tables[name]).get(who))
+            for name, people in kept.items()
+            for who, own in people.items()
+        ]
+        check_each(_check_person, everybody, threads)
+
+    check_all([*(partial(keep, *own) for own in runs.items()), read])
     lengths = {name: _lengths(rows) for name, rows in tables.items()}
-    everybody = [
-        (study, sites[name], own, mask, lengths[name][who])
-        for name, people in kept.items()
-        for who, own in people.items()
-    ]
-    check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
         open_prior(study)
@@ -151,10 +154,14 @@ def _lengths(rows: list[list[Any]]) -> dict[str, int]:
 
 
 def _check_person(
-    study: ComponentsConfig, site: SiteConfig, runs: list[Path], mask: Any, n: int
+    study: ComponentsConfig,
+    site: SiteConfig,
+    runs: list[Path],
+    mask: Any,
+    n: int | None,
 ) -> None:
     """Refuse what `prepare` would, after hours of other people."""
-    if n < study.n_components:
+    if n is not None and n < study.n_components:
         raise ConfigError(
             f"{runs[0]}: the person has {n} volumes, fewer than n_components "
             f"{study.n_components}; exclude the person"

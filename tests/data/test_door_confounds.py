@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from images import AFFINE, site
+from tiny_study import STUDY, command, edit, run_path, write_image
+from tiny_study import tiny as tiny
 
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import Cleaning
@@ -518,3 +520,51 @@ def test_what_is_wrong_with_times_is_said_of_all_runs(tmp_path):
 def test_filling_takes_the_first_number():
     values = np.array([[np.nan, 1.0], [np.nan, 2.0], [5.0, 3.0]])
     assert confounds.filled(values).tolist() == [[5, 1], [5, 2], [5, 3]]
+
+
+# By the commands
+
+
+def written(index: int, person: int, made: str) -> Path:
+    run = run_path(index, person)
+    return write(run, made, f"{run.name[:-12]}_desc-confounds_timeseries.tsv")
+
+
+def test_a_broken_table_hides_no_broken_image(tiny, capsys):
+    rows = "framewise_displacement\n" + "0.1\n" * 12
+    for index in range(3):
+        for person in range(2):
+            written(index, person, rows)
+    empty = written(1, 0, "")
+    broken = run_path(1, 1)
+    data = nib.load(broken).get_fdata()
+    data[1, 1, 1, 1] = np.nan
+    write_image(broken, data)
+    edit(STUDY, "cleaning.exclude", {"max_mean_fd": 0.5})
+    capsys.readouterr()
+    assert command("validate", STUDY) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{empty}: is empty" in first and f"{broken}: voxels must be fin" in second
+
+
+def test_check_marks_times_that_nobody_knows(tiny, capsys):
+    """A header's 1 s of a site, and no time of another; the third has one."""
+    for index, t_r in enumerate((1.0, None, 2.0)):
+        for person in range(2):
+            run = run_path(index, person)
+            made = nib.load(run)
+            data = made.get_fdata(dtype="f4")
+            made = nib.Nifti1Image(data, made.affine)
+            made.header.set_xyzt_units("mm", "sec" if t_r else "unknown")
+            made.header["pixdim"][4] = t_r or 0
+            nib.save(made, run)
+    capsys.readouterr()
+    assert command("check", STUDY) == 0
+    notes = [n for n in capsys.readouterr().out.splitlines() if n.startswith("note:")]
+    assert len(notes) == 2
+    assert "site site-0: repetition time unknown of 2: no JSON" in notes[0]
+    assert "header's 1 s" in notes[0] and "site-1" in notes[1]
+    edit(STUDY, "cleaning.low_pass", 0.1)
+    assert command("validate", STUDY) == 2
+    text = capsys.readouterr().err
+    assert "the header's 1 s is what many tools" in text
