@@ -30,8 +30,8 @@ TABLES = (
 MASKS = ("desc-brain_mask.nii.gz", "desc-brain_mask.nii")
 # Entities that a table does not have: it is of the scan, whatever its images' space.
 OF_IMAGES = ("space", "res", "den", "cohort", "desc", "echo")
-# Entities that a mask must have as its run has them, or its grid is another.
-OF_GRIDS = ("space", "res", "den", "cohort")
+# Entities that a mask must have as its run has them, or its grid or scan is another.
+OF_MASKS = ("space", "res", "den", "cohort", "ses", "task", "run")
 # Of headers, in seconds; what has no unit is not believed.
 UNITS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
 # What many tools write into headers where they know nothing [s].
@@ -53,7 +53,7 @@ def confounds_file(run: Path) -> Path:
 def confounds_files(run: Path) -> list[Path]:
     """Tables of confounds that fit a run equally well."""
     for ending in TABLES[:2]:  # without a look at the folder
-        if (table := _called(run, OF_IMAGES, ending)).is_file():
+        if _is_there(table := _called(run, OF_IMAGES, ending)):
             return [table]
     return _fitting(run, TABLES)
 
@@ -74,7 +74,9 @@ def check_one_table(run: Path, remedy: str) -> None:
         )
     if tables:
         return
-    lying = [path.name for path in _lying(run.parent) if _is_table(path)]
+    names = [path.name for path in _lying(run.parent) if _is_table(path)]
+    person = run.name.split("_")[0] + "_"
+    lying = [name for name in names if name.startswith(person)] or names
     around = f"beside the run lies {some(lying)}" if lying else "no table lies there"
     raise ConfigError(
         f"{_called(run, OF_IMAGES, TABLES[0])}: file not found ({around}); put it "
@@ -87,7 +89,7 @@ def mask_file(run: Path) -> Path:
     for ending in MASKS:
         if (mask := _called(run, ("desc", "echo"), ending)).is_file():
             return mask
-    masks = _fitting(run, MASKS, OF_GRIDS)
+    masks = _fitting(run, MASKS, OF_MASKS)
     return masks[0] if len(masks) == 1 else _called(run, ("desc", "echo"), MASKS[0])
 
 
@@ -113,6 +115,11 @@ def _lying(folder: Path, beginning: str = "", ending: str = "") -> list[Path]:
     return [folder / name for name in sorted(chosen)]
 
 
+def _is_there(path: Path) -> bool:
+    """Whether there is a file, or a link to one that has to be fetched."""
+    return path.is_file() or path.is_symlink()
+
+
 def _is_table(path: Path) -> bool:
     return path.suffix in (".tsv", ".txt", ".csv") and "events" not in path.name
 
@@ -128,7 +135,7 @@ def _fitting(
     others = [_of_run(p) for p in images if _scan(p) != scan]
     for path in names:
         ending = _ending(path, endings)
-        if ending is None or not path.is_file():
+        if ending is None or not _is_there(path):
             continue
         own = _parts(path.name.removesuffix(f"_{ending}").split("_"))
         shared = _n_shared(whole, own)

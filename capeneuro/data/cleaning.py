@@ -161,7 +161,7 @@ def motion(run: Path) -> np.ndarray:
 
     try:
         table = pd.read_csv(path, sep="\t")
-    except ValueError:  # who asks for the table refuses it
+    except (OSError, ValueError):  # who asks for the table refuses it
         return np.empty(0)
     if column not in table:
         return np.empty(0)

@@ -272,8 +272,9 @@ def check_run(
         As there, but for features that cleaning leaves nothing of.
     """
     image = open_image(run, 4)
-    regressors(run, site, cleaning, image.shape[3])
-    _in_mask(run, site, space, cleaning, mask, smooth=False)
+    about = run, site, space, cleaning, mask
+    in_time = partial(regressors, run, site, cleaning, image.shape[3])
+    check_all([in_time, partial(_in_mask, *about, smooth=False)])
 
 
 def _covered(

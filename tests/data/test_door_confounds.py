@@ -342,6 +342,16 @@ def test_no_table_fits(tmp_path, name, others, tables, said):
     assert not beside.confounds_file(run).is_file()
 
 
+def test_a_table_that_is_not_fetched_is_named(tmp_path):
+    run = image(tmp_path)
+    path = write(run, table())
+    path.unlink()
+    path.symlink_to("../.git/annex/objects/xx/MD5E-s10--abc.tsv")
+    for asked in (LIST, SIMPLE, ALONE, MEAN_FD):
+        assert f"datalad get {path}" in refusal(run, **asked)
+    assert cleaning.motion(run).size == 0
+
+
 OLD = {
     "FramewiseDisplacement": 0.1,
     "stdDVARS": 1.0,
