@@ -158,9 +158,9 @@ def check(options: argparse.Namespace) -> None:
     study = load.load_study(options.study)
     sites = load_sites(study)
     kinds.check(study)
-    cleanings = [
-        m.cleaning for m in study.members.values() if getattr(m, "cleaning", None)
-    ]
+    features = [getattr(m, "rows", m) for m in study.members.values()]
+    features = [getattr(each, "features", each) for each in features]
+    cleanings = [f.cleaning for f in features if getattr(f, "cleaning", None)]
 
     def look(own: SiteConfig) -> None:
         if isinstance(own.images, Derivatives):

@@ -31,7 +31,7 @@ REMEDIES = {
     "cleaning.confounds": "choose another cleaning.confounds",
     "cleaning.scrub": "std_dvars_threshold: null scrubs by displacement alone",
 }
-AGAIN = "make the table again, or leave the run or the person out (`without`)"
+AGAIN = "make it again, or leave the person out by `without` in the site file"
 
 
 def read_table(run: Path, n_volumes: int, key: str) -> tuple[Path, dict[str, list]]:
