@@ -116,8 +116,8 @@ def _lying(folder: Path, beginning: str = "", ending: str = "") -> list[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is a file, or a link to one that has to be fetched."""
-    return path.is_file() or path.is_symlink()
+    """Whether anything has that name, be it a link to what has to be fetched."""
+    return path.exists() or path.is_symlink()
 
 
 def _is_table(path: Path) -> bool:
@@ -137,20 +137,20 @@ def _fitting(
         ending = _ending(path, endings)
         if ending is None or not _is_there(path):
             continue
-        own = _parts(path.name.removesuffix(f"_{ending}").split("_"))
-        shared = _n_shared(whole, own)
-        if not shared or any(_n_shared(other, own) >= shared for other in others):
+        parts = _parts(path.name.removesuffix(f"_{ending}").split("_"))
+        shared = _n_shared(whole, parts)
+        if not shared or any(_n_shared(other, parts) >= shared for other in others):
             continue
-        if all(own.get(e) == whole.get(e) for e in equal):
-            lacking = len({*own} ^ {*scan})
+        if all(parts.get(e) == whole.get(e) for e in equal):
+            lacking = len({*parts} ^ {*scan})
             ranks[path] = (-shared, lacking, [*endings].index(ending))
     return [path for path in ranks if ranks[path] == min(ranks.values())]
 
 
 def _ending(path: Path, endings: Iterable[str]) -> str | None:
     """The longest of some endings that a name has after an underscore."""
-    own = [e for e in endings if path.name.endswith(f"_{e}")]
-    return max(own, key=len, default=None)
+    ends = [e for e in endings if path.name.endswith(f"_{e}")]
+    return max(ends, key=len, default=None)
 
 
 def _parts(parts: Iterable[str]) -> dict[str, str]:
@@ -172,11 +172,12 @@ def _suffix(path: Path) -> str:
     return path.name.split(".")[0].rpartition("_")[2]
 
 
-def _n_shared(run: dict[str, str], own: dict[str, str]) -> int:
+def _n_shared(run: dict[str, str], file: dict[str, str]) -> int:
     """How many entities a run has in common with a file; 0 if they contradict."""
-    both = {*run} & {*own}
-    plain = [e for e in {*run} ^ {*own} if not (run.get(e) or own.get(e))]
-    return 0 if plain or any(run[e] != own[e] for e in both) else len(both)
+    shared = {*run} & {*file}
+    # A part that is no entity (person1_bold.nii.gz) is no part that may be missing.
+    plain = [e for e in {*run} ^ {*file} if not (run.get(e) or file.get(e))]
+    return 0 if plain or any(run[e] != file[e] for e in shared) else len(shared)
 
 
 # --- repetition time -----------------------------------------------------------------

@@ -10,6 +10,7 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data.beside import confounds_file, timing
 from capeneuro.data.confounds import (
     DISPLACEMENT,
+    DVARS,
     by_nilearn,
     filled,
     read_columns,
@@ -188,14 +189,12 @@ def _confounds(
 
 
 def _scrubbed(run: Path, scrub: Scrub, n_volumes: int, n_first: int) -> np.ndarray:
-    """Volumes that scrubbing leaves."""
+    """Volumes that scrubbing leaves, as nilearn's, which needs a column of DVARS."""
     about = n_volumes, "cleaning.scrub", n_first
-    if scrub.std_dvars_threshold is not None:
-        given = {"strategy": ("scrub",), **_thresholds(scrub)}
-        return by_nilearn("load_confounds", run, *about, **given)[1]
-    # nilearn's needs a column of DVARS, whose threshold is not asked for here.
-    displacement = read_columns(run, [DISPLACEMENT], *about)[:, 0]
-    still = np.flatnonzero(~(displacement > scrub.fd_threshold))
+    largest = {DISPLACEMENT: scrub.fd_threshold, DVARS: scrub.std_dvars_threshold}
+    asked = {name: limit for name, limit in largest.items() if limit is not None}
+    moved = read_columns(run, [*asked], *about) > [*asked.values()]
+    still = np.flatnonzero(~moved.any(axis=1))
     if still.size < n_volumes:
         segments = np.split(still, 1 + np.flatnonzero(np.diff(still) > 1))
         long = [s for s in segments if s.size >= scrub.min_segment]
@@ -205,13 +204,17 @@ def _scrubbed(run: Path, scrub: Scrub, n_volumes: int, n_first: int) -> np.ndarr
 
 def _by_strategy(
     run: Path, asked: Confounds, scrub: Scrub | None, n_volumes: int, n_first: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray | None, np.ndarray]:
     given = {k: v for k, v in asked.model_dump(exclude={"strategy"}).items() if v}
+    about = n_volumes, "cleaning.confounds", n_first
     if asked.strategy == "scrubbing":
         given |= _thresholds(scrub)
-    given["denoise_strategy"] = asked.strategy
-    about = n_volumes, "cleaning.confounds", n_first
-    return by_nilearn("load_confounds_strategy", run, *about, **given)
+        kept = _scrubbed(run, scrub, n_volumes, n_first)
+    else:
+        kept = steady(run, *about)
+    if not kept.size:  # of which nilearn warns, and goes on
+        return None, kept
+    return by_nilearn(run, asked.strategy, *about, **given)
 
 
 def _thresholds(scrub: Scrub) -> dict[str, float]:

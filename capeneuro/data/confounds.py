@@ -5,7 +5,6 @@ import json
 import math
 import re
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,10 @@ DISPLACEMENT, DVARS = "framewise_displacement", "std_dvars"
 # What a cell without a number says.
 EMPTY = {"", "n/a", "na", "nan", "null", "none"}
 # Columns of nilearn's strategies, and those of them that are many and seldom needed.
-OF_STRATEGIES = "trans_|rot_|csf|white_matter|global_signal|cosine|aroma|non_steady"
+OF_STRATEGIES = (
+    f"{DISPLACEMENT}|{DVARS}|trans_|rot_|csf|white_matter|global_signal|cosine|aroma|"
+    "non_steady"
+)
 COMPONENTS = "comp_cor"
 # Columns that fMRIPrep renamed in its version 1.2.
 OLD = {"FramewiseDisplacement", "stdDVARS", "WhiteMatter", "GlobalSignal", "RotX"}
@@ -64,6 +66,8 @@ def read_table(run: Path, n_volumes: int, key: str) -> tuple[Path, dict[str, lis
     try:
         text = path.read_text("utf-8-sig")
         lines = list(csv.reader(text.splitlines(), delimiter="\t"))
+        if "\0" in text:
+            raise csv.Error
     except (UnicodeDecodeError, csv.Error):
         raise ConfigError(
             f"{path}: must be a table as text in UTF-8; save it again as .tsv"
@@ -162,7 +166,7 @@ def filled(values: np.ndarray) -> np.ndarray:
 
 
 def by_nilearn(
-    function: str, run: Path, n_volumes: int, key: str, n_first: int, **given: Any
+    run: Path, strategy: str, n_volumes: int, key: str, n_first: int, **given: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Have nilearn choose confounds and volumes of a run, from a table that is checked.
 
@@ -171,12 +175,10 @@ def by_nilearn(
 
     Parameters
     ----------
-    function
-        Of ``nilearn.interfaces.fmriprep``.
     run, n_volumes, key, n_first
         As of :func:`read_columns`.
-    given
-        What the function is told.
+    strategy, given
+        What nilearn's ``load_confounds_strategy`` is told.
 
     Returns
     -------
@@ -190,23 +192,16 @@ def by_nilearn(
     ConfigError
         As of :func:`read_columns` for what nilearn chose, or if it finds no columns.
     """
-    from nilearn.interfaces import fmriprep
+    from nilearn.interfaces.fmriprep import load_confounds_strategy
 
     path, columns = read_table(run, n_volumes, key)
-    is_compcor = given.get("denoise_strategy") == "compcor"
-    sidecar = path.with_suffix(".json")
-    about = _sidecar(sidecar, key) if is_compcor else {}
+    is_compcor = strategy == "compcor"
+    about = _sidecar(path.with_suffix(".json"), key) if is_compcor else {}
     wanted = f"{OF_STRATEGIES}|{COMPONENTS}" if is_compcor else OF_STRATEGIES
-    if scrubs := "scrub" in given:
-        _check_scrubs(path, columns, key, n_first)
-    chosen = [
-        name
-        for name in columns
-        if name == name.lower()  # nilearn takes others for those of old versions
-        and (re.search(wanted, name) or (scrubs and name in (DISPLACEMENT, DVARS)))
-    ]
+    # nilearn takes names with capitals for those of old versions.
+    chosen = [n for n in columns if n == n.lower() and re.search(wanted, n)]
     with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder, f"sub-1_desc-{_desc(run, given, key)}_bold.nii.gz")
+        plain = Path(folder, f"sub-1_desc-{_desc(run, strategy, key)}_bold.nii.gz")
         table = plain.with_name("sub-1_desc-confounds_timeseries.tsv")
         cells = [_as_far_as_numbers(columns[name], name, n_first) for name in chosen]
         with open(table, "w", newline="") as file:
@@ -215,30 +210,27 @@ def by_nilearn(
             )
         Path(str(table).replace("tsv", "json")).write_text(json.dumps(about))
         try:
-            with warnings.catch_warnings():  # what is left is counted by who asks
-                warnings.simplefilter("ignore")
-                found, kept = getattr(fmriprep, function)(str(plain), **given)
+            taken, kept = load_confounds_strategy(str(plain), strategy, **given)
         except (ValueError, KeyError, IndexError) as error:
             raise ConfigError(f"{path}: {_why(error, columns, key)}") from None
-    used = [*found.columns, *(c for c in columns if "non_steady_state" in c)]
-    for name in used:
+    for name in taken.columns:
         _numbers(path, name, columns[name], n_first)
     every = np.arange(n_volumes)
-    confounds = found.to_numpy(float).reshape(n_volumes, -1)
+    confounds = taken.to_numpy(float).reshape(n_volumes, -1)
     return confounds, every if kept is None else np.asarray(kept, dtype=int)
 
 
-def _desc(run: Path, given: dict[str, Any], key: str) -> str:
+def _desc(run: Path, strategy: str, key: str) -> str:
     """Description by which nilearn knows the kind of a series."""
     desc = entities(run).get("desc", "")
-    if given.get("denoise_strategy") == "ica_aroma":
+    if strategy == "ica_aroma":
         if desc != "smoothAROMAnonaggr":
             raise ConfigError(
                 f"{run}: {key}: ica_aroma needs runs with desc-smoothAROMAnonaggr, got "
                 f"desc {desc or 'none'}; choose that desc in `images` of the site file"
             )
         return desc
-    if "denoise_strategy" in given and desc.startswith(DENOISED):
+    if desc.startswith(DENOISED):
         raise ConfigError(
             f"{run}: {key}: desc {desc} was denoised before; write cleaning: none, or "
             "choose desc preproc in `images` of the site file"
@@ -253,20 +245,6 @@ def _sidecar(path: Path, key: str) -> dict[str, Any]:
         return dict(json.loads(path.read_text("utf-8-sig")))
     except (ValueError, TypeError):
         raise ConfigError(f"{path}: not a JSON file; mend it") from None
-
-
-def _check_scrubs(
-    path: Path, columns: dict[str, list[str]], key: str, n_first: int
-) -> None:
-    for name in (DISPLACEMENT, DVARS):
-        if name not in columns:
-            if OLD & {*columns} or name == DISPLACEMENT:
-                raise ConfigError(f"{path}: {_lacks(name, columns, key)}")
-            raise ConfigError(
-                f"{path}: cleaning.scrub: no column {name!r}; "
-                f"{REMEDIES['cleaning.scrub']}, or have fMRIPrep write the table again"
-            )
-        _numbers(path, name, columns[name], n_first)
 
 
 def _as_far_as_numbers(cells: list[str], name: str, n_first: int) -> list[float | str]:
@@ -325,6 +303,11 @@ def _lacks(name: str, columns: dict[str, list[str]], key: str) -> str:
         return (
             f"no column {name!r}; confounds of an fMRIPrep before 1.2 are not read but "
             f"as a list of their own columns; drop {key}, or run a newer fMRIPrep"
+        )
+    if name == DVARS:
+        return (
+            f"cleaning.scrub: no column {name!r}; {REMEDIES['cleaning.scrub']}, or "
+            "have fMRIPrep write the table again"
         )
     hint = "; a strategy takes groups of columns" if "*" in name else ""
     return f"no column {name!r}; check {key}{hint}"

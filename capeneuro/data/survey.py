@@ -124,12 +124,12 @@ def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
 
     check_all(partial(look, run) for run in runs)
     notes = [
-        f"  repetition time unknown of {len(own)}: {why}; filters and spectra in Hz "
-        f"need `repetition_time` in the site file: {some(own)}"
-        for why, own in names.items()
+        f"  repetition time unknown of {len(whose)}: {why}; filters and spectra in Hz "
+        f"need `repetition_time` in the site file: {some(whose)}"
+        for why, whose in names.items()
     ]
     if len(times) > 1 and not beside.is_one_time(times):
-        several = "; ".join(f"{t:g} s: {some(own)}" for t, own in sorted(times.items()))
+        several = "; ".join(f"{t:g} s: {some(times[t])}" for t in sorted(times))
         notes.append(
             f"  repetition times differ, spectra are in cycles per volume: {several}"
         )

@@ -129,6 +129,8 @@ EVERY = slice(None)
              "separated by tabs, the header has ';'"),
             ("C12-separated-by-commas", TEXT.replace("\t", ","),
              [LIST, SIMPLE, MEAN_FD], "separated by tabs, the header has ','"),
+            ("C12-binary", b"PK\x03\x04" + bytes(200), [LIST, SIMPLE, MEAN_FD],
+             "must be a table as text"),
             ("C12-utf16", TEXT.encode("utf-16"), [LIST, SIMPLE, MEAN_FD], "UTF-8"),
             ("C12-cut", TEXT[: len(TEXT) - 900], [LIST, SIMPLE, MEAN_FD, ALONE],
              "line 40 has .* columns and the header|a row per volume"),
@@ -152,6 +154,10 @@ EVERY = slice(None)
             ("C36-no-motion", table().drop(columns=["rot_x"]), [SIMPLE],
              "has nothing of rot_x; choose another"),
             ("C37-outliers", changed(EVERY, "std_dvars", 9), [{"scrub": {}}],
+             "0 of 40 volumes are left"),
+            ("C37-strategy", changed(EVERY, "std_dvars", 9),
+             [{"confounds": "scrubbing"}], "0 of 40 volumes are left"),
+            ("C37-non-steady", table().assign(non_steady_state_outlier00=1), [SIMPLE],
              "0 of 40 volumes are left"),
             ("C37-dummies", changed(slice(20, None), "framewise_displacement", 9),
              [{**ALONE, "dummy_scans": 20}], "0 of 40 volumes are left"),
@@ -233,6 +239,22 @@ def test_a_strategy_has_what_nilearn_reads_itself(tmp_path):
         own = Cleaning(standardize="none", confounds=strategy)
         found = cleaning.regressors(run, site(tmp_path), own, T)[1]
         np.testing.assert_allclose(found, expected.to_numpy(float), atol=1e-12)
+
+
+@pytest.mark.parametrize("min_segment", [0, 3, 5])
+def test_scrubbing_is_nilearns(tmp_path, min_segment):
+    from nilearn.interfaces import fmriprep
+
+    made = changed([6, 11, 30], "framewise_displacement", 2)
+    made.loc[[11, 20], "std_dvars"] = 3
+    run = image(tmp_path)
+    write(run, made.assign(non_steady_state_outlier00=[1, *[0] * (T - 1)]))
+    limits = {"fd_threshold": 0.5, "std_dvars_threshold": 1.5}
+    _, expected = fmriprep.load_confounds(
+        str(run), ("scrub",), scrub=min_segment, **limits
+    )
+    own = Cleaning(standardize="none", scrub={**limits, "min_segment": min_segment})
+    assert cleaning.kept_volumes(run, own, T).tolist() == expected.tolist()
 
 
 def test_all_people_who_lack_a_column_are_named_once(tmp_path):
