@@ -33,7 +33,6 @@ REMEDIES = {
     "cleaning.confounds": "choose another cleaning.confounds",
     "cleaning.scrub": "std_dvars_threshold: null scrubs by displacement alone",
 }
-AGAIN = "make it again, or leave the person out by `without` in the site file"
 
 
 def read_table(run: Path, n_volumes: int, key: str) -> tuple[Path, dict[str, list]]:
@@ -270,24 +269,33 @@ def _numbers(path: Path, name: str, cells: list[str], n_first: int) -> np.ndarra
         if value is None:
             raise ConfigError(
                 f"{path}: {name}: must be numbers with a decimal point, got {cell!r} "
-                f"in line {i + 2}; {AGAIN}"
+                f"in line {i + 2}; {_again(path)}"
             )
         if math.isinf(value):
             raise ConfigError(
-                f"{path}: {name}: must be finite, got {cell} in line {i + 2}; {AGAIN}"
+                f"{path}: {name}: must be finite, got {cell} in line {i + 2}; "
+                f"{_again(path)}"
             )
         values[i] = value
     known = np.isfinite(values)
     if not known.any():
-        raise ConfigError(f"{path}: {name}: is n/a in every row; {AGAIN}")
+        raise ConfigError(f"{path}: {name}: is n/a in every row; {_again(path)}")
     first = max(n_first, 1)
     if lacking := np.flatnonzero(~known[first:]).tolist():
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ConfigError(
             f"{path}: {name}: must be a number in every row but the first, is n/a in "
-            f"line {lacking[0] + first + 2}{more}; {AGAIN}"
+            f"line {lacking[0] + first + 2}{more}; {_again(path)}"
         )
     return values
+
+
+def _again(table: Path) -> str:
+    """What to do with a table whose numbers cannot be used."""
+    label = entities(table).get("sub")
+    if not label:
+        return "make it again, or leave its image out"
+    return f'make it again, or write without: ["{label}"] in `images` of the site file'
 
 
 def _number(cell: str) -> float | None:
