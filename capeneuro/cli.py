@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF
@@ -20,7 +21,7 @@ from typing import Any, NoReturn
 
 from capeneuro import __version__
 from capeneuro.config import load
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
 from capeneuro.privacy import cape
@@ -158,13 +159,21 @@ def check(options: argparse.Namespace) -> None:
     study = load.load_study(options.study)
     sites = load_sites(study)
     kinds.check(study)
-    for own in sites.values():
+    features = [getattr(m, "rows", m) for m in study.members.values()]
+    features = [getattr(each, "features", each) for each in features]
+    cleanings = [f.cleaning for f in features if getattr(f, "cleaning", None)]
+
+    def look(own: SiteConfig) -> None:
         if isinstance(own.images, Derivatives):
             print(*survey.lines(own), sep="\n")
-            for member in study.members.values():
-                survey.check_confounds(own, getattr(member, "cleaning", None))
+            check_all(partial(survey.check_confounds, own, each) for each in cleanings)
         elif own.images and study.data is None and not survey.is_there(own.images):
             print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
+        elif own.images and cleanings:
+            for note in survey.notes_on_times(own):
+                print(note)
+
+    check_all(partial(look, own) for own in sites.values())
     for path in () if study.data else dict.fromkeys(kinds.masks(study)):
         if not Path(path).exists():
             print(f"note: space.mask: nothing is at {str(path)!r} yet")

@@ -227,7 +227,8 @@ class SiteConfig(Section):
     """Public mask of what its scans cover; voxels outside count as 0. Null: all."""
     repetition_time: Annotated[float, AfterValidator(_in_seconds)] | None = None
     """[s]; null: from the JSON sidecar, else from the image's header where that gives
-    its unit. One that differs from the sidecar's is refused."""
+    its unit, and not 1 s, which many tools write where they know nothing. One that
+    differs from the sidecar's is refused."""
     min_noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     """Refuse any single release with less noise."""
     min_colluding: Annotated[int, Field(ge=0)] | None = None

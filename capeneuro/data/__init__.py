@@ -7,11 +7,15 @@ people
 inventory
     What was found at a site: each file a person's, or set aside for a reason.
 derivatives
-    A site's runs, chosen by BIDS names, and the files beside a run.
+    A site's runs, chosen by BIDS names.
+beside
+    The files beside a run: confounds, mask, repetition time.
 survey
     What a site's folder holds, as a table.
 nifti
     FMRI runs and maps (nibabel, nilearn).
+confounds
+    A run's table of confounds, read and checked.
 cleaning
     A run cleaned in time: confounds, scrubbing, filters (nilearn).
 recordings

@@ -1,6 +1,5 @@
 """A run cleaned in time: confounds, volumes that are left out, filters; by nilearn."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +7,20 @@ import numpy as np
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Confounds, Scrub
 from capeneuro.config.site import SiteConfig
-from capeneuro.data.derivatives import confounds_file, timing
-from capeneuro.data.door import check_file
+from capeneuro.data.beside import confounds_file, timing
+from capeneuro.data.confounds import (
+    DISPLACEMENT,
+    DVARS,
+    by_nilearn,
+    filled,
+    read_columns,
+    steady,
+)
 
 # Volumes at a run's ends that SciPy's filter mirrors: these, and these for each edge.
 PAD, PADS = 3, 15
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 BLOCK = 4096
-DISPLACEMENT = "framewise_displacement"
-# Where a table lacks what is asked for.
-REMEDIES = {
-    "cleaning.confounds": "choose another cleaning.confounds",
-    "cleaning.scrub": "std_dvars_threshold: null scrubs by displacement alone",
-}
 
 
 def clean(
@@ -98,8 +98,8 @@ def regressors(
         )
     if edges and t_r is None:
         raise ConfigError(
-            f"{run}: a band-pass needs a repetition time, none found in a JSON sidecar "
-            "or, with its unit, in the header; give `repetition_time` in the site file"
+            f"{run}: a band-pass needs a repetition time, and {source}; give "
+            "`repetition_time` in the site file"
         )
     confounds, kept = _confounds(run, cleaning, n_volumes)
     n = 0 if confounds is None else confounds.shape[1]
@@ -123,7 +123,8 @@ def left_out(run: Path, cleaning: Cleaning, n_volumes: int, coverage: float) -> 
         return ""
     if rule.min_coverage and coverage < rule.min_coverage:
         return f"covers {coverage:.2f} of the mask, min_coverage {rule.min_coverage:g}"
-    if rule.max_mean_fd and (fd := mean_displacement(run)) > rule.max_mean_fd:
+    about = n_volumes, cleaning.dummy_scans
+    if rule.max_mean_fd and (fd := mean_displacement(run, *about)) > rule.max_mean_fd:
         return f"mean FD is {fd:.2f} mm, max_mean_fd {rule.max_mean_fd:g}"
     if not (rule.min_volumes or rule.max_scrubbed):
         return ""
@@ -143,10 +144,13 @@ def kept_volumes(run: Path, cleaning: Cleaning, n_volumes: int) -> np.ndarray:
     return _confounds(run, cleaning, n_volumes)[1]
 
 
-def mean_displacement(run: Path) -> float:
-    """Mean framewise displacement of a run [mm]; the first volume has none."""
-    table = _table(run, [DISPLACEMENT], "cleaning.exclude")
-    return float(table[DISPLACEMENT].mean())
+def mean_displacement(run: Path, n_volumes: int, n_first: int = 0) -> float:
+    """Mean framewise displacement of a run [mm]; the first volume has none.
+
+    ``n_first`` volumes are left out, and may have none either.
+    """
+    about = n_volumes, "cleaning.exclude", n_first
+    return float(np.nanmean(read_columns(run, [DISPLACEMENT], *about)))
 
 
 def motion(run: Path) -> np.ndarray:
@@ -156,7 +160,10 @@ def motion(run: Path) -> np.ndarray:
         return np.empty(0)
     import pandas as pd
 
-    table = pd.read_csv(path, sep="\t")
+    try:
+        table = pd.read_csv(path, sep="\t")
+    except (OSError, ValueError):  # who asks for the table refuses it
+        return np.empty(0)
     if column not in table:
         return np.empty(0)
     return pd.to_numeric(table[column], errors="coerce").to_numpy(float)
@@ -165,84 +172,52 @@ def motion(run: Path) -> np.ndarray:
 def _confounds(
     run: Path, cleaning: Cleaning, n_volumes: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    asked, scrub = cleaning.confounds, cleaning.scrubs
+    """Confounds, (n_volumes, n), and which volumes are kept, increasing."""
+    asked, scrub, n_first = cleaning.confounds, cleaning.scrubs, cleaning.dummy_scans
     kept, confounds = np.arange(n_volumes), None
     if isinstance(asked, Confounds):
-        confounds, kept = _by_strategy(run, asked, scrub, kept)
+        confounds, kept = _by_strategy(run, asked, scrub, n_volumes, n_first)
     elif asked:
-        # Missing first values, as of derivatives, become 0.
-        confounds = _table(run, asked, "cleaning.confounds")[asked].fillna(0.0)
+        about = n_volumes, "cleaning.confounds", n_first
+        confounds = filled(read_columns(run, asked, *about))
     if scrub is not None and getattr(asked, "strategy", "") != "scrubbing":
-        kept = np.intersect1d(kept, _scrubbed(run, scrub, kept))
-    if confounds is not None and len(confounds) != n_volumes:
-        raise ConfigError(
-            f"{confounds_file(run)}: must have a row per volume, got {len(confounds)} "
-            f"for {n_volumes}"
-        )
-    kept = kept[(kept >= cleaning.dummy_scans) & (kept < n_volumes)]
-    if isinstance(asked, Confounds) and confounds.shape[1] == 0:
+        kept = np.intersect1d(kept, _scrubbed(run, scrub, n_volumes, n_first))
+    kept = kept[kept >= n_first]
+    if confounds is not None and confounds.shape[1] == 0:
         confounds = None
-    return None if confounds is None else confounds.to_numpy(), kept
+    return confounds, kept
 
 
-def _scrubbed(run: Path, scrub: Scrub, every: np.ndarray) -> np.ndarray:
-    """Volumes that scrubbing leaves."""
-    if scrub.std_dvars_threshold is not None:
-        own = {"strategy": ("scrub",), **_thresholds(scrub)}
-        kept = _ask("load_confounds", run, "cleaning.scrub", **own)[1]
-        return every if kept is None else kept
-    # nilearn's needs a column of DVARS, whose threshold is not asked for here.
-    table = _table(run, [DISPLACEMENT], "cleaning.scrub")
-    still = np.flatnonzero(~(table[DISPLACEMENT] > scrub.fd_threshold))
-    if still.size < len(table):
+def _scrubbed(run: Path, scrub: Scrub, n_volumes: int, n_first: int) -> np.ndarray:
+    """Volumes that scrubbing leaves, as nilearn's, which needs a column of DVARS."""
+    about = n_volumes, "cleaning.scrub", n_first
+    largest = {DISPLACEMENT: scrub.fd_threshold, DVARS: scrub.std_dvars_threshold}
+    asked = {name: limit for name, limit in largest.items() if limit is not None}
+    moved = read_columns(run, [*asked], *about) > [*asked.values()]
+    still = np.flatnonzero(~moved.any(axis=1))
+    if still.size < n_volumes:
         segments = np.split(still, 1 + np.flatnonzero(np.diff(still) > 1))
         long = [s for s in segments if s.size >= scrub.min_segment]
         still = np.concatenate([*long, still[:0]])
-    steady = ~table.filter(like="non_steady_state").any(axis=1)
-    return np.intersect1d(still, np.flatnonzero(steady))
+    return np.intersect1d(still, steady(run, *about))
 
 
-def _by_strategy(run: Path, asked: Confounds, scrub: Scrub | None, kept: np.ndarray):
+def _by_strategy(
+    run: Path, asked: Confounds, scrub: Scrub | None, n_volumes: int, n_first: int
+) -> tuple[np.ndarray | None, np.ndarray]:
     given = {k: v for k, v in asked.model_dump(exclude={"strategy"}).items() if v}
+    about = n_volumes, "cleaning.confounds", n_first
     if asked.strategy == "scrubbing":
         given |= _thresholds(scrub)
-    found, mask = _ask(
-        "load_confounds_strategy", run, denoise_strategy=asked.strategy, **given
-    )
-    return found, kept if mask is None else mask
+        kept = _scrubbed(run, scrub, n_volumes, n_first)
+    else:
+        kept = steady(run, *about)
+    if not kept.size:  # of which nilearn warns, and goes on
+        return None, kept
+    return by_nilearn(run, asked.strategy, *about, **given)
 
 
 def _thresholds(scrub: Scrub) -> dict[str, float]:
     """Always said: nilearn changed its own defaults."""
     given = scrub.model_dump(include={"fd_threshold", "std_dvars_threshold"})
     return {**given, "scrub": scrub.min_segment}
-
-
-def _ask(function: str, run: Path, key: str = "cleaning.confounds", **given: object):
-    """Confounds and indices of volumes to keep, by nilearn; None: all of them."""
-    from nilearn.interfaces import fmriprep
-
-    check_file(confounds_file(run), "drop cleaning.confounds and cleaning.scrub")
-    try:
-        return getattr(fmriprep, function)(str(run), **given)
-    except (ValueError, KeyError, IndexError) as error:
-        text = " ".join(str(error).split())
-        if "parameters are missing" in text:  # followed by lists of their names
-            lacks = ", ".join(re.findall("'([^']+)'", text)) or "columns"
-            text = f"the table has nothing of {lacks}"
-        raise ConfigError(
-            f"{run}: {key}: nilearn finds no such columns: {text.rstrip('.'):.200}; "
-            f"{REMEDIES[key]}, or have fMRIPrep write the table again"
-        ) from None
-
-
-def _table(run: Path, columns: list[str], key: str):
-    """The run's confounds table with some columns in it."""
-    import pandas as pd
-
-    path = check_file(confounds_file(run), f"drop {key}")
-    table = pd.read_csv(path, sep="\t", na_values=["n/a"])
-    if missing := [c for c in columns if c not in table]:
-        hint = "; a strategy takes groups of columns" if "*" in missing[0] else ""
-        raise ConfigError(f"{path}: no column {missing[0]!r}; check {key}{hint}")
-    return table

@@ -7,6 +7,7 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.data.door import check_file
+from capeneuro.data.people import stem
 from capeneuro.data.tables import open_table
 
 ENDINGS = "events.tsv", "channels.tsv", "eeg.json"
@@ -29,7 +30,7 @@ def sidecar(file: Path, ending: str) -> Path | None:
     ending
         One of ``ENDINGS``.
     """
-    *entities, suffix = file.name.split(".")[0].split("_")
+    *entities, suffix = stem(file).split("_")
     if suffix != "eeg":
         return None
     exact = file.with_name("_".join([*entities, ending]))

@@ -18,8 +18,9 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis
+from capeneuro.data.beside import mask_file
 from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
-from capeneuro.data.derivatives import entities, mask_file
+from capeneuro.data.derivatives import entities
 from capeneuro.data.door import check_file
 from capeneuro.data.files import atomic, write_json
 
@@ -271,8 +272,9 @@ def check_run(
         As there, but for features that cleaning leaves nothing of.
     """
     image = open_image(run, 4)
-    regressors(run, site, cleaning, image.shape[3])
-    _in_mask(run, site, space, cleaning, mask, smooth=False)
+    about = run, site, space, cleaning, mask
+    in_time = partial(regressors, run, site, cleaning, image.shape[3])
+    check_all([in_time, partial(_in_mask, *about, smooth=False)])
 
 
 def _covered(

@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import derivatives, eeg, measures, nifti, recordings
+from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, of_rows
 from capeneuro.data.tables import inventory_of_maps, map_features, open_table, read_rows
@@ -228,7 +228,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
         images = [p for own in inventory_of(study, site).people.values() for p in own]
         if study.rows.features.kind == "runs":
             how = study.rows.features.cleaning
-            images = [p for run in images for p in derivatives.inputs(run, how)]
+            images = [p for run in images for p in beside.inputs(run, how)]
         found = list(map(str, images))
     table = _table(study, site)
     return list(dict.fromkeys([*found, *([str(table)] if table else [])]))

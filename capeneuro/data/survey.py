@@ -2,20 +2,21 @@
 
 import glob
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capeneuro.config.errors import some
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, nifti
+from capeneuro.data import beside, cleaning, derivatives, nifti
 
 COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
 ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
 COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
 BESIDE = {
-    "confounds": derivatives.confounds_file,
-    "brain mask": derivatives.mask_file,
+    "confounds": beside.confounds_file,
+    "brain mask": beside.mask_file,
 }
 
 
@@ -30,6 +31,7 @@ def lines(site: SiteConfig) -> list[str]:
     inventory = derivatives.inventory(site)
     runs = inventory.people
     chosen = [run for own in runs.values() for run in own]
+    notes = about_times(chosen, site)
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for run in chosen:
         said = derivatives.entities(run)
@@ -41,10 +43,11 @@ def lines(site: SiteConfig) -> list[str]:
         rows.append([*map(str, key), str(len(people)), *_counted(own, site)])
     found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
     found += table(rows)
-    for what, beside in BESIDE.items():
-        lacking = [run.name for run in chosen if not beside(run).is_file()]
+    for what, file_of in BESIDE.items():
+        lacking = [run.name for run in chosen if not file_of(run).is_file()]
         if 0 < len(lacking) < len(chosen):
             found.append(f"  no {what} of {len(lacking)}: {some(lacking)}")
+    found += notes
     folder = Path(site.folder)
     if not folder.is_dir():
         return found
@@ -90,7 +93,7 @@ def table(rows: list[list[str]]) -> list[str]:
 
 def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
     lengths = sorted({nifti.open_image(run, 4).shape[3] for run in runs})
-    times = {derivatives.repetition_time(run, site) for run in runs}
+    times = {beside.repetition_time(run, site) for run in runs}
     told = sorted(f"{t_r:g}" for t_r in times - {None})
     n = len(runs)
     return [
@@ -98,6 +101,48 @@ def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
         ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
         *(of_all([f(run).is_file() for run in runs], n) for f in BESIDE.values()),
     ]
+
+
+def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
+    """Notes on runs whose repetition time is unknown, or another than that of others.
+
+    Raises
+    ------
+    ConfigError
+        If what files say of it cannot be true; of all runs at once.
+    """
+    names: dict[str, list[str]] = defaultdict(list)
+    times: dict[float, list[str]] = defaultdict(list)
+
+    def look(run: Path) -> None:
+        t_r, source = beside.timing(run, site)
+        if t_r is None:
+            names[source].append(run.name)
+        else:
+            times[t_r].append(run.name)
+
+    check_all(partial(look, run) for run in runs)
+    notes = [
+        f"  repetition time unknown of {len(whose)}: {why}; filters and spectra in Hz "
+        f"need `repetition_time` in the site file: {some(whose)}"
+        for why, whose in names.items()
+    ]
+    if len(times) > 1 and not beside.is_one_time(times):
+        several = "; ".join(f"{t:g} s: {some(times[t])}" for t in sorted(times))
+        notes.append(
+            f"  repetition times differ, spectra are in cycles per volume: {several}"
+        )
+    return notes
+
+
+def notes_on_times(site: SiteConfig) -> list[str]:
+    """As above of all runs; nothing where they are not found, which `validate` says."""
+    try:
+        people = derivatives.find_runs(site)
+    except ConfigError:
+        return []
+    notes = about_times([run for runs in people.values() for run in runs], site)
+    return [f"note: site {site.name}: {note.strip()}" for note in notes]
 
 
 def between(values: list[Any]) -> str:

@@ -15,7 +15,7 @@ from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, nifti, survey
+from capeneuro.data import beside, cleaning, derivatives, files, nifti, survey
 from capeneuro.studies import layouts
 
 # Names of folders that tell nothing of a site.
@@ -214,7 +214,7 @@ def design(found: list[Found], base: Path) -> Design:
         why = "DECIDE: no mask can be computed of these images; a mask in their space"
     given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
     every = [run for own in runs.values() for run in own]
-    if all(derivatives.mask_file(run).is_file() for run in every):
+    if all(beside.mask_file(run).is_file() for run in every):
         given |= {"run_mask": True}
     chosen = [own.images for own in found if isinstance(own.images, dict)]
     # XCP-D's, and HALFpipe's, whose settings say what was taken out.

@@ -32,7 +32,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
+from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.components import RUNS, write_people
 from capeneuro.persons.quality import Seen, seen
@@ -126,16 +126,19 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     kept, tables, about = {}, {}, (study.space, study.cleaning, mask)
 
     def keep(name: str, people: dict[str, list[Path]]) -> None:
+        kept[name], tables[name] = people, []  # all are read where this is refused
         kept[name], tables[name] = nifti.keep_runs(people, sites[name], *about)
 
-    check_all(partial(keep, *own) for own in runs.items())
+    def read() -> None:
+        everybody = [
+            (study, sites[name], own, mask, _lengths(tables[name]).get(who))
+            for name, people in kept.items()
+            for who, own in people.items()
+        ]
+        check_each(_check_person, everybody, threads)
+
+    check_all([*(partial(keep, *own) for own in runs.items()), read])
     lengths = {name: _lengths(rows) for name, rows in tables.items()}
-    everybody = [
-        (study, sites[name], own, mask, lengths[name][who])
-        for name, people in kept.items()
-        for who, own in people.items()
-    ]
-    check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
         open_prior(study)
@@ -159,10 +162,14 @@ def _lengths(rows: list[list[Any]]) -> dict[str, int]:
 
 
 def _check_person(
-    study: ComponentsConfig, site: SiteConfig, runs: list[Path], mask: Any, n: int
+    study: ComponentsConfig,
+    site: SiteConfig,
+    runs: list[Path],
+    mask: Any,
+    n: int | None,
 ) -> None:
     """Refuse what `prepare` would, after hours of other people."""
-    if n < study.n_components:
+    if n is not None and n < study.n_components:
         raise ConfigError(
             f"{runs[0]}: the person has {n} volumes, fewer than n_components "
             f"{study.n_components}; exclude the person"
@@ -241,7 +248,9 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     mask = nifti.read_mask(validated_mask(study))
     result = files.read_arrays(study.results / UNMIXING)
     runs = [run for each in derivatives.find_runs(own).values() for run in each]
-    known = {derivatives.repetition_time(run, own) for run in runs}
+    t_r, why = beside.one_time(runs, own)
+    if t_r is None:
+        print(f"note: {site}: spectra are in cycles per volume: {why}")
     found = write_people(
         folder,
         result,
@@ -249,7 +258,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
         files.read_arrays(study.results / SUBSPACE)["center"],
         nifti.build_basis(study.space, mask),
         mask,
-        known.pop() if len(known) == 1 else None,
+        t_r,
         progress.named(f"reconstruct {site}"),
     )
     figures = {
@@ -262,7 +271,7 @@ def reconstruct(study: ComponentsConfig, sites: Sites, site: str) -> None:
     }
     pictures = [page.picture(title, figure) for title, figure in figures.items()]
     text = page.template_of("reconstruction.html.jinja").render(
-        site=site, n_people=found["n_people"], pictures=pictures
+        site=site, n_people=found["n_people"], pictures=pictures, why_no_time=why
     )
     files.write_text(folder / "reconstruction.html", text)
 
@@ -680,8 +689,7 @@ def _comparisons(study: ComponentsConfig) -> dict[str, np.ndarray]:
 def inputs(study: ComponentsConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     runs = [run for own in derivatives.find_runs(site).values() for run in own]
-    beside = (derivatives.inputs(run, study.cleaning) for run in runs)
-    return [str(path) for paths in beside for path in paths]
+    return [str(path) for run in runs for path in beside.inputs(run, study.cleaning)]
 
 
 KIND = Kind(

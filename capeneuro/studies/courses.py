@@ -12,7 +12,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
-from capeneuro.data import derivatives, eeg, files, nifti, rows
+from capeneuro.data import beside, eeg, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -156,14 +156,13 @@ def _repetition_time(
     """Repetition time [s] of a person's runs, where spectra need it."""
     if "spectra" not in features.measures:
         return None
-    known = {derivatives.repetition_time(run, site) for run in runs}
+    t_r, why = beside.one_time(runs, site)
     highest = max(high for _, high in features.bands)
-    if len(known) > 1 or None in known:
+    if t_r is None:
         raise ConfigError(
-            f"{runs[0]}: spectra need one repetition time of a person, got "
-            f"{len(known)}, or none; give `repetition_time` in the site file"
+            f"{runs[0]}: spectra need one repetition time of a person, but {why}; give "
+            "`repetition_time` in the site file, or choose runs that have one"
         )
-    (t_r,) = known
     if highest > 0.5 / t_r:
         raise ConfigError(
             f"{runs[0]}: bands of spectra must end below half the sampling rate "

@@ -11,7 +11,7 @@ from images import AFFINE, features, inside, save, site
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, Space
-from capeneuro.data import cleaning, derivatives, nifti, survey
+from capeneuro.data import beside, cleaning, derivatives, nifti, survey
 
 SHAPE, T = (4, 5, 6), 40
 MNI = "space-MNI152NLin2009cAsym"
@@ -37,12 +37,12 @@ def write(folder: Path, scan: str, rng, fd: np.ndarray | None = None) -> Path:
     table["framewise_displacement"] = np.full(T, 0.1) if fd is None else fd
     table["std_dvars"] = 1.0
     table.loc[0, ["framewise_displacement", "std_dvars"]] = np.nan
-    path = derivatives.confounds_file(run)
+    path = beside.confounds_file(run)
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")
     path.with_suffix(".json").write_text("{}")
     own = np.ones(SHAPE, "u1")
     own[0] = 0
-    nib.save(nib.Nifti1Image(own, AFFINE), derivatives.mask_file(run))
+    nib.save(nib.Nifti1Image(own, AFFINE), beside.mask_file(run))
     return run
 
 
@@ -184,7 +184,7 @@ def test_percent_change_is_of_the_volumes_that_are_kept(tmp_path, mask, rng):
 @pytest.mark.parametrize("volumes", [(), (12, 20), (3, 30, 36), range(8, T)])
 def test_scrubbing_by_displacement_alone_is_nilearns(tmp_path, rng, volumes):
     run = write(tmp_path, "sub-01_task-rest", rng, jerks(*volumes))
-    path = derivatives.confounds_file(run)
+    path = beside.confounds_file(run)
     table = pd.read_csv(path, sep="\t")
     table.assign(std_dvars=1.0).to_csv(path, sep="\t", index=False)
     with_dvars = Cleaning(standardize="none", scrub={})
@@ -202,7 +202,7 @@ def test_a_strategy_is_nilearns(tmp_path, mask, rng, strategy):
     run = write(tmp_path, "sub-01_task-rest", rng)
     asked = {"strategy": strategy, "motion": "basic", "wm_csf": "basic"}
     X = features(run, mask, detrend=True, confounds=asked)
-    table = pd.read_csv(derivatives.confounds_file(run), sep="\t")
+    table = pd.read_csv(beside.confounds_file(run), sep="\t")
     basic = [c for c in COLUMNS if "_power" not in c and "_der" not in c]
     for column in [*basic, "cosine00"]:
         np.testing.assert_allclose(X @ table[column], 0, atol=0.02)
@@ -231,7 +231,7 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
     write(tmp_path, "sub-02_task-rest", rng, jerks(*range(20)))
     if "min_coverage" in rule:
         whole = nib.Nifti1Image(np.ones(SHAPE, "u1"), AFFINE)
-        nib.save(whole, derivatives.mask_file(still))
+        nib.save(whole, beside.mask_file(still))
     own = site({"derivatives": str(tmp_path)})
     asked = Cleaning(standardize="none", scrub={}, exclude=rule, run_mask=True)
     about = own, Space(mask="m", basis="voxels"), asked, mask
@@ -240,7 +240,7 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
     assert kept == {"sub-01": [still]}
     assert rows[1][:5] == ["sub-01", "n/a", "rest", "2", T]
     assert rows[1][5] == 0 and said in rows[1][6] and rows[0][6] == "n/a"
-    assert str(moved) in derivatives.inputs(moved, asked).__repr__()
+    assert str(moved) in beside.inputs(moved, asked).__repr__()
     with pytest.raises(
         ConfigError, match=r'no run of 1 of 2 people.*without: \["02"\]'
     ):
@@ -276,7 +276,7 @@ def test_no_cleaning_leaves_runs_as_they_are(tmp_path, mask, rng):
 
 def test_compcor_and_aroma_are_nilearns(tmp_path, mask, rng):
     run = write(tmp_path, "sub-01_task-rest", rng)
-    path = derivatives.confounds_file(run)
+    path = beside.confounds_file(run)
     table = pd.read_csv(path, sep="\t")
     own = site({"derivatives": str(tmp_path)})
     with pytest.raises(ConfigError, match="has nothing of compcor; choose another"):

@@ -15,7 +15,7 @@ from nilearn.plotting import plot_stat_map
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import cleaning, derivatives, files, nifti
+from capeneuro.data import beside, cleaning, derivatives, files, nifti
 from sim import grid
 
 SHAPE, T = (4, 5, 6), 20
@@ -213,10 +213,10 @@ def test_confounds_are_regressed_by_least_squares(tmp_path, mask, data, rng):
     np.testing.assert_allclose(X, expected, atol=2e-3)
 
 
-def test_a_missing_first_confound_counts_as_zero(tmp_path, mask, data, rng):
+def test_a_missing_first_confound_counts_as_the_second(tmp_path, mask, data, rng):
     table = pd.DataFrame({"dvars": rng.standard_normal(T)})
     run = save(tmp_path / RUN, data)
-    table.loc[0, "dvars"] = 0.0
+    table.loc[0, "dvars"] = table.loc[1, "dvars"]
     _confounds(run, table)
     expected = features(run, mask, detrend=True, confounds=["dvars"])
     table.loc[0, "dvars"] = np.nan
@@ -273,21 +273,21 @@ def test_repetition_time_by_inheritance(tmp_path):
     run = tmp_path / "sub-01/func" / RUN
     run.parent.mkdir(parents=True)
     own = site(tmp_path)
-    assert derivatives.repetition_time(run, own) is None
+    assert beside.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-other_bold.json", 9.0)
-    assert derivatives.repetition_time(run, own) is None
+    assert beside.repetition_time(run, own) is None
     _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert derivatives.repetition_time(run, own) == 2.0
+    assert beside.repetition_time(run, own) == 2.0
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1.5)
-    assert derivatives.repetition_time(run, own) == 1.5
+    assert beside.repetition_time(run, own) == 1.5
     known = site(tmp_path, repetition_time=1.503)  # rounded differently
-    assert derivatives.repetition_time(run, known) == 1.503
+    assert beside.repetition_time(run, known) == 1.503
     with pytest.raises(ConfigError, match=r"is 1.5 s.*site a says repetition_time 0.8"):
-        derivatives.repetition_time(run, site(tmp_path, repetition_time=0.8))
+        beside.repetition_time(run, site(tmp_path, repetition_time=0.8))
     _sidecar(run.with_name("sub-01_task-rest_bold.json"), 1500)
     with pytest.raises(ConfigError, match=r"bold.json.*\(milliseconds\?\), got 1500"):
-        derivatives.repetition_time(run, own)
-    assert derivatives.repetition_time(run, known) == 1.503
+        beside.repetition_time(run, own)
+    assert beside.repetition_time(run, known) == 1.503
 
 
 @pytest.mark.parametrize(
@@ -307,12 +307,11 @@ def test_a_header_tells_the_repetition_time_where_it_is_sure(
     image.header.set_xyzt_units("mm", unit)
     image.header["pixdim"][4] = told
     nib.save(image, tmp_path / RUN)
-    assert derivatives.timing(tmp_path / RUN, site(tmp_path)) == (
-        expected,
-        f"the header of {RUN}" if expected else "",
-    )
-    _sidecar(tmp_path / "task-rest_bold.json", 2.0)
-    assert derivatives.repetition_time(tmp_path / RUN, site(tmp_path)) == 2.0
+    t_r, source = beside.timing(tmp_path / RUN, site(tmp_path))
+    assert t_r == expected
+    assert source == f"the header of {RUN}" if expected else "tells it" in source
+    _sidecar(tmp_path / "task-rest_bold.json", expected or 2.0)
+    assert beside.repetition_time(tmp_path / RUN, site(tmp_path)) == (expected or 2.0)
 
 
 @pytest.mark.parametrize("band", [{"low_pass": 0.1}, {"high_pass": 0.01}])

@@ -11,7 +11,7 @@ from tiny_study import command, write_image
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import derivatives, files
+from capeneuro.data import beside, derivatives, files
 from capeneuro.studies import begin, workflow
 
 # A coarse box around the brain of MNI152.
@@ -70,7 +70,7 @@ def test_other_programs_layouts(
             for other in others:
                 Path(path.format(f"sub-{k}", other)).touch()
     run = Path(f"north/{layout}.nii.gz".format("sub-0", taken))
-    derivatives.mask_file(run).touch()
+    beside.mask_file(run).touch()
     assert command("init", "aging", "--from", "north", "south", "--data", "public") == 0
     said = capsys.readouterr().out
     assert "north: 2 people, 2 runs" in said
@@ -261,7 +261,7 @@ def test_tables_of_motion_alone_give_the_six_parameters(two, capsys, columns, ch
     for place in two:
         for run in Path(place).rglob("*task-rest*res-2*bold.nii.gz"):
             rows = np.random.default_rng(0).standard_normal((T, len(columns)))
-            files.write_table(derivatives.confounds_file(run), columns, rows.tolist())
+            files.write_table(beside.confounds_file(run), columns, rows.tolist())
     assert command("init", "s", "--from", *two) == 0
     assert ("choose cleaning.confounds" in capsys.readouterr().out) == (not chosen)
     os.chdir("s")
