@@ -14,8 +14,12 @@ recordings
     EEG recordings found and opened, of any format (MNE-Python, pyxdf).
 eeg
     Recordings to features: event-related potentials, shares of bands.
+table_text
+    How a table is written in its file: letters, separators, quotes, lines.
 tables
-    A person's features from a row of a table or from one image.
+    Tables opened, and one person's features of one image.
+people
+    Tables of people: who has a row, what it says, which file is theirs.
 rows
     The rows of a study at one site: who has one, and what it says.
 measures

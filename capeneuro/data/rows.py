@@ -6,17 +6,20 @@ counts of words stay as they are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
-from capeneuro.config.site import SiteConfig
+from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
+from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import find_maps, map_features, open_table, read_rows
+from capeneuro.data.people import REMOVE_ROW, check_codes, leave_out, maps_of
+from capeneuro.data.people import read_rows as read_people
+from capeneuro.data.tables import check_columns, map_features, open_texts
 from capeneuro.privacy.clipping import clip_factors
 
 
@@ -119,7 +122,8 @@ def open_rows(study: RowStudy) -> Shape:
         names, bounds = measures.named(options.features, courses.domains)
     names = [*names, *options.covariates]
     if bounds is not None:
-        bounds = np.array([*bounds, *options.covariates.values()], float)
+        more = [limits(pair) for pair in options.covariates.values()]
+        bounds = np.array([*bounds, *more], float)
     if both := sorted(set(study.beside) & set(names)):
         raise ConfigError(
             f"study {study.study}: target: must not be a feature, too, got {some(both)}"
@@ -161,12 +165,10 @@ def _features(
     """Names of a table's features, and their bounds if it has to have them."""
     import pandas as pd
 
-    table = open_table(path, dtype=str, keep_default_na=False)  # "null" is a word
-    if any(column not in table for column in needed) or not len(table):
-        raise ConfigError(
-            f"{path}: must have the columns {', '.join(needed)} and a row for each "
-            f"feature, has {', '.join(map(str, table))} and {len(table)} rows"
-        )
+    table = open_texts(path)  # "null" is a word
+    check_columns(path, table, needed, "")
+    if not len(table):
+        raise ConfigError(f"{path}: must have a row for each feature, has none")
     names = table["feature"].tolist()
     if twice := repeated(names):
         raise ConfigError(
@@ -212,6 +214,8 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
         return None
     if site.people is not None:
         return site.people
+    if isinstance(site.images, Listed):
+        return site.images.table
     if study.rows.features.kind == "table":
         return Path(site.folder)
     return Path(site.eeg if study.has_eeg else site.folder) / "participants.tsv"
@@ -236,7 +240,7 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
 def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:
     """Images of each of a site's people."""
     if study.has_maps:
-        return {name: (path,) for name, path in find_maps(site).items()}
+        return {name: (path,) for name, path in maps_of(site).items()}
     if study.has_eeg:
         about = f"site {site.name}: eeg", site.task, site.eeg_about
         people = recordings.find_recordings(site.eeg, *about)
@@ -257,23 +261,24 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     images: dict[str, tuple[Path, ...]] = {}
     own: dict[str, np.ndarray] = {}
     if study.rows.features.kind != "table":
-        images = _images(study, site)
+        images, remedy = _images(study, site), partial(leave_out, site)
     else:
         n_own = len(shape.names) - len(covariates)
-        own = read_rows(Path(site.folder), shape.names[:n_own])
+        remedy = REMOVE_ROW.format
+        own = read_people(Path(site.folder), shape.names[:n_own])
         if not own:
             raise ConfigError(f"{site.folder}: must have rows of people, got none")
+        if shape.bounds is not None:
+            about = own, shape.bounds[:n_own], remedy
+            check_codes(Path(site.folder), shape.names[:n_own], *about)
     if shape.bounds is None:
         _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
     if table is not None:
-        more = read_rows(table, [*covariates, *beside])
-        if lacking := [name for name in people if name not in more]:
-            raise ConfigError(
-                f"{table}: must have a row for each person of the site, lacks "
-                f"{some(lacking)}; add them, or remove their data"
-            )
+        columns, about = [*covariates, *beside], (people, remedy)
+        more = read_people(table, columns, study.levels, file_column(site), *about)
+        check_codes(table, columns, more, _limits(study), remedy)
     found = {}
     for name in people:
         rest, other = np.split(more[name], [len(covariates)])
@@ -281,6 +286,18 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         found[name] = Person(name, images.get(name, ()), values, other.astype(float))
     _check_groups(study, site, found)
     return found
+
+
+def file_column(site: SiteConfig) -> str:
+    """Column by which people of a table are called; empty: `participant_id`."""
+    is_listed = isinstance(site.images, Listed) and site.people is None
+    return site.images.column if is_listed else ""
+
+
+def _limits(study: RowStudy) -> np.ndarray:
+    """Public low and high of the columns of the table of people, (n, 2)."""
+    covariates = [limits(pair) for pair in study.rows.covariates.values()]
+    return np.array([*covariates, *study.beside_limits], float).reshape(-1, 2)
 
 
 def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:

@@ -15,7 +15,8 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.tables import column_names, find_maps, map_features, read_rows
+from capeneuro.data.people import maps_of, read_rows
+from capeneuro.data.tables import column_names, map_features
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def find_people(
     elif study.handed:
         first = derivatives.find_runs(site)
     else:
-        first = find_maps(site)
+        first = maps_of(site)
     if fusion.eeg.kind == "table":
         second: dict[str, Any] = read_rows(Path(site.eeg), names[1])
     else:
@@ -171,7 +172,7 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
         if view.kind == "table":
             found.append(pattern)
         elif view.kind == "maps":
-            found += map(str, find_maps(site).values())
+            found += map(str, maps_of(site).values())
         elif view.kind == "components":
             runs = derivatives.find_runs(site).values()
             found += [str(run) for own in runs for run in own]

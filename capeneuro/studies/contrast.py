@@ -49,7 +49,13 @@ MEANS = "group_desc-contrast_means.tsv"
 def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
     """Covariates of a study, without what is public of its sites."""
     return tuple(
-        Covariate(name, tuple(c.groups or ()), c.mean or 0.0, c.deviation or 1.0)
+        Covariate(
+            name,
+            c.values,
+            c.mean or 0.0,
+            c.deviation or 1.0,
+            study.levels.get(name, ()),
+        )
         for name, c in study.contrast.covariates.items()
     )
 
