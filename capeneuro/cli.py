@@ -162,8 +162,8 @@ def check(options: argparse.Namespace) -> None:
             print(*survey.lines(own), sep="\n")
             for member in study.members.values():
                 survey.check_confounds(own, getattr(member, "cleaning", None))
-        elif own.images and study.data is None and not survey.is_there(own.images):
-            print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
+        elif own.images and study.data is None and not survey.is_there(own.folder):
+            print(f"note: site {own.name}: images: nothing is at {own.folder!r} yet")
     for path in () if study.data else dict.fromkeys(kinds.masks(study)):
         if not Path(path).exists():
             print(f"note: space.mask: nothing is at {str(path)!r} yet")

@@ -231,7 +231,7 @@ class Covariate:
             return [float(np.sum(values == np.float32(g))) for g in self.groups]
         mean = float(f"{np.mean(values):.4g}")
         clipped = clipped_mean(values, mean, self.deviation)
-        return [mean, float(f"{clipped:.4f}")]
+        return [mean, float(f"{clipped:.4f}") + 0.0]
 
 
 @dataclass(frozen=True)

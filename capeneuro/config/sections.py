@@ -4,7 +4,7 @@ The text under a key is what `capeneuro init` writes beside it.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -62,6 +62,8 @@ class Section(BaseModel):
 def _types(annotation: Any) -> set[type]:
     """Types inside an annotation, through unions, lists and Annotated."""
     inner = get_args(annotation)
+    if get_origin(annotation) is dict:
+        inner = inner[1:]
     if inner:
         return set().union(*map(_types, inner))
     return {annotation if isinstance(annotation, type) else type(annotation)}

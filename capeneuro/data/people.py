@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, check_all, repeated, some
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.sections import BOOLEANS, MISSING
 from capeneuro.config.site import Derivatives, Listed, SiteConfig
 from capeneuro.data import files
@@ -71,10 +71,12 @@ def maps_of(site: SiteConfig) -> dict[str, Path]:
             f"empty for {some(lacking)}; {leave_out(site, lacking[0])}"
         )
     paths = [folder / name for name in names]
-    if twice := repeated(str(path.resolve()) for path in paths):
+    ends = [path.resolve() for path in paths]
+    times = Counter(ends)
+    if twice := [n for n, end in zip(names, ends, strict=True) if times[end] > 1]:
         raise ConfigError(
-            f"{listed.table}: {listed.column}: must name each file once, names "
-            f"{some(twice)} again; give each person a file"
+            f"{listed.table}: {listed.column}: must name each file once, "
+            f"{some(twice)} are one file; give each person a file"
         )
     maps = _without(site, dict(zip(people, paths, strict=True)))
     remedy = f"files of {listed.column} start from images.folder of the site file"

@@ -4,7 +4,7 @@ A row x holds the features of one person, each scaled from its public bounds to 
 counts of words stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,14 @@ from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
 from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.people import REMOVE_ROW, check_codes, leave_out, maps_of
+from capeneuro.data.people import (
+    REMOVE_ROW,
+    check_codes,
+    label,
+    leave_out,
+    maps_of,
+    unused,
+)
 from capeneuro.data.people import read_rows as read_people
 from capeneuro.data.tables import check_columns, map_features, open_texts
 from capeneuro.privacy.clipping import clip_factors
@@ -286,6 +293,28 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         found[name] = Person(name, images.get(name, ()), values, other.astype(float))
     _check_groups(study, site, found)
     return found
+
+
+def without_images(
+    study: RowStudy, site: SiteConfig, people: Collection[str]
+) -> list[str]:
+    """People of a site's table whose images or recordings are not there.
+
+    Whom the site file leaves out are not among them.
+
+    Parameters
+    ----------
+    study, site
+        The study, and the site's file.
+    people
+        Who takes part, as of :func:`find_people`.
+    """
+    table, chosen = _table(study, site), getattr(site.images, "people", ())
+    if table is None or study.rows.features.kind == "table" or chosen:
+        return []
+    left_out = {label(one) for one in getattr(site.images, "without", ())}
+    names = unused(table, people, file_column(site))
+    return [name for name in names if label(name) not in left_out]
 
 
 def file_column(site: SiteConfig) -> str:

@@ -1,14 +1,20 @@
 """Tables as programs and people write them: read right, or refused in one line."""
 
 import gzip
+import shutil
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
+import yaml
 
+from capeneuro import cli
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.load import load_study
 from capeneuro.data.people import match, read_rows
 from capeneuro.data.tables import open_texts
+from capeneuro.studies.contrast import effects_of
 
 ROWS = [["sub-01", "31", "0.5"], ["sub-02", "40", "0.25"]]
 VALUES = {"sub-01": [31, 0.5], "sub-02": [40, 0.25]}
@@ -274,3 +280,288 @@ def test_texts_are_as_they_are_written(tmp_path):
     path = write(tmp_path, "index\tname\n01\tNA \n2\n")
     table = open_texts(path)
     assert table.to_numpy().tolist() == [["01", "NA"], ["2", ""]]
+
+
+# --- a study ------------------------------------------------------------------------
+
+PEOPLE = [f"0{i}" for i in range(1, 7)]
+GROUPED = {
+    "group": {"groups": ["control", "patient"]},
+    "age": {"mean": 40, "deviation": 12},
+}
+BUDGET = {
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "unit": "subject",
+    "relation": "replace-one",
+    "n_colluding": 1,
+}
+
+
+def image(path: Path, seed: int = 0) -> None:
+    values = np.random.default_rng(seed).uniform(0, 1, (4, 4, 4)).astype(np.float32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(values, np.diag([4.0, 4.0, 4.0, 1.0])), path)
+
+
+def map_study(covariates=GROUPED, images=None, **contrast) -> None:
+    """Maps of six people at each of two sites, with a table of people."""
+    ones = np.ones((4, 4, 4), np.uint8)
+    nib.save(nib.Nifti1Image(ones, np.diag([4.0, 4.0, 4.0, 1.0])), "mask.nii.gz")
+    for site in ("north", "south"):
+        rows = []
+        for i, own in enumerate(PEOPLE):
+            name = f"sub-{own}_statmap.nii.gz"
+            image(Path(f"{site}/sub-{own}/{name}"), i)
+            group = ("control", "patient")[i % 2]
+            rows.append([f"sub-{own}", group, str(30 + 4 * i), f"sub-{own}/{name}"])
+        header = ["participant_id", "group", "age", "file"]
+        Path(f"{site}/participants.tsv").write_text(text(*rows, header=header))
+        about = {"name": site, "images": images or site, "data": "simulated"}
+        about |= {"epsilon": 20.0, "delta": 1e-5, "unit": "subject", "min_colluding": 1}
+        Path(f"{site}.yaml").write_text(yaml.safe_dump(about))
+    study = {
+        "study": "maps",
+        "sites": ["north.yaml", "south.yaml"],
+        "arm": "cape",
+        "budget": BUDGET,
+        "space": {"mask": "mask.nii.gz", "basis": "grid", "grid_size": 2},
+        "rows": {"features": {"kind": "maps", "bounds": [0, 1]}},
+        "contrast": {"covariates": covariates, **contrast},
+    }
+    Path("study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+
+
+def edited(path: str, old: str, new: str) -> None:
+    content = Path(path).read_text()
+    assert old in content
+    Path(path).write_text(content.replace(old, new))
+
+
+def outcome(capsys, *command: str) -> tuple[int, str]:
+    """Exit status of a command, and what it says."""
+    capsys.readouterr()
+    status = cli.main([*command])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    if status:
+        assert len(err.splitlines()) == 1, err
+    return status, out + err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_groups_of_words_go_through_a_study(here, capsys):
+    map_study()
+    for site in ("north", "south"):  # spreadsheets' names of people
+        table = Path(f"{site}/participants.tsv")
+        table.write_text(table.read_text().replace("sub-0", "").replace("4\t", "4.0\t"))
+        table.write_text(table.read_text().replace("\t1/", "\tsub-01/"))
+    assert outcome(capsys, "validate", "study.yaml")[0] == 0
+    status, row = outcome(capsys, "site-means", "study.yaml", "--site", "north")
+    assert status == 0
+    head, cells = (line.split("\t") for line in row.splitlines())
+    assert head == ["site", "group=control", "group=patient", "age", "age clipped"]
+    assert cells[:3] == ["north", "3", "3"]
+    assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
+    study = load_study("study.yaml")
+    assert [e.name for e in effects_of(study)][:2] == ["group patient - control", "age"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("sub-03\tcontrol", "sub-03\tpartner", "one of control, patient, the words"),
+        ("sub-03\tcontrol", "sub-03\tn/a", "group of sub-03 is missing"),
+        ("\t38\t", "\t-9999\t", "age of sub-03 is -9999, beyond its public bounds"),
+        (
+            "\t38\t",
+            "\t\t",
+            "age of sub-03 is missing; fill in by a public rule, or rem",
+        ),
+        (
+            "sub-03\t",
+            "sub-9\t",
+            "lacks sub-03 (has sub-9, who have no files); add them",
+        ),
+    ],
+)
+def test_what_a_table_of_people_lacks_is_refused(here, capsys, old, new, words):
+    map_study()
+    edited("north/participants.tsv", old, new)
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and words in line and "north/participants.tsv" in line
+
+
+def test_people_without_images_are_named(here, capsys):
+    """N23"""
+    map_study()
+    shutil.rmtree("north/sub-03")
+    status, lines = outcome(capsys, "validate", "study.yaml")
+    assert status == 0
+    assert "note: north: 1 people of its table have no images, and are not" in lines
+    assert "in the study: sub-03" in lines and "note: south" not in lines
+
+
+def public_means(north: str = "3\t3\t40\t0", south: str = "3\t3\t40\t0") -> None:
+    head = "site\tgroup=control\tgroup=patient\tage\tage clipped"
+    Path("means.tsv").write_text(f"{head}\nnorth\t{north}\nsouth\t{south}\n")
+
+
+@pytest.mark.parametrize(
+    ("north", "words"),
+    [
+        ("3\t3\t40\t0", ""),
+        ("2\t4\t40\t0", "has group=control 2, here 3, group=patient 4, here 3; make"),
+        ("30\t30\t40\t0", "must be of its own people, has group=control 30, here 3"),
+        ("3\t3\t41\t0", "has age 41, here 40, age clipped 0, here 0; make"),
+        ("3\t3\t40\t0.2", "has age clipped 0.2, here 0; make the row anew: capeneuro"),
+    ],
+)
+def test_public_means_are_those_of_the_people(here, capsys, north, words):
+    """C43"""
+    map_study(means="means.tsv")
+    public_means(north)
+    for command in (
+        ("validate", "study.yaml"),
+        ("prepare", "study.yaml", "--site", "north"),
+    ):
+        status, line = outcome(capsys, *command)
+        assert status == (2 if words else 0) and words in line, line
+
+
+def test_public_counts_of_somebody_without_an_image(here, capsys):
+    """N23"""
+    map_study(means="means.tsv")
+    public_means()
+    shutil.rmtree("north/sub-03")
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and "has group=control 3, here 2" in line
+    assert "(no images of sub-03)" in line
+
+
+COINSTAC = {"table": "north/covariates.csv", "column": "niftifile"}
+
+
+def coinstac(*rows: tuple[str, ...], **images) -> None:
+    words = {"isControl": {"groups": [True, False]}, "age": GROUPED["age"]}
+    map_study(words)
+    for site in ("north", "south"):
+        lines = [
+            [f"sub-{own}/sub-{own}_statmap.nii.gz", c, "40"]
+            for own, c in zip(PEOPLE, ["True", "False"] * 3, strict=True)
+        ]
+        lines += [list(row) for row in rows] if site == "north" else []
+        header = ["niftifile", "isControl", "age"]
+        Path(f"{site}/covariates.csv").write_text(text(*lines, header=header, by=","))
+        about = yaml.safe_load(Path(f"{site}.yaml").read_text())
+        about["images"] = {**COINSTAC, "table": f"{site}/covariates.csv", **images}
+        Path(f"{site}.yaml").write_text(yaml.safe_dump(about))
+
+
+def test_a_table_that_names_files_is_given_as_it_is(here, capsys):
+    coinstac()
+    assert outcome(capsys, "check", "study.yaml")[0] == 0
+    status, lines = outcome(capsys, "validate", "study.yaml")
+    assert status == 0 and "north: 6 people" in lines
+    assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
+    assert "isControl false - true" in [
+        e.name for e in effects_of(load_study("study.yaml"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (("sub-07_statmap.nii.gz", "True", "40"), "file not found"),
+        (("", "True", "40"), "must be a name of up to 100 letters"),
+        (
+            ("sub-01/../sub-01/sub-01_statmap.nii.gz", "True", "40"),
+            "must have a row for each person, twice: sub-01",
+        ),
+        (
+            ("twin.nii.gz", "True", "40"),
+            "twin.nii.gz are one file; give each",
+        ),
+    ],
+)
+def test_a_row_without_a_file_of_its_own_is_refused(here, capsys, row, words):
+    coinstac(row)
+    Path("north/twin.nii.gz").symlink_to("sub-01/sub-01_statmap.nii.gz")
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and words in line
+
+
+def test_who_is_left_out_by_name_needs_no_file(here, capsys):
+    coinstac(("sub-07_statmap.nii.gz", "n/a", "40"), without=["sub-06"])
+    edited("north.yaml", "- sub-06", "- sub-07")
+    status, lines = outcome(capsys, "validate", "study.yaml")
+    assert status == 0 and "north: 6 people" in lines and "south: 5 people" in lines
+    edited("north.yaml", "- sub-07", "- sub-17")
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and "images.without: nobody is called sub-17; there is" in line
+
+
+def test_a_table_of_files_is_of_maps(here, capsys):
+    coinstac()
+    study = yaml.safe_load(Path("study.yaml").read_text()) | {"space": None}
+    Path("features.tsv").write_text("feature\tlow\thigh\na\t0\t1\n")
+    study["rows"] = {"features": {"kind": "table", "features": "features.tsv"}}
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    status, line = outcome(capsys, "check", "study.yaml")
+    assert status == 2 and "a table of files is for studies of one map" in line
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (["control"], "must be two or more words that differ"),
+        (["a", "a"], "must be two or more words that differ, got a, a"),
+        (["a", "n/a"], "must be words that no missing value has, got 'n/a'"),
+        ([1, "a"], "groups"),
+        ([True, 1], "groups"),
+    ],
+)
+def test_words_of_groups_differ(here, capsys, groups, words):
+    map_study({"group": {"groups": groups}})
+    status, line = outcome(capsys, "check", "study.yaml")
+    assert status == 2 and words in line
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (
+            "epsilon",
+            True,
+            "budget.epsilon: must be a number, with a point as in 1.5, got",
+        ),
+        ("delta", False, "budget.delta: must be a number"),
+        ("epsilon", float("nan"), "budget.epsilon"),
+        ("epsilon", float("inf"), "budget.epsilon"),
+        ("n_colluding", True, "budget.n_colluding: must be a whole number"),
+        ("epsilon", "5,0", "budget.epsilon: must be a number"),
+        (
+            "site_epsilon",
+            {"north": True},
+            "budget.site_epsilon.north: must be a number",
+        ),
+    ],
+)
+def test_no_number_but_a_number(here, capsys, key, value, words):
+    map_study()
+    study = yaml.safe_load(Path("study.yaml").read_text())
+    study["budget"][key] = value
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    status, line = outcome(capsys, "check", "study.yaml")
+    assert status == 2 and words in line
+
+
+def test_numbers_in_a_list_are_no_booleans(here, capsys):
+    map_study()
+    edited("study.yaml", "    - 0\n    - 1\n", "    - false\n    - 1\n")
+    status, line = outcome(capsys, "check", "study.yaml")
+    assert status == 2 and "rows.features.bounds" in line
