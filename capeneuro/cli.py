@@ -126,7 +126,7 @@ def site_means(options: argparse.Namespace) -> None:
     whether to publish them. Nothing is charged, and nothing leaves but by hand.
     """
     from capeneuro.config.contrast import ContrastConfig
-    from capeneuro.studies import contrast
+    from capeneuro.studies import contrast_people
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
@@ -137,7 +137,7 @@ def site_means(options: argparse.Namespace) -> None:
     if options.site not in sites:
         known = ", ".join(sites)
         raise ConfigError(f"--site: must be one of {known}, got {options.site}")
-    row = contrast.means_row(contrasts[0], sites[options.site])
+    row = contrast_people.means_row(contrasts[0], sites[options.site])
     print(*row, sep="\t")
     print(*row.values(), sep="\t")
 

@@ -6,22 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.algorithms import contrasts, designs
+from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
-from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.designs import Design, Effect
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
-from capeneuro.config.errors import ConfigError, some
-from capeneuro.config.site import SiteConfig
+from capeneuro.config.errors import ConfigError
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
-from capeneuro.data.rows import Person, Shape, find_people, open_rows, without_images
+from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
+from capeneuro.studies.contrast_people import (
+    check_people,
+    covariates_of,
+    not_estimable,
+)
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.rows import (
     Expected,
@@ -35,8 +39,6 @@ from capeneuro.studies.rows import (
 )
 from capeneuro.studies.sites import Sites
 
-# Deviations that a site's mean may be off its public one: by 0.05 intervals hold less.
-OFF = 0.03
 # Outcomes of a study: voxels of a brain, where no matrix of them is made.
 MOST_OUTCOMES = 100_000
 STEM = "group_desc-contrast_effects"
@@ -46,20 +48,6 @@ MEANS = "group_desc-contrast_means.tsv"
 
 
 # --- what is public -------------------------------------------------------------------
-
-
-def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
-    """Covariates of a study, without what is public of its sites."""
-    return tuple(
-        Covariate(
-            name,
-            c.values,
-            c.mean or 0.0,
-            c.deviation or 1.0,
-            study.levels.get(name, ()),
-        )
-        for name, c in study.contrast.covariates.items()
-    )
 
 
 def design_of(study: ContrastConfig) -> Design:
@@ -97,59 +85,6 @@ def check(study: ContrastConfig, shape: Shape) -> None:
                 "told from sites, of which none has both groups; add a site that has, "
                 "or leave it out"
             )
-
-
-def check_people(
-    study: ContrastConfig, site: SiteConfig, people: Mapping[str, Person]
-) -> None:
-    """Refuse a public table of means that says other people than the site has.
-
-    Counts must be the same; means may be off by what rounding makes of them
-    (:data:`OFF`).
-    """
-    if not study.exact_public:
-        return
-    own, path = covariates_of(study), study.contrast.means
-    columns = [column for covariate in own for column in covariate.columns]
-    (public,) = tables_of.site_means(path, [site.name], columns)
-    values = np.array([person.beside for person in people.values()]).T
-    wrong: list[str] = []
-    for covariate, here in zip(own, values, strict=True):
-        stated, most = [public[column] for column in covariate.columns], 0.0
-        if covariate.groups:
-            off = np.subtract(covariate.public(here), stated)
-        else:
-            mean, unit, most = stated[0], covariate.deviation, OFF
-            clipped = designs.clipped_mean(here, mean, unit)
-            off = np.array([(here.mean() - mean) / unit, clipped - stated[1]])
-        wrong += [
-            c for c, x in zip(covariate.columns, off, strict=True) if abs(x) > most
-        ]
-    if wrong:
-        row = means_row(study, site)
-        shown = ", ".join(f"{c} {public[c]:g}, here {row[c]}" for c in wrong)
-        alone = without_images(study, site, people)
-        lacking = f" (no images of {some(alone)})" if alone else ""
-        raise ConfigError(
-            f"{path}: site {site.name}: must be of its own people, has {shown}"
-            f"{lacking}; make the row anew: capeneuro site-means STUDY --site "
-            f"{site.name}"
-        )
-
-
-def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
-    """A site's row of the public table of means, from its own people, by column.
-
-    It is exact, and outside the promise: the site decides whether to publish it.
-    """
-    shape = open_rows(study)
-    people = find_people(study, site, shape).values()
-    values = np.array([person.beside for person in people]).T
-    row = {"site": site.name}
-    for covariate, own in zip(covariates_of(study), values, strict=True):
-        numbers = map("{:.6g}".format, covariate.public(own))
-        row |= dict(zip(covariate.columns, numbers, strict=True))
-    return row
 
 
 def most_outcomes(study: ContrastConfig) -> int:
@@ -466,6 +401,7 @@ KIND = kind_of(
         stem=STEM,
         check=check,
         check_people=check_people,
+        not_estimable=not_estimable,
         holder=holder,
         size=size,
         kept=kept,

@@ -186,6 +186,10 @@ class RowKind:
     )
     """(study, site, people): refuses people of a site who are not those of public
     tables."""
+    not_estimable: Callable[[RowStudy, Sequence[Mapping[str, Any]]], str] = (
+        lambda study, people: ""
+    )
+    """(study, people of each site): says what no release can tell; empty: nothing."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """Its columns that are shown, with what they are in words; none: all."""
 
@@ -248,6 +252,12 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
         found[name] = _people_of(own, study, sites[name], shape)
 
     check_all(partial(find, name) for name in sites)
+    if text := own.not_estimable(study, list(found.values())):
+        if is_complete(study, sites):
+            raise ConfigError(
+                f"study {study.study}: {own.command}.covariates: {text}; leave one out"
+            )
+        print(f"note: {some(sites)}: {text} here")
     check_ceilings(study, sites)
     everybody = [
         (study, shape, sites[name], person)

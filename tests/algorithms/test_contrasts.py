@@ -14,6 +14,7 @@ from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from capeneuro.report.words import contrast_lines
 from sim.contrasts import correlations
 
 M, D, SITES = 1500, 12, 6
@@ -211,11 +212,31 @@ def test_a_site_of_one_group_tells_nothing_of_the_difference():
     assert designs.group_effect("g", [1.0, 0.0], [1, 1]).product == 0
 
 
-def test_covariates_that_are_the_same_are_not_told(rng):
+@pytest.mark.parametrize("tau", [0.0, 0.002])
+def test_covariates_that_are_the_same_are_not_told(rng, tau):
     R = correlations(D, rng)
     data, effects, _ = people(rng, R)
-    data[1][1], data[2][1] = data[1][0], data[2][0]
+    z, x = data[1], data[2]
+    months = designs.number_effect("months")
+    data[1], data[2] = np.insert(z, 2, z[1], 0), np.insert(x, 2, x[1], 0)
+    effects = designs.weighted([*effects[:2], months, effects[2]])
+    outcomes = Outcomes(np.zeros(D), R)
+    release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
+    found = contrasts.from_release(release, effects, outcomes, 0.5)
+    # The group, which is another covariate, is told as if they were one.
+    assert found.is_told.tolist() == [True, False, False, True]
+    assert found.alike.tolist() == ["", "months", "age", ""]
+    assert np.abs(found.effects[0, : D // 2] - EFFECT).max() < 0.3
+    lines = contrast_lines(found)
+    assert sum(line.startswith("not estimable: age and months") for line in lines) == 1
+
+
+def test_a_number_that_does_not_vary_is_not_told(rng):
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    data[1][1], data[2][1] = 0, 0
     outcomes = Outcomes(np.zeros(D), R)
     release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
     found = contrasts.from_release(release, effects, outcomes, 0.5)
-    assert not found.is_told.any() and np.isfinite(found.effects).all()
+    assert found.is_told.tolist() == [True, False, True]
+    assert (found.q_values[1] == 1).all() and np.isfinite(found.effects).all()
