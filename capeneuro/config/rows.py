@@ -305,6 +305,11 @@ class RowStudy(Study):
         return None
 
     @property
+    def target_ends(self) -> tuple[str, ...]:
+        """Bounds of the target, or its two groups, as they are written."""
+        return self.target_words or tuple(f"{end:g}" for end in self.target[1])
+
+    @property
     def groups(self) -> tuple[float, float] | None:
         """The only values that the target takes; None: all between its bounds."""
         return None

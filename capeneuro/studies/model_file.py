@@ -40,7 +40,7 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
     from capeneuro.report import page
 
     linear = found.task == "linear"
-    low, high = _ends(study)
+    low, high = study.target_ends
     half, apart = found.prediction_half_width, _apart(study, found)
     return page.template_of("model_card.md.jinja").render(
         config=study,
@@ -63,11 +63,6 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
     )
 
 
-def _ends(study: RegressionConfig) -> tuple[str, ...]:
-    """Bounds of the target, or its two groups, in words."""
-    return study.target_words or tuple(f"{end:g}" for end in study.target[1])
-
-
 def _apart(study: RegressionConfig, found: LinearModel) -> float:
     """By how much the intercepts of sites differ."""
     return float(np.std(found.intercepts)) if study.regression.within_sites else 0.0
@@ -80,7 +75,7 @@ def _model(
     options = study.regression
     target = options.target
     if found.task == "logistic":
-        low, high = _ends(study)
+        low, high = study.target_ends
         target = f"log-odds of {target} being {high}, against {low}"
     told = found.ridge_coefficients, found.errors, *found.intervals.T
     precision = zip(found.coefficients, *told, strict=True)

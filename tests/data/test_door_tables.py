@@ -1,6 +1,7 @@
 """Tables as programs and people write them: read right, or refused in one line."""
 
 import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -565,3 +566,96 @@ def test_numbers_in_a_list_are_no_booleans(here, capsys):
     edited("study.yaml", "    - 0\n    - 1\n", "    - false\n    - 1\n")
     status, line = outcome(capsys, "check", "study.yaml")
     assert status == 2 and "rows.features.bounds" in line
+
+
+SPOIL = {
+    "C44 age in months": (
+        "months",
+        lambda i, age: age * 12,
+        "age and months, which",
+    ),
+    "C44 in whole years": ("years", lambda i, age: age // 1, "age and years, which"),
+    "C44 the group twice": (
+        "twin",
+        lambda i, age: i % 2,
+        "group patient - control and twin, which say the same of all people; leave one",
+    ),
+    "C44 constant": ("dose", lambda i, age: 5, "dose, the same for all people of each"),
+}
+
+
+@pytest.mark.parametrize("case", SPOIL)
+def test_covariates_that_say_the_same_are_refused_before_a_release(here, capsys, case):
+    name, value, words = SPOIL[case]
+    map_study({**GROUPED, name: {"mean": 100, "deviation": 90}})
+    for k, site in enumerate(("north", "south")):
+        header = ["participant_id", "group", "age", name]
+        rows = []
+        for i, own in enumerate(PEOPLE):
+            age = 30.3 + 1.9 * i * (i + k)
+            group = ("control", "patient")[i % 2]
+            rows.append([f"sub-{own}", group, f"{age:g}", f"{value(i, age):g}"])
+        Path(f"{site}/participants.tsv").write_text(text(*rows, header=header))
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and "contrast.covariates: not estimable: " in line
+    assert words in line
+    study = yaml.safe_load(Path("study.yaml").read_text())
+    study["contrast"]["covariates"] = GROUPED
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    assert outcome(capsys, "validate", "study.yaml")[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["regression", "network"])
+def test_groups_and_features_of_words_are_predicted(here, capsys, kind):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south"):
+        is_patient, is_male = rng.random((2, 150)) < 0.5
+        score = rng.normal(2 * is_patient, 1)
+        rows = [
+            [f"{i:03}", f"{s:g}", "MF"[int(not m)], ("no", "yes")[int(p)]]
+            for i, (s, m, p) in enumerate(zip(score, is_male, is_patient, strict=True))
+        ]
+        header = ["participant_id", "score", "sex", "ill"]
+        Path(f"{site}.csv").write_text(text(*rows, header=header, by=";"))
+        about = {"name": site, "images": f"{site}.csv", "data": "simulated"}
+        about |= {"epsilon": 90.0, "delta": 1e-5, "unit": "subject", "min_colluding": 1}
+        Path(f"{site}.yaml").write_text(yaml.safe_dump(about))
+    Path("features.tsv").write_text("feature\tlow\thigh\nscore\t-2\t4\n")
+    own = {"target": "ill", "bounds": ["no", "yes"]}
+    own |= {"task": "logistic"} if kind == "regression" else {"n_rounds": 3}
+    features = {"kind": "table", "features": "features.tsv"}
+    study = {
+        "study": "words",
+        "sites": ["north.yaml", "south.yaml"],
+        "arm": "cape",
+        "budget": {**BUDGET, "epsilon": 50.0},
+        "space": None,
+        "rows": {"features": features, "covariates": {"sex": ["F", "M"]}},
+        kind: own,
+    }
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    steps = [["validate"], *(["prepare", "--site", s] for s in ("north", "south"))]
+    for step, *more in [*steps, [kind], ["maps"], ["score"], ["report"]]:
+        status, said = outcome(capsys, step, "study.yaml", *more)
+        assert status == 0, said
+    page = Path("results/words/report.html").read_text()
+    assert "ill being yes and not no" in " ".join(page.split())
+    if kind == "network":
+        return
+    model = "results/words/group_desc-regression_model.json"
+    assert json.loads(Path(model).read_text())["words"] == {
+        "sex": ["F", "M"],
+        "ill": ["no", "yes"],
+    }
+    card = Path(model).with_name("group_desc-regression_modelcard.md").read_text()
+    assert "how probable ill is to be yes, not no" in card
+    Path("new.csv").write_text("participant_id,score,sex\nA,4,M\nB,-2,F\n")
+    status, said = outcome(capsys, "predict", model, "new.csv", "--site", "north")
+    (_, a), (_, b) = (line.split("\t") for line in said.splitlines()[1:])
+    assert status == 0 and float(a) > 0.5 > float(b)
+    edited("new.csv", ",M", ",1")
+    status, line = outcome(capsys, "predict", model, "new.csv", "--site", "north")
+    assert status == 2 and "sex must be one of F, M" in line
+    edited("study.yaml", "task: logistic", "task: linear")
+    status, line = outcome(capsys, "check", "study.yaml")
+    assert status == 2 and "bounds: must be two numbers with task: linear" in line
