@@ -183,7 +183,8 @@ def read_rows(
     if people is None:
         people = ids
     else:
-        rows = match(path, people, ids, remedy)
+        rows = match(path, people, ids)
+        _check_rows(path, people, ids, rows, remedy)
         places = {own: i for i, own in enumerate(ids)}
         table = table.iloc[[places[rows[person]] for person in people]]
         people = list(people)
@@ -272,54 +273,60 @@ def _as_number(cell: str) -> str:
 
 
 def match(
-    path: Path,
-    people: Collection[str],
-    ids: Collection[str],
-    remedy: Callable[[str], str],
+    where: Path | str, people: Collection[str], ids: Collection[str]
 ) -> dict[str, str]:
-    """Tell the row of each person: by name, or by a number that is one person's alone.
+    """Tell whose rows are whose: by name, or by a number that is one person's alone.
 
     Parameters
     ----------
-    path
+    where
         The table, for what is wrong.
     people
         Names by files, `sub-01`.
     ids
         Names in the table: `sub-01`, `01`, `1`, `1.0`.
-    remedy
-        Of a person's name: what to do so that the person does not take part.
+
+    Returns
+    -------
+    dict
+        By person the name of the row; without people who have none.
 
     Raises
     ------
     ConfigError
-        If somebody has no row, or a number is that of several people or rows.
+        If a number is that of several people or rows.
     """
     by_label = {label(own): own for own in ids}
     rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
-    if len(rows) == len(people):
-        return rows
     numbered, called = _by_number(ids), _by_number(people)
-    lacking = []
     for person in (p for p in people if p not in rows):
         number = _number(person)
-        same = numbered[number] if number is not None else []
+        same = [] if number is None else numbered[number]
         if not same:
-            lacking.append(person)
             continue
         if len(same) > 1 or len(called[number]) > 1:
             raise ConfigError(
-                f"{path}: {ID}: {some(same)} may be of {some(called[number])}; write "
+                f"{where}: {ID}: {some(same)} may be of {some(called[number])}; write "
                 f"names as in the names of files, {person}"
             )
         rows[person] = same[0]
-    if lacking:
+    return rows
+
+
+def _check_rows(
+    path: Path,
+    people: Collection[str],
+    ids: Collection[str],
+    rows: Mapping[str, str],
+    remedy: Callable[[str], str],
+) -> None:
+    """Refuse a table that lacks rows of people."""
+    if lacking := [person for person in people if person not in rows]:
         raise ConfigError(
             f"{path}: must have a row for each person of the site, lacks "
             f"{some(lacking)}{_unlike(ids, rows.values())}; add them, or "
             f"{remedy(lacking[0])}"
         )
-    return rows
 
 
 def _number(person: str) -> int | None:
@@ -404,5 +411,5 @@ def unused(path: Path, people: Collection[str], file_column: str = "") -> list[s
     """
     table = _open(path, *filter(None, [file_column]))
     ids = person_names(path, table, file_column)
-    rows = match(path, people, ids, REMOVE_ROW.format)
-    return [own for own in ids if own not in set(rows.values())]
+    known = set(match(path, people, ids).values())
+    return [own for own in ids if own not in known]

@@ -240,8 +240,9 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
             how = study.rows.features.cleaning
             images = [p for run in images for p in derivatives.inputs(run, how)]
         found = list(map(str, images))
-    table = _table(study, site)
-    return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
+    named = getattr(site.images, "table", None)
+    tables = [str(table) for table in (named, _table(study, site)) if table]
+    return list(dict.fromkeys([*found, *tables]))
 
 
 def _images(study: RowStudy, site: SiteConfig) -> dict[str, tuple[Path, ...]]:

@@ -177,8 +177,8 @@ def _fit_rows(
 
 def unique(header: Iterable[str]) -> list[str]:
     """Names that differ: those without one, or with another's, are numbered."""
-    names: list[str] = []
+    names: dict[str, None] = {}
     for i, name in enumerate(header):
         again = not name or name in names
-        names.append(f"{name or 'unnamed'}.{i}" if again else name)
-    return names
+        names[f"{name or 'unnamed'}.{i}" if again else name] = None
+    return list(names)

@@ -15,7 +15,7 @@ from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.people import maps_of, read_rows
+from capeneuro.data.people import maps_of, match, read_rows
 from capeneuro.data.tables import column_names, map_features
 
 
@@ -138,6 +138,9 @@ def find_people(
         where = f"site {site.name}: eeg"
         found = recordings.find_recordings(site.eeg, where, site.task, about)
         second = {person: (own, about) for person, own in found.items()}
+    rows = match(f"site {site.name}", first, second)
+    named = {own: person for person, own in rows.items()}
+    second = {named.get(own, own): values for own, values in second.items()}
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [

@@ -13,7 +13,8 @@ import yaml
 from capeneuro import cli
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
-from capeneuro.data.people import match, read_rows
+from capeneuro.config.site import SiteConfig
+from capeneuro.data.people import leave_out, read_rows
 from capeneuro.data.tables import open_texts
 from capeneuro.studies.contrast import effects_of
 
@@ -226,14 +227,25 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-A"], ["a"], "lacks sub-A (has a, who have no files)"),
     ],
 )
-def test_who_cannot_be_matched_surely_is_refused(people, ids, words):
-    about = Path("a.tsv"), people, ids, "leave {} out".format
-    assert words in refused(match, *about)
+def test_who_cannot_be_matched_surely_is_refused(tmp_path, people, ids, words):
+    rows = [[own, "1", "2"] for own in ids]
+    path = write(tmp_path, text(*rows))
+    about = {"people": people, "remedy": "leave {} out".format}
+    assert words in refused(read_rows, path, COLUMNS, **about)
 
 
 def test_rows_of_others_may_be_missing(tmp_path):
     path = write(tmp_path, of("n/a"))
     same(read_rows(path, COLUMNS, people=["sub-01"]), {"sub-01": [31, 0.5]})
+
+
+def test_whom_to_leave_out_is_said_by_label():
+    about = {"name": "north", "data": "public", "epsilon": 9, "delta": 1e-5}
+    images = {"derivatives": "data", "without": ["07"]}
+    site = SiteConfig(**about, unit="subject", images=images)
+    assert 'without: ["03"] in images' in leave_out(site, "sub-03")
+    site = SiteConfig(**about, unit="subject", images="data")
+    assert leave_out(site, "sub-03") == "remove the person's row and files"
 
 
 WORDS = {"group": ("control", "patient", "relative"), "is_control": ("false", "true")}
@@ -452,7 +464,7 @@ def coinstac(*rows: tuple[str, ...], **images) -> None:
     map_study(words)
     for site in ("north", "south"):
         lines = [
-            [f"sub-{own}/sub-{own}_statmap.nii.gz", c, "40"]
+            [f"sub-{own}/sub-{own}_statmap.nii.gz", c, f"{30 + 3 * int(own)}"]
             for own, c in zip(PEOPLE, ["True", "False"] * 3, strict=True)
         ]
         lines += [list(row) for row in rows] if site == "north" else []
