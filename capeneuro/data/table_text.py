@@ -180,5 +180,5 @@ def unique(header: Iterable[str]) -> list[str]:
     names: dict[str, None] = {}
     for i, name in enumerate(header):
         again = not name or name in names
-        names[f"{name or 'unnamed'}.{i}" if again else name] = None
+        names[f"{name} (column {i + 1})".strip() if again else name] = None
     return list(names)
