@@ -617,10 +617,10 @@ def _alike(
     """
     q = sum(not e.is_constant for e in effects)
     every = np.concatenate([is_told[:q], np.ones(len(effects) - q, bool)])
-    for own in instruments.alike(of_x, effects, every):
-        every[own] = False
-    others = instruments.alike(of_x, effects, every)
-    names = [" and ".join(effects[j].name for j in own) for own in others[:q]]
+    for partners in instruments.alike(of_x, effects, every):
+        every[partners] = False
+    alike = instruments.alike(of_x, effects, every)
+    names = [" and ".join(effects[j].name for j in of_k) for of_k in alike[:q]]
     return np.concatenate([every[:q], is_told[q:]]), np.array(
         [*names, *[""] * (len(is_told) - q)]
     )

@@ -111,7 +111,7 @@ def second_moments(
     return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
 
 
-def of_own_size(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+def correlations(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     """Correlations of covariates; 0 of one that is the same for everybody.
 
     Parameters
@@ -121,22 +121,22 @@ def of_own_size(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     effects
         What is public of covariates.
     """
-    own, usual = np.diag(of_x), expected(effects, exact=False)[1]
-    root = np.sqrt(np.where(own > SAME * usual, own, np.inf))
+    variance, usual = np.diag(of_x), expected(effects, exact=False)[1]
+    root = np.sqrt(np.where(variance > SAME * usual, variance, np.inf))
     return of_x / np.outer(root, root)
 
 
 def apart(J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     """Inverse of J without noise, 0 along what covariates do not differ in, (p, p)."""
-    own = np.diag(of_own_size(of_x, effects)) > 0
-    root = np.sqrt(np.where(own, np.abs(np.diag(J)), np.inf))
+    varies_at_all = np.diag(correlations(of_x, effects)) > 0
+    root = np.sqrt(np.where(varies_at_all, np.abs(np.diag(J)), np.inf))
     scale = np.outer(root, root)
     return np.linalg.pinv(J / scale, rcond=SAME) / scale
 
 
 def are_apart(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     """Which covariates are no combination of others, without noise, (p,)."""
-    values, vectors = np.linalg.eigh(of_own_size(of_x, effects))
+    values, vectors = np.linalg.eigh(correlations(of_x, effects))
     return ~(np.abs(vectors[:, values < SAME]) > LEAST_PART).any(axis=1)
 
 
@@ -150,7 +150,7 @@ def alike(
     Parameters
     ----------
     of_x, effects
-        As of :func:`of_own_size`.
+        As of :func:`correlations`.
     is_told
         Which covariates are told, (p,).
     """
@@ -159,8 +159,8 @@ def alike(
     values, vectors = np.linalg.eigh(of_x / np.outer(root, root))
     constant = np.array([e.is_constant for e in effects])
     has_part = (np.abs(vectors) > LARGE_PART) & ~constant[:, None]
-    found: list[list[int]] = [[] for _ in effects]
+    partners: list[list[int]] = [[] for _ in effects]
     for k in np.flatnonzero(~is_told & ~constant):
         of_k = has_part[:, has_part[k] & (values < SMALL)]
-        found[k] = [j for j in np.flatnonzero(of_k.any(axis=1)) if j != k]
-    return found
+        partners[k] = [j for j in np.flatnonzero(of_k.any(axis=1)) if j != k]
+    return partners

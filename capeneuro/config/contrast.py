@@ -48,8 +48,8 @@ class Covariate(Section):
     @property
     def values(self) -> tuple[float, ...]:
         """Values of groups as numbers, of words their places; none of a number."""
-        own = self.groups or ()
-        return tuple(range(len(own))) if own and are_words(own) else tuple(own)
+        groups = self.groups or ()
+        return tuple(range(len(groups))) if are_words(self.groups) else tuple(groups)
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -167,8 +167,8 @@ class ContrastConfig(RowStudy):
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Words that columns of the table of people have; they count as 0, 1, ..."""
-        own = self.contrast.covariates.items()
-        return {name: c.groups for name, c in own if are_words(c.groups)}
+        covariates = self.contrast.covariates.items()
+        return {name: c.groups for name, c in covariates if are_words(c.groups)}
 
     @property
     def public_tables(self) -> tuple[Path, ...]:

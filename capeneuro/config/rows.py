@@ -333,7 +333,7 @@ class RowStudy(Study):
         given: dict[str, Any] = dict(self.rows.covariates)
         if self.target is not None:
             given[self.target[0]] = self.target_words
-        return {name: own for name, own in given.items() if are_words(own)}
+        return {name: words for name, words in given.items() if are_words(words)}
 
     @property
     def public_tables(self) -> tuple[Path, ...]:

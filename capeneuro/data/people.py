@@ -43,8 +43,8 @@ def label(person: str) -> str:
 def leave_out(site: SiteConfig, person: str) -> str:
     """What to do so that a person does not take part."""
     if isinstance(site.images, (Derivatives, Listed)):
-        own = label(person) if isinstance(site.images, Derivatives) else person
-        return f'leave the person out, without: ["{own}"] in images of the site file'
+        name = label(person) if isinstance(site.images, Derivatives) else person
+        return f'leave the person out, without: ["{name}"] in images of the site file'
     return "remove the person's row and files"
 
 
@@ -95,7 +95,7 @@ def _without(site: SiteConfig, people: dict[str, Any]) -> dict[str, Any]:
             f"there is {some(people)}"
         )
     left_out = {known[label(one)] for one in site.images.without}
-    return {name: own for name, own in people.items() if name not in left_out}
+    return {name: path for name, path in people.items() if name not in left_out}
 
 
 # --- rows -----------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def read_rows(
     else:
         rows = match(path, people, ids)
         _check_rows(path, people, ids, rows, remedy)
-        places = {own: i for i, own in enumerate(ids)}
+        places = {name: i for i, name in enumerate(ids)}
         table = table.iloc[[places[rows[person]] for person in people]]
         people = list(people)
     columns = [
@@ -204,8 +204,9 @@ def _numbers(column: Any) -> np.ndarray:
     import pandas as pd
 
     is_number = column.dtype.kind in "iuf"
-    own = column if is_number else pd.to_numeric(column.astype(str), errors="coerce")
-    return own.to_numpy(float)
+    if not is_number:
+        column = pd.to_numeric(column.astype(str), errors="coerce")
+    return column.to_numpy(float)
 
 
 def _coded(
@@ -296,7 +297,7 @@ def match(
     ConfigError
         If a number is that of several people or rows.
     """
-    by_label = {label(own): own for own in ids}
+    by_label = {label(name): name for name in ids}
     rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
     numbered, called = _by_number(ids), _by_number(people)
     for person in (p for p in people if p not in rows):
@@ -344,16 +345,16 @@ def _by_number(people: Iterable[str]) -> dict[int | None, list[str]]:
 
 def _unlike(ids: Collection[str], used: Collection[str]) -> str:
     """What rows that are nobody's are called, which may be a label turned over."""
-    unused = [own for own in ids if own not in set(used)]
-    if not unused:
+    unused_ids = [name for name in ids if name not in set(used)]
+    if not unused_ids:
         return ""
-    spoilt = [own for own in unused if SPOILT.fullmatch(label(own))]
+    spoilt = [name for name in unused_ids if SPOILT.fullmatch(label(name))]
     if spoilt:
         return (
             f" (has {some(spoilt)}, which a spreadsheet made of labels: write them as "
             "text)"
         )
-    return f" (has {some(unused)}, who have no files)"
+    return f" (has {some(unused_ids)}, who have no files)"
 
 
 def check_codes(
@@ -412,4 +413,4 @@ def unused(path: Path, people: Collection[str], file_column: str = "") -> list[s
     table = _open(path, *filter(None, [file_column]))
     ids = person_names(path, table, file_column)
     known = set(match(path, people, ids).values())
-    return [own for own in ids if own not in known]
+    return [name for name in ids if name not in known]

@@ -116,11 +116,11 @@ def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> 
         header = list(map(str, table))
         known = {name.casefold(): name for name in header}
         near = [
-            own
+            close
             for name in lacking
-            for own in difflib.get_close_matches(name.casefold(), known, 1, 0.8)
+            for close in difflib.get_close_matches(name.casefold(), known, 1, 0.8)
         ]
-        hint = f"; did you mean {some(known[own] for own in near)}?" if near else ""
+        hint = f"; did you mean {some(known[name] for name in near)}?" if near else ""
         if len(header) == 1 and len(header[0].split()) > 1:
             hint = "; divide columns by tabs, not by blanks"
         raise ConfigError(

@@ -139,8 +139,8 @@ def find_people(
         found = recordings.find_recordings(site.eeg, where, site.task, about)
         second = {person: (own, about) for person, own in found.items()}
     rows = match(f"site {site.name}", first, second)
-    named = {own: person for person, own in rows.items()}
-    second = {named.get(own, own): values for own, values in second.items()}
+    people = {name: person for person, name in rows.items()}
+    second = {people.get(name, name): values for name, values in second.items()}
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [

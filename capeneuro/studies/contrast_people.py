@@ -45,29 +45,29 @@ def check_people(
     """
     if not study.exact_public:
         return
-    own, path = covariates_of(study), study.contrast.means
-    columns = [column for covariate in own for column in covariate.columns]
+    covariates, path = covariates_of(study), study.contrast.means
+    columns = [column for covariate in covariates for column in covariate.columns]
     (public,) = tables_of.site_means(path, [site.name], columns)
     values = np.array([person.beside for person in people.values()]).T
     wrong: list[str] = []
-    for covariate, here in zip(own, values, strict=True):
+    for covariate, numbers in zip(covariates, values, strict=True):
         stated, most = [public[column] for column in covariate.columns], 0.0
         if covariate.groups:
-            off = np.subtract(covariate.public(here), stated)
+            off = np.subtract(covariate.public(numbers), stated)
         else:
             mean, unit, most = stated[0], covariate.deviation, OFF
-            clipped = designs.clipped_mean(here, mean, unit)
-            off = np.array([(here.mean() - mean) / unit, clipped - stated[1]])
+            clipped = designs.clipped_mean(numbers, mean, unit)
+            off = np.array([(numbers.mean() - mean) / unit, clipped - stated[1]])
         wrong += [
             c for c, x in zip(covariate.columns, off, strict=True) if abs(x) > most
         ]
     if wrong:
         row = means_row(study, site)
-        shown = ", ".join(f"{c} {public[c]:g}, here {row[c]}" for c in wrong)
-        alone = without_images(study, site, people)
-        lacking = f" (no images of {some(alone)})" if alone else ""
+        differences = ", ".join(f"{c} {public[c]:g}, here {row[c]}" for c in wrong)
+        no_images = without_images(study, site, people)
+        lacking = f" (no images of {some(no_images)})" if no_images else ""
         raise ConfigError(
-            f"{path}: site {site.name}: must be of its own people, has {shown}"
+            f"{path}: site {site.name}: must be of its own people, has {differences}"
             f"{lacking}; make the row anew: capeneuro site-means STUDY --site "
             f"{site.name}"
         )
@@ -82,9 +82,9 @@ def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
     people = find_people(study, site, shape).values()
     values = np.array([person.beside for person in people]).T
     row = {"site": site.name}
-    for covariate, own in zip(covariates_of(study), values, strict=True):
-        numbers = map("{:.6g}".format, covariate.public(own))
-        row |= dict(zip(covariate.columns, numbers, strict=True))
+    for covariate, numbers in zip(covariates_of(study), values, strict=True):
+        cells = map("{:.6g}".format, covariate.public(numbers))
+        row |= dict(zip(covariate.columns, cells, strict=True))
     return row
 
 
@@ -99,12 +99,12 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
         Those of each site. Of fewer than there are covariates nothing is said.
     """
     columns: dict[str, list[np.ndarray]] = {}
-    for own in people:
-        values = np.array([person.beside for person in own.values()]).T
-        for covariate, held in zip(covariates_of(study), values, strict=True):
+    for everybody in people:
+        values = np.array([person.beside for person in everybody.values()]).T
+        for covariate, numbers in zip(covariates_of(study), values, strict=True):
             # As differences from the first group, each a covariate.
             others = covariate.groups[1:]
-            parts = [held == np.float32(g) for g in others] or [held]
+            parts = [numbers == np.float32(g) for g in others] or [numbers]
             for title, part in zip(covariate.titles, parts, strict=True):
                 columns.setdefault(title, []).append(part.astype(float))
     is_centered = study.contrast.sites == "centered"
@@ -119,7 +119,7 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
         return ""
     x -= x.mean(axis=1, keepdims=True)
     size = np.linalg.norm(x, axis=1)
-    most = np.array([max(np.abs(p).max() for p in own) for own in columns.values()])
+    most = np.array([max(np.abs(p).max() for p in parts) for parts in columns.values()])
     is_same = size <= 1e-6 * x.shape[1] ** 0.5 * np.maximum(most, 1e-300)
     if is_same.any():
         same = [n for n, odd in zip(names, is_same, strict=True) if odd]

@@ -240,3 +240,37 @@ def test_a_number_that_does_not_vary_is_not_told(rng):
     found = contrasts.from_release(release, effects, outcomes, 0.5)
     assert found.is_told.tolist() == [True, False, True]
     assert (found.q_values[1] == 1).all() and np.isfinite(found.effects).all()
+
+
+@pytest.mark.parametrize("sizes", [(200, 200, 1), (200, 200, 12)])
+@pytest.mark.parametrize("tau", [0.0, 0.005])
+def test_a_site_of_one_person_or_of_one_group_runs(rng, sizes, tau):
+    site = np.repeat(range(3), sizes)
+    group = (rng.random(len(site)) < 0.5) | (site == 2)
+    values = np.array([group, rng.normal(40, 12, len(site))])
+    covariates = (
+        designs.Covariate("group", (0.0, 1.0), words=("control", "patient")),
+        designs.Covariate("age", (), 40, 12),
+    )
+    y = rng.standard_normal((D, len(site))) + group
+    y[-1, site == 2] = 1  # constant there
+    means = tuple(
+        {
+            column: public
+            for c, own in zip(covariates, values[:, site == s], strict=True)
+            for column, public in zip(c.columns, c.public(own), strict=True)
+        }
+        for s in range(3)
+    )
+    design = designs.Design(covariates, ("a", "b", "c"), means)
+    outcomes = Outcomes(np.zeros(D), np.ones(D))
+    X = np.zeros((2 * len(design.effects) + D, len(site)), np.float32)
+    for s in range(3):
+        z, x = design.code(values[:, site == s], s)
+        own = contrasts.stack(z, x, y[:, site == s], design.effects, outcomes)
+        X[:, site == s] = own
+    release = released(X, design.effects, 0.5, tau, rng)
+    found = contrasts.from_release(release, design.effects, outcomes, 0.5)
+    assert found.names[0] == "group patient - control" and found.is_told.all()
+    off = np.abs(found.effects[0, :-1] - 1) / found.errors[0, :-1]
+    assert off.max() < 5 and np.isfinite(found.q_values).all()
