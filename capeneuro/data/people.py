@@ -20,6 +20,8 @@ from capeneuro.data.tables import check_columns, find_maps, open_table
 ID = "participant_id"
 # Names of people in tables; they become names of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
+# What some programs leave before or behind a text.
+INVISIBLE = "\ufeff\u200b"
 # A label that is a number, also as a spreadsheet leaves it.
 WHOLE = re.compile(r"(\d+)(?:\.0*)?")
 # What spreadsheets make of labels such as 1-2 and 12E5.
@@ -124,7 +126,7 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
     """
     column = ID if ID in table or not file_column else file_column
     check_columns(path, table, [column, *filter(None, [file_column])], "")
-    people = table[column].fillna("").str.strip().tolist()
+    people = table[column].fillna("").str.strip().str.strip(INVISIBLE).tolist()
     if column != ID:
         people = [files.person(Path(name)) if name else "" for name in people]
     odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
@@ -265,8 +267,12 @@ def _as_number(cell: str) -> str:
         return f"write a point, {cell.replace(',', '.')}, and no sign for thousands"
     if cell.casefold() in BOOLEANS.values():
         return "name both as groups in the study file, [false, true]"
-    if re.fullmatch(r"[\d.,' ]+", cell):
-        return "write it with a point and no sign for thousands"
+    if '"' in cell:
+        return "take quotes out, which files of tabs do not have"
+    if re.search(r"\d", cell):
+        return "write it with a point, and no unit or sign for thousands"
+    if not re.search(r"\w", cell):
+        return "fill in what is missing, by a public rule"
     return "of groups name the words in the study file, as in [control, patient]"
 
 
@@ -354,7 +360,7 @@ def _unlike(ids: Collection[str], used: Collection[str]) -> str:
             f" (has {some(spoilt)}, which a spreadsheet made of labels: write them as "
             "text)"
         )
-    return f" (has {some(unused_ids)}, who have no files)"
+    return f" (has {some(unused_ids)}, after whom no file is named)"
 
 
 def check_codes(

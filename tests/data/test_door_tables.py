@@ -152,7 +152,10 @@ REFUSED = {
     ),
     "decimal comma": (of("1,5", ";"), "a.csv", "'1,5' of sub-02 in score; write a poi"),
     "thousands": (of("1,234.5"), "a.tsv", "'1,234.5' of sub-02 in score; write it w"),
-    "thousands of blanks": (of("1 234"), "a.tsv", "no sign for thousands"),
+    "a percentage": (of("3%"), "a.tsv", "'3%' of sub-02 in score; write it with a poi"),
+    "a mark for nothing": (of("-"), "a.tsv", "fill in what is missing"),
+    "quotes": (of('"3"'), "a.tsv", "take quotes out, which files of tabs do not have"),
+    "thousands of blanks": (of("1 234"), "a.tsv", "no unit or sign for thousands"),
     "underscore": (of("1_000"), "a.tsv", "text stands in score: '1_000'"),
     "boolean": (of("True"), "a.tsv", "'True' of sub-02 in score; name both as groups"),
     "booleans": (
@@ -220,11 +223,11 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-01"], ["1", "001"], "1, 001 may be of sub-01; write names as in the"),
         (["sub-1", "sub-01"], ["1"], "1 may be of sub-1, sub-01"),
         (["sub-01", "sub-001"], ["1", "2"], "1 may be of sub-01, sub-001"),
-        (["sub-01"], ["sub-7"], "lacks sub-01 (has sub-7, who have no files); add"),
+        (["sub-01"], ["sub-7"], "lacks sub-01 (has sub-7, after whom no file is"),
         (["sub-01"], [], "lacks sub-01; add them, or leave sub-01 out"),
         (["sub-1-2"], ["2-Jan"], "2-Jan, which a spreadsheet made of labels"),
         (["sub-12E5"], ["1.20E+06"], "1.20E+06, which a spreadsheet made of labels"),
-        (["sub-A"], ["a"], "lacks sub-A (has a, who have no files)"),
+        (["sub-A"], ["a"], "lacks sub-A (has a, after whom no file is"),
     ],
 )
 def test_who_cannot_be_matched_surely_is_refused(tmp_path, people, ids, words):
@@ -398,7 +401,7 @@ def test_groups_of_words_go_through_a_study(here, capsys):
         (
             "sub-03\t",
             "sub-9\t",
-            "lacks sub-03 (has sub-9, who have no files); add them",
+            "lacks sub-03 (has sub-9, after whom no file is",
         ),
     ],
 )
