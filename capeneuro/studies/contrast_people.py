@@ -38,11 +38,16 @@ def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
 def check_people(
     study: ContrastConfig, site: SiteConfig, people: Mapping[str, Person]
 ) -> None:
-    """Refuse a public table of means that says other people than the site has.
+    """Refuse a site that the study does not know by name, or public means not its own.
 
     Counts must be the same; means may be off by what rounding makes of them
     (:data:`OFF`).
     """
+    if site.name not in study.site_names:
+        raise ConfigError(
+            f"site {site.name}: name: must be that of its file in contrasts, "
+            f"one of {some(study.site_names)}; rename one of both"
+        )
     if not study.exact_public:
         return
     covariates, path = covariates_of(study), study.contrast.means

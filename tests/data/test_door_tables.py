@@ -459,6 +459,13 @@ def test_public_counts_of_somebody_without_an_image(here, capsys):
     assert "(no images of sub-03)" in line
 
 
+def test_a_site_is_called_as_its_file_is(here, capsys):
+    map_study()
+    edited("north.yaml", "name: north", "name: elsewhere")
+    status, line = outcome(capsys, "validate", "study.yaml")
+    assert status == 2 and "must be that of its file in contrasts" in line
+
+
 COINSTAC = {"table": "north/covariates.csv", "column": "niftifile"}
 
 
