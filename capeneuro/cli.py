@@ -128,7 +128,7 @@ def site_means(options: argparse.Namespace) -> None:
     whether to publish them. Nothing is charged, and nothing leaves but by hand.
     """
     from capeneuro.config.contrast import ContrastConfig
-    from capeneuro.studies import contrast
+    from capeneuro.studies import contrast_people
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study)
@@ -139,7 +139,7 @@ def site_means(options: argparse.Namespace) -> None:
     if options.site not in sites:
         known = ", ".join(sites)
         raise ConfigError(f"--site: must be one of {known}, got {options.site}")
-    row = contrast.means_row(contrasts[0], sites[options.site])
+    row = contrast_people.means_row(contrasts[0], sites[options.site])
     print(*row, sep="\t")
     print(*row.values(), sep="\t")
 
@@ -167,8 +167,8 @@ def check(options: argparse.Namespace) -> None:
         if isinstance(own.images, Derivatives):
             print(*survey.lines(own), sep="\n")
             check_all(partial(survey.check_confounds, own, each) for each in cleanings)
-        elif own.images and study.data is None and not survey.is_there(own.images):
-            print(f"note: site {own.name}: images: nothing is at {own.images!r} yet")
+        elif own.images and study.data is None and not survey.is_there(own.folder):
+            print(f"note: site {own.name}: images: nothing is at {own.folder!r} yet")
         elif own.images and cleanings:
             for note in survey.notes_on_times(own):
                 print(note)

@@ -28,7 +28,7 @@ from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.rows import Made, RowStudy
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies import kinds
-from capeneuro.studies.contrast import covariates_of
+from capeneuro.studies.contrast_people import covariates_of
 from sim import contrasts, mixtures
 from sim.bids import write_tsv
 from sim.classes import two_classes

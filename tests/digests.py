@@ -103,7 +103,7 @@ def run(case: str, arm: str) -> None:
     where = f"data/{content['study']}"
     text = yaml.safe_dump(content).replace(f"data/{example}/", f"{where}/")
     content = yaml.safe_load(text)
-    content["sites"] = [f"{where}/sites/{i}.yaml" for i in range(4)]
+    content["sites"] = [f"{where}/sites/s{i}.yaml" for i in range(4)]
     Path(where, "sites").mkdir(parents=True)
     for i, path in enumerate(content["sites"]):
         is_table = example not in ("demo", "linked")

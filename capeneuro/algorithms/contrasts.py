@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from capeneuro.algorithms import instruments
 from capeneuro.algorithms.designs import Design, Effect, one_constant, scales
 from capeneuro.algorithms.instruments import (
     APART,
@@ -112,6 +113,9 @@ class Contrasts:
     is_told
         Which covariates vary by so much more than noise that anything can be said of
         them, (p,).
+    alike
+        Names of the others that one which is not told may be taken for, (p,); empty:
+        there are none.
     """
 
     __repr__ = brief
@@ -130,6 +134,7 @@ class Contrasts:
     n_units: int
     is_shaped: bool
     is_told: np.ndarray
+    alike: np.ndarray
 
     @property
     def intervals(self) -> np.ndarray:
@@ -149,7 +154,7 @@ class Contrasts:
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
         degrees = max(self.n_units - len(self.names), 1)
-        z = np.abs(self.effects) / self.null_errors
+        z = np.abs(self.effects) / np.maximum(self.null_errors, TINY)
         return 2 * scipy.stats.t.sf(z, degrees)
 
     @property
@@ -505,9 +510,11 @@ def from_release(
     # Covariates are over their scales here, outcomes are T y.
     J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
     between = _between(sums, J, tau, effects, outcomes)
-    A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
-    b = A @ sums.zy
     of_x, of_z = second_moments(J, effects, exact=not tau)
+    A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
+    if not tau:
+        A = instruments.apart(J, of_x, effects)
+    b = A @ sums.zy
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
@@ -571,6 +578,11 @@ def from_release(
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
         together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
+    # Collinear covariates cannot be told from each other, with or without noise.
+    is_told = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
+    if not tau:
+        is_told = joined @ ~instruments.are_apart(of_x, effects) == 0
+    is_told, names_alike = _alike(of_x, effects, is_told)
     T, shown = outcomes.inverse, effects if centers is None else one_constant(effects)
     return Contrasts(
         names=np.array([e.name for e in shown]),
@@ -586,9 +598,31 @@ def from_release(
         weight=weight,
         n_units=N,
         is_shaped=outcomes.is_known,
-        # Collinear covariates cannot be told from each other, with or without noise.
-        is_told=(np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR)
-        & (np.linalg.matrix_rank(J) == p),
+        is_told=is_told,
+        alike=names_alike,
+    )
+
+
+def _alike(
+    of_x: np.ndarray, effects: Sequence[Effect], is_told: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which effects are told, if none is that another may be taken for, and names.
+
+    Returns
+    -------
+    is_told : numpy.ndarray
+        Of the effects that are shown, (p,).
+    alike : numpy.ndarray
+        Names of what each that is not may be taken for, (p,).
+    """
+    q = sum(not e.is_constant for e in effects)
+    every = np.concatenate([is_told[:q], np.ones(len(effects) - q, bool)])
+    for partners in instruments.alike(of_x, effects, every):
+        every[partners] = False
+    alike = instruments.alike(of_x, effects, every)
+    names = [" and ".join(effects[j].name for j in of_k) for of_k in alike[:q]]
+    return np.concatenate([every[:q], is_told[q:]]), np.array(
+        [*names, *[""] * (len(is_told) - q)]
     )
 
 
@@ -705,6 +739,8 @@ def _together(b: np.ndarray, V: np.ndarray) -> float:
     The sum of squares is about a multiple of chi-squared [Box 1954].
     """
     mean, spread = float(np.trace(V)), float(np.sum(V**2))
+    if mean <= 0:  # a covariate that does not vary
+        return 1.0
     scale = spread / max(mean, TINY)
     return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
 

@@ -194,24 +194,32 @@ class Covariate:
         a number.
     mean, deviation
         Public ones of a number.
+    words
+        What groups are called; empty: by their values.
     """
 
     name: str
     groups: tuple[float, ...] = ()
     mean: float = 0.0
     deviation: float = 1.0
+    words: tuple[str, ...] = ()
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Names of its groups."""
+        return self.words or tuple(f"{g:g}" for g in self.groups)
 
     @property
     def titles(self) -> list[str]:
         """Names of its effects: a number's own, differences from the first group."""
-        first, *rest = self.groups or (0,)
-        return [f"{self.name} {g:g} - {first:g}" for g in rest] or [self.name]
+        first, *others = self.called or ("",)
+        return [f"{self.name} {g} - {first}" for g in others] or [self.name]
 
     @property
     def columns(self) -> list[str]:
         """Public numbers of each site: two means, or counts of groups."""
         means = [self.name, f"{self.name}{CLIPPED}"]
-        return [f"{self.name}{IS}{g:g}" for g in self.groups] or means
+        return [f"{self.name}{IS}{g}" for g in self.called] or means
 
     def public(self, values: np.ndarray) -> list[float]:
         """A site's public numbers of its people's values, in the order of columns.
@@ -223,7 +231,7 @@ class Covariate:
             return [float(np.sum(values == np.float32(g))) for g in self.groups]
         mean = float(f"{np.mean(values):.4g}")
         clipped = clipped_mean(values, mean, self.deviation)
-        return [mean, float(f"{clipped:.4f}")]
+        return [mean, float(f"{clipped:.4f}") + 0.0]
 
 
 @dataclass(frozen=True)
@@ -316,7 +324,7 @@ class Design:
         """Public share of a group among a site's people; alike where not known."""
         if self.means is None:
             return 1 / len(covariate.groups)
-        column = f"{covariate.name}{IS}{group:g}"
+        column = covariate.columns[covariate.groups.index(group)]
         return self.means[place][column] / max(self._size(place, covariate), 1e-9)
 
     def with_centers(self, centers: np.ndarray, sizes: Sequence[float]) -> "Design":

@@ -21,6 +21,12 @@ UNLIKE = 0.3
 APART = 0.5
 # Deviations of the noise that a correlation stands above, to be believed.
 SURELY = 4.0
+# Share of a variance below which there is none, as float32 rounds.
+SAME = 1e-5
+# Of a covariate in a combination that does not vary: that belongs to it at all, surely.
+LEAST_PART, LARGE_PART = 0.01, 0.3
+# Variance of such a combination beside noise, over that of a covariate.
+SMALL = 0.25
 # Usual deviations that it is off by at most: of many sites some stand above by chance.
 MOST = 5.0
 
@@ -103,3 +109,58 @@ def second_moments(
         is_group = np.array([e.bound < FARTHEST for e in effects]) & ~constant
         np.fill_diagonal(of_z, np.where(is_group, weights**2 * square, np.diag(of_z)))
     return (of_x + of_x.T) / 2, (of_z + of_z.T) / 2
+
+
+def correlations(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+    """Correlations of covariates; 0 of one that is the same for everybody.
+
+    Parameters
+    ----------
+    of_x
+        Means of x x', of :func:`second_moments`, (p, p).
+    effects
+        What is public of covariates.
+    """
+    variance, usual = np.diag(of_x), expected(effects, exact=False)[1]
+    root = np.sqrt(np.where(variance > SAME * usual, variance, np.inf))
+    return of_x / np.outer(root, root)
+
+
+def apart(J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+    """Inverse of J without noise, 0 along what covariates do not differ in, (p, p)."""
+    varies_at_all = np.diag(correlations(of_x, effects)) > 0
+    root = np.sqrt(np.where(varies_at_all, np.abs(np.diag(J)), np.inf))
+    scale = np.outer(root, root)
+    return np.linalg.pinv(J / scale, rcond=SAME) / scale
+
+
+def are_apart(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+    """Which covariates are no combination of others, without noise, (p,)."""
+    values, vectors = np.linalg.eigh(correlations(of_x, effects))
+    return ~(np.abs(vectors[:, values < SAME]) > LEAST_PART).any(axis=1)
+
+
+def alike(
+    of_x: np.ndarray, effects: Sequence[Effect], is_told: np.ndarray
+) -> list[list[int]]:
+    """Of each covariate that is not told, the others that it may be taken for.
+
+    They are those of a combination that hardly varies.
+
+    Parameters
+    ----------
+    of_x, effects
+        As of :func:`correlations`.
+    is_told
+        Which covariates are told, (p,).
+    """
+    usual = expected(effects, exact=False)[1]
+    root = np.sqrt(np.maximum(np.diag(of_x), SMALL * usual))
+    values, vectors = np.linalg.eigh(of_x / np.outer(root, root))
+    constant = np.array([e.is_constant for e in effects])
+    has_part = (np.abs(vectors) > LARGE_PART) & ~constant[:, None]
+    partners: list[list[int]] = [[] for _ in effects]
+    for k in np.flatnonzero(~is_told & ~constant):
+        of_k = has_part[:, has_part[k] & (values < SMALL)]
+        partners[k] = [j for j in np.flatnonzero(of_k.any(axis=1)) if j != k]
+    return partners

@@ -1,5 +1,6 @@
 """Studies of contrasts: what of people's outcomes goes with groups and numbers."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,16 +8,26 @@ from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy
-from capeneuro.config.sections import Bound, Positive, Section, fail
+from capeneuro.config.sections import (
+    Bound,
+    Groups,
+    Positive,
+    Section,
+    are_words,
+    fail,
+)
 from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
+
+# Deviations from its mean beyond which a number like -9999 is a missing value.
+FAR = 5.0
 
 
 class Covariate(Section):
     """A column of the site's table of people: groups, or a number."""
 
-    groups: list[float] | None = None
-    """The only values that the column takes, two or more; effects are differences from
-    the first. Null: it is a number."""
+    groups: Groups | None = None
+    """The only values that the column takes, two or more numbers or words, such as
+    [control, patient]; effects are differences from the first. Null: it is a number."""
     mean: float | None = None
     """Public mean of a number, where no table of `means` says those of sites."""
     deviation: Positive | None = None
@@ -33,6 +44,21 @@ class Covariate(Section):
         ):
             fail(f"groups must be two or more numbers that differ, got {self.groups}")
         return self
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Values of groups as numbers, of words their places; none of a number."""
+        groups = self.groups or ()
+        return tuple(range(len(groups))) if are_words(self.groups) else tuple(groups)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Low and high, beyond which no number is meant; infinite: not known."""
+        if self.values:
+            return min(self.values), max(self.values)
+        if self.mean is None:
+            return -math.inf, math.inf
+        return self.mean - FAR * self.deviation, self.mean + FAR * self.deviation
 
 
 class Contrast(Section):
@@ -130,9 +156,19 @@ class ContrastConfig(RowStudy):
     def beside(self) -> dict[str, tuple[float, ...] | None]:
         """Columns of the table of people, with the values that groups may take."""
         return {
-            name: None if each.groups is None else tuple(each.groups)
-            for name, each in self.contrast.covariates.items()
+            name: each.values or None for name, each in self.contrast.covariates.items()
         }
+
+    @property
+    def beside_limits(self) -> tuple[tuple[float, float], ...]:
+        """Low and high of each column of `beside`: five deviations about a mean."""
+        return tuple(c.limits for c in self.contrast.covariates.values())
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """Words that columns of the table of people have; they count as 0, 1, ..."""
+        covariates = self.contrast.covariates.items()
+        return {name: c.groups for name, c in covariates if are_words(c.groups)}
 
     @property
     def public_tables(self) -> tuple[Path, ...]:

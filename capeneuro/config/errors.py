@@ -148,7 +148,7 @@ FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
 KINDS += ("bands", "rows", "recorded")
 # Forms of a key that has several; no keys either.
-TAGS = ("as-text", "as-list", "as-block")
+TAGS = ("as-text", "as-list", "as-block", "as-table", "as-numbers", "as-words")
 
 
 def read(

@@ -189,6 +189,11 @@ class FusionConfig(Study):
         """People that a site's sums take at a time: many where each is one sample."""
         return GRAM_BLOCK
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether the first view is of one image of each person."""
+        return self.fusion.fmri.kind == "maps"
+
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""
         if site.eeg is None:

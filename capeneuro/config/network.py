@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy, Wide
-from capeneuro.config.sections import Bound, Positive, Section
+from capeneuro.config.rows import RowStudy, WideOrWords, limits
+from capeneuro.config.sections import Bound, Positive, Section, are_words
 
 
 class Network(Section):
@@ -14,8 +14,9 @@ class Network(Section):
 
     target: str
     """Column of the site's table of people."""
-    bounds: Wide
-    """The two numbers that tell the groups."""
+    bounds: WideOrWords
+    """The two numbers or words that tell the groups, such as [0, 1] or [control,
+    patient]."""
     n_hidden: Annotated[int, Field(ge=1, le=1024)] = 20
     """Units of the hidden layer."""
     n_rounds: Annotated[int, Field(ge=1)] = 60
@@ -36,12 +37,17 @@ class NetworkConfig(RowStudy):
     @property
     def target(self) -> tuple[str, tuple[float, float]]:
         """Column that is predicted, and its bounds."""
-        return self.network.target, self.network.bounds
+        return self.network.target, limits(self.network.bounds)
+
+    @property
+    def target_words(self) -> tuple[str, ...] | None:
+        """Words of the two groups of the target; None: they are numbers."""
+        return self.network.bounds if are_words(self.network.bounds) else None
 
     @property
     def groups(self) -> tuple[float, float] | None:
         """The only values that the target takes; None: all between its bounds."""
-        return self.network.bounds
+        return limits(self.network.bounds)
 
     @property
     def n_releases(self) -> dict[str, int]:

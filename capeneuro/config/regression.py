@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy, Wide
-from capeneuro.config.sections import Bound, Section
+from capeneuro.config.rows import RowStudy, WideOrWords, limits
+from capeneuro.config.sections import Bound, Section, are_words, fail
 from capeneuro.config.study import CENTER_SHARE
 
 
@@ -17,9 +17,9 @@ class Regression(Section):
     """`linear` for a number; `logistic` (its expansion at 0) for two groups."""
     target: str
     """Column of the site's table of people."""
-    bounds: Wide
+    bounds: WideOrWords
     """Public [low, high] of the target; what lies beyond counts as these. Two groups
-    are these two numbers."""
+    are these two numbers, or two words such as [control, patient]."""
     within_sites: bool = True
     """An intercept for each site: sites differ by scanners and by whom they see. False:
     one for all."""
@@ -34,6 +34,12 @@ class Regression(Section):
     ridge: Annotated[float, Field(ge=0)] | None = None
     """Ridge on scaled features; null: what the noise needs."""
 
+    @model_validator(mode="after")
+    def _words_are_groups(self) -> "Regression":
+        if are_words(self.bounds) and self.task == "linear":
+            fail("bounds: must be two numbers with task: linear; logistic has groups")
+        return self
+
 
 class RegressionConfig(RowStudy):
     """A study of regression: capeFM."""
@@ -43,12 +49,17 @@ class RegressionConfig(RowStudy):
     @property
     def target(self) -> tuple[str, tuple[float, float]]:
         """Column that is predicted, and its bounds."""
-        return self.regression.target, self.regression.bounds
+        return self.regression.target, limits(self.regression.bounds)
+
+    @property
+    def target_words(self) -> tuple[str, ...] | None:
+        """Words of the two groups of the target; None: it is a number."""
+        return self.regression.bounds if are_words(self.regression.bounds) else None
 
     @property
     def groups(self) -> tuple[float, float] | None:
         """The only values that the target takes; None: all between its bounds."""
-        return self.regression.bounds if self.regression.task == "logistic" else None
+        return self.target[1] if self.regression.task == "logistic" else None
 
     @property
     def has_places(self) -> bool:

@@ -7,10 +7,11 @@ Kinds of these studies are in :mod:`.config.tensors`, :mod:`.config.regression` 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
+from capeneuro.config.errors import some
 from capeneuro.config.sections import (
     Atlas,
     Bound,
@@ -20,7 +21,10 @@ from capeneuro.config.sections import (
     Range,
     Section,
     Space,
+    Words,
+    are_words,
     fail,
+    form_of_groups,
 )
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
@@ -41,6 +45,21 @@ def is_wide(low: float, high: float) -> bool:
 Wide = Annotated[
     tuple[float, float], AfterValidator(lambda r: r if is_wide(*r) else fail(APART))
 ]
+# Bounds of a number, or the words of two groups, which count as 0 and 1.
+WideOrWords = Annotated[
+    Annotated[Wide, Tag("as-numbers")]
+    | Annotated[
+        Words,
+        AfterValidator(lambda w: w if len(w) == 2 else fail("must be two words")),
+        Tag("as-words"),
+    ],
+    Discriminator(form_of_groups),
+]
+
+
+def limits(given: tuple[Any, Any]) -> tuple[float, float]:
+    """Bounds as numbers; of two words 0 and 1."""
+    return (0.0, 1.0) if are_words(given) else given
 
 
 class Maps(Section):
@@ -153,9 +172,10 @@ class Rows(Section):
     """Of one image of each person (`maps`), of a row of a table (`table`), of 4-D runs
     (`runs`), or of what an earlier stage found of them (`components`); the site file's
     `images` says where. Or of its `eeg`: potentials (`erp`), powers (`bands`)."""
-    covariates: Annotated[dict[str, Wide], Field(default_factory=dict)]
+    covariates: Annotated[dict[str, WideOrWords], Field(default_factory=dict)]
     """Further features, such as sex or head size: columns of the site's table of people
-    (its key `people`) with their public [low, high]."""
+    (its key `people`) with their public [low, high], or with the two words that they
+    have, such as [F, M], which count as 0 and 1."""
     norm_bound: Bound | None = None
     """Public constant: norm of a typical row of scaled features, which rows are divided
     by; null: the root of the number of features, which no row exceeds."""
@@ -252,6 +272,8 @@ class RowStudy(Study):
             fail("space.mask: must be a file in a study of rows, got 'computed'")
         if self.data is not None and self.data.kind == "rows" and not is_table:
             fail(f"data: made rows are tables, got rows.features of {kind}")
+        if self.data is not None and self.levels:
+            fail(f"data: made groups are numbers, got words of {some(self.levels)}")
         if self.data is not None and self.data.kind == "recorded" and kind != "erp":
             fail(f"data: recorded makes potentials, got rows.features of {kind}")
         return self
@@ -278,6 +300,16 @@ class RowStudy(Study):
         return None
 
     @property
+    def target_words(self) -> tuple[str, ...] | None:
+        """Words of the two groups of the target; None: it is a number."""
+        return None
+
+    @property
+    def target_ends(self) -> tuple[str, ...]:
+        """Bounds of the target, or its two groups, as they are written."""
+        return self.target_words or tuple(f"{end:g}" for end in self.target[1])
+
+    @property
     def groups(self) -> tuple[float, float] | None:
         """The only values that the target takes; None: all between its bounds."""
         return None
@@ -289,6 +321,19 @@ class RowStudy(Study):
         With the only values that they may take, where they are groups.
         """
         return {} if self.target is None else {self.target[0]: self.groups}
+
+    @property
+    def beside_limits(self) -> tuple[tuple[float, float], ...]:
+        """Low and high of each column of `beside`, beyond which no number is meant."""
+        return () if self.target is None else (self.target[1],)
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """Words that columns of the table of people have; they count as 0, 1, ..."""
+        given: dict[str, Any] = dict(self.rows.covariates)
+        if self.target is not None:
+            given[self.target[0]] = self.target_words
+        return {name: words for name, words in given.items() if are_words(words)}
 
     @property
     def public_tables(self) -> tuple[Path, ...]:
@@ -303,7 +348,8 @@ class RowStudy(Study):
     @property
     def layout(self) -> str:
         """What prepared rows depend on, beside `space` and `rows`."""
-        return f"{self.target} {self.groups is not None}"
+        words = f" {self.levels}" if self.levels else ""
+        return f"{self.target} {self.groups is not None}{words}"
 
     @property
     def together(self) -> int:

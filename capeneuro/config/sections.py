@@ -4,7 +4,7 @@ The text under a key is what `capeneuro init` writes beside it.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -44,6 +44,82 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _booleans_are_no_numbers(cls, given: Any) -> Any:
+        """Spell true and false out where numbers stand: they would count as 1 and 0."""
+        if not isinstance(given, dict):
+            return given
+        spelled = {}
+        for name in cls.model_fields.keys() & given.keys():
+            types = _types(cls.model_fields[name].annotation)
+            if {int, float} & types and not {bool, str} & types:
+                spelled[name] = _spelled(given[name])
+        return {**given, **spelled}
+
+
+def _types(annotation: Any) -> set[type]:
+    """Types inside an annotation, through unions, lists and Annotated."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is dict:
+        inner = inner[1:]
+    if inner:
+        return set().union(*map(_types, inner))
+    return {annotation if isinstance(annotation, type) else type(annotation)}
+
+
+def _spelled(given: Any) -> Any:
+    """A value with its booleans as text, also those of lists and of blocks."""
+    if isinstance(given, dict):
+        return {key: _spelled(value) for key, value in given.items()}
+    if isinstance(given, (list, tuple)):
+        return [_spelled(value) for value in given]
+    return BOOLEANS[given] if isinstance(given, bool) else given
+
+
+# What tables say of a value that is missing [pandas, without the odd ones].
+MISSING = ("", "n/a", "na", "nan", "null", "none", "#n/a", "<na>")
+BOOLEANS = {True: "true", False: "false"}
+
+
+def _as_word(given: Any) -> Any:
+    if isinstance(given, bool):
+        return BOOLEANS[given]
+    return given.strip() if isinstance(given, str) else given
+
+
+def form_of_groups(given: Any) -> str:
+    """Which form values have: words, unless all of them are numbers."""
+    if not isinstance(given, (list, tuple)) or not given:
+        return "as-numbers"
+    try:
+        [float("" if isinstance(one, bool) else one) for one in given]
+    except (TypeError, ValueError):
+        return "as-words"
+    return "as-numbers"
+
+
+def _check_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(words)) < max(len(words), 2):
+        fail(f"must be two or more words that differ, got {', '.join(words)}")
+    if missing := [word for word in words if word.casefold() in MISSING]:
+        fail(f"must be words that no missing value has, got {missing[0]!r}")
+    return words
+
+
+Word = Annotated[str, BeforeValidator(_as_word)]
+# What groups are called in tables of people; they count as 0, 1, and so on.
+Words = Annotated[tuple[Word, ...], AfterValidator(_check_words)]
+Groups = Annotated[
+    Annotated[list[float], Tag("as-numbers")] | Annotated[Words, Tag("as-words")],
+    Discriminator(form_of_groups),
+]
+
+
+def are_words(values: Any) -> bool:
+    """Whether groups are words and no numbers."""
+    return values is not None and isinstance(values[0], str)
 
 
 class Space(Section):

@@ -152,12 +152,32 @@ class EegAbout(Section):
         return self
 
 
+class Listed(Section):
+    """A table that names each person's image, and says the rest of them, too."""
+
+    table: Folder
+    """Table (`.csv` or `.tsv`) with a row for each person, such as COINSTAC's
+    `covariates.csv`. It is the table of people, too, unless the site file's `people`
+    names another."""
+    column: str
+    """Its column with the name of each person's file, such as `niftifile`. People are
+    called by its column `participant_id`, or else by their files."""
+    folder: Folder | None = None
+    """Folder that these names start from; null: that of the table."""
+    without: People = ()
+    """People who are left out, by name. Each must be there."""
+
+
 def _is_block(given: Any) -> str:
+    if isinstance(given, Listed) or (isinstance(given, dict) and "table" in given):
+        return "as-table"
     return "as-block" if isinstance(given, (dict, Derivatives)) else "as-text"
 
 
 Images = Annotated[
-    Annotated[str, Tag("as-text")] | Annotated[Derivatives, Tag("as-block")],
+    Annotated[str, Tag("as-text")]
+    | Annotated[Derivatives, Tag("as-block")]
+    | Annotated[Listed, Tag("as-table")],
     Discriminator(_is_block),
 ]
 
@@ -174,7 +194,8 @@ class SiteConfig(Section):
     or a pattern of 4-D NIfTI files such as `data/*_bold.nii.gz`. Files named
     sub-<label>... belong to that person, any other file is one person. In a fusion
     study and in studies of rows 3-D files (in a BIDS folder `*_statmap.nii.gz`), one
-    for each person, or a table. Null where studies are of EEG alone."""
+    for each person, which a table may name, `{table: covariates.csv, column:
+    niftifile}`; or a table of features. Null where studies are of EEG alone."""
     without: People = ()
     """People who are left out of everything, by label: `["03", "17"]`. Each must be
     there."""
@@ -242,6 +263,8 @@ class SiteConfig(Section):
         """Where its data are: a folder, a pattern or a table; of images if any."""
         if isinstance(self.images, Derivatives):
             return self.images.derivatives
+        if isinstance(self.images, Listed):
+            return str(self.images.folder or self.images.table.parent)
         return self.images or self.eeg
 
     @model_validator(mode="before")

@@ -30,7 +30,7 @@ from capeneuro.config.sections import (
     Section,
     fail,
 )
-from capeneuro.config.site import SiteConfig
+from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
@@ -161,7 +161,18 @@ class Study(Section):
         """What this kind of study cannot take of a site file; empty: nothing."""
         if site.images is None and not all(m.has_eeg for m in self.members.values()):
             return "images: this study needs them, got null"
+        is_listed = isinstance(site.images, Listed)
+        if is_listed and not all(m.has_maps for m in self.members.values()):
+            return (
+                "images: a table of files is for studies of one map of each person, "
+                "got a study without maps; give a folder or a pattern"
+            )
         return ""
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether features are places of an image of each person."""
+        return False
 
     @property
     def has_eeg(self) -> bool:

@@ -34,8 +34,12 @@ eeg_events
     What happened in a recording, by marks, tables and triggers.
 eeg
     Recordings to features: event-related potentials, shares of bands.
+table_text
+    How a table is written in its file: letters, separators, quotes, lines.
 tables
-    A person's features from a row of a table or from one image.
+    Tables opened, and one person's features of one image.
+people_tables
+    Tables of people: who has a row, what it says, which file is theirs.
 rows
     The rows of a study at one site: who has one, and what it says.
 measures

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, some
-from capeneuro.data.tables import open_table
+from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.data.tables import check_columns, open_table, open_texts
 
 # In the name of a column that counts a group.
 IS = "="
@@ -38,15 +38,12 @@ def site_means(
     ConfigError
         If a site, a column or a number is missing or wrong.
     """
-    table = open_table(path, dtype={"site": str}, comment="#")
-    if lacking := [name for name in ("site", *columns) if name not in table]:
-        raise ConfigError(
-            f"{path}: must have a column for each mean or group, lacks "
-            f"{some(lacking)}; capeneuro site-means STUDY --site NAME makes a row"
-        )
-    if twice := sorted(table["site"][table["site"].duplicated()].astype(str)):
+    table = open_texts(path, comment="#")
+    remedy = "capeneuro site-means STUDY --site NAME makes a row"
+    check_columns(path, table, ("site", *columns), remedy)
+    if twice := repeated(table["site"]):
         raise ConfigError(f"{path}: must name each site once, got {some(twice)} again")
-    rows = {str(row["site"]): row for row in table.to_dict("records")}
+    rows = {row["site"]: row for row in table.to_dict("records")}
     if lacking := [name for name in sites if name not in rows]:
         lack = f"lacks {some(lacking)}"
         raise ConfigError(f"{path}: must have a row for each site, {lack}")
@@ -64,7 +61,7 @@ def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
     if column.endswith(CLIPPED):
         largest, kind = 1.0, "a number from -1 to 1"
     if not abs(value) <= largest or is_odd:
-        got = "an empty cell" if row[column] != row[column] else row[column]
+        got = row[column] or "an empty cell"
         raise ConfigError(
             f"{path}: {column} of site {row['site']}: must be {kind}, got {got}"
         )
@@ -87,10 +84,10 @@ def covariance(path: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
         If an outcome is missing, or it is no covariance.
     """
     table = open_table(path, dtype={"feature": str})
-    columns = ["feature", "mean", *names]
-    if lacking := [name for name in columns if name not in table]:
+    check_columns(path, table, ["feature", "mean", *names], "")
+    if twice := repeated(table["feature"].astype(str)):
         raise ConfigError(
-            f"{path}: must have the columns of outcomes, lacks {some(lacking)}"
+            f"{path}: must name each outcome once, got {some(twice)} again"
         )
     table = table.set_index("feature")
     if lacking := [name for name in names if name not in table.index]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError
 from capeneuro.data.door import check_file
 from capeneuro.data.people import stem
-from capeneuro.data.tables import open_table
+from capeneuro.data.tables import check_columns, open_texts
 
 ENDINGS = "events.tsv", "channels.tsv", "eeg.json"
 # Largest difference of the rate of a recording from the one that is said.
@@ -73,12 +73,8 @@ def read_events(path: Path) -> list[tuple[float, float, str]]:
     ConfigError
         If columns are missing, or times are no seconds.
     """
-    table = open_table(path, dtype=str, keep_default_na=False)
-    if not {"onset", "duration"} <= set(table):
-        raise ConfigError(
-            f"{path}: must have the columns onset and duration, got "
-            f"{some(table.columns)}; mend it"
-        )
+    table = open_texts(path)
+    check_columns(path, table, ("onset", "duration"), "mend it")
     events = []
     for row, cells in enumerate(table.to_dict("records"), 2):
         names = [cells.get(column, "n/a") for column in ("trial_type", "value")]
@@ -147,11 +143,8 @@ def read_channels(file: Path) -> tuple[Path, dict[str, str]] | None:
     path = sidecar(file, "channels.tsv")
     if path is None:
         return None
-    table = open_table(path, dtype=str, keep_default_na=False)
-    if "name" not in table:
-        raise ConfigError(
-            f"{path}: must have the column name, got {some(table.columns)}; mend it"
-        )
+    table = open_texts(path)
+    check_columns(path, table, ("name",), "mend it")
     status = table["status"] if "status" in table else [""] * len(table)
     names = [name.strip() for name in table["name"]]
     return path, {

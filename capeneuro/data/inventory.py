@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.site import Derivatives, SiteConfig
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import files as tables
 from capeneuro.data import people
 
@@ -160,12 +160,13 @@ def reasons_not_to_take(
         If the site's file names somebody who is not there, or may be two.
     """
     labels = [name.removeprefix("sub-") for name in names]
-    images = site.images if isinstance(site.images, Derivatives) else None
+    images = None if isinstance(site.images, str) else site.images
     left_out = named(site.without, labels, f"{where}: without", is_whole)
     chosen: set[str] = set()
     if images is not None:
         left_out |= named(images.without, labels, f"{where}.without")
-        chosen = named(images.people, labels, f"{where}.people")
+        asked = getattr(images, "people", ())
+        chosen = named(asked, labels, f"{where}.people")
     reasons = {}
     for name, label in zip(names, labels, strict=True):
         is_chosen = not chosen or label in chosen

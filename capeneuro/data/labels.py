@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.sections import Atlas
 from capeneuro.data import nifti
-from capeneuro.data.tables import open_table
+from capeneuro.data.tables import check_columns, open_texts
 
 
 class Regions(NamedTuple):
@@ -50,16 +50,15 @@ def read(atlas: Atlas, mask: Any) -> Regions:
 
 def _names(path: Path) -> dict[int, str]:
     """Names by index, with the network of a region behind its name, if there is one."""
-    table = open_table(path, dtype=str, keep_default_na=False)
-    if not {"index", "name"} <= set(table):
-        raise ConfigError(
-            f"{path}: must have the columns index and name, has {', '.join(table)}"
-        )
+    table = open_texts(path)
+    check_columns(path, table, ("index", "name"), "")
+    if twice := repeated(table["index"]):
+        raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")
     found = {}
     for row in table.to_dict("records"):
         given = row["name"], row.get("network", "")
         text = ", ".join(part for part in given if part)
-        if not row["index"].strip().isdigit():
+        if not row["index"].isdigit():
             raise ConfigError(
                 f"{path}: index must be a whole number, got {row['index']!r}"
             )

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import Domains, Measures
-from capeneuro.data.tables import open_table
+from capeneuro.data.tables import check_columns, open_texts
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0
@@ -30,13 +30,11 @@ def domains(given: Domains | None, labels: Sequence[int]) -> tuple[str, ...]:
     if given is None:
         return tuple(map(str, labels))
     path, column = given.file, given.column
-    table = open_table(path, dtype={column: str}, keep_default_na=False)
-    if lacking := [name for name in ("index", column) if name not in table]:
-        raise ConfigError(
-            f"{path}: must have the columns index and {column}, lacks {some(lacking)}"
-        )
-    both = zip(table["index"], table[column], strict=True)
-    known = {str(index): network.strip() for index, network in both}
+    table = open_texts(path)
+    check_columns(path, table, ("index", column), "")
+    if twice := repeated(table["index"]):
+        raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")
+    known = dict(zip(table["index"], table[column], strict=True))
     if lacking := [str(label) for label in labels if str(label) not in known]:
         raise ConfigError(
             f"{path}: must have a row for each region or map, lacks {some(lacking)}"

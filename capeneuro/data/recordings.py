@@ -23,7 +23,7 @@ from capeneuro.data.door import check_file
 from capeneuro.data.eeg_names import in_volts, leave_out, matching, names_in_files
 from capeneuro.data.inventory import Inventory, search, take, walk
 from capeneuro.data.people import stem
-from capeneuro.data.tables import open_table
+from capeneuro.data.tables import check_columns, open_table
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz", ".xdf", ".xdfz")
 # Only where a pattern or the site file asks for them: most tables are no recordings.
@@ -265,17 +265,11 @@ def _read_table(file: Path, about: EegAbout | None, channels: Sequence[str]) -> 
 
     about, table = about or MUSE, open_table(file, low_memory=False)
     needed = [column for column in (about.time, about.marker) if column is not None]
-    if missing := [name for name in needed if name not in table]:
-        semicolons = len(table.columns) == 1 and ";" in str(table.columns[0])
-        raise ConfigError(
-            f"{file}: a table of a recording must have the columns "
-            f"{' and '.join(needed)}, missing: {some(missing)}; it has "
-            f"{some(map(str, table.columns))}; "
-            + "write it with commas, not semicolons" * semicolons
-            + "name its own in eeg_about of the site file" * (not semicolons)
-        )
+    remedy = "name its own in eeg_about of the site file"
+    check_columns(file, table, needed, remedy)
     plain = {plain_name(str(name)): name for name in table}
     asked = [plain[plain_name(c)] for c in channels if plain_name(c) in plain]
+    check_columns(file, table, asked, "")
     for name in {*asked, about.time} & {*table}:
         numbers = pd.to_numeric(table[name], errors="coerce")
         if (text := table[name][numbers.isna() & table[name].notna()]).size:

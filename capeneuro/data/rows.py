@@ -4,20 +4,29 @@ A row x holds the features of one person, each scaled from its public bounds to 
 counts of words stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.rows import WIDTHS, RowStudy, is_wide
-from capeneuro.config.site import SiteConfig
+from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
+from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, of_rows
-from capeneuro.data.tables import inventory_of_maps, map_features, open_table, read_rows
+from capeneuro.data.people_tables import (
+    check_codes,
+    inventory_of_maps,
+    label,
+    leave_out,
+    unused,
+)
+from capeneuro.data.people_tables import read_rows as read_people
+from capeneuro.data.tables import check_columns, map_features, open_texts
 from capeneuro.privacy.clipping import clip_factors
 
 
@@ -120,7 +129,8 @@ def open_rows(study: RowStudy) -> Shape:
         names, bounds = measures.named(options.features, courses.domains)
     names = [*names, *options.covariates]
     if bounds is not None:
-        bounds = np.array([*bounds, *options.covariates.values()], float)
+        more = [limits(pair) for pair in options.covariates.values()]
+        bounds = np.array([*bounds, *more], float)
     if both := sorted(set(study.beside) & set(names)):
         raise ConfigError(
             f"study {study.study}: target: must not be a feature, too, got {some(both)}"
@@ -162,12 +172,10 @@ def _features(
     """Names of a table's features, and their bounds if it has to have them."""
     import pandas as pd
 
-    table = open_table(path, dtype=str, keep_default_na=False)  # "null" is a word
-    if any(column not in table for column in needed) or not len(table):
-        raise ConfigError(
-            f"{path}: must have the columns {', '.join(needed)} and a row for each "
-            f"feature, has {', '.join(map(str, table))} and {len(table)} rows"
-        )
+    table = open_texts(path)  # "null" is a word
+    check_columns(path, table, needed, "")
+    if not len(table):
+        raise ConfigError(f"{path}: must have a row for each feature, has none")
     names = table["feature"].tolist()
     if twice := repeated(names):
         raise ConfigError(
@@ -213,6 +221,8 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
         return None
     if site.people is not None:
         return site.people
+    if isinstance(site.images, Listed):
+        return site.images.table
     if study.rows.features.kind == "table":
         return Path(site.folder)
     return Path(site.eeg if study.has_eeg else site.folder) / "participants.tsv"
@@ -230,15 +240,16 @@ def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
             how = study.rows.features.cleaning
             images = [p for run in images for p in beside.inputs(run, how)]
         found = list(map(str, images))
-    table = _table(study, site)
-    return list(dict.fromkeys([*found, *([str(table)] if table else [])]))
+    named = getattr(site.images, "table", None)
+    tables = [str(table) for table in (named, _table(study, site)) if table]
+    return list(dict.fromkeys([*found, *tables]))
 
 
 def inventory_of(study: RowStudy, site: SiteConfig) -> Inventory:
     """What a site's folder holds of the study's features, and whose it is."""
     if study.rows.features.kind == "table":
         table = Path(site.folder)
-        return of_rows(site, table, read_rows(table, []))
+        return of_rows(site, table, read_people(table, []))
     if study.has_maps:
         return inventory_of_maps(site)
     if study.has_eeg:
@@ -258,24 +269,25 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     covariates, beside = list(study.rows.covariates), list(study.beside)
     images = inventory_of(study, site).people
     own: dict[str, np.ndarray] = {}
+    remedy = partial(leave_out, site)
     if study.rows.features.kind == "table":
         n_own = len(shape.names) - len(covariates)
-        own = read_rows(Path(site.folder), shape.names[:n_own])
-        own = {name: row for name, row in own.items() if name in images}
+        about = {"people": list(images), "remedy": remedy}
+        own = read_people(Path(site.folder), shape.names[:n_own], **about)
         images = {}
         if not own:
             raise ConfigError(f"{site.folder}: must have rows of people, got none")
+        if shape.bounds is not None:
+            about = own, shape.bounds[:n_own], remedy
+            check_codes(Path(site.folder), shape.names[:n_own], *about)
     if shape.bounds is None:
         _check_counts(site, own)
     people, table = list(images or own), _table(study, site)
     more = dict.fromkeys(people, np.zeros(0, np.float32))
     if table is not None:
-        more = read_rows(table, [*covariates, *beside])
-        if lacking := [name for name in people if name not in more]:
-            raise ConfigError(
-                f"{table}: must have a row for each person of the site, lacks "
-                f"{some(lacking)}; add them, or remove their data"
-            )
+        columns, about = [*covariates, *beside], (people, remedy)
+        more = read_people(table, columns, study.levels, file_column(site), *about)
+        check_codes(table, columns, more, _limits(study), remedy)
     found = {}
     for name in people:
         rest, other = np.split(more[name], [len(covariates)])
@@ -284,6 +296,40 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
         found[name] = Person(name, own_images, values, other.astype(float))
     _check_groups(study, site, found)
     return found
+
+
+def without_images(
+    study: RowStudy, site: SiteConfig, people: Collection[str]
+) -> list[str]:
+    """People of a site's table whose images or recordings are not there.
+
+    Whom the site file leaves out are not among them.
+
+    Parameters
+    ----------
+    study, site
+        The study, and the site's file.
+    people
+        Who takes part, as of :func:`find_people`.
+    """
+    table, chosen = _table(study, site), getattr(site.images, "people", ())
+    if table is None or study.rows.features.kind == "table" or chosen:
+        return []
+    left_out = {label(one) for one in getattr(site.images, "without", ())}
+    names = unused(table, people, file_column(site))
+    return [name for name in names if label(name) not in left_out]
+
+
+def file_column(site: SiteConfig) -> str:
+    """Column by which people of a table are called; empty: `participant_id`."""
+    is_listed = isinstance(site.images, Listed) and site.people is None
+    return site.images.column if is_listed else ""
+
+
+def _limits(study: RowStudy) -> np.ndarray:
+    """Public low and high of the columns of the table of people, (n, 2)."""
+    covariates = [limits(pair) for pair in study.rows.covariates.values()]
+    return np.array([*covariates, *study.beside_limits], float).reshape(-1, 2)
 
 
 def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:

@@ -1,29 +1,25 @@
-"""One person's features: a row of a table, or what a basis keeps of an image."""
+"""Tables opened, and one person's features of one image."""
 
+import difflib
 import re
 import warnings
-from collections import Counter
+from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import nifti
 from capeneuro.data.basis import Basis
-from capeneuro.data.door import check_file
 from capeneuro.data.inventory import Inventory, search, take, walk
-from capeneuro.data.people import PERSON
+from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
 
 
-def find_maps(site: SiteConfig) -> dict[str, Path]:
-    """Find a site's 3-D images, one of each person; as :func:`inventory_of_maps`."""
-    return {name: own[0] for name, own in inventory_of_maps(site).people.items()}
-
-
-def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
+def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     """Find a site's 3-D images, one of each person, and who is left out.
 
     Raises
@@ -54,75 +50,94 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     return maps
 
 
-def open_table(path: Path, **options: Any) -> Any:
-    """Read a table, of commas if .csv, else of tabs; names of people are texts.
+def open_table(path: Path, comment: str = "", **options: Any) -> Any:
+    """Read a table, whoever wrote it; names of people are texts.
 
     Parameters
     ----------
     path
-        The file.
+        The file: of tabs (no quotes, as in BIDS), commas or semicolons.
+    comment
+        What begins a comment; empty: there are none.
     options
         More for :func:`pandas.read_csv`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each line. Columns of which there are several, and blank ones, are
+        numbered; see :func:`check_columns`.
 
     Raises
     ------
     ConfigError
-        If the file is missing or no table.
+        If the file is missing or no table, see :func:`.read_table_text`.
     """
     import pandas as pd
 
-    check_file(path)
+    text = read_table_text(path, comment)
     options = {"dtype": {"participant_id": str}, "index_col": False, **options}
+    form = {"sep": text.separator, "quoting": text.quoting, "header": 0}
     try:
         with warnings.catch_warnings():
             # Rows longer than the header would shift everybody's columns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            sep = "," if ".csv" in path.suffixes else "\t"
-            return pd.read_csv(path, sep=sep, **options)
-    except (OSError, ValueError, pd.errors.ParserWarning) as error:
-        why = getattr(error, "strerror", None) or "not a table"
-        raise ConfigError(f"{path}: {why}; give a .tsv or .csv file") from None
+            content = StringIO("\n".join(text.lines))
+            table = pd.read_csv(content, names=unique(text.header), **form, **options)
+    except (ValueError, pd.errors.ParserWarning):
+        raise ConfigError(f"{path}: not a table; give a .tsv or .csv file") from None
+    table.attrs["repeated"] = repeated(filter(None, text.header))
+    return table
 
 
-def read_rows(path: Path, names: list[str]) -> dict[str, np.ndarray]:
-    """Read a table: features of each person."""
-    import pandas as pd
+def open_texts(path: Path, comment: str = "") -> Any:
+    """Read a table whose cells are all texts, without blanks around.
 
-    table = open_table(path)
-    if missing := [c for c in ("participant_id", *names) if c not in table]:
+    Parameters
+    ----------
+    path, comment
+        As of :func:`open_table`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Of texts; empty where a cell is.
+    """
+    table = open_table(path, comment, dtype=str, keep_default_na=False).fillna("")
+    for name in table:
+        table[name] = table[name].str.strip()
+    return table
+
+
+def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> None:
+    """Refuse a table that lacks columns, or has one of them twice.
+
+    Raises
+    ------
+    ConfigError
+        With the columns that it has.
+    """
+    names = list(names)
+    if lacking := [name for name in names if name not in table]:
+        header = list(map(str, table))
+        known = {name.casefold(): name for name in header}
+        near = [
+            close
+            for name in lacking
+            for close in difflib.get_close_matches(name.casefold(), known, 1, 0.8)
+        ]
+        hint = f"; did you mean {some(known[name] for name in near)}?" if near else ""
+        if len(header) == 1 and len(header[0].split()) > 1:
+            hint = "; divide columns by tabs, not by blanks"
         raise ConfigError(
-            f"{path}: lacks {len(missing)} columns: {some(missing)}; it has "
-            f"{some(table)}"
+            f"{path}: lacks the columns {some(lacking)}; it has "
+            f"{some(header)}{hint or (remedy and f'; {remedy}')}"
         )
-    people = table["participant_id"].fillna("").str.strip().tolist()
-    odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
-    if odd:
+    if twice := [name for name in table.attrs["repeated"] if name in names]:
         raise ConfigError(
-            f"{path}: participant_id must be a name of up to 100 letters and signs "
-            f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}"
+            f"{path}: must have each column once, has {some(twice)} again; rename or "
+            "remove one of them"
         )
-    if twice := {p for p, n in Counter(people).items() if n > 1}:
-        raise ConfigError(
-            f"{path}: must have a row for each person, twice: {some(sorted(twice))}"
-        )
-    numbers = table[names].apply(pd.to_numeric, errors="coerce")
-    are_text = (numbers.isna() & table[names].notna()).any()
-    if are_text.any():
-        raise ConfigError(
-            f"{path}: features must be numbers, text stands in "
-            f"{some(are_text.index[are_text])}; two groups are two numbers"
-        )
-    with np.errstate(over="ignore"):  # too large is not finite, below
-        rows = numbers.to_numpy(np.float32)
-    finite = np.isfinite(rows)
-    if not finite.all():
-        columns = [n for n, ok in zip(names, finite.all(axis=0), strict=True) if not ok]
-        bad = [p for p, ok in zip(people, finite.all(axis=1), strict=True) if not ok]
-        raise ConfigError(
-            f"{path}: features must be finite numbers, those of {some(bad)} in "
-            f"{some(columns)} are not; fill them in or remove the rows"
-        )
-    return dict(zip(people, rows, strict=True))
 
 
 def map_features(
@@ -146,12 +161,8 @@ def map_features(
 
 def column_names(path: Path) -> list[str]:
     """Names of a table's features."""
-    try:
-        names = path.read_text().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not a text"
-        raise ConfigError(f"{path}: {why}; check the path") from None
-    names = [name.strip() for name in names if name.strip()]
+    lines = LINE_END.split(decoded(path))
+    names = [name.strip() for name in lines if name.strip()]
     if not names or len(set(names)) < len(names):
         raise ConfigError(
             f"{path}: must name columns, one a line, each once, got "

@@ -16,13 +16,8 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, check_left_out, of_rows
-from capeneuro.data.tables import (
-    column_names,
-    find_maps,
-    inventory_of_maps,
-    map_features,
-    read_rows,
-)
+from capeneuro.data.people_tables import inventory_of_maps, match, read_rows
+from capeneuro.data.tables import column_names, map_features
 
 
 @dataclass(frozen=True)
@@ -171,6 +166,9 @@ def find_people(
     else:
         about = site.eeg_about
         second = {name: (own, about) for name, own in of_second.people.items()}
+    rows = match(f"site {site.name}", first, second)
+    people = {name: person for person, name in rows.items()}
+    second = {people.get(name, name): values for name, values in second.items()}
     both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [
@@ -205,7 +203,8 @@ def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
         if view.kind == "table":
             found.append(pattern)
         elif view.kind == "maps":
-            found += map(str, find_maps(site).values())
+            people = inventory_of_maps(site, is_whole=False).people
+            found += [str(file) for own in people.values() for file in own]
         elif view.kind == "components":
             runs = derivatives.find_runs(site).values()
             found += [str(run) for own in runs for run in own]

@@ -445,17 +445,21 @@ def contrast_lines(found: Contrasts) -> list[str]:
     lines = []
     for k in np.flatnonzero(~found.is_constant):
         if not found.is_told[k]:
-            lines.append(
-                f"{found.names[k]}: cannot be told; it varies by too little above noise"
-            )
+            name, alike = found.names[k], str(found.alike[k])
+            line = f"{name}: cannot be told; it varies by too little above noise"
+            if alike:
+                names = " and ".join(sorted({str(name), *alike.split(" and ")}))
+                line = f"not estimable: {names}; they differ by too little above noise"
+            lines += [line] * (line not in lines)
             continue
         of_people = np.sqrt(found.errors[k] ** 2 - found.noise_errors[k] ** 2)
         times = float(np.median(found.null_errors[k] / np.maximum(of_people, TINY)))
+        errors = f"; standard errors are {times:.2f} times those of sampling alone"
         p, one = found.together[k], found.effects.shape[1] == 1
         lines.append(
             f"{found.names[k]}: "
-            + f"p = {p:.2g}{' of all outcomes together' * (not one)}; standard errors "
-            + f"are {times:.2f} times those of sampling alone"
+            + f"p = {p:.2g}{' of all outcomes together' * (not one)}"
+            + errors * bool(of_people.any())
         )
     if found.weight < ALIKE:
         lines.append(

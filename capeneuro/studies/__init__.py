@@ -46,6 +46,8 @@ network
     Steps of studies of a network.
 contrast
     Steps of studies of contrasts between groups.
+contrast_people
+    A site's people beside what a study of contrasts says of them in public.
 reports
     The report: one page for all stages.
 stages

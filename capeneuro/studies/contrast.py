@@ -8,20 +8,24 @@ import numpy as np
 
 from capeneuro.algorithms import contrasts
 from capeneuro.algorithms.contrasts import Contrasts
-from capeneuro.algorithms.designs import Covariate, Design, Effect
+from capeneuro.algorithms.designs import Design, Effect
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
-from capeneuro.data.rows import Shape, find_people, open_rows
+from capeneuro.data.rows import Shape
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
+from capeneuro.studies.contrast_people import (
+    check_people,
+    covariates_of,
+    not_estimable,
+)
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.rows import (
     Expected,
@@ -44,14 +48,6 @@ MEANS = "group_desc-contrast_means.tsv"
 
 
 # --- what is public -------------------------------------------------------------------
-
-
-def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
-    """Covariates of a study, without what is public of its sites."""
-    return tuple(
-        Covariate(name, tuple(c.groups or ()), c.mean or 0.0, c.deviation or 1.0)
-        for name, c in study.contrast.covariates.items()
-    )
 
 
 def design_of(study: ContrastConfig) -> Design:
@@ -89,21 +85,6 @@ def check(study: ContrastConfig, shape: Shape) -> None:
                 "told from sites, of which none has both groups; add a site that has, "
                 "or leave it out"
             )
-
-
-def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
-    """A site's row of the public table of means, from its own people, by column.
-
-    It is exact, and outside the promise: the site decides whether to publish it.
-    """
-    shape = open_rows(study)
-    people = find_people(study, site, shape).values()
-    values = np.array([person.beside for person in people]).T
-    row = {"site": site.name}
-    for covariate, own in zip(covariates_of(study), values, strict=True):
-        numbers = map("{:.6g}".format, covariate.public(own))
-        row |= dict(zip(covariate.columns, numbers, strict=True))
-    return row
 
 
 def most_outcomes(study: ContrastConfig) -> int:
@@ -419,6 +400,8 @@ KIND = kind_of(
         file="group_desc-contrast_effects.npz",
         stem=STEM,
         check=check,
+        check_people=check_people,
+        not_estimable=not_estimable,
         holder=holder,
         size=size,
         kept=kept,

@@ -12,8 +12,8 @@ from capeneuro.algorithms.regression import WIDTH, LinearModel
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.data import files
+from capeneuro.data.people_tables import read_rows
 from capeneuro.data.rows import Shape
-from capeneuro.data.tables import read_rows
 from capeneuro.report.words import model_lines
 from capeneuro.studies.sites import Sites, names
 
@@ -40,7 +40,7 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
     from capeneuro.report import page
 
     linear = found.task == "linear"
-    low, high = study.regression.bounds
+    low, high = study.target_ends
     half, apart = found.prediction_half_width, _apart(study, found)
     return page.template_of("model_card.md.jinja").render(
         config=study,
@@ -48,9 +48,9 @@ def _card(study: RegressionConfig, shape: Shape, found: LinearModel, stamp: str)
         stamp=stamp,
         linear=linear,
         target=study.regression.target,
-        what=f"{study.regression.target} ({low:g} to {high:g})"
+        what=f"{study.regression.target} ({low} to {high})"
         if linear
-        else f"how probable {study.regression.target} is to be {high:g}, not {low:g}",
+        else f"how probable {study.regression.target} is to be {high}, not {low}",
         names=shape.names,
         bounds=list(zip(shape.names, shape.bounds.tolist(), strict=True)),
         shown=SHOWN,
@@ -75,8 +75,8 @@ def _model(
     options = study.regression
     target = options.target
     if found.task == "logistic":
-        low, high = options.bounds
-        target = f"log-odds of {target} being {high:g}, against {low:g}"
+        low, high = study.target_ends
+        target = f"log-odds of {target} being {high}, against {low}"
     told = found.ridge_coefficients, found.errors, *found.intervals.T
     precision = zip(found.coefficients, *told, strict=True)
     own, ball, nearer = {}, None, ""
@@ -92,7 +92,7 @@ def _model(
         "Description": f"{found.task} regression by the functional mechanism",
         "task": found.task,
         "target": options.target,
-        "target_bounds": options.bounds,
+        "target_bounds": study.target[1],
         "formula": f"{target} = intercept + sum over features of value * feature, each "
         f"feature first limited to its bounds{nearer}, the target to target_bounds; "
         "at a site of the study use the site's own intercept if it has one. capeneuro "
@@ -108,6 +108,7 @@ def _model(
             for name, row in zip(shape.names, precision, strict=True)
         },
         "bounds": dict(zip(shape.names, shape.bounds.tolist(), strict=True)),
+        **({"words": study.levels} if study.levels else {}),
         "ball": ball,
         "r2": dict(zip(("value", "low", "high"), map(_number, found.r2), strict=True)),
         "prediction_half_width": _number(found.prediction_half_width),
@@ -151,6 +152,7 @@ def predicted(
     try:
         model = json.loads(path.read_text())
         own, features = dict(model["intercept_of_site"]), list(model["coefficients"])
+        words = {f: tuple(w) for f, w in model.get("words", {}).items()}
         w = _numbers([model["coefficients"][f]["value"] for f in features], 1)
         bounds = _numbers([model["bounds"][f] for f in features], 2)
         ball = np.full(bounds.shape, [0.0, np.inf])
@@ -172,7 +174,7 @@ def predicted(
     if site is not None and site not in own:
         known = ", ".join(own) or "it has one for everybody"
         raise ConfigError(f"--site: {path} has no intercept of {site!r}, has: {known}")
-    people = read_rows(table, features)
+    people = read_rows(table, features, words)
     if not people:
         raise ConfigError(f"{table}: holds nobody; give a table with a row a person")
     X = regression.limited(np.stack(list(people.values()), axis=1), bounds, ball)

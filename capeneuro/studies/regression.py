@@ -146,7 +146,7 @@ def compute(
         within=options.within_sites,
         ridge=options.ridge,
     )
-    low, high = options.bounds
+    low, high = study.target[1]
     spread = shape.spread * shape.norm_bound
     return replace(
         found.in_unit(shape.middle, spread, (low + high) / 2, (high - low) / 2),

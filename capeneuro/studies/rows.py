@@ -20,9 +20,10 @@ import numpy as np
 from capeneuro import __version__
 from capeneuro.algorithms.row_prediction import FILL, RATIO, fill
 from capeneuro.algorithms.verdicts import Verdicts
-from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import eeg, files, labels, nifti
 from capeneuro.data import rows as row_files
 from capeneuro.data.rows import Shape, find_people, open_rows
@@ -181,6 +182,15 @@ class RowKind:
     """File whose rows the report shows; empty: the table over features."""
     most_features: Callable[[RowStudy], int] = lambda study: MOST_FEATURES
     """(study): features that its algorithm is meant for, at most."""
+    check_people: Callable[[RowStudy, SiteConfig, dict[str, Any]], None] = (
+        lambda study, site, people: None
+    )
+    """(study, site, people): refuses people of a site who are not those of public
+    tables."""
+    not_estimable: Callable[[RowStudy, Sequence[Mapping[str, Any]]], str] = (
+        lambda study, people: ""
+    )
+    """(study, people of each site): says what no release can tell; empty: nothing."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """Its columns that are shown, with what they are in words; none: all."""
 
@@ -240,9 +250,15 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
     found: dict[str, dict[str, row_files.Person]] = {}
 
     def find(name: str) -> None:
-        found[name] = find_people(study, sites[name], shape)
+        found[name] = _people_of(own, study, sites[name], shape)
 
     check_all(partial(find, name) for name in sites)
+    if text := own.not_estimable(study, list(found.values())):
+        if is_complete(study, sites):
+            raise ConfigError(
+                f"study {study.study}: {own.command}.covariates: {text}; leave one out"
+            )
+        print(f"note: {some(sites)}: {text} here")
     check_ceilings(study, sites)
     everybody = [
         (study, shape, sites[name], person)
@@ -260,7 +276,21 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
     for name, people in found.items():
         print(f"{name}: {len(people)} people")
         keep_inventory(study, name, row_files.inventory_of(study, sites[name]))
+        if alone := row_files.without_images(study, sites[name], people):
+            print(
+                f"note: {name}: {len(alone)} people of its table have no images, and "
+                f"are not in the study: {some(alone)}"
+            )
     print(f"{len(sites)} sites, {D} features: valid")
+
+
+def _people_of(
+    own: RowKind, study: RowStudy, site: SiteConfig, shape: Shape
+) -> dict[str, row_files.Person]:
+    """People of a site, if they are those whom public tables speak of."""
+    people = find_people(study, site, shape)
+    own.check_people(study, site, people)
+    return people
 
 
 def foretell(
@@ -365,7 +395,7 @@ def prepare(
     from capeneuro.report import plots
 
     shape = _opened(own, study)
-    found = find_people(study, one_site(sites, site), shape)
+    found = _people_of(own, study, one_site(sites, site), shape)
     place = names(study, sites).index(site), len(study.sites)
     held = own.holder(study, shape, place)
     epochs: list[tuple[Any, ...]] = []

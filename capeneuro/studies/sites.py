@@ -101,7 +101,8 @@ def load_sites(study: Study) -> Sites:
 
 def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
     """Whether two sites have the same images; parts of one folder name their people."""
-    if a.folder != b.folder:
+    tables = [getattr(site.images, "table", None) for site in (a, b)]
+    if a.folder != b.folder or tables[0] != tables[1]:
         return False
     named = [set(getattr(site.images, "people", ())) for site in (a, b)]
     return not all(named) or bool(named[0] & named[1])

@@ -14,6 +14,7 @@ from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
 from capeneuro.privacy.contrasts import REACH, linear_moments
+from capeneuro.report.words import contrast_lines
 from sim.contrasts import correlations
 
 M, D, SITES = 1500, 12, 6
@@ -211,11 +212,65 @@ def test_a_site_of_one_group_tells_nothing_of_the_difference():
     assert designs.group_effect("g", [1.0, 0.0], [1, 1]).product == 0
 
 
-def test_covariates_that_are_the_same_are_not_told(rng):
+@pytest.mark.parametrize("tau", [0.0, 0.002])
+def test_covariates_that_are_the_same_are_not_told(rng, tau):
     R = correlations(D, rng)
     data, effects, _ = people(rng, R)
-    data[1][1], data[2][1] = data[1][0], data[2][0]
+    z, x = data[1], data[2]
+    months = designs.number_effect("months")
+    data[1], data[2] = np.insert(z, 2, z[1], 0), np.insert(x, 2, x[1], 0)
+    effects = designs.weighted([*effects[:2], months, effects[2]])
+    outcomes = Outcomes(np.zeros(D), R)
+    release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
+    found = contrasts.from_release(release, effects, outcomes, 0.5)
+    # The group, which is another covariate, is told as if they were one.
+    assert found.is_told.tolist() == [True, False, False, True]
+    assert found.alike.tolist() == ["", "months", "age", ""]
+    assert np.abs(found.effects[0, : D // 2] - EFFECT).max() < 0.3
+    lines = contrast_lines(found)
+    assert sum(line.startswith("not estimable: age and months") for line in lines) == 1
+
+
+def test_a_number_that_does_not_vary_is_not_told(rng):
+    R = correlations(D, rng)
+    data, effects, _ = people(rng, R)
+    data[1][1], data[2][1] = 0, 0
     outcomes = Outcomes(np.zeros(D), R)
     release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
     found = contrasts.from_release(release, effects, outcomes, 0.5)
-    assert not found.is_told.any() and np.isfinite(found.effects).all()
+    assert found.is_told.tolist() == [True, False, True]
+    assert (found.q_values[1] == 1).all() and np.isfinite(found.effects).all()
+
+
+@pytest.mark.parametrize("sizes", [(200, 200, 1), (200, 200, 12)])
+@pytest.mark.parametrize("tau", [0.0, 0.005])
+def test_a_site_of_one_person_or_of_one_group_runs(rng, sizes, tau):
+    site = np.repeat(range(3), sizes)
+    group = (rng.random(len(site)) < 0.5) | (site == 2)
+    values = np.array([group, rng.normal(40, 12, len(site))])
+    covariates = (
+        designs.Covariate("group", (0.0, 1.0), words=("control", "patient")),
+        designs.Covariate("age", (), 40, 12),
+    )
+    y = rng.standard_normal((D, len(site))) + group
+    y[-1, site == 2] = 1  # constant there
+    means = tuple(
+        {
+            column: public
+            for c, own in zip(covariates, values[:, site == s], strict=True)
+            for column, public in zip(c.columns, c.public(own), strict=True)
+        }
+        for s in range(3)
+    )
+    design = designs.Design(covariates, ("a", "b", "c"), means)
+    outcomes = Outcomes(np.zeros(D), np.ones(D))
+    X = np.zeros((2 * len(design.effects) + D, len(site)), np.float32)
+    for s in range(3):
+        z, x = design.code(values[:, site == s], s)
+        own = contrasts.stack(z, x, y[:, site == s], design.effects, outcomes)
+        X[:, site == s] = own
+    release = released(X, design.effects, 0.5, tau, rng)
+    found = contrasts.from_release(release, design.effects, outcomes, 0.5)
+    assert found.names[0] == "group patient - control" and found.is_told.all()
+    off = np.abs(found.effects[0, :-1] - 1) / found.errors[0, :-1]
+    assert off.max() < 5 and np.isfinite(found.q_values).all()

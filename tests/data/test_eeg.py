@@ -365,7 +365,7 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
     line = error(file, events=["stop"])
     assert "'7' (1)" in line and "'go' (1)" in line
     path.write_text("begin\n1\n")
-    assert "must have the columns onset and duration, got begin" in error(file)
+    assert "lacks the columns onset, duration; it has begin" in error(file)
 
 
 def test_too_few_epochs_are_refused_unless_asked_for(tmp_path, X):
@@ -636,7 +636,9 @@ def test_samples_that_a_table_lacks_are_a_break(tmp_path):
 
 def test_a_table_that_is_no_recording(tmp_path):
     (tmp_path / "a.csv").write_text("time,TP9\n0,1\n")
-    assert "missing: timestamps, Marker; it has time, TP9" in error(tmp_path / "a.csv")
+    assert "lacks the columns timestamps, Marker; it has time, TP9" in error(
+        tmp_path / "a.csv"
+    )
 
 
 @needs_data

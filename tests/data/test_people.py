@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sites import site
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.data import derivatives, inventory, recordings, tables
+from capeneuro.data import derivatives, inventory, recordings
+from capeneuro.data.people_tables import inventory_of_maps
 
 LABELS = st.from_regex("[A-Za-z0-9]{1,4}", fullmatch=True)
 BOLD = "task-rest_desc-preproc_bold.nii.gz"
@@ -263,7 +264,7 @@ def readers():
         "data/sub-{0}/func/sub-{0}_" + BOLD,
     )
     yield (
-        lambda **more: tables.find_maps(site(images="maps", **more)),
+        lambda **more: inventory_of_maps(site(images="maps", **more)).people,
         "maps/sub-{0}/anat/sub-{0}_stat-z_statmap.nii.gz",
     )
     yield (

@@ -110,7 +110,7 @@ def test_times_of_a_table_tell_rate_and_gaps(tmp_path, X):
     [
         ({}, {"unit": "mV"}, "must have a sampling rate or times; set sampling_rate"),
         ({}, {"sampling_rate": 250}, "must say the unit of its channels, got none"),
-        ({}, {**TABLE, "marker": "event"}, "missing: event; it has note, FZ"),
+        ({}, {**TABLE, "marker": "event"}, "lacks the columns event; it has note, FZ"),
         ({}, {**TABLE, "sampling_rate": 500}, "sampling rate must be 250 Hz, got 500"),
         ({"Pz": "1,5"}, TABLE, "Pz: must be numbers with a decimal point, got '1,5'"),
         ({"Pz": np.nan}, TABLE, "must be finite"),
@@ -123,9 +123,9 @@ def test_a_table_that_cannot_be_read_says_what_the_site_file_lacks(
     assert rule in error(table(tmp_path / "a.csv", X, **spoil), **about)
 
 
-def test_semicolons_are_told(tmp_path):
+def test_semicolons_are_read(tmp_path):
     (tmp_path / "a.csv").write_text("Fz;Cz;Pz;trigger\n1.5;2;3;0\n")
-    assert "with commas, not semicolons" in error(tmp_path / "a.csv", **TABLE)
+    assert "no event" in error(tmp_path / "a.csv", **TABLE)
 
 
 # XDF

@@ -684,11 +684,11 @@ def test_tensors_noise_is_as_predicted_within_a_factor_of_two(folder, monkeypatc
 
 BAD = {
     "no row": ("age", {"people": "data/few.tsv"}, "must have a row for each person"),
-    "no column": ("age", {"people": "data/bare.tsv"}, "lacks 1 columns: age"),
+    "no column": ("age", {"people": "data/bare.tsv"}, "lacks the columns age"),
     "twice": ("age", {"images": "data/twice.tsv"}, "must have a row for each person"),
     "not finite": ("age", {"images": "data/nan.tsv"}, "must be finite numbers"),
     "text": ("age", {"images": "data/text.tsv"}, "must be numbers, text stands in"),
-    "label": ("group", {"images": "data/label.tsv"}, "text stands in group; two"),
+    "label": ("group", {"images": "data/label.tsv"}, "text stands in group: 'patient'"),
     "group": ("group", {"images": "data/three.tsv"}, "one of the groups 0 and 1"),
     "no file": ("age", {"images": "data/none.tsv"}, "file not found"),
     "no maps": ("maps-age", {"images": "data/empty"}, "no maps found"),
@@ -724,7 +724,7 @@ def test_bad_tables_are_named_in_one_line(case, images, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (["name\tlow\thigh", "a\t0\t1"], "must have the columns"),
+        (["name\tlow\thigh", "a\t0\t1"], "lacks the columns"),
         (["feature\tlow\thigh", "a\t1\t0"], "low must be below high"),
         (["feature\tlow\thigh", "a\t0\tx"], "low must be below high"),
         (["feature\tlow\thigh", "a\t0\t1", "a\t0\t1"], "each feature once"),

@@ -1,0 +1,412 @@
+"""Tables of people: who has a row, what it says of them, and which file is theirs."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from capeneuro.config.errors import ConfigError, check_all, some
+from capeneuro.config.sections import BOOLEANS, MISSING
+from capeneuro.config.site import Listed, SiteConfig
+from capeneuro.data.door import check_file
+from capeneuro.data.inventory import Inventory, check_once, reasons_not_to_take
+from capeneuro.data.people import PERSON, name_of
+from capeneuro.data.tables import check_columns, maps_in_folder, open_table
+
+ID = "participant_id"
+# What some programs leave before or behind a text.
+INVISIBLE = "\ufeff\u200b"
+# A label that is a number, also as a spreadsheet leaves it.
+WHOLE = re.compile(r"(\d+)(?:\.0*)?")
+# What spreadsheets make of labels such as 1-2 and 12E5.
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+SPOILT = re.compile(
+    rf"\d+-(?:{MONTHS})|(?:{MONTHS})-\d+|\d+(?:[.,]\d+)?e\+\d+", re.IGNORECASE
+)
+# Numbers by which tables say that a value is missing; -9 where none can be negative.
+CODES = (-99, -999, -9999, -99999, 999, 9999, 99999)
+CODE_OF_COUNTS = -9
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+REMOVE_ROW = "remove the row of {}"
+NO_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+def label(person: str) -> str:
+    """The name of a person without `sub-`."""
+    return person.removeprefix("sub-")
+
+
+def leave_out(site: SiteConfig, person: str) -> str:
+    """What to do so that a person does not take part."""
+    return f'leave the person out, without: ["{label(person)}"] in the site file'
+
+
+# --- files that a table names ---------------------------------------------------------
+
+
+def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
+    """Find a site's 3-D images, one of each person: those that its table names, if any.
+
+    Raises
+    ------
+    ConfigError
+        If there are none, or two of one person, or one of two people.
+    """
+    if not isinstance(site.images, Listed):
+        return maps_in_folder(site, is_whole=is_whole)
+    listed, table = site.images, _open(site.images.table, site.images.column)
+    people = person_names(listed.table, table, listed.column)
+    folder = listed.folder or listed.table.parent
+    names = table[listed.column].fillna("").str.strip().tolist()
+    where = f"site {site.name}: images"
+    absent = reasons_not_to_take(site, people, where, is_whole=is_whole)
+    files = {
+        person: folder / name
+        for person, name in zip(people, names, strict=True)
+        if not absent[person]
+    }
+    if lacking := [person for person, file in files.items() if file == folder]:
+        raise ConfigError(
+            f"{listed.table}: {listed.column}: must name the file of each person, is "
+            f"empty for {some(lacking)}; {leave_out(site, lacking[0])}"
+        )
+    times = Counter(file.resolve() for file in files.values())
+    if twice := [file.name for file in files.values() if times[file.resolve()] > 1]:
+        raise ConfigError(
+            f"{listed.table}: {listed.column}: must name each file once, "
+            f"{some(twice)} are one file; give each person a file"
+        )
+    remedy = f"files of {listed.column} start from images.folder of the site file"
+    check_all(partial(check_file, path, remedy) for path in files.values())
+    if not files:
+        raise ConfigError(f"{listed.table}: must have rows of people, got none")
+    taken = {person: [file] for person, file in files.items()}
+    check_once(taken, folder, where)
+    return Inventory(taken, {}, frozenset(people) - frozenset(taken))
+
+
+# --- rows -----------------------------------------------------------------------------
+
+
+def _open(path: Path, *texts: str) -> Any:
+    """Open a table of people; some of its columns are texts."""
+    return open_table(path, dtype=dict.fromkeys((ID, *texts), str))
+
+
+def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
+    """Names of the people of a table, one a row.
+
+    Parameters
+    ----------
+    path, table
+        A table of people, as opened.
+    file_column
+        Where it has no `participant_id` people are called by their files, whose names
+        are in this column; empty: it must have one.
+
+    Raises
+    ------
+    ConfigError
+        If a row has no name, or two have the same, with or without `sub-`.
+    """
+    column = ID if ID in table or not file_column else file_column
+    check_columns(path, table, [column, *filter(None, [file_column])], "")
+    people = table[column].fillna("").str.strip().str.strip(INVISIBLE).tolist()
+    if column != ID:
+        people = [name_of(Path(name)) if name else "" for name in people]
+    odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
+    if odd:
+        raise ConfigError(
+            f"{path}: {column} must be a name of up to 100 letters and signs "
+            f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}"
+        )
+    times = Counter(map(label, people))
+    if twice := sorted({p for p in people if times[label(p)] > 1}):
+        raise ConfigError(
+            f"{path}: must have a row for each person, twice: {some(twice)}; keep one"
+        )
+    return people
+
+
+def read_rows(
+    path: Path,
+    names: Sequence[str],
+    words: Mapping[str, tuple[str, ...]] = NO_WORDS,
+    file_column: str = "",
+    people: Collection[str] | None = None,
+    remedy: Callable[[str], str] = REMOVE_ROW.format,
+) -> dict[str, np.ndarray]:
+    """Read a table of people: numbers of each person, in the order of the columns.
+
+    Parameters
+    ----------
+    path
+        The file, as of :func:`.open_table`, with `participant_id`.
+    names
+        Columns that are read.
+    words
+        Of columns whose values are words: these, which become 0, 1, and so on.
+    file_column
+        As of :func:`person_names`.
+    people
+        Whose rows are read, named as their files are; None: all.
+    remedy
+        Of a person's name: what to do so that the person does not take part.
+
+    Returns
+    -------
+    dict
+        By person, a row of float32, shape (len(names),).
+
+    Raises
+    ------
+    ConfigError
+        If a column, a person's row or a value is missing, or is no finite number, or
+        none of the words.
+    """
+    table = _open(path, *words, *filter(None, [file_column]))
+    ids = person_names(path, table, file_column)
+    check_columns(path, table, names, "")
+    if people is None:
+        people = ids
+    else:
+        rows = match(path, people, ids)
+        _check_rows(path, people, ids, rows, remedy)
+        places = {name: i for i, name in enumerate(ids)}
+        table = table.iloc[[places[rows[person]] for person in people]]
+        people = list(people)
+    columns = [
+        _coded(path, table[name], words[name], people)
+        if name in words
+        else _numbers(table[name])
+        for name in names
+    ]
+    values = np.stack(columns, axis=1) if columns else np.zeros((len(people), 0))
+    _check_numbers(path, table[list(names)], values, people, remedy)
+    return dict(zip(people, values.astype(np.float32), strict=True))
+
+
+def _numbers(column: Any) -> np.ndarray:
+    """Numbers of a column; NaN where there is none. Booleans are no numbers."""
+    import pandas as pd
+
+    is_number = column.dtype.kind in "iuf"
+    if not is_number:
+        column = pd.to_numeric(column.astype(str), errors="coerce")
+    return column.to_numpy(float)
+
+
+def _coded(
+    path: Path, column: Any, words: tuple[str, ...], people: Sequence[str]
+) -> np.ndarray:
+    """Places of a column's words among those of the study; NaN where one is missing."""
+    known = {word: float(i) for i, word in enumerate(words)}
+    booleans = {w.casefold(): i for w, i in known.items()}
+    booleans = {w: i for w, i in booleans.items() if w in BOOLEANS.values()}
+    cells = column.fillna("").str.strip()
+    places = [known.get(cell, booleans.get(cell.casefold(), np.nan)) for cell in cells]
+    for cell, place, person in zip(cells, places, people, strict=True):
+        if place != place and cell.casefold() not in MISSING:
+            raise ConfigError(
+                f"{path}: {column.name} must be one of {', '.join(words)}, the words "
+                f"of the study file, is {cell!r:.40} for {person}; mend it"
+            )
+    return np.array(places)
+
+
+def _check_numbers(
+    path: Path,
+    cells: Any,
+    values: np.ndarray,
+    people: Sequence[str],
+    remedy: Callable[[str], str],
+) -> None:
+    """Refuse texts among numbers, and values that are missing or infinite."""
+    with np.errstate(over="ignore"):  # too large is not finite
+        odd = ~np.isfinite(values.astype(np.float32))
+    if not odd.any():
+        return
+    names = list(cells)
+    is_text = odd & np.isnan(values) & cells.notna().to_numpy()
+    if is_text.any():
+        columns = [n for n, has in zip(names, is_text.any(axis=0), strict=True) if has]
+        i, j = np.argwhere(is_text)[0]
+        cell = str(cells.iloc[i, j])
+        raise ConfigError(
+            f"{path}: must be numbers, text stands in {some(columns)}: {cell!r:.40} of "
+            f"{people[i]} in {names[j]}; {_as_number(cell)}"
+        )
+    columns = [n for n, has in zip(names, odd.any(axis=0), strict=True) if has]
+    whose = [p for p, has in zip(people, odd.any(axis=1), strict=True) if has]
+    kind = "missing" if np.isnan(values[odd]).all() else "missing or not finite"
+    raise ConfigError(
+        f"{path}: must be finite numbers, {some(columns)} of {some(whose)} "
+        f"{'is' if odd.sum() == 1 else 'are'} {kind}; fill in by a public rule, or "
+        f"{remedy(whose[0])}"
+    )
+
+
+def _as_number(cell: str) -> str:
+    """What to do about a cell that is no number."""
+    if DECIMAL_COMMA.fullmatch(cell):
+        return f"write a point, {cell.replace(',', '.')}, and no sign for thousands"
+    if cell.casefold() in BOOLEANS.values():
+        return "name both as groups in the study file, [false, true]"
+    if '"' in cell:
+        return "take quotes out, which files of tabs do not have"
+    if re.search(r"\d", cell):
+        return "write it with a point, and no unit or sign for thousands"
+    if not re.search(r"\w", cell):
+        return "fill in what is missing, by a public rule"
+    return "of groups name the words in the study file, as in [control, patient]"
+
+
+# --- whose row ------------------------------------------------------------------------
+
+
+def match(
+    where: Path | str, people: Collection[str], ids: Collection[str]
+) -> dict[str, str]:
+    """Tell whose rows are whose: by name, or by a number that is one person's alone.
+
+    Parameters
+    ----------
+    where
+        The table, for what is wrong.
+    people
+        Names by files, `sub-01`.
+    ids
+        Names in the table: `sub-01`, `01`, `1`, `1.0`.
+
+    Returns
+    -------
+    dict
+        By person the name of the row; without people who have none.
+
+    Raises
+    ------
+    ConfigError
+        If a number is that of several people or rows.
+    """
+    by_label = {label(name): name for name in ids}
+    rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
+    numbered, called = _by_number(ids), _by_number(people)
+    for person in (p for p in people if p not in rows):
+        number = _number(person)
+        same = [] if number is None else numbered[number]
+        if not same:
+            continue
+        if len(same) > 1 or len(called[number]) > 1:
+            raise ConfigError(
+                f"{where}: {ID}: {some(same)} may be of {some(called[number])}; write "
+                f"names as in the names of files, {person}"
+            )
+        rows[person] = same[0]
+    return rows
+
+
+def _check_rows(
+    path: Path,
+    people: Collection[str],
+    ids: Collection[str],
+    rows: Mapping[str, str],
+    remedy: Callable[[str], str],
+) -> None:
+    """Refuse a table that lacks rows of people."""
+    if lacking := [person for person in people if person not in rows]:
+        raise ConfigError(
+            f"{path}: must have a row for each person of the site, lacks "
+            f"{some(lacking)}{_unlike(ids, rows.values())}; add them, or "
+            f"{remedy(lacking[0])}"
+        )
+
+
+def _number(person: str) -> int | None:
+    """The number that a label is; None: it is none."""
+    whole = WHOLE.fullmatch(label(person))
+    return int(whole[1]) if whole else None
+
+
+def _by_number(people: Iterable[str]) -> dict[int | None, list[str]]:
+    by_number = defaultdict(list)
+    for person in people:
+        by_number[_number(person)].append(person)
+    return by_number
+
+
+def _unlike(ids: Collection[str], used: Collection[str]) -> str:
+    """What rows that are nobody's are called, which may be a label turned over."""
+    unused_ids = [name for name in ids if name not in set(used)]
+    if not unused_ids:
+        return ""
+    spoilt = [name for name in unused_ids if SPOILT.fullmatch(label(name))]
+    if spoilt:
+        return (
+            f" (has {some(spoilt)}, which a spreadsheet made of labels: write them as "
+            "text)"
+        )
+    return f" (has {some(unused_ids)}, after whom no file is named)"
+
+
+def check_codes(
+    path: Path,
+    names: Sequence[str],
+    rows: Mapping[str, np.ndarray],
+    bounds: np.ndarray,
+    remedy: Callable[[str], str],
+) -> None:
+    """Refuse numbers that tables write for missing values, such as -9999.
+
+    Parameters
+    ----------
+    path, names
+        A table and its columns.
+    rows
+        Of each person, shape (len(names),).
+    bounds
+        Public low and high of each column, shape (len(names), 2); a number within them
+        is meant.
+    remedy
+        Of a person's name: what to do so that the person does not take part.
+
+    Raises
+    ------
+    ConfigError
+        If there is one.
+    """
+    if not rows or not len(names):
+        return
+    values = np.stack(list(rows.values()))
+    beyond = (values < bounds[:, 0]) | (values > bounds[:, 1])
+    is_code = np.isin(values, np.float32(CODES))
+    is_code |= (values == CODE_OF_COUNTS) & (bounds[:, 0] >= 0)
+    odd = np.argwhere(beyond & is_code)
+    if len(odd):
+        i, j = odd[0]
+        person = list(rows)[i]
+        raise ConfigError(
+            f"{path}: {names[j]} of {person} is {values[i, j]:g}, beyond its public "
+            "bounds, as missing values are written; fill it in by a public rule, or "
+            f"{remedy(person)}"
+        )
+
+
+def unused(path: Path, people: Collection[str], file_column: str = "") -> list[str]:
+    """People of a table who are not among those of the files.
+
+    Parameters
+    ----------
+    path, file_column
+        As of :func:`read_rows`.
+    people
+        Who takes part, named as their files are.
+    """
+    table = _open(path, *filter(None, [file_column]))
+    ids = person_names(path, table, file_column)
+    known = set(match(path, people, ids).values())
+    return [name for name in ids if name not in known]
