@@ -49,8 +49,8 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
-    "nibabel": {"data/nifti", "data/derivatives", "report/slices"},
-    "nilearn": {"data/nifti", "data/cleaning", "report/slices"},
+    "nibabel": {"data/images", "data/nifti", "report/slices"},
+    "nilearn": {"data/images", "data/nifti", "data/cleaning", "report/slices"},
     "opendp": {"privacy/noise"},
     "sklearn": {"studies/estimators"},
 }

@@ -6,6 +6,8 @@ derivatives
     A site's runs, chosen by BIDS names, and the files beside a run.
 survey
     What a site's folder holds, as a table.
+images
+    One image opened and read: format, place, values, masks, labels (nibabel).
 nifti
     FMRI runs and maps (nibabel, nilearn).
 cleaning

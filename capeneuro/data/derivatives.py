@@ -8,7 +8,6 @@ import difflib
 import json
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from capeneuro.config.site import (
     is_repetition_time,
 )
 from capeneuro.data.files import found, person
+from capeneuro.data.images import open_image
 
 # Entities by which files of one scan differ.
 SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "setting")
@@ -305,14 +305,10 @@ def _in_sidecar(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
 
 def _in_header(run: Path) -> float | None:
     """Repetition time that an image's header tells [s]; None if it is not sure."""
-    import nibabel as nib
-
     try:
-        header = nib.load(run).header
-    except (OSError, EOFError, zlib.error, nib.filebasedimages.ImageFileError):
+        header = open_image(run, 4).header
+    except ConfigError:
         return None  # what is wrong says who reads the image
-    if not isinstance(header, nib.Nifti1Header) or len(header.get_zooms()) < 4:
-        return None
     seconds = float(header.get_zooms()[3]) * UNITS.get(header.get_xyzt_units()[1], 0.0)
     # As it was before float32.
     return float(f"{seconds:.6g}") if is_repetition_time(seconds) else None
