@@ -23,6 +23,8 @@ from capeneuro.data.door import check_file, is_compressed
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Of an affine of unit columns: with a larger condition, axes fall together.
 LARGEST_CONDITION = 1e6
+# Smallest and largest voxels that can be meant [mm].
+SIZES = 1e-3, 1e3
 # A label is a whole number up to this: rounding of slopes and of interpolation.
 WHOLE = 0.05
 LARGEST_LABEL = 2**31 - 1
@@ -70,7 +72,9 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
             "make it again"
         ) from None
     except (ImageFileError, OSError, EOFError, zlib.error):
-        raise ConfigError(f"{path}: not a readable NIfTI image; is it cut?") from None
+        raise ConfigError(
+            f"{path}: not a readable NIfTI image; is it cut? Copy or convert it again"
+        ) from None
     if not isinstance(image, (nib.nifti1.Nifti1Pair, nib.MGHImage)):
         kind = type(image).__name__.removesuffix("Image")
         raise ConfigError(
@@ -83,7 +87,8 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
             f"{path}: must hold real numbers, got {dtype}; give an image of one value "
             "a voxel, such as the magnitude"
         )
-    _check_sizes(path, image)
+    if not isinstance(image, nib.MGHImage):
+        _check_header(path, image)
     _check_affine(path, image.affine)
     if isinstance(image, nib.MGHImage):
         place = image.dataobj, image.affine
@@ -124,17 +129,28 @@ def _unpacked(path: Path) -> Any:
     return ImageOpener(path)
 
 
-def _check_sizes(path: Path, image: nib.Nifti1Image) -> None:
-    """Refuse sizes of voxels that nibabel would mend by guess, where they count."""
-    if isinstance(image, nib.MGHImage) or image.header["sform_code"] > 0:
-        return
+def _check_header(path: Path, image: nib.Nifti1Image) -> None:
+    """Refuse a header that nibabel would mend by guess."""
     holder = image.file_map.get("header", image.file_map["image"])
     with _unpacked(Path(holder.filename)) as file:
-        sizes = type(image.header).from_fileobj(file, check=False)["pixdim"][1:4]
-    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        header = type(image.header).from_fileobj(file, check=False)
+    sizes = header["pixdim"][1:4]
+    # Where there is an sform, sizes and turns stand there.
+    if header["sform_code"] <= 0 and not (np.isfinite(sizes) & (sizes > 0)).all():
         raise ConfigError(
             f"{path}: voxels must have sizes above 0, pixdim says "
             f"{', '.join(f'{size:g}' for size in sizes)}; write its header anew"
+        )
+    if np.isinf(header["scl_slope"]):
+        raise ConfigError(
+            f"{path}: scl_slope must be a finite number, got {header['scl_slope']:g}; "
+            "write its header anew"
+        )
+    if header.is_single and header["vox_offset"] < header.single_vox_offset:
+        raise ConfigError(
+            f"{path}: data must begin behind the header, at byte "
+            f"{header.single_vox_offset} or later, vox_offset says "
+            f"{header['vox_offset']:g}; write its header anew"
         )
 
 
@@ -152,6 +168,11 @@ def _check_affine(path: Path, affine: np.ndarray) -> None:
         raise ConfigError(
             f"{path}: its affine must have an inverse, got the singular {rows}; "
             f"{remedy}"
+        )
+    if sizes.min() < SIZES[0] or sizes.max() > SIZES[1]:
+        raise ConfigError(
+            f"{path}: voxels must be {SIZES[0]:g} to {SIZES[1]:g} mm wide, its affine "
+            f"says {', '.join(f'{size:.3g}' for size in sizes)}; {remedy}"
         )
 
 

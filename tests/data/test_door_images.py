@@ -330,6 +330,30 @@ NO_PLACE = "does not say where it lies, its sform_code and qform_code are 0"
         pytest.param(
             header(dim=[4, 6, 6, 6, 6, 1, 1, 1]), "5184 bytes follow", {}, {}, id="dim"
         ),
+        pytest.param(
+            header(srow_x=[4e20, 0, 0, 0]),
+            "voxels must be 0.001 to 1000 mm wide, its affine says 4e+20, 4, 4",
+            RESAMPLED,
+            {},
+            id="huge-voxels",
+        ),
+        pytest.param(
+            header(vox_offset=0), "behind the header, at byte 352", {}, {}, id="offset"
+        ),
+        pytest.param(
+            header(scl_slope=np.inf),
+            "must be a finite number, got inf",
+            {},
+            {},
+            id="slope",
+        ),
+        pytest.param(
+            lambda p: p.write_bytes(b"<!DOCTYPE html>" * 99),
+            "is it cut? Copy or convert it again",
+            {},
+            {},
+            id="page",
+        ),
         pytest.param(header(datatype=9999), "not a readable NIfTI", {}, {}, id="type"),
         pytest.param(
             header(scl_slope=2, scl_inter=np.nan), "header is wrong", {}, {}, id="inter"
