@@ -49,8 +49,14 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
-    "nibabel": {"data/nifti", "data/beside", "report/slices"},
-    "nilearn": {"data/nifti", "data/cleaning", "data/confounds", "report/slices"},
+    "nibabel": {"data/images", "data/nifti", "report/slices"},
+    "nilearn": {
+        "data/images",
+        "data/nifti",
+        "data/cleaning",
+        "data/confounds",
+        "report/slices",
+    },
     "opendp": {"privacy/noise"},
     "sklearn": {"studies/estimators"},
 }

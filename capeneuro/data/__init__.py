@@ -12,6 +12,8 @@ beside
     The files beside a run: confounds, mask, repetition time.
 survey
     What a site's folder holds, as a table.
+images
+    One image opened and read: format, place, values, masks, labels (nibabel).
 nifti
     FMRI runs and maps (nibabel, nilearn).
 confounds

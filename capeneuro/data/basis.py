@@ -5,6 +5,8 @@ study names a public linear map: features ``F X`` of voxels ``X``, maps ``B A`` 
 mixing over features ``A``. Both depend on public files only.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,7 +81,9 @@ def _cubes(places: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return cubes, labels.ravel()
 
 
-def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:
+def atlas(
+    mask: np.ndarray, labels: np.ndarray, n_voxels: Mapping[int, int] | None = None
+) -> Basis:
     """Means over the parcels of an atlas; label 0 is outside.
 
     Parameters
@@ -88,6 +92,9 @@ def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:
         Boolean volume.
     labels
         Integer volume on the same grid.
+    n_voxels
+        Of each parcel before the atlas was brought to this grid, by label; None: as in
+        ``labels``.
 
     Raises
     ------
@@ -95,12 +102,14 @@ def atlas(mask: np.ndarray, labels: np.ndarray) -> Basis:
         If a parcel has no voxel inside the mask.
     """
     inside = labels[mask].astype(int)
-    parcels = np.unique(labels[labels > 0]).astype(int)
+    n_voxels = n_voxels or Counter(labels[labels > 0].astype(int).tolist())
+    parcels = np.array(sorted(n_voxels))
     missing = np.setdiff1d(parcels, inside)
     if missing.size:
         raise ValueError(
-            f"{missing.size} of {parcels.size} parcels have no voxel in the mask, "
-            f"first label {missing[0]}; use a larger mask or a finer grid"
+            f"{missing.size} of {parcels.size} parcels have no voxel in the mask "
+            f"on its grid, first label {missing[0]} of {n_voxels[missing[0]]} voxels "
+            "in the atlas; use a larger mask or a finer grid, or set such labels to 0"
         )
     return _means(np.searchsorted(parcels, inside), inside > 0)
 

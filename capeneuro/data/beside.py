@@ -6,7 +6,6 @@ Names are read here, small sidecars, and of the image its header.
 import json
 import math
 import os
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import NO_REPETITION_TIME, SiteConfig, is_repetition_time
 from capeneuro.data.door import check_file
+from capeneuro.data.images import open_image
 from capeneuro.data.inventory import SAME_SCAN
 from capeneuro.data.people import stem
 
@@ -338,14 +338,10 @@ def _folders(run: Path, root: Path) -> list[Path]:
 
 def _in_header(run: Path) -> float | None:
     """Repetition time that an image's header tells [s]; None if it is not sure."""
-    import nibabel as nib
-
     try:
-        header = nib.load(run).header
-    except (OSError, EOFError, zlib.error, nib.filebasedimages.ImageFileError):
+        header = open_image(run, 4).header
+    except ConfigError:
         return None  # what is wrong says who reads the image
-    if not isinstance(header, nib.Nifti1Header) or len(header.get_zooms()) < 4:
-        return None
     try:
         unit = header.get_xyzt_units()[1]
     except KeyError:  # a code that stands for none

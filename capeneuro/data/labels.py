@@ -37,7 +37,7 @@ def read(atlas: Atlas, mask: Any) -> Regions:
             f"of {atlas.file}, has {len(names)}"
         )
     if are_labels:
-        found = {i: values[:, 0].round() == i for i in names}
+        found = {i: values[:, 0] == i for i in names}
         kept = {i: inside for i, inside in found.items() if inside.any()}
         maps = np.stack([*kept.values()], axis=1) if kept else np.zeros((0, 0))
         named = [names[i] for i in kept]

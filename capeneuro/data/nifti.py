@@ -1,11 +1,9 @@
 """Images in and out: from a site's runs to features, from components to maps.
 
-The only module that reads images, besides the pictures. Every error about a file is
-one line: where, which rule, the value, the remedy.
+Every error about a file is one line: where, which rule, the value, the remedy.
 """
 
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,73 +19,27 @@ from capeneuro.data import basis
 from capeneuro.data.beside import mask_file
 from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
 from capeneuro.data.derivatives import entities
-from capeneuro.data.door import check_file
 from capeneuro.data.files import atomic, write_json
+from capeneuro.data.images import (
+    as_labels,
+    is_placed,
+    mask_like,
+    on_grid,
+    open_image,
+    read_data,
+    read_mask,
+    resampled,
+    smoothed,
+    stored_values,
+)
 
-AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
 # Of MNI152's 1.8 litres, what an image in that space surely holds [l].
 LEAST_BRAIN = 0.9
-# What to do where a mask is missing.
-NO_MASK = "put a mask there, or change `space.mask` in the study file"
 # Columns of a table of runs; the volumes left after dummy scans and scrubbing.
 RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
 
-# --- images --------------------------------------------------------------------------
-
-
-def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
-    """Open an image's header; its data are read later.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, not an image, or of another dimension.
-    """
-    check_file(path)
-    try:
-        image = nib.load(path)
-    except (nib.filebasedimages.ImageFileError, OSError, EOFError, zlib.error):
-        raise ConfigError(f"{path}: not a readable NIfTI image; is it cut?") from None
-    if len(image.shape) not in n_dimensions:
-        kinds = " or ".join(f"{n}-D" for n in n_dimensions)
-        raise ConfigError(f"{path}: must be a {kinds} image, got shape {image.shape}")
-    return image
-
-
-def read_data(image: nib.Nifti1Image, stored: bool = False) -> np.ndarray:
-    """Read an image's data as float32, or as stored: before they are scaled."""
-    try:
-        if stored:
-            return image.dataobj.get_unscaled()
-        return image.get_fdata(dtype=np.float32, caching="unchanged")
-    except (OSError, EOFError, zlib.error, ValueError):
-        raise ConfigError(
-            f"{image.get_filename()}: data cannot be read to the end; copy it again"
-        ) from None
-
-
-def read_mask(path: Path) -> nib.Nifti1Image:
-    """Read a mask image: non-zero is inside.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, empty or not a 3-D image.
-    """
-    check_file(path, NO_MASK)
-    image = open_image(path, 3)
-    inside = read_data(image) > 0
-    if not inside.any():
-        raise ConfigError(f"{path}: mask must hold at least one voxel, got none")
-    return _mask(inside, image)
-
-
-def _mask(inside: np.ndarray, like: nib.Nifti1Image) -> nib.Nifti1Image:
-    """Mask image on another image's grid, in the space that its header names."""
-    mask = nib.Nifti1Image(inside.astype(np.uint8), like.affine)
-    mask.set_sform(like.affine, code=int(like.header["sform_code"]) or "aligned")
-    return mask
+# --- masks and bases -----------------------------------------------------------------
 
 
 def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
@@ -117,17 +69,20 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
             "space.mask: the masks computed of images have no voxel in common; give a "
             "mask of voxels that all of them have"
         )
-    return _mask(inside, images[0])
+    return mask_like(inside, images[0])
 
 
 def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image | None:
     """Brain of MNI152, as nilearn has it, on an image's grid; None: not there."""
     from nilearn.datasets import load_mni152_brain_mask
 
-    mask = on_grid(load_mni152_brain_mask(2), like.slicer[..., 0], True, nearest=True)
+    if not is_placed(like):
+        return None
+    grid = mask_like(np.ones(like.shape[:3]), like)
+    mask = resampled(load_mni152_brain_mask(2), grid, nearest=True)
     inside = np.asarray(mask.dataobj) > 0
     litres = inside.sum() * abs(np.linalg.det(like.affine[:3, :3])) / 1e6
-    return _mask(inside, like) if litres > LEAST_BRAIN else None
+    return mask_like(inside, like) if litres > LEAST_BRAIN else None
 
 
 def cropped_brain(voxel_size: float) -> nib.Nifti1Image:
@@ -148,38 +103,6 @@ def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
     return size, n
 
 
-def same_grid(image: nib.Nifti1Image, other: nib.Nifti1Image) -> bool:
-    """Whether two images have the same voxels."""
-    apart = np.abs(image.affine - other.affine).max()
-    return image.shape[:3] == other.shape[:3] and apart < AFFINE_TOLERANCE
-
-
-def on_grid(
-    image: nib.Nifti1Image, mask: nib.Nifti1Image, resample: bool, nearest: bool = False
-) -> nib.Nifti1Image:
-    """Return an image on the mask's grid.
-
-    Raises
-    ------
-    ConfigError
-        If the grids differ and resampling is off.
-    """
-    if same_grid(image, mask):
-        return image
-    if not resample:
-        distance = np.abs(image.affine - mask.affine).max()
-        raise ConfigError(
-            f"{image.get_filename()}: grid must equal the mask's: shape "
-            f"{image.shape[:3]} against {mask.shape}, affines differ by "
-            f"{distance:.3g}; set space.resample: true, or resample the data yourself"
-        )
-    from nilearn.image import resample_to_img
-
-    how = "nearest" if nearest else "linear"
-    options = {"interpolation": how, "force_resample": True, "copy_header": True}
-    return resample_to_img(image, mask, **options)
-
-
 def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
     """Build the study's feature basis on its mask; atlases are resampled by affine."""
     inside = np.asarray(mask.dataobj) > 0
@@ -187,21 +110,30 @@ def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
         return basis.voxels(int(inside.sum()))
     if space.basis == "grid":
         return basis.grid(inside, space.grid_size)
-    is_atlas = space.basis == "atlas"
-    image = open_image(space.basis_file, 3 if is_atlas else 4)
-    data = read_data(on_grid(image, mask, resample=True, nearest=is_atlas))
     try:
-        return basis.atlas(inside, data) if is_atlas else basis.template(data[inside])
+        if space.basis == "atlas":
+            return basis.atlas(inside, *_parcels(space.basis_file, mask))
+        return basis.template(read_maps(space.basis_file, mask, resample=True))
     except ValueError as error:
         raise ConfigError(f"{space.basis_file}: {error}") from None
+
+
+def _parcels(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, dict[int, int]]:
+    """Labels of an atlas on the mask's grid, and how many voxels each has in the file.
+
+    The second has labels, too, that no voxel of the mask's grid is nearest to.
+    """
+    atlas = as_labels(open_image(path, 3))
+    labels, n_voxels = np.unique(np.asarray(atlas.dataobj), return_counts=True)
+    there = {int(k): int(n) for k, n in zip(labels, n_voxels, strict=True) if k > 0}
+    return np.asarray(on_grid(atlas, mask, True, nearest=True).dataobj), there
 
 
 def basis_labels(space: Space, mask: nib.Nifti1Image, own: basis.Basis) -> list[int]:
     """Label of each feature: of an atlas its parcels', else numbers from 1."""
     if space.basis != "atlas":
         return list(range(1, own.n_features + 1))
-    data = read_data(on_grid(open_image(space.basis_file, 3), mask, True, nearest=True))
-    return np.unique(data[data > 0]).astype(int).tolist()
+    return sorted(_parcels(space.basis_file, mask)[1])
 
 
 def start_regions(
@@ -263,8 +195,11 @@ def check_run(
     space: Space,
     cleaning: Cleaning,
     mask: nib.Nifti1Image,
+    look: Callable[[np.ndarray, np.ndarray], None] | None = None,
 ) -> None:
     """Refuse a run that :func:`run_features` would; it is read to the end.
+
+    ``look`` is given the voxels as there, but not smoothed.
 
     Raises
     ------
@@ -273,8 +208,14 @@ def check_run(
     """
     image = open_image(run, 4)
     about = run, site, space, cleaning, mask
+
+    def voxels() -> None:
+        V, covered = _in_mask(*about, smooth=False)
+        if look is not None:
+            look(V, covered)
+
     in_time = partial(regressors, run, site, cleaning, image.shape[3])
-    check_all([in_time, partial(_in_mask, *about, smooth=False)])
+    check_all([in_time, voxels])
 
 
 def _covered(
@@ -364,17 +305,14 @@ def _in_mask(
         data, affine = read_data(raw), raw.affine
         raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)
     image = on_grid(raw, mask, space.resample)
-    if image is not raw or cleaning.smoothing_fwhm is not None:
-        # Resampling and smoothing would spread or hide what is not finite.
-        _check_finite(_read_voxels(raw, np.arange(np.prod(raw.shape[:3]))), run)
-    if smooth and cleaning.smoothing_fwhm is not None:
-        from nilearn.image import smooth_img
-
-        image = smooth_img(image, cleaning.smoothing_fwhm)
     inside = np.asarray(mask.dataobj) > 0
     covered = _covered(run, site, space, cleaning, mask)
-    voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")
-    V = _read_voxels(image, voxels[covered])
+    voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")[covered]
+    if smooth and cleaning.smoothing_fwhm is not None:
+        # Smoothing would hide what is not finite.
+        _check_finite(_read_voxels(image, voxels), run)
+        image = smoothed(image, cleaning.smoothing_fwhm)
+    V = _read_voxels(image, voxels)
     _check_voxels(V, run, cleaning)
     if cleaning.standardize == "psc":
         mean = V.mean(axis=0, dtype=np.float64)
@@ -388,12 +326,13 @@ def _in_mask(
 
 def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
     """Read some voxels of each volume, (n_volumes, n_voxels) float32."""
-    stored = nib.is_proxy(image.dataobj)
-    volumes = read_data(image, stored).reshape(-1, image.shape[3], order="F").T
-    V = np.take(volumes, voxels, axis=1).astype("f4")  # a volume after the other
-    if stored:  # nibabel would scale every voxel, in float64
-        V *= np.float32(image.dataobj.slope)
-        V += np.float32(image.dataobj.inter)
+    stored, slope, inter = stored_values(image)
+    volumes = stored.reshape(-1, image.shape[3], order="F").T
+    with np.errstate(over="ignore"):  # too large is not finite
+        V = np.take(volumes, voxels, axis=1).astype("f4")  # a volume after the other
+    if (slope, inter) != (1.0, 0.0):  # nibabel would scale every voxel, in float64
+        V *= np.float32(slope)
+        V += np.float32(inter)
     return V
 
 
@@ -401,7 +340,8 @@ def _check_finite(V: np.ndarray, run: Path) -> None:
     bad = int((~np.isfinite(V)).any(axis=0).sum())
     if bad:
         raise ConfigError(
-            f"{run}: voxels must be finite, {bad} hold NaN or Inf; exclude or mend it"
+            f"{run}: voxels must be finite, {bad} hold NaN or Inf; exclude or mend it, "
+            "or use a tighter mask"
         )
 
 
@@ -412,6 +352,16 @@ def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
         raise ConfigError(
             f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant; use a "
             f"tighter mask or raise max_constant_voxels {cleaning.max_constant_voxels}"
+        )
+    empty = np.flatnonzero((V[:, :1] == V).all(axis=1))
+    if empty.size in (0, len(V)):
+        return
+    empty = np.intersect1d(empty, kept_volumes(run, cleaning, len(V)))
+    if empty.size:
+        raise ConfigError(
+            f"{run}: volumes must vary over the mask, {empty.size} of {len(V)} are "
+            f"empty, the first is {empty[0] + 1}; copy it again, or leave them out "
+            "(cleaning.dummy_scans, cleaning.scrub, cleaning.exclude)"
         )
 
 
@@ -456,12 +406,25 @@ def read_atlas(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, bool]:
     """Read regions (3-D) or maps (4-D) on a mask's grid, (n_voxels, n), and which."""
     image = open_image(path, 3, 4)
     regions = len(image.shape) == 3
-    values = read_data(on_grid(image, mask, resample=True, nearest=regions))
-    values = np.nan_to_num(values[np.asarray(mask.dataobj) > 0])
-    return values.reshape(len(values), -1), regions
+    image = as_labels(image) if regions else image
+    image = on_grid(image, mask, resample=True, nearest=regions)
+    values = read_data(image)[np.asarray(mask.dataobj) > 0]
+    return np.nan_to_num(values).reshape(len(values), -1), regions
 
 
-def read_maps(path: Path, mask: nib.Nifti1Image) -> np.ndarray:
-    """Read 4-D maps on the mask's grid as (n_voxels, n_maps), float64."""
-    image = on_grid(open_image(path, 4), mask, resample=False)
-    return read_data(image)[np.asarray(mask.dataobj) > 0].astype(np.float64)
+def read_maps(path: Path, mask: nib.Nifti1Image, resample: bool = False) -> np.ndarray:
+    """Read 4-D maps on the mask's grid as (n_voxels, n_maps), float64.
+
+    Raises
+    ------
+    ConfigError
+        If they are on another grid and not resampled, or not finite in the mask.
+    """
+    image = on_grid(open_image(path, 4), mask, resample)
+    maps = read_data(image)[np.asarray(mask.dataobj) > 0].astype(np.float64)
+    if bad := int((~np.isfinite(maps)).any(axis=1).sum()):
+        raise ConfigError(
+            f"{path}: maps must be finite, {bad} voxels in the mask hold NaN or Inf; "
+            "use a tighter mask or write 0 there"
+        )
+    return maps

@@ -14,6 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capeneuro.data.images import open_image
+
 # Of the magnitudes inside the mask, what is drawn lies above this percentile.
 DRAWN = 95
 # Of a mask in MNI space: voxels inside the template's brain, and box in common.
@@ -209,7 +211,7 @@ def _colored(
 
 def volume(path: Path, index: int) -> Volume:
     """Open one map of a 4-D image."""
-    image = nib.load(path)
+    image = open_image(path, 4)
     return Volume(np.asarray(image.dataobj[..., index], np.float64), image.affine)
 
 

@@ -16,6 +16,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, nifti, survey
+from capeneuro.data.images import same_grid
 from capeneuro.studies import layouts
 
 # Names of folders that tell nothing of a site.
@@ -223,7 +224,7 @@ def design(found: list[Found], base: Path) -> Design:
         asked = (each for each in ("simple", MOTION) if _has(each, found, first))
         given["confounds"] = next(asked, [])
     others = (nifti.open_image(run, 4) for run in first.values())
-    apart = not all(nifti.same_grid(image, like) for image in others)
+    apart = not all(same_grid(image, like) for image in others)
     return Design(apart, mask, size, features, Cleaning(**given), why)
 
 

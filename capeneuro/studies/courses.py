@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import beside, eeg, files, nifti, rows
+from capeneuro.data.people import name_of
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -29,7 +30,10 @@ def check_person(
     if study.rows.features.kind == "runs":
         about = site, study.space, study.rows.features.cleaning, shape.courses.mask
         runs = _kept(person.name, person.images, about)
-        check_all(partial(nifti.check_run, run, *about) for run in runs)
+        check_all(
+            partial(nifti.check_run, run, *about, _has_signal(study, shape, run))
+            for run in runs
+        )
     if shape.courses is not None:
         _repetition_time(study.rows.features, site, person.images)
 
@@ -85,7 +89,12 @@ def _of_runs(
     features = study.rows.features
     about = site, study.space, features.cleaning, shape.courses.mask
     runs = _kept(name, runs, about)
-    parts = [nifti.run_features(run, *about, shape.courses.basis) for run in runs]
+    parts = [
+        nifti.run_features(
+            run, *about, shape.courses.basis, _has_signal(study, shape, run)
+        )
+        for run in runs
+    ]
     S = np.concatenate(parts, axis=1).astype(np.float64)
     t_r = _repetition_time(features, site, runs)
     return measured(features, S, shape.courses.domains, t_r)
@@ -93,6 +102,34 @@ def _of_runs(
 
 def _kept(name: str, runs: Sequence[Path], about: tuple[Any, ...]) -> list[Path]:
     return nifti.keep_runs({name: runs}, *about)[0][name]
+
+
+def _has_signal(
+    study: RowStudy, shape: Shape, run: Path
+) -> Callable[[np.ndarray, np.ndarray], None]:
+    """What refuses a run in which a region has no signal: its measures would be 0.
+
+    It is given the voxels, (n_volumes, n_covered), and which of the mask's they are.
+    """
+    mask, basis = shape.courses.mask, shape.courses.basis
+
+    def look(V: np.ndarray, covered: np.ndarray) -> None:
+        varies = covered.copy()
+        varies[covered] = np.ptp(V, axis=0) > 0
+        signal = abs(basis.synthesis).T @ varies.astype("f4")
+        silent = [k for k in np.flatnonzero(signal == 0) if shape.courses.domains[k]]
+        if not silent:
+            return
+        labels = nifti.basis_labels(study.space, mask, basis)
+        label = name_of(run).removeprefix("sub-")
+        raise ConfigError(
+            f"{run}: every region must have a signal, there is none in "
+            f"{some(str(labels[k]) for k in silent)} (constant, or outside the run's "
+            f'or the site\'s mask); write without: ["{label}"] in `images` of the site '
+            "file, or set such labels of the atlas to 0"
+        )
+
+    return look
 
 
 def of_components(

@@ -68,7 +68,7 @@ def check_inputs(study: Study, sites: Sites) -> None:
             images(member, sites, name)
         for path in () if makes_data(study, sites) else of(member).public_files(member):
             if not Path(path).exists():
-                from capeneuro.data.nifti import NO_MASK
+                from capeneuro.data.images import NO_MASK
 
                 hint = NO_MASK if str(path) in masks(study) else "check the path"
                 raise ConfigError(f"{path}: file not found; {hint}")

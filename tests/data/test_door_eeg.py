@@ -483,7 +483,7 @@ def test_a_table_of_channels_is_of_this_recording(tmp_path, X):
     beside(file, "channels.tsv", "name\ttype", *(f"{name}\tEEG" for name in CHANNELS))
     np.testing.assert_allclose(features(file), average(X), atol=1e-3)
     beside(file, "channels.tsv", "channel\tstatus", "Cz\tbad")
-    assert "must have the column name, got channel, status" in error(file)
+    assert "lacks the columns name; it has channel, status" in error(file)
     path.unlink()
     bad = tmp_path / "task-odd_channels.tsv"  # of all recordings of the task
     bad.write_text("\n".join([head, *(f"{n}\tEEG\tuV\tBAD" for n in CHANNELS)]))

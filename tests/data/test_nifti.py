@@ -15,7 +15,7 @@ from nilearn.plotting import plot_stat_map
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import beside, cleaning, derivatives, files, nifti
+from capeneuro.data import beside, cleaning, derivatives, files, images, nifti
 from sim import grid
 
 SHAPE, T = (4, 5, 6), 20
@@ -131,13 +131,14 @@ def test_scaled_integers_are_read_as_values(tmp_path, mask, data, stored, error)
 @pytest.mark.parametrize("extra", [{}, {"smoothing_fwhm": 8.0}, {"resample": True}])
 def test_a_run_is_read_once(tmp_path, mask, data, monkeypatch, extra):
     reads = []
-    original = nib.arrayproxy.ArrayProxy._get_unscaled
+    original = images.array_from_file
 
-    def counted(self, slicer):
-        reads.append(self.shape)
-        return original(self, slicer)
+    def counted(shape, *how, **options):
+        reads.append(shape)
+        return original(shape, *how, **options)
 
-    monkeypatch.setattr(nib.arrayproxy.ArrayProxy, "_get_unscaled", counted)
+    monkeypatch.setattr(images, "array_from_file", counted)
+    monkeypatch.setattr(nib.arrayproxy.ArrayProxy, "_get_unscaled", None)
     cleaning = {k: v for k, v in extra.items() if k != "resample"}
     run = save(tmp_path / RUN, data, AFFINE * (1.01 if "resample" in extra else 1))
     features(run, mask, {k: v for k, v in extra.items() if k == "resample"}, **cleaning)

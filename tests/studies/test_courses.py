@@ -111,3 +111,33 @@ def test_what_runs_cannot_be_measured_by_is_one_line(runs, capsys):
     edit(STUDY, "space.basis_file", None)
     assert command("validate", STUDY) == 2
     assert "must be atlas or template" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lost", ["silent", "outside"])
+def test_a_region_without_signal_in_one_person_is_refused(runs, capsys, lost):
+    """N25: its connectivity would be 0, as if it had been measured."""
+    edit(STUDY, "rows.features.cleaning.max_constant_voxels", 0.4)
+    run = run_path(1, 0)
+    if lost == "silent":
+        data = nib.load(run).get_fdata()
+        data[2] = 0
+        write_image(run, data)
+    else:
+        own = np.ones((SIDE, SIDE, SIDE))
+        own[2] = 0
+        mask = str(run).replace("_bold.nii.gz", "_desc-brain_mask.nii.gz")
+        write_image(Path(mask), own)
+        for i in range(3):
+            for k in range(2):
+                other = str(run_path(i, k)).replace("_bold.", "_desc-brain_mask.")
+                if not Path(other).exists():
+                    write_image(Path(other), np.ones((SIDE, SIDE, SIDE)))
+        edit(STUDY, "rows.features.cleaning.run_mask", True)
+    assert command("validate", STUDY) == 2
+    text = capsys.readouterr().err
+    assert f"{run}: every region must have a signal, there is none in 5 (" in text
+    assert 'without: ["10"]' in text and text.count("\n") == 1
+    # A region that no domain counts has nothing to measure.
+    rows = [[str(2 * k + 1), "" if k == 2 else "abc"[k // 2]] for k in range(6)]
+    files.write_table(Path("data/domains.tsv"), ["index", "lobe"], rows)
+    assert command("validate", STUDY) == 0
