@@ -448,11 +448,11 @@ def _harden(options: argparse.Namespace) -> None:
 
 
 def _check_kit(options: argparse.Namespace) -> int:
-    from capeneuro.flare import kit
+    from capeneuro.flare import kit, reach
 
     path = options.site_file
     name = None if path is None else load.load_site(path).name
-    found = kit.check(options.kit, name)
+    found = [*kit.check(options.kit, name), *reach.check(options.kit)]
     for rule, wrong, warning in found:
         word = "warning" if warning else "wrong" if wrong else "ok"
         print(f"{word:8} {rule}{': ' if wrong else ''}{wrong}")

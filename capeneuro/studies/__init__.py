@@ -64,4 +64,8 @@ results
     The door `load`, to a study file or to results.
 workflow
     What the Snakefile needs to know.
+cluster
+    Jobs of a cluster that wait, and why.
+endings
+    What Snakemake and SLURM say last, in a line each.
 """

@@ -7,13 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capeneuro import machine
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
+from capeneuro.federation.ledger import (
+    BudgetExceeded,
+    LedgerDamaged,
+    LedgerUnwritable,
+    LedgerWithoutLocks,
+)
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
 from capeneuro.report import progress, record, words
@@ -84,15 +90,14 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         return status, [f"{what}: {error}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
-    if isinstance(error, (ConfigError, LedgerDamaged)):
+    if isinstance(error, (ConfigError, LedgerDamaged, LedgerWithoutLocks)):
         return 2, str(error).splitlines()
     if isinstance(error, LedgerUnwritable):
         return 1, [str(error)]
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        forbidden = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        hint = "; ask its owner for the right, or work in a folder of yours"
-        return 1, [f"{where}{error.strerror or error}{hint if forbidden else ''}"]
+        return 1, [machine.in_words(error)]
+    if isinstance(error, MemoryError):
+        return 1, [f"memory ran out: {error}; {machine.REMEDIES[errno.ENOMEM]}"]
     return 1, [f"{type(error).__name__}: {error}"]
 
 
