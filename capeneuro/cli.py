@@ -175,7 +175,7 @@ def check(options: argparse.Namespace) -> None:
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     from capeneuro.data import files
-    from capeneuro.studies import kinds
+    from capeneuro.studies import apart, kinds
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study, options.stage)
@@ -190,6 +190,8 @@ def step(options: argparse.Namespace) -> None:
         )
     sites = load_sites(study)
     files.keep_private()
+    if options.step in ("validate", "prepare"):
+        apart.check(study, sites)
     own.steps[options.step](study, sites, **given)
 
 
@@ -861,6 +863,7 @@ def main(argv: list[str] | None = None) -> int:
     if cut < len(given):
         options.snakemake = given[cut + 1 :]
     handlers: list[logging.Handler] = [logging.StreamHandler()]
+    logging.raiseExceptions = False  # a full disk is said once, not by each message
     handlers[0].setLevel(logging.INFO if options.verbose else logging.WARNING)
     try:
         if options.log is not None:

@@ -4,6 +4,7 @@ Disks, quotas, rights and limits speak in the same few numbers whoever meets the
 """
 
 import errno
+import os
 
 # Remedies; a number that is not here has none.
 REMEDIES = {
@@ -25,6 +26,10 @@ REMEDIES = {
     errno.EEXIST: "a file is where a folder must be: move it away",
 }
 REMEDIES[errno.EPERM] = REMEDIES[errno.EACCES]
+# Numbers of disks that take no more.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+# Numbers of folders that are not for this user, or cannot be.
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)
 # Numbers of file systems without locks, which some network disks are.
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -36,6 +41,8 @@ def remedy(error: OSError, otherwise: str = "") -> str:
 
 def in_words(error: OSError) -> str:
     """Say what the machine refused, where, and what to do: one line."""
-    where = f"{error.filename}: " if error.filename else ""
+    # What is written into an open file has no name; it is mostly of this folder.
+    full = os.getcwd() if error.errno in FULL else ""
+    where = f"{error.filename or full}: " if error.filename or full else ""
     todo = remedy(error)
     return f"{where}{error.strerror or error}{f'; {todo}' if todo else ''}"

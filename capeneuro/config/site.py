@@ -126,6 +126,19 @@ Images = Annotated[
 ]
 
 
+def _check_home() -> None:
+    """Refuse to guess where ledgers lie for a user without a home."""
+    try:
+        if user_data_path("capeneuro").is_absolute():
+            return
+    except RuntimeError:
+        pass
+    fail(
+        "ledger, second_place: this user has no home folder in which private data's "
+        "ledger could lie; name both folders"
+    )
+
+
 class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
@@ -205,6 +218,8 @@ class SiteConfig(Section):
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
             return given
         given, private = dict(given), given.get("data") == "private"
+        if private and None in (given.get("ledger"), given.get("second_place")):
+            _check_home()
         if given.get("ledger") is None:
             folder = user_data_path("capeneuro") if private else Path("private")
             last = () if private else ("ledger",)

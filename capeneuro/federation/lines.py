@@ -133,11 +133,15 @@ class Lines:
             if isinstance(error, LedgerUnwritable):
                 raise
             remedy = machine.remedy(error, "make it a folder you may write")
+            if error.errno in machine.NO_RIGHT and not self._has_begun():
+                # As where there is no home, or one that is read only.
+                remedy = "name folders that you may write in the site file (keys "
+                remedy += "ledger and second_place)"
             inside = str(error.filename or "").startswith(str(self.second_place))
             where = self.second_place if self.second_place and inside else self.folder
             raise LedgerUnwritable(
                 f"{where}: ledger cannot be written: {error.strerror or error}; "
-                f"nothing was released; {remedy} and run the same command again"
+                f"nothing was released; {remedy}, and run the same command again"
             ) from error
 
     def exclude(self, lock: IO[str], key: str = "ledger") -> None:
@@ -168,6 +172,11 @@ class Lines:
                 f"nothing was charged or released; {first} one on a local disk, and "
                 f"put that into the site file (key {key})"
             ) from error
+
+    def _has_begun(self) -> bool:
+        with suppress(OSError):
+            return self.path.exists()
+        return True
 
     def append(self, entry: dict[str, Any]) -> None:
         """Write a line; it is on disk, and its second place knows it, on return.

@@ -10,6 +10,8 @@ flow
     What the steps of every kind share.
 sites
     A study's sites: read, checked, opened.
+apart
+    Nobody is counted twice: equal files are refused.
 counts
     How many people and volumes a forecast is of.
 plan
