@@ -1,6 +1,7 @@
 """A site's own file: its data, its ceiling, and whom it works with."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -210,6 +211,14 @@ class SiteConfig(Section):
         if isinstance(self.images, Derivatives):
             return self.images.derivatives
         return self.images or self.eeg
+
+    def leaving_out(self, people: Iterable[str]) -> str:
+        """What to write into this file, or to do, so that people do not take part."""
+        labels = [name.removeprefix("sub-") for name in people]
+        if isinstance(self.images, Derivatives):
+            quoted = ", ".join(f'"{label}"' for label in labels)
+            return f"without: [{quoted}] in `images` of the site file"
+        return f"move the files of {', '.join(labels)} out of {self.folder}"
 
     @model_validator(mode="before")
     @classmethod

@@ -53,7 +53,7 @@ def check(study: Study, sites: Sites) -> None:
         for path in _own_files(study, site):
             by_size[path.stat().st_size].append(Holding(path, name, files.person(path)))
     alike = (own for size, own in by_size.items() if size and len(own) > 1)
-    check_all(partial(_refuse, *two) for own in alike for two in _twins(own))
+    check_all(partial(_refuse, sites, *two) for own in alike for two in _twins(own))
 
 
 def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
@@ -101,12 +101,10 @@ def _is_same(one: Path, other: Path) -> bool:
     return True
 
 
-def _refuse(other: Holding, one: Holding) -> None:
+def _refuse(sites: Sites, other: Holding, one: Holding) -> None:
     where = f"site {other.site}" if other.site != one.site else "the same site"
-    label = one.person.removeprefix("sub-")
     raise ConfigError(
         f"{one.path}: has the bytes of {other.path} of {where}: one person would be "
-        f'promised as two; bring the right file, or leave one out: without: ["{label}"]'
-        " in the site file where `images` is a block, else take the file out of its "
-        "folder"
+        "promised as two; bring the right file, or leave one out: "
+        f"{sites[one.site].leaving_out([one.person])}"
     )

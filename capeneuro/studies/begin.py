@@ -343,7 +343,7 @@ def site_text(own: Found, kind: str) -> str:
 # One site's own file; it never leaves the site. All other keys: capeneuro init --sites.
 name: {own.name}
 # Its images, chosen by what file names say; see docs/derivatives.md. Who must not take
-# part stands here by name: without: [03, 17].
+# part stands here by name: without: ["03", "17"].
 {shown}
 # private, simulated or public. The last two need no noise: where all sites have them,
 # write `arm: non-private` into the study file.

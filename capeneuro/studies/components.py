@@ -8,8 +8,10 @@ the sites work: in this process, or behind a network.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, u
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
-from capeneuro.config.site import SiteConfig
+from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data import cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.components import RUNS, write_people
@@ -116,19 +118,18 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
-    kept, tables, about = {}, {}, (study.space, study.cleaning, mask)
-
-    def keep(name: str, people: dict[str, list[Path]]) -> None:
-        kept[name], tables[name] = nifti.keep_runs(people, sites[name], *about)
-
-    check_all(partial(keep, *own) for own in runs.items())
+    kept, tables = {}, {}
+    open_all = (
+        partial(_keep, study, site, runs[name], mask, kept, tables)
+        for name, site in sites.items()
+    )
+    read_all = partial(_check_people, study, sites, kept, tables, mask, threads)
+    try:  # all that is wrong of anybody is told at once
+        check_all(chain(open_all, [read_all]))
+    except ConfigError as error:
+        lines = [str(error), *_left_out(error, sites, runs)]
+        raise ConfigError("\n".join(lines)) from None
     lengths = {name: _lengths(rows) for name, rows in tables.items()}
-    everybody = [
-        (study, sites[name], own, mask, lengths[name][who])
-        for name, people in kept.items()
-        for who, own in people.items()
-    ]
-    check_each(_check_person, everybody, threads)
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
         open_prior(study)
@@ -140,6 +141,63 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
             if why != "n/a":
                 print(f"  left out: {who} session {session} {task} run {run}: {why}")
     print(f"{len(sites)} sites, {n_features} features: valid")
+
+
+def _keep(
+    study: ComponentsConfig,
+    site: SiteConfig,
+    people: dict[str, list[Path]],
+    mask: Any,
+    kept: dict[str, dict[str, list[Path]]],
+    tables: dict[str, list[list[Any]]],
+) -> None:
+    """Fill in which runs are kept; of those who can be read where some cannot."""
+    about = site, study.space, study.cleaning, mask
+    kept[site.name], tables[site.name] = {}, []
+    try:
+        kept[site.name], tables[site.name] = nifti.keep_runs(people, *about)
+    except ConfigError:
+        for who, own in people.items():
+            with suppress(ConfigError):
+                alone, rows = nifti.keep_runs({who: own}, *about)
+                kept[site.name] |= alone
+                tables[site.name] += rows
+        raise
+
+
+def _check_people(
+    study: ComponentsConfig,
+    sites: Sites,
+    kept: dict[str, dict[str, list[Path]]],
+    tables: dict[str, list[list[Any]]],
+    mask: Any,
+    threads: int,
+) -> None:
+    """Check the images of everybody whose runs are kept."""
+    lengths = {name: _lengths(rows) for name, rows in tables.items()}
+    everybody = [
+        (study, sites[name], own, mask, lengths[name][who])
+        for name, people in kept.items()
+        for who, own in people.items()
+    ]
+    check_each(_check_person, everybody, threads)
+
+
+def _left_out(
+    error: ConfigError, sites: Sites, runs: dict[str, dict[str, list[Path]]]
+) -> list[str]:
+    """Say of each site how it does without people whose files are refused."""
+    files = {line.partition(": ")[0] for line in error.each}
+    lines = []
+    for name, people in runs.items():
+        bad = [who for who, own in people.items() if files & set(map(str, own))]
+        is_block = isinstance(sites[name].images, Derivatives)
+        if is_block and 0 < len(bad) < len(people):
+            lines.append(
+                f"site {name}: mend these files, or do without {len(bad)} of its "
+                f"{len(people)} people: {sites[name].leaving_out(bad)}"
+            )
+    return lines
 
 
 def _lengths(rows: list[list[Any]]) -> dict[str, int]:

@@ -29,7 +29,8 @@ SNAKEMAKE: Mapping[str, str] = MappingProxyType(
     {
         r"unrecognized arguments: (.+)": "after `--`: Snakemake knows no argument "
         "{0}; snakemake --help lists them, and a profile's keys are such arguments",
-        r"Couldn't parse config file: ((?s:.+))": "a profile is not YAML: {0}; mend it",
+        r"Couldn't parse config file: ((?s:.+?line \d+)|.+)": "a profile is not "
+        "YAML: {0}; mend it",
         r"invalid choice: '(.+?)' \(choose from (.+)\)": "after `--`: there is no {0}; "
         "known are {1}; an executor is a package: pip install 'capeneuro[slurm]'",
         r"requires snakemake version ([\d.]+) or later|"
