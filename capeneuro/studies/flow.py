@@ -32,6 +32,14 @@ VERDICTS = "verdicts.tsv"
 MOST_FEATURES = 5000
 
 
+# What a site's rule means, of those whose name does not say what to do.
+RULES = {
+    "clock": "the clocks of the aggregator and the site differ by more than a minute: "
+    "one is wrong; switch on a time service at both",
+    "ledger": "the site's own log says what is wrong with its ledger",
+}
+
+
 # --- shared by the steps -------------------------------------------------------------
 
 
@@ -87,7 +95,9 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         what = "the round failed"
         if isinstance(error, RoundVoid):
             what = "a charged round is void and the promise pays for no other"
-        return status, [f"{what}: {error}"]
+        rules = {why.partition(": ")[2] for why in error.lost.values()}
+        todo = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
+        return status, [f"{what}: {error}{''.join(todo)}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
     if isinstance(error, (ConfigError, LedgerDamaged, LedgerWithoutLocks)):

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from answering import DAY, Authority, by_tls, make_kit, serving
 
+from capeneuro.federation.rounds import RoundFailed
 from capeneuro.flare import kit, parties, reach
+from capeneuro.studies import flow
 
 
 def greets(connection: socket.socket) -> None:
@@ -90,8 +92,9 @@ def test_what_openssl_says_is_one_line(tmp_path, ours, others, name):
 
 
 def test_nobody_is_not_somebody_else(tmp_path, ours, monkeypatch):
-    with serving(closes) as port:
-        pass
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     folder = make_kit(tmp_path / "kit", ours, port)
     monkeypatch.setenv("https_proxy", "http://gateway:3128")
     line = reach.what_answers(folder)
@@ -157,3 +160,14 @@ def test_a_clock_before_the_certificate_is_the_clocks_fault(
         else (found.wrong == "")
     )
     assert not found.warning
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [("clock", "; the clocks of the aggregator and the site differ"), ("units", "")],
+    ids=["C60-session", "other"],
+)
+def test_a_round_that_a_clock_has_ended_says_so(rule, text):
+    status, (line,) = flow.outcome(RoundFailed({"north": f"refused: {rule}"}))
+    assert status == 2 and line.startswith("the round failed: north: refused: ")
+    assert (text in line and "time service" in line) if text else line.endswith(rule)
