@@ -291,7 +291,7 @@ def test_a_killed_step_is_the_last_line(tiny, capsys):
     log.write_text("begun\n")
     workflow.last_words(load.load_study(STUDY), 0.0)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "prepare of site-1: its process was killed" in line
+    assert line.startswith("error: study tiny: prepare of site-1: its process was kill")
     assert "memory" in line and "--cores" in line
 
 

@@ -5,6 +5,7 @@ import importlib.metadata
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -265,9 +266,11 @@ def run(path: str, cores: int, more: list[str]) -> int:
             print(line, file=sys.stderr)
         return max(own for own, _ in failed)
     if status < 0:
+        out_of_memory = ", most often because memory ran out; use fewer --cores"
+        why = out_of_memory if status == -signal.SIGKILL else ""
         print(
-            f"error: snakemake was killed by signal {-status}, most often because "
-            f"memory ran out; use fewer --cores, then: capeneuro run {path} --unlock",
+            f"error: snakemake was killed by signal {-status}{why}; then: capeneuro "
+            f"run {path} --unlock, and run it again",
             file=sys.stderr,
         )
         return 1
@@ -389,14 +392,15 @@ def _written(log: Path) -> float:
     return log.stat().st_mtime
 
 
-def _unsaid(study: Study, since: float, path: str = "STUDY") -> list[str]:
+def _unsaid(study: Study, since: float, path: str = "") -> list[str]:
     """Why a run has failed in which no step said it: by Snakemake, or by an end."""
-    if line := endings.in_words(_heard(since), path):
-        return [f"error: {path}: {line}"]
+    where = path or f"study {study.study}"
+    if line := endings.in_words(_heard(since), path or "STUDY"):
+        return [f"error: {where}: {line}"]
     return [
-        f"error: {path}: {log.stem}{_of_site(log)}: its process was killed, most often "
-        "because memory ran out; use fewer --cores, or ask for more memory, and run "
-        "the same command again"
+        f"error: {where}: {log.stem}{_of_site(log)}: its process was killed, most "
+        "often because memory ran out; use fewer --cores, or ask for more memory, and "
+        "run the same command again"
         for log in _logs(study, since)
         if endings.is_cut(log.read_text(errors="replace"))
     ]
