@@ -492,9 +492,7 @@ def test_what_people_share_by_rights_is_no_person(tiny):
     """N08-sidecars"""
     for i in range(3):
         for person in range(2):
-            path = run_path(i, person)
-            Path(str(path).replace(".nii.gz", ".json")).write_text(
-                '{"RepetitionTime": 2}'
-            )
+            sidecar = Path(str(run_path(i, person)).replace(".nii.gz", ".json"))
+            sidecar.write_text('{"RepetitionTime": 2}')
         edit(f"site-{i}.yaml", "mask", "data/mask.nii.gz")
     assert command("validate", STUDY) == 0
