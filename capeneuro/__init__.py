@@ -47,7 +47,7 @@ Doors
 
 Rooms, from the door to the ground; each lists its files
     warm, cli, flare, studies, report, persons, algorithms, data, config, federation,
-    privacy, linalg
+    privacy, linalg, machine
 """
 
 import importlib

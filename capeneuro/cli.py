@@ -185,7 +185,7 @@ def check(options: argparse.Namespace) -> None:
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     from capeneuro.data import files
-    from capeneuro.studies import kinds
+    from capeneuro.studies import apart, kinds
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study, options.stage)
@@ -200,6 +200,8 @@ def step(options: argparse.Namespace) -> None:
         )
     sites = load_sites(study)
     files.keep_private()
+    if options.step in ("validate", "prepare"):
+        apart.check(study, sites)
     own.steps[options.step](study, sites, **given)
 
 
@@ -458,11 +460,11 @@ def _harden(options: argparse.Namespace) -> None:
 
 
 def _check_kit(options: argparse.Namespace) -> int:
-    from capeneuro.flare import kit
+    from capeneuro.flare import kit, reach
 
     path = options.site_file
     name = None if path is None else load.load_site(path).name
-    found = kit.check(options.kit, name)
+    found = [*kit.check(options.kit, name), *reach.check(options.kit)]
     for rule, wrong, warning in found:
         word = "warning" if warning else "wrong" if wrong else "ok"
         print(f"{word:8} {rule}{': ' if wrong else ''}{wrong}")
@@ -873,6 +875,7 @@ def main(argv: list[str] | None = None) -> int:
     if cut < len(given):
         options.snakemake = given[cut + 1 :]
     handlers: list[logging.Handler] = [logging.StreamHandler()]
+    logging.raiseExceptions = False  # a full disk is said once, not by each message
     handlers[0].setLevel(logging.INFO if options.verbose else logging.WARNING)
     try:
         if options.log is not None:

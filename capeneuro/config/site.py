@@ -1,6 +1,7 @@
 """A site's own file: its data, its ceiling, and whom it works with."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -182,6 +183,19 @@ Images = Annotated[
 ]
 
 
+def _check_home() -> None:
+    """Refuse to guess where ledgers lie for a user without a home."""
+    try:
+        if user_data_path("capeneuro").is_absolute():
+            return
+    except RuntimeError:
+        pass
+    fail(
+        "ledger, second_place: this user has no home folder in which private data's "
+        "ledger could lie; name both folders"
+    )
+
+
 class SiteConfig(Section):
     """One site's own file: its data and its own rules. Never leaves the site."""
 
@@ -267,6 +281,12 @@ class SiteConfig(Section):
             return str(self.images.folder or self.images.table.parent)
         return self.images or self.eeg
 
+    def leaving_out(self, people: Iterable[str]) -> str:
+        """What to write into this file so that people do not take part."""
+        labels = [name.removeprefix("sub-") for name in people]
+        quoted = ", ".join(f'"{label}"' for label in labels)
+        return f"without: [{quoted}] in the site file"
+
     @model_validator(mode="before")
     @classmethod
     def _where_ledgers_lie(cls, given: Any) -> Any:
@@ -274,6 +294,8 @@ class SiteConfig(Section):
         if not isinstance(given, dict) or not isinstance(given.get("name"), str):
             return given
         given, private = dict(given), given.get("data") == "private"
+        if private and None in (given.get("ledger"), given.get("second_place")):
+            _check_home()
         if given.get("ledger") is None:
             folder = user_data_path("capeneuro") if private else Path("private")
             last = () if private else ("ledger",)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -231,8 +231,6 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
         have the same content.
     """
     scans: dict[tuple[str, str], Path] = {}
-    inodes: dict[tuple[int, int], Path] = {}
-    sizes: dict[int, list[Path]] = defaultdict(list)
     for name, file in ((name, file) for name, own in taken.items() for file in own):
         key = name, scan(file, root)
         if key in scans:
@@ -241,22 +239,12 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
                 + _remedy(scans[key], file)
             )
         scans[key] = file
-        if not file.exists():  # not fetched; who reads it says so
-            continue
-        status = file.stat()
-        inode = status.st_dev, status.st_ino
-        if inode in inodes:
-            raise ConfigError(
-                f"{where}: {inodes[inode]} and {file} are one file under two names; "
-                "take one of them away"
-            )
-        inodes[inode] = file
-        sizes[status.st_size].append(file)
-    sizes.pop(0, None)  # empty; who reads it says so
-    for same in sizes.values():
-        # A header alone, whose data have another name, is alike for many.
-        whole = [f for f in same if f.suffix != ".vhdr" or len(_parts(f)) > 1]
-        _check_content(whole, where)
+    for first, second in copies(file for own in taken.values() for file in own):
+        one = "are one file" if first.samefile(second) else "have the same content"
+        raise ConfigError(
+            f"{where}: {first} and {second} {one}; take one of them away, or leave one "
+            "of the people out"
+        )
 
 
 def scan(file: Path, root: Path) -> str:
@@ -294,23 +282,28 @@ def _remedy(first: Path, second: Path) -> str:
     return f"say in `{key or differ[0]}` {choice}, or give a pattern that takes one"
 
 
-def _check_content(files: Sequence[Path], where: str) -> None:
-    """Refuse files of one size that have the same content."""
-    if len(files) < 2:
-        return
-    groups: dict[bytes, list[Path]] = defaultdict(list)
+def copies(files: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
+    """Each file that has the content of one before it, behind that one.
+
+    Sizes are compared first, then a few places of files, then all bytes. A link counts
+    as a copy; files that are empty, or not there, are passed over.
+    """
+    by_size: dict[int, list[Path]] = defaultdict(list)
     for file in files:
-        groups[_sample(file, file.stat().st_mtime_ns)].append(file)
-    for alike in groups.values():
-        seen: dict[bytes, Path] = {}
-        for file in alike if len(alike) > 1 else ():
-            digest = _digest(file, file.stat().st_mtime_ns)
-            if digest in seen:
-                raise ConfigError(
-                    f"{where}: {seen[digest]} and {file} have the same content; one "
-                    "is a copy: take it away, or leave one of the people out"
-                )
-            seen[digest] = file
+        # A header alone, whose data have another name, is alike for many.
+        if file.is_file() and (file.suffix.lower() != ".vhdr" or len(_parts(file)) > 1):
+            by_size[file.stat().st_size].append(file)
+    for size, same_size in by_size.items():
+        by_sample: dict[bytes, list[Path]] = defaultdict(list)
+        for file in same_size if size and len(same_size) > 1 else ():
+            by_sample[_sample(file, file.stat().st_mtime_ns)].append(file)
+        for alike in by_sample.values():
+            first: dict[bytes, Path] = {}
+            for file in alike if len(alike) > 1 else ():
+                digest = _digest(file, file.stat().st_mtime_ns)
+                if digest in first:
+                    yield first[digest], file
+                first.setdefault(digest, file)
 
 
 def _parts(file: Path) -> list[Path]:

@@ -43,7 +43,7 @@ def label(person: str) -> str:
 
 def leave_out(site: SiteConfig, person: str) -> str:
     """What to do so that a person does not take part."""
-    return f'leave the person out, without: ["{label(person)}"] in the site file'
+    return f"leave the person out, {site.leaving_out([person])}"
 
 
 # --- files that a table names ---------------------------------------------------------

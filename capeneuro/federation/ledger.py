@@ -37,6 +37,7 @@ from capeneuro.federation.lines import (
     LedgerDamaged,
     LedgerSetBack,
     LedgerUnwritable,
+    LedgerWithoutLocks,
     Lines,
     checksum,
 )
@@ -44,7 +45,8 @@ from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting
 
-__all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable"]  # of the lines
+# Of the lines.
+__all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable", "LedgerWithoutLocks"]
 
 
 class BudgetExceeded(Exception):

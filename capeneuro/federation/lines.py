@@ -12,7 +12,6 @@ The second place also knows the promises of all studies, which only ever become 
 that a ledger that is lost can be restored with all of them spent (:mod:`.custody`).
 """
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -21,8 +20,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from capeneuro import machine
 from capeneuro.federation import synced
 
 FILE = "ledger.jsonl"
@@ -38,6 +38,10 @@ class LedgerSetBack(LedgerDamaged):
 
 class LedgerUnwritable(OSError):
     """The disk refused a charge, so nothing was released."""
+
+
+class LedgerWithoutLocks(LedgerUnwritable):
+    """The ledger lies where two processes cannot exclude each other."""
 
 
 class Lines:
@@ -98,7 +102,7 @@ class Lines:
             yield
             return
         with self.explained(), open(self.folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.exclude(lock)
             self._read()
             if not unchecked:
                 self.check()
@@ -126,14 +130,53 @@ class Lines:
         try:
             yield
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            remedy = "make room" if full else "make it a folder you may write"
+            if isinstance(error, LedgerUnwritable):
+                raise
+            remedy = machine.remedy(error, "make it a folder you may write")
+            if error.errno in machine.NO_RIGHT and not self._has_begun():
+                # As where there is no home, or one that is read only.
+                remedy = "name folders that you may write in the site file (keys "
+                remedy += "ledger and second_place)"
             inside = str(error.filename or "").startswith(str(self.second_place))
             where = self.second_place if self.second_place and inside else self.folder
             raise LedgerUnwritable(
                 f"{where}: ledger cannot be written: {error.strerror or error}; "
-                f"nothing was released; {remedy} and run the same command again"
+                f"nothing was released; {remedy}, and run the same command again"
             ) from error
+
+    def exclude(self, lock: IO[str], key: str = "ledger") -> None:
+        """Wait until no other process has the lock.
+
+        Parameters
+        ----------
+        lock
+            File that is open for writing.
+        key
+            Of the site file, which says where it lies.
+
+        Raises
+        ------
+        LedgerWithoutLocks
+            If its file system has none: two processes could then charge the same
+            line, so that nothing is charged or released there.
+        """
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in machine.NO_LOCKS:
+                raise
+            folder = Path(lock.name).parent
+            first = "copy this folder to" if any(folder.glob("*.json*")) else "name"
+            raise LedgerWithoutLocks(
+                f"{folder}: this file system has no locks ({error.strerror}), so "
+                f"nothing was charged or released; {first} one on a local disk, and "
+                f"put that into the site file (key {key})"
+            ) from error
+
+    def _has_begun(self) -> bool:
+        with suppress(OSError):
+            return self.path.exists()
+        return True
 
     def append(self, entry: dict[str, Any]) -> None:
         """Write a line; it is on disk, and its second place knows it, on return.

@@ -8,7 +8,6 @@ somebody whom another one has is refused. Where people of two data sets carry th
 ids without being the same, somebody has to say so, with a reason that both keep.
 """
 
-import fcntl
 import hmac
 import json
 from collections.abc import Iterable, Iterator
@@ -53,7 +52,7 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     if place is None:
         return {}
     is_listed = any(entry["kind"] == "people" for entry in lines.entries)
-    with _locked(place):
+    with _locked(lines):
         digests = _digests(place, people)
         own = _read(place, lines.id, is_listed)
         shared = {
@@ -80,7 +79,7 @@ def state_distinct(lines: Lines, other: str) -> None:
     other
         Id of the other ledger.
     """
-    with _locked(lines.second_place):
+    with _locked(lines):
         own = _read(lines.second_place, lines.id)
         distinct = sorted({*own["distinct"], other})
         _write(lines.second_place, lines.id, own | {"distinct": distinct})
@@ -97,7 +96,7 @@ def take_over(lines: Lines, other: str) -> None:
         Id of the ledger, which ends.
     """
     place = lines.second_place
-    with _locked(place):
+    with _locked(lines):
         both = [_read(place, ledger) for ledger in (lines.id, other)]
         merged = {key: sorted({*both[0][key], *both[1][key]}) for key in EMPTY}
         _write(place, lines.id, merged)
@@ -114,7 +113,7 @@ def take_over_lost(lines: Lines) -> None:
         Of the restored ledger, locked: it has charged all that those promised.
     """
     place = lines.second_place
-    with _locked(place):
+    with _locked(lines):
         # On a host that has no list of them yet they are listed by `prepare`.
         if not _path(place, lines.id).exists():
             _write(place, lines.id, EMPTY)
@@ -196,8 +195,8 @@ def _write(place: Path, ledger: str, known: dict[str, list[str]]) -> None:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def _locked(lines: Lines) -> Iterator[None]:
     """Exclude other processes; two ledgers may take in the same people at once."""
-    with open(place / "people.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lines.explained(), open(lines.second_place / "people.lock", "w") as lock:
+        lines.exclude(lock, "second_place")
         yield

@@ -253,7 +253,7 @@ class Site:
             log.error("%s", error)
             return {"error": "budget", "rule": "ceiling"}
         except (LedgerDamaged, LedgerUnwritable) as error:
-            log.error("%s", error)
+            log.error("error: %s", error)  # the last words of a run look for these
             return {"error": "failed", "rule": "ledger"}
         except Exception as error:  # Privacy: the text may carry data; it stays here.
             log.exception("%s", error)

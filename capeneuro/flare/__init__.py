@@ -6,6 +6,8 @@ joining
     What all parties agree on before anything is asked: manifest and approvals.
 kit
     Kits of the parties: made, made safe, checked.
+reach
+    What answers at the server's address.
 daemon
     A party's FLARE process, started again and stopped whole.
 controller

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -497,7 +497,11 @@ class SiteExecutor(Executor):
         self._agreed = self._agreed or rule is None
         if rule is None and message["done"] and self._standing is not None:
             self._standing.finished()
-        return {} if rule is None else {"error": "refused", "rule": rule}
+        reply = {} if rule is None else {"error": "refused", "rule": rule}
+        if rule is not None and self._standing is not None:
+            with suppress(Exception):  # what the operator sees is no part of the answer
+                self._standing.answered("ping", message, reply)
+        return reply
 
     def _differs(self, message: Message) -> str | None:
         """Name of the first thing in which the aggregator differs from this site."""

@@ -74,8 +74,13 @@ class Daemon:
         """Lock the kit, unless another process has it."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError as error:
+            raise ConfigError(
+                f"{self._folder}: cannot be locked ({error.strerror}); put the kit on "
+                "a local disk"
+            ) from None
         return True
 
     def keep(self) -> None:

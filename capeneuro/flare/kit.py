@@ -283,7 +283,14 @@ def _identity(kit: Path, name: str | None) -> Iterator[Finding]:
     except (ValueError, TypeError, InvalidSignature):
         text = "not issued by the kit's rootCA.pem; package the kit again"
     yield Finding("certificate authority", text)
-    days = (own.not_valid_after_utc - datetime.now(UTC)).days
+    now, begin = datetime.now(UTC), own.not_valid_before_utc
+    text = (
+        f"this machine's time is {now:%Y-%m-%d %H:%M} UTC, and the certificate was "
+        f"made at {begin:%Y-%m-%d %H:%M}: the clock is behind by "
+        f"{_long((begin - now).total_seconds())} or more; switch on a time service"
+    )
+    yield Finding("clock of this machine", text if now < begin else "")
+    days = (own.not_valid_after_utc - now).days
     word = "expired" if days < 0 else "expires"
     text = f"{word} on {own.not_valid_after_utc:%Y-%m-%d}; ask for a new one in time"
     text = text if days < WARN_DAYS else ""
@@ -339,8 +346,17 @@ def _clock() -> tuple[str, bool]:
     if answer == "yes":
         return "", False
     if answer == "no":
-        return "not synchronised; switch on a time service", False
+        # Also where a virtual machine has the time of its host, which is right.
+        return "no time service is at work here; see that the time is right", True
     return "this system cannot tell; make sure a time service runs", True
+
+
+def _long(seconds: float) -> str:
+    """A time in the largest unit of which there is one."""
+    for unit, length in ("days", 86400), ("hours", 3600), ("minutes", 60):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _settings(kit: Path, kind: str) -> Iterator[Finding]:

@@ -24,13 +24,15 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.flare import joining, kit, standing
+from capeneuro.flare import joining, kit, reach, standing
 from capeneuro.studies import flow, kinds, plan
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
 # enough others.
 LOOK, ENDING, GRACE = 0.5, 10.0, 20.0
+# Seconds until a site that is not registered asks who answers, and asks again.
+ASK = 20.0
 # Seconds: between looks for sites that are away; that its host's beat must be later
 # than the last of its job's process, so that it is not one of a host that is gone, too.
 LOOK_FOR_SITES, REGISTERED = 1.0, 5.0
@@ -127,10 +129,12 @@ def site(
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
         standing.forget(study, name)
-        registered, before = False, None
+        registered, before, answer, asked = False, None, "", time.monotonic()
         try:
             while before is None or before["state"] != "finished" or not once:
                 daemon.keep()
+                if not registered and time.monotonic() - asked > ASK:
+                    answer, asked = _who_answers(kit_folder, answer), time.monotonic()
                 if not registered and "Successfully registered client" in daemon.said():
                     print(f"registered at {host}:{port}", flush=True)
                     registered = True
@@ -143,6 +147,15 @@ def site(
         finally:
             daemon.stop()
     return 0
+
+
+def _who_answers(kit_folder: Path, before: str) -> str:
+    """Print what answers instead of the server, unless that was said before."""
+    wrong = reach.what_answers(kit_folder)
+    if wrong and wrong != before:
+        host, port = kit.address(kit_folder)
+        print(f"{host}:{port}: {wrong}", flush=True)
+    return wrong
 
 
 def _tell(

@@ -15,6 +15,7 @@ from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.report.page import template_of
+from capeneuro.studies import flow
 from capeneuro.studies import sites as site_files
 
 LINES = 200  # that are kept
@@ -43,8 +44,12 @@ class Standing:
     def answered(self, what: str, message: dict[str, Any], reply: Any) -> None:
         """Note an answer; a refusal with its rule."""
         request = message.get("request")
-        if what in ("advertise", "release") and "error" in reply:
-            self._told |= {"state": f"{reply['error']}: {reply['rule']}"}
+        if what in ("ping", "advertise", "release") and "error" in reply:
+            rule = reply["rule"]
+            state = f"{reply['error']}: {flow.RULES.get(rule, rule)}"
+            if what == "ping" and state == self._told["state"]:
+                return  # it is asked again several times a second
+            self._told |= {"state": state}
         elif what == "release":
             self._roster = sorted(request["roster"])
             where = f"{request['query']} {request['round'] + 1}"

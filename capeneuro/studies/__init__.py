@@ -12,6 +12,8 @@ flow
     What the steps of every kind share.
 sites
     A study's sites: read, checked, opened.
+apart
+    Nobody is counted twice: equal files are refused.
 counts
     How many people and volumes a forecast is of.
 plan
@@ -68,4 +70,8 @@ results
     The door `load`, to a study file or to results.
 workflow
     What the Snakefile needs to know.
+cluster
+    Jobs of a cluster that wait, and why.
+endings
+    What Snakemake and SLURM say last, in a line each.
 """

@@ -8,8 +8,10 @@ the sites work: in this process, or behind a network.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -123,21 +125,17 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     regions = nifti.start_regions(study.space, mask, study.pca.start_grid)
     check_features(study, n_features, None if regions is None else regions.max() + 1)
     check_ceilings(study, sites)
-    kept, tables, about = {}, {}, (study.space, study.cleaning, mask)
-
-    def keep(name: str, people: dict[str, list[Path]]) -> None:
-        kept[name], tables[name] = people, []  # all are read where this is refused
-        kept[name], tables[name] = nifti.keep_runs(people, sites[name], *about)
-
-    def read() -> None:
-        everybody = [
-            (study, sites[name], own, mask, _lengths(tables[name]).get(who))
-            for name, people in kept.items()
-            for who, own in people.items()
-        ]
-        check_each(_check_person, everybody, threads)
-
-    check_all([*(partial(keep, *own) for own in runs.items()), read])
+    kept, tables = {}, {}
+    open_all = (
+        partial(_keep, study, site, runs[name], mask, kept, tables)
+        for name, site in sites.items()
+    )
+    read_all = partial(_check_people, study, sites, kept, tables, mask, threads)
+    try:  # all that is wrong of anybody is told at once
+        check_all(chain(open_all, [read_all]))
+    except ConfigError as error:
+        lines = [str(error), *_left_out(error, sites, runs)]
+        raise ConfigError("\n".join(lines)) from None
     lengths = {name: _lengths(rows) for name, rows in tables.items()}
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
@@ -153,6 +151,62 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     print(f"{len(sites)} sites, {n_features} features: valid")
 
 
+def _keep(
+    study: ComponentsConfig,
+    site: SiteConfig,
+    people: dict[str, list[Path]],
+    mask: Any,
+    kept: dict[str, dict[str, list[Path]]],
+    tables: dict[str, list[list[Any]]],
+) -> None:
+    """Fill in which runs are kept; of those who can be read where some cannot."""
+    about = site, study.space, study.cleaning, mask
+    kept[site.name], tables[site.name] = {}, []
+    try:
+        kept[site.name], tables[site.name] = nifti.keep_runs(people, *about)
+    except ConfigError:
+        for who, own in people.items():
+            with suppress(ConfigError):
+                alone, rows = nifti.keep_runs({who: own}, *about)
+                kept[site.name] |= alone
+                tables[site.name] += rows
+        raise
+
+
+def _check_people(
+    study: ComponentsConfig,
+    sites: Sites,
+    kept: dict[str, dict[str, list[Path]]],
+    tables: dict[str, list[list[Any]]],
+    mask: Any,
+    threads: int,
+) -> None:
+    """Check the images of everybody whose runs are kept."""
+    lengths = {name: _lengths(rows) for name, rows in tables.items()}
+    everybody = [
+        (study, sites[name], own, mask, lengths[name][who])
+        for name, people in kept.items()
+        for who, own in people.items()
+    ]
+    check_each(_check_person, everybody, threads)
+
+
+def _left_out(
+    error: ConfigError, sites: Sites, runs: dict[str, dict[str, list[Path]]]
+) -> list[str]:
+    """Say of each site how it does without people whose files are refused."""
+    files = {line.partition(": ")[0] for line in error.each}
+    lines = []
+    for name, people in runs.items():
+        bad = [who for who, own in people.items() if files & set(map(str, own))]
+        if 0 < len(bad) < len(people):
+            lines.append(
+                f"site {name}: mend these files, or do without {len(bad)} of its "
+                f"{len(people)} people: {sites[name].leaving_out(bad)}"
+            )
+    return lines
+
+
 def _lengths(rows: list[list[Any]]) -> dict[str, int]:
     """Volumes of each person that are kept, from a table of runs."""
     found: dict[str, int] = {}
@@ -166,10 +220,10 @@ def _check_person(
     site: SiteConfig,
     runs: list[Path],
     mask: Any,
-    n: int | None,
+    n: int,
 ) -> None:
     """Refuse what `prepare` would, after hours of other people."""
-    if n is not None and n < study.n_components:
+    if n < study.n_components:
         raise ConfigError(
             f"{runs[0]}: the person has {n} volumes, fewer than n_components "
             f"{study.n_components}; exclude the person"

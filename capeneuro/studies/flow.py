@@ -7,13 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capeneuro import machine
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.ledger import BudgetExceeded, LedgerDamaged, LedgerUnwritable
+from capeneuro.federation.ledger import (
+    BudgetExceeded,
+    LedgerDamaged,
+    LedgerUnwritable,
+    LedgerWithoutLocks,
+)
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid
 from capeneuro.report import progress, record, words
@@ -24,6 +30,14 @@ MASK = "group_desc-brain_mask.nii.gz"
 VERDICTS = "verdicts.tsv"
 # Features of one second moment: 12.5 million numbers, 100 MB a site.
 MOST_FEATURES = 5000
+
+
+# What a site's rule means, of those whose name does not say what to do.
+RULES = {
+    "clock": "the clocks of the aggregator and the site differ by more than a minute: "
+    "one is wrong; switch on a time service at both",
+    "ledger": "the site's own log says what is wrong with its ledger",
+}
 
 
 # --- shared by the steps -------------------------------------------------------------
@@ -81,18 +95,19 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
         what = "the round failed"
         if isinstance(error, RoundVoid):
             what = "a charged round is void and the promise pays for no other"
-        return status, [f"{what}: {error}"]
+        rules = {why.partition(": ")[2] for why in error.lost.values()}
+        todo = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
+        return status, [f"{what}: {error}{''.join(todo)}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
-    if isinstance(error, (ConfigError, LedgerDamaged)):
+    if isinstance(error, (ConfigError, LedgerDamaged, LedgerWithoutLocks)):
         return 2, str(error).splitlines()
     if isinstance(error, LedgerUnwritable):
         return 1, [str(error)]
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        forbidden = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        hint = "; ask its owner for the right, or work in a folder of yours"
-        return 1, [f"{where}{error.strerror or error}{hint if forbidden else ''}"]
+        return 1, [machine.in_words(error)]
+    if isinstance(error, MemoryError):
+        return 1, [f"memory ran out: {error}; {machine.REMEDIES[errno.ENOMEM]}"]
     return 1, [f"{type(error).__name__}: {error}"]
 
 

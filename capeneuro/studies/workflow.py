@@ -1,13 +1,17 @@
 """What the Snakefile needs to know of a study: rules themselves hold no logic."""
 
 import errno
+import importlib.metadata
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +22,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.studies import kinds
+from capeneuro.studies import cluster, endings, kinds
 from capeneuro.studies.counts import SIZES, Unknown, assumed
 from capeneuro.studies.flow import Kind, outcome
 from capeneuro.studies.kinds import check_inputs, images, makes_data
@@ -29,6 +33,7 @@ from capeneuro.studies.sites import Sites, load_sites, names
 __all__ = [
     "find_commands",
     "handed_on",
+    "hear",
     "images",
     "kinds",
     "last_words",
@@ -39,10 +44,13 @@ __all__ = [
     "preview",
     "read_study",
     "section",
+    "watch_jobs",
 ]
 
 # In the environment of steps that `capeneuro run` had started.
 RUN = "CAPENEURO_RUN"
+# The Snakemake that the rules are written for.
+LEAST_SNAKEMAKE = (9, 20)
 # How the log of a step that failed ends, before its status.
 ENDED = "ended with status"
 
@@ -217,8 +225,7 @@ def run(path: str, cores: int, more: list[str]) -> int:
     PermissionError
         If nothing may be written here.
     """
-    if find_spec("snakemake") is None:
-        raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
+    _check_snakemake(more)
     study = load_study(path)
     sites = load_sites(study)
     kinds.check(study)
@@ -233,6 +240,7 @@ def run(path: str, cores: int, more: list[str]) -> int:
             f"{locks}: another run is under way in this folder; wait for it, or, if it "
             f"was killed: capeneuro run {path} --unlock"
         )
+    os.environ |= endings.usable_caches()
     command = [sys.executable, "-m", "snakemake", "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
     command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
@@ -257,8 +265,41 @@ def run(path: str, cores: int, more: list[str]) -> int:
         for line in dict.fromkeys(line for _, lines in failed for line in lines):
             print(line, file=sys.stderr)
         return max(own for own, _ in failed)
-    # No step failed: Snakemake says why nothing could start, if it is asked once more.
+    if status < 0:
+        out_of_memory = ", most often because memory ran out; use fewer --cores"
+        why = out_of_memory if status == -signal.SIGKILL else ""
+        print(
+            f"error: snakemake was killed by signal {-status}{why}; then: capeneuro "
+            f"run {path} --unlock, and run it again",
+            file=sys.stderr,
+        )
+        return 1
+    if lines := _unsaid(study, since, path):
+        print(*lines, sep="\n", file=sys.stderr)
+        return 1 if "was killed" in lines[0] else 2
+    # No step began: Snakemake says why, if it is asked once more.
     raise _no_start(path, status, _ask([*command, "-n"]))
+
+
+def _check_snakemake(more: list[str]) -> None:
+    """Refuse a Snakemake that is missing or too old, and profiles that are nowhere."""
+    if find_spec("snakemake") is None:
+        raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
+    version = importlib.metadata.version("snakemake")
+    if tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < LEAST_SNAKEMAKE:
+        least = ".".join(map(str, LEAST_SNAKEMAKE))
+        raise ConfigError(
+            f"run: needs snakemake {least} or later, got {version}; pip install -U "
+            "'capeneuro[workflow]'"
+        )
+    for option, where in pairwise(more):
+        profile = Path(where)
+        # Snakemake would do without it, silently, and run here.
+        if option == "--workflow-profile" and where != "none" and not profile.is_dir():
+            raise ConfigError(
+                f"--workflow-profile: no folder {where}; the one for a cluster is "
+                "workflow/profiles/slurm"
+            )
 
 
 def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -270,11 +311,12 @@ def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
 def _no_start(
     path: str, status: int, asked: subprocess.CompletedProcess[str]
 ) -> ConfigError:
+    if line := endings.in_words(asked.stdout, path):
+        return ConfigError(f"{path}: {line}")
     said = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
     why = " ".join(said[-3:])
     if not asked.returncode:  # its own log is empty where it is quiet
-        why = "no step said why; its own messages: snakemake --cores 1 --configfile "
-        why += path
+        why = f"no step said why; what it said is in {endings.KEPT}"
     return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
 
 
@@ -301,21 +343,68 @@ def last_words(study: Study, since: float) -> None:
     """Print again, last of all, why the steps that failed since then did."""
     if RUN in os.environ:  # who started Snakemake says it
         return
-    for _, lines in failures(study, since):
-        print(*lines, sep="\n", file=sys.stderr)
+    lines = [line for _, own in failures(study, since) for line in own]
+    lines = lines or _unsaid(study, since)
+    print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
 
 
-def failures(study: Study, since: float) -> list[tuple[int, list[str]]]:
-    """Exit status and lines of the steps that failed since then, by their logs."""
+def hear(logger: logging.Logger) -> None:
+    """Keep what Snakemake says, for who asks why a run has failed."""
+    with suppress(OSError):  # of a disk that is full a step will say it
+        logger.addHandler(endings.Heard())
+
+
+def watch_jobs() -> None:
+    """Say which jobs of a cluster wait, and why, while Snakemake waits for them."""
+    cluster.watch()
+
+
+def _heard(since: float) -> str:
+    """What Snakemake said since then."""
+    path = endings.KEPT
+    if not path.is_file() or path.stat().st_mtime < since:
+        return ""
+    return path.read_text(errors="replace")
+
+
+def _logs(study: Study, since: float) -> list[Path]:
+    """Logs that steps have written since then, in their order."""
     logs = [
         *Path("private/_logs").glob(f"{study.study}/**/*.log"),
         *Path("private").glob(f"*/{study.study}/**/logs/*.log"),
     ]
-    recent = [(log.stat().st_mtime, log) for log in logs]
+    return [log for log in sorted(logs, key=_written) if _written(log) >= since]
+
+
+def failures(study: Study, since: float) -> list[tuple[int, list[str]]]:
+    """Exit status and lines of the steps that failed since then, by their logs."""
     found = []
-    for _, log in sorted(pair for pair in recent if pair[0] >= since):
-        said = log.read_text().splitlines()
-        if lines := [line for line in said if line.startswith("error: ")]:
+    for log in _logs(study, since):
+        said = log.read_text(errors="replace").splitlines()
+        lines = [line for line in said if line.startswith("error: ")]
+        if lines:
             ended = [line.split()[-1] for line in said if line.startswith(ENDED)]
             found.append((int(ended[-1]) if ended else 1, lines))
     return found
+
+
+def _written(log: Path) -> float:
+    return log.stat().st_mtime
+
+
+def _unsaid(study: Study, since: float, path: str = "") -> list[str]:
+    """Why a run has failed in which no step said it: by Snakemake, or by an end."""
+    where = path or f"study {study.study}"
+    if line := endings.in_words(_heard(since), path or "STUDY"):
+        return [f"error: {where}: {line}"]
+    return [
+        f"error: {where}: {log.stem}{_of_site(log)}: its process was killed, most "
+        "often because memory ran out; use fewer --cores, or ask for more memory, and "
+        "run the same command again"
+        for log in _logs(study, since)
+        if endings.is_cut(log.read_text(errors="replace"))
+    ]
+
+
+def _of_site(log: Path) -> str:
+    return "" if log.parts[1] == "_logs" else f" of {log.parts[1]}"

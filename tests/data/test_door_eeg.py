@@ -662,7 +662,7 @@ def test_copies_of_one_recording_count_no_second_time(tmp_path, X):
     for session in ("ses-a", "ses-b"):
         (tmp_path / session).mkdir()
         edf.write(tmp_path / f"{session}/sub-1_eeg.edf", named(X))
-    assert "have the same content; one is a copy" in site_error(f"{tmp_path}/*/*")
+    assert "have the same content; take one" in site_error(f"{tmp_path}/*/*")
     edf.write(tmp_path / "ses-b/sub-1_eeg.edf", named(-X))
     found = recordings.find_recordings(site(eeg=f"{tmp_path}/*/*"))
     assert len(found["sub-1"]) == 2

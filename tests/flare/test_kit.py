@@ -241,7 +241,7 @@ def test_the_date_of_a_certificate_is_told(here, monkeypatch, year, text, warnin
     ("answer", "text", "warning"),
     [
         ("yes\n", "", False),
-        ("no\n", "not synchronised", False),
+        ("no\n", "see that the time is right", True),
         ("", "cannot tell", True),
     ],
 )

@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 from capeneuro import __version__
 from capeneuro.studies.workflow import (
     handed_on,
+    hear,
     images,
     kinds,
     last_words,
@@ -17,10 +18,13 @@ from capeneuro.studies.workflow import (
     preview,
     read_study,
     section,
+    watch_jobs,
 )
 from capeneuro.warm import Warm
 
 STARTED = time.time()
+if workflow.is_main_process and not workflow.dryrun:
+    hear(logger)
 try:
     STUDY, study, sites = read_study(workflow.configfiles, config)
 except Exception as error:

@@ -1,0 +1,182 @@
+"""What answers at the server's address: asked by TLS with a kit's own keys.
+
+FLARE tries for ever and says the same whoever answers, or nobody. Here the same
+connection is tried once, and what openssl says of it is one line.
+"""
+
+import ipaddress
+import os
+import re
+import socket
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from capeneuro.flare import kit
+
+# Seconds that an answer may take.
+PATIENCE = 5.0
+# What openssl says, and what it means; {who} is the certificate's owner and issuer.
+OPENSSL = {
+    "WRONG_VERSION_NUMBER|UNKNOWN_PROTOCOL|HTTP_REQUEST|RECORD_LAYER|INVALID": "what "
+    "answers there is not the server: it does not speak TLS; check the port, and that "
+    "nothing between (a web server, a balancer) takes it",
+    "EOF|RESET|UNEXPECTED": "what answers there closes the connection before it says "
+    "who it is: a firewall, a balancer, or another service; check the port, and let "
+    "TLS through unopened",
+    "not yet valid": "the server's certificate begins later than this machine's time, "
+    "{now}: a clock is wrong, most likely this one; switch on a time service",
+    "has expired": "the server's certificate has ended by this machine's time, {now}: "
+    "renew it, or set this clock right",
+    "[Hh]ostname mismatch|not valid for|IP address mismatch": "the server's "
+    "certificate is for {owner}, not for this name; use the name that the kits were "
+    "made with",
+    "unable to get|self.signed|CERTIFICATE_VERIFY_FAILED": "what answers there is not "
+    "the server: its certificate is issued by {issuer}, not by this federation; a "
+    "proxy that opens TLS must let this address through, or the kit is another "
+    "federation's",
+    "ALERT|HANDSHAKE": "the server refuses this kit's certificate: it is of another "
+    "federation, or its time is over; ask for a new kit",
+}
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+
+
+def check(folder: Path) -> list[kit.Finding]:
+    """What can be told of the server's address from here, for a kit's check.
+
+    Parameters
+    ----------
+    folder
+        The kit.
+
+    Returns
+    -------
+    list of Finding
+        Warnings alone: the server need not run yet.
+    """
+    host, port = kit.address(folder)
+    if kit.kind_of(folder) == "server":
+        return [kit.Finding("server's name", own_name(host), warning=True)]
+    wrong = what_answers(folder)
+    if wrong.startswith("nobody"):  # the server need not run yet
+        wrong = ""
+    return [kit.Finding(f"server at {host}:{port}", wrong, warning=True)]
+
+
+def own_name(host: str) -> str:
+    """What is wrong with the server's name, looked up on the server; or nothing."""
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return (
+            f"{host} is no name that this machine can look up; check that the sites "
+            "can: getent hosts NAME"
+        )
+    inside = sorted(a for a in found if ipaddress.ip_address(a).is_loopback)
+    if not inside:
+        return ""
+    if host == "localhost" or host in found:
+        return f"{host} is this machine alone, for a rehearsal; sites cannot reach it"
+    return (
+        f"{host} resolves to {inside[0]} here (see /etc/hosts); where sites look it up "
+        "it must be an address that they can reach"
+    )
+
+
+def what_answers(folder: Path) -> str:
+    """What is wrong with who answers at the address that a kit names; or nothing.
+
+    Parameters
+    ----------
+    folder
+        Kit of a site, or of the lead.
+
+    Returns
+    -------
+    str
+        Empty where the server of this federation answers.
+    """
+    host, port = kit.address(folder)
+    startup = folder / "startup"
+    context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
+    # Authorities of studies are small: they have what FLARE checks, and no more.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        with (
+            socket.create_connection((host, port), PATIENCE) as connection,
+            context.wrap_socket(connection, server_hostname=host) as secure,
+        ):
+            _refused_late(secure)
+        return ""
+    except ssl.SSLError as error:
+        return _in_words(f"{error.reason} {error}", host, port)
+    except socket.gaierror:
+        return (
+            f"{host} is no name that this machine can look up; check it with whoever "
+            "keeps the server"
+        )
+    except ConnectionResetError:
+        return _in_words("RESET", host, port)
+    except ConnectionRefusedError:
+        return f"nobody listens there yet, or a firewall refuses{_proxy()}"
+    except TimeoutError:
+        return (
+            "nobody answers: the server is off, a firewall drops what is sent, or "
+            f"what answers does not speak TLS{_proxy()}"
+        )
+    except OSError as error:
+        return f"nobody can be reached: {error.strerror or error}{_proxy()}"
+
+
+def _refused_late(secure: ssl.SSLSocket) -> None:
+    """Read what the server says of our certificate, which TLS 1.3 does at the end."""
+    secure.settimeout(1.0)
+    with suppress(TimeoutError):
+        secure.recv(1)
+
+
+def _in_words(error: str, host: str, port: int) -> str:
+    """The line that openssl's words mean."""
+    about = {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
+    about |= {"owner": "another name", "issuer": "somebody unknown"}
+    if "verif" in error.lower():
+        about |= _shown(host, port)
+    for pattern, line in OPENSSL.items():
+        if re.search(pattern, error):
+            return line.format(**about)
+    return f"what answers there is not the server, by its TLS: {error}"
+
+
+def _shown(host: str, port: int) -> dict[str, str]:
+    """Owner and issuer of the certificate that is shown, whoever it is."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    with suppress(OSError, ValueError):
+        with (
+            socket.create_connection((host, port), PATIENCE) as connection,
+            anybody.wrap_socket(connection, server_hostname=host) as secure,
+        ):
+            shown = x509.load_der_x509_certificate(secure.getpeercert(True))
+        return {"owner": _name(shown.subject), "issuer": _name(shown.issuer)}
+    return {}
+
+
+def _name(who: x509.Name) -> str:
+    for part in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME):
+        if names := who.get_attributes_for_oid(part):
+            return repr(str(names[0].value))[:80]
+    return "nobody by name"
+
+
+def _proxy() -> str:
+    """Name the variable that sends gRPC through a proxy, if there is one."""
+    for name in PROXIES:
+        if address := os.environ.get(name):
+            return f"; {name} sends what leaves here to {address}: set no_proxy"
+    return ""

@@ -1,0 +1,66 @@
+"""Nobody is counted twice: one file at two sites, or of two people of one, is refused.
+
+It can be told only of files that are on this machine: two institutions do not show each
+other their files.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
+from capeneuro.data.inventory import copies
+from capeneuro.data.people import name_of
+from capeneuro.studies import kinds
+from capeneuro.studies.sites import Sites
+
+# Files of one person's own; tables and headers beside them may be equal by rights.
+OF_PEOPLE = (".nii", ".nii.gz", ".img", ".edf", ".bdf", ".gdf", ".eeg", ".fdt")
+OF_PEOPLE += (".fif", ".set", ".xdf", ".csv")
+
+
+def check(study: Study, sites: Sites) -> None:
+    """Refuse a study in which two people have the same bytes.
+
+    Parameters
+    ----------
+    study, sites
+        The study, and the sites whose files are here. Made data are not looked at.
+
+    Raises
+    ------
+    ConfigError
+        With a line for each two files. It names people, and stays here.
+    """
+    if kinds.makes_data(study.whole, sites):
+        return
+    owners: dict[Path, list[SiteConfig]] = defaultdict(list)
+    for site in sites.values():
+        for path in _own_files(study, site):
+            owners[path].append(site)
+    files = [path for path, own in owners.items() for _ in own]
+    check_all(partial(_refuse, owners, *two) for two in copies(files))
+
+
+def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
+    named = getattr(site.images, "table", None)
+    shared = {str(site.people), str(site.mask), str(named)}
+    shared |= {str(path) for path in kinds.of(study).public_files(study)}
+    tables = {str(site.images), str(site.eeg)}
+    for path in dict.fromkeys(kinds.of(study).inputs(study, site)):
+        is_own = path.lower().endswith(OF_PEOPLE) or path in tables
+        if is_own and path not in shared and Path(path).is_file():
+            yield Path(path)
+
+
+def _refuse(owners: dict[Path, list[SiteConfig]], first: Path, second: Path) -> None:
+    one, other = owners[first][0], owners[second][-1]
+    where = "the same site" if one is other else f"site {one.name}"
+    raise ConfigError(
+        f"{second}: has the bytes of {first} of {where}: one person would be promised "
+        "as two; bring the right file, or leave one out: "
+        f"{other.leaving_out([name_of(second)])}"
+    )
