@@ -506,8 +506,11 @@ def cells_of_events(rng) -> Meant:
     label = _person(rng)
     path = Path(f"eeg/sub-{label}/eeg/sub-{label}_task-odd_events.tsv")
     new = str(rng.choice(["x", "-1.0", "1e9", "3,0", "inf"]))
-    _edit(path, lambda s: s.replace("3.0\t0.0", f"{new}\t0.0"))
-    return None
+    _edit(path, lambda s: s.replace("3.0\t0.0\tgo\n", ""))
+    all_but_one = READERS["eeg"]()
+    _edit(path, lambda s: f"{s}{new}\t0.0\tgo\n")
+    is_beyond = new in ("-1.0", "1e9")  # dropped, and counted at the site
+    return (lambda good: all_but_one) if is_beyond else None
 
 
 @change("eeg")

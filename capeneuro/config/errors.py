@@ -143,6 +143,9 @@ GONE = {
 LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
 FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
+FORMS["string_pattern_mismatch"] = (
+    "must be letters, digits, - and _, the first of them a letter or digit"
+)
 FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")

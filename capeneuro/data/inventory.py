@@ -70,6 +70,7 @@ def of_rows(
 ) -> Inventory:
     """The people of a table, less those who are left out."""
     where = f"site {site.name}: {table}"
+    people.check_names(names, where)
     absent = reasons_not_to_take(site, names, where, is_whole=is_whole)
     taken = {name: [table] for name in names if not absent[name]}
     return Inventory(taken, {}, frozenset(names) - frozenset(taken))

@@ -168,6 +168,24 @@ def _check_labels(
     _check_same(files, whose.__getitem__, lambda file: _plain(whose[file]), where)
 
 
+def check_names(names: Iterable[str], where: str) -> None:
+    """Refuse names of a table that may be one person's: `sub-1` and `sub-01`.
+
+    Raises
+    ------
+    ConfigError
+        With two of them.
+    """
+    same: dict[str, str] = {}
+    for name in names:
+        other = same.setdefault(_plain(name.removeprefix("sub-")), name)
+        if other != name:
+            raise ConfigError(
+                f"{where}: {other} and {name} may be one person, which differ by case or "
+                "noughts alone; remove one, or give both names that differ"
+            )
+
+
 def _plain(name: str) -> str:
     """A name without case, numbers without noughts before them."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
