@@ -29,8 +29,8 @@ from capeneuro.config.errors import ConfigError
 
 # A refusal helps if it says what to do.
 REMEDY = re.compile(
-    r"; |check|choose|indent|copy|exclude|fetch|give|mend|move|name|put|remove|rename|say|set"
-    r"|take|use|write|must|did you mean",
+    r"; |check|choose|copy|exclude|fetch|give|indent|mend|move|name|put|remove|rename"
+    r"|say|set|take|use|write|must|did you mean",
     re.IGNORECASE,
 )
 

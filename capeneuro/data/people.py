@@ -181,8 +181,8 @@ def check_names(names: Iterable[str], where: str) -> None:
         other = same.setdefault(_plain(name.removeprefix("sub-")), name)
         if other != name:
             raise ConfigError(
-                f"{where}: {other} and {name} may be one person, which differ by case or "
-                "noughts alone; remove one, or give both names that differ"
+                f"{where}: {other} and {name} differ by case or noughts alone, and may "
+                "be one person; remove one, or give both names that differ"
             )
 
 
