@@ -4,11 +4,11 @@ Names alone are read here. Why not PyBIDS: see docs/derivatives.md.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
 from capeneuro.data.people import stem
@@ -37,6 +37,42 @@ def space(file: Path) -> str:
     if {"MNINonLinear", "reg_standard"} & {*file.parts}:
         return "MNI152NLin6Asym"
     return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
+
+
+def check_templates(
+    images: Mapping[str, Inventory], public: Iterable[Path | None]
+) -> None:
+    """Refuse images in the spaces of several templates, as far as names say.
+
+    Resampling brings images to one grid, and not one template's brain onto another's.
+
+    Parameters
+    ----------
+    images
+        What was found at each site.
+    public
+        The study's mask and atlas, whose names may say a template, too.
+
+    Raises
+    ------
+    ConfigError
+        If two are named.
+    """
+    owners: dict[str, set[str]] = defaultdict(set)
+    for site, inventory in images.items():
+        for file in (file for own in inventory.people.values() for file in own):
+            owners[space(file)].add(f"site {site}")
+    for path in filter(None, public):
+        named = re.search(r"(?:^|_)(?:tpl|space)-([A-Za-z0-9]+)", Path(path).name)
+        owners[named[1] if named else ""].add(str(path))
+    owners.pop("", None)
+    if len(owners) > 1:
+        shown = " and ".join(f"{t} ({some(sorted(o))})" for t, o in owners.items())
+        raise ConfigError(
+            f"space: all images must be in one template's space, names say {shown}; "
+            "choose one in `images.space` of the site files, or warp the others to it: "
+            "resampling changes their grid alone"
+        )
 
 
 def find_runs(site: SiteConfig, *, is_whole: bool = True) -> dict[str, list[Path]]:

@@ -115,6 +115,8 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     """Check the sites' images and budgets against the study; write the study's mask."""
     check_told(study, sites)
     inventories = {name: derivatives.inventory(site) for name, site in sites.items()}
+    public = [None if study.computes_mask else study.space.mask, study.space.basis_file]
+    derivatives.check_templates(inventories, public)
     runs = {name: own.people for name, own in inventories.items()}
     if study.computes_mask:
         images = [r for people in runs.values() for own in people.values() for r in own]

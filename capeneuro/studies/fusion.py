@@ -32,7 +32,7 @@ from capeneuro.algorithms.cca import (
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.load import section
-from capeneuro.data import eeg, files, labels, nifti
+from capeneuro.data import derivatives, eeg, files, labels, nifti
 from capeneuro.data.tables import constant_features, open_table
 from capeneuro.data.views import (
     Views,
@@ -132,6 +132,10 @@ def validate(study: FusionConfig, sites: Sites, threads: int = 1) -> None:
             found[name] = {who: (nothing, y) for who, (_, y) in found[name].items()}
 
     check_all(partial(find, name) for name in sites)
+    if study.space is not None:
+        first = {name: inventories(study, site)[0] for name, site in sites.items()}
+        public = study.space.mask, study.space.basis_file
+        derivatives.check_templates(first, public)
     check_ceilings(study, sites)
     everybody = [person for people in found.values() for person in people.values()]
     bar = progress.bar(everybody, "validate")

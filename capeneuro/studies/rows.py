@@ -24,8 +24,9 @@ from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import eeg, files, labels, nifti
+from capeneuro.data import derivatives, eeg, files, labels, nifti
 from capeneuro.data import rows as row_files
+from capeneuro.data.inventory import Inventory
 from capeneuro.data.rows import Shape, find_people, open_rows
 from capeneuro.data.tables import constant_features
 from capeneuro.federation.in_process import Federation
@@ -248,11 +249,16 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
             f"features, got {D}; use a coarser basis or fewer columns"
         )
     found: dict[str, dict[str, row_files.Person]] = {}
+    inventories: dict[str, Inventory] = {}
 
     def find(name: str) -> None:
+        inventories[name] = row_files.inventory_of(study, sites[name])
         found[name] = _people_of(own, study, sites[name], shape)
 
     check_all(partial(find, name) for name in sites)
+    if study.space is not None:
+        public = study.space.mask, study.space.basis_file
+        derivatives.check_templates(inventories, public)
     if text := own.not_estimable(study, list(found.values())):
         if is_complete(study, sites):
             raise ConfigError(
@@ -275,7 +281,7 @@ def validate(own: RowKind, study: RowStudy, sites: Sites, threads: int = 1) -> N
     files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
     for name, people in found.items():
         print(f"{name}: {len(people)} people")
-        keep_inventory(study, name, row_files.inventory_of(study, sites[name]))
+        keep_inventory(study, name, inventories[name])
         if alone := row_files.without_images(study, sites[name], people):
             print(
                 f"note: {name}: {len(alone)} people of its table have no images, and "

@@ -384,3 +384,32 @@ def test_the_inventory_says_why_a_file_is_set_aside(here):
         "  set aside: 1 file: task is faces",
         "  set aside: 2 files: the person is named in without",
     ]
+
+
+@pytest.mark.parametrize(
+    ("second", "mask", "is_right"),
+    [
+        ("MNI152NLin6Asym", "mask.nii.gz", False),
+        (
+            "MNI152NLin2009cAsym",
+            "tpl-MNI152NLin6Asym_desc-brain_mask.nii.gz",
+            False,
+        ),
+        ("MNI152NLin2009cAsym", "tpl-MNI152NLin2009cAsym_desc-brain_mask.nii.gz", True),
+        ("MNI152NLin2009cAsym", "mask.nii.gz", True),
+    ],
+    ids=["C27", "C27-mask", "one-template", "a-mask-that-says-nothing"],
+)
+def test_two_templates_are_refused(second, mask, is_right):
+    spaces = {"north": "MNI152NLin2009cAsym", "south": second}
+    images = {}
+    for place, space in spaces.items():
+        write(f"{place}/sub-1/func/sub-1_task-rest_space-{space}_desc-preproc_bold.nii")
+        images[place] = derivatives.inventory(site(images={"derivatives": place}))
+    if is_right:
+        derivatives.check_templates(images, [Path(mask), None])
+        return
+    with pytest.raises(
+        ConfigError, match=r"MNI152NLin2009cAsym \(site.*MNI152NLin6Asym"
+    ):
+        derivatives.check_templates(images, [Path(mask), None])
