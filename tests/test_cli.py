@@ -127,7 +127,7 @@ DATA_MISTAKES = {
     "empty image": (
         lambda: _cut(RUN, 0),
         ("validate", STUDY),
-        [str(RUN), "not a readable NIfTI"],
+        [str(RUN), "is empty; copy or make it again"],
     ),
     "image cut in its data": (
         lambda: _cut(RUN, RUN.stat().st_size // 2),
@@ -433,7 +433,9 @@ def test_validate_tells_at_once_all_that_prepare_would_refuse(tiny, capsys):
     edit(STUDY, "cleaning.low_pass", 0.1)
     assert command("validate", STUDY) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and "the same of 4 more: sub-01, sub-10, sub-2" in lines[0]
+    # Tables and times that all lack hide nothing that is wrong of some.
+    assert len(lines) == 5 and "the same of 4 more: sub-01, sub-10, sub-2" in lines[0]
+    assert "finite" in " ".join(lines) and "to the end" in lines[-1]
 
 
 def test_a_second_run_gives_the_same_bytes_and_no_charge(tiny):

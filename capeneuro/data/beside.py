@@ -191,14 +191,14 @@ def repetition_time(run: Path, site: SiteConfig) -> float | None:
 
 def one_time(runs: Iterable[Path], site: SiteConfig) -> tuple[float | None, str]:
     """Repetition time that all runs have [s]; None and why, if there is none."""
-    times: dict[float, Path] = {}
+    times: set[float] = set()
     for run in runs:
         t_r, why = timing(run, site)
         if t_r is None:
-            return None, f"{why} ({run.name})"
-        times.setdefault(t_r, run)
+            return None, why
+        times.add(t_r)
     if not is_one_time(times):
-        several = " and ".join(f"{t:g} s ({run.name})" for t, run in times.items())
+        several = " and ".join(f"{t:g} s" for t in sorted(times))
         return None, f"runs have repetition times of {several}"
     return next(iter(times), None), ""
 

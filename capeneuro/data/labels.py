@@ -52,15 +52,13 @@ def _names(path: Path) -> dict[int, str]:
     """Names by index, with the network of a region behind its name, if there is one."""
     table = open_texts(path)
     check_columns(path, table, ("index", "name"), "")
+    if odd := [index for index in table["index"] if not index.isdigit()]:
+        raise ConfigError(f"{path}: index must be a whole number, got {odd[0]!r}")
     if twice := repeated(table["index"]):
         raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")
     found = {}
     for row in table.to_dict("records"):
         given = row["name"], row.get("network", "")
         text = ", ".join(part for part in given if part)
-        if not row["index"].isdigit():
-            raise ConfigError(
-                f"{path}: index must be a whole number, got {row['index']!r}"
-            )
         found[int(row["index"])] = text or f"region {row['index']}"
     return found

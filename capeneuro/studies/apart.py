@@ -4,6 +4,7 @@ It can be told only of files that are on this machine: two institutions do not s
 other their files.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from capeneuro.studies.sites import Sites
 # Files of one person's own; tables and headers beside them may be equal by rights.
 OF_PEOPLE = (".nii", ".nii.gz", ".img", ".edf", ".bdf", ".gdf", ".eeg", ".fdt")
 OF_PEOPLE += (".fif", ".set", ".xdf", ".csv")
+MASK = r"[-_]mask\.nii(\.gz)?$"  # of a template's brain they are alike by rights
 
 
 def check(study: Study, sites: Sites) -> None:
@@ -52,6 +54,7 @@ def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
     tables = {str(site.images), str(site.eeg)}
     for path in dict.fromkeys(kinds.of(study).inputs(study, site)):
         is_own = path.lower().endswith(OF_PEOPLE) or path in tables
+        is_own &= re.search(MASK, path) is None
         if is_own and path not in shared and Path(path).is_file():
             yield Path(path)
 

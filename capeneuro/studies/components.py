@@ -136,8 +136,7 @@ def validate(study: ComponentsConfig, sites: Sites, threads: int = 1) -> None:
     try:  # all that is wrong of anybody is told at once
         check_all(chain(open_all, [read_all]))
     except ConfigError as error:
-        lines = [str(error), *_left_out(error, sites, runs)]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError(_with_remedy(error, sites, runs)) from None
     lengths = {name: _lengths(rows) for name, rows in tables.items()}
     nifti.write_mask(study.results / MASK, mask)
     if study.prior is not None:
@@ -193,20 +192,23 @@ def _check_people(
     check_each(_check_person, everybody, threads)
 
 
-def _left_out(
+def _with_remedy(
     error: ConfigError, sites: Sites, runs: dict[str, dict[str, list[Path]]]
-) -> list[str]:
-    """Say of each site how it does without people whose files are refused."""
+) -> str:
+    """What is wrong with files, and how sites do without the people whose they are."""
     files = {line.partition(": ")[0] for line in error.each}
-    lines = []
+    text = str(error)
     for name, people in runs.items():
         bad = [who for who, own in people.items() if files & set(map(str, own))]
-        if 0 < len(bad) < len(people):
-            lines.append(
-                f"site {name}: mend these files, or do without {len(bad)} of its "
-                f"{len(people)} people: {sites[name].leaving_out(bad)}"
+        remedy = sites[name].leaving_out(bad)
+        if len(bad) == len(error.each) == 1 < len(people):
+            text += f"; or do without the person: {remedy}"
+        elif 1 < len(bad) < len(people):
+            text += (
+                f"\nsite {name}: mend these files, or do without {len(bad)} of its "
+                f"{len(people)} people: {remedy}"
             )
-    return lines
+    return text
 
 
 def _lengths(rows: list[list[Any]]) -> dict[str, int]:

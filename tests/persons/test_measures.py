@@ -71,7 +71,7 @@ def test_whatever_a_persons_data_are_measures_keep_their_bounds(values):
     ("text", "said"),
     [
         ("index\tnetwork\n1\tA\n2\tB\n", "lacks 3"),
-        ("index\tnet\n1\tA\n", "must have the columns index and network"),
+        ("index\tnet\n1\tA\n", "lacks the columns network; it has index, net"),
         ("index\tnetwork\n1\tA\n2\tA\n3\tnone\n", "must name two networks or more"),
     ],
 )

@@ -477,7 +477,7 @@ def test_longer_rows_shift_no_columns(tmp_path, monkeypatch, capsys):
         head, *rows = table.read_text().splitlines()
         table.write_text("\n".join([head, *(row + "\t7" for row in rows)]))
     assert command("validate", STUDY) == 2
-    assert "x-0.tsv: not a table" in capsys.readouterr().err
+    assert "x-0.tsv, line 2: has 8 cells, the header 7" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_longer_rows_shift_no_columns(tmp_path, monkeypatch, capsys):
         ("budget.unit", "sample", "budget.unit: must be subject"),
         ("space", {"mask": "m.nii", "basis": "voxels"}, "space: must be null"),
         ("fusion.fmri.features", "x-0.tsv", "x-0.tsv: lacks"),
-        ("fusion.eeg.features", ".", "Is a directory"),
+        ("fusion.eeg.features", ".", "is a folder"),
         ("score", {"truth": "truth"}, "score.truth: needs views of maps and erp, got"),
         ("pca", {"norm_bound": 1.0}, "pca: unknown key"),
     ],

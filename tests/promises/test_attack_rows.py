@@ -560,7 +560,7 @@ def test_an_odd_cell_is_one_line_before_data_leave(here, name, value, capsys):
     assert len(lines) == 1 and "1" in lines[0] and len(lines[0]) < 300
 
 
-FILES = ["", "feature\n", "feature\tlow\thigh\n", "feature,low,high\nx0,0,1\n"]
+FILES = ["", "feature\n", "feature\tlow\thigh\n", "feature,low,high\nx0;0;1\n"]
 HEAD = "feature\tlow\thigh\n"
 FILES += [HEAD + row for row in ("x0\t1\t0", "x0\t0", "x0", "x0\t0\tnan")]
 FILES += [HEAD + row for row in ("x0\t0\t1\nx0\t0\t1", "x9\t0\t1", "y\t0\t1\nx1\t0\t1")]
@@ -587,9 +587,9 @@ def test_odd_features_files_are_one_line(here, text, capsys):
         ("topics", "rows.covariates", {"g": [0, 1]}, "tensors.model: topics"),
         ("linear", "rows.covariates", {"y": [-1, 1]}, "target: must not be a feature"),
         ("linear", "rows.covariates", {"x0": [-1, 1]}, "must not be features, too"),
-        ("linear", "rows.covariates", {"sex": [0, 1]}, "lacks 1 columns: sex"),
+        ("linear", "rows.covariates", {"sex": [0, 1]}, "lacks the columns sex"),
         ("linear", "regression.target", "x1", "target: must not be a feature"),
-        ("linear", "regression.target", "age", "lacks 1 columns: age"),
+        ("linear", "regression.target", "age", "lacks the columns age"),
         ("linear", "regression.bounds", [1, -1], "regression.bounds: "),
         ("linear", "regression.bounds", [0, 5e-324], "regression.bounds: "),
         ("linear", "regression.bounds", [-1e308, 1e308], "regression.bounds: "),

@@ -51,6 +51,7 @@ PRIVATE = {
     "projected.npz",
     "qc.html",
     "timecourses.tsv",
+    "inventory.tsv",
     "runs.tsv",
     "spectra.tsv",
     "connectivity.tsv",
