@@ -173,7 +173,7 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
         )
-    begun_for = open_ledger(site).lines.begun_for()
+    begun_for = open_ledger(site).lines.named().get("data", "")
     if begun_for and (begun_for == "private") != (site.data == "private"):
         raise ConfigError(
             f"{path}: data: must be {begun_for}, got {site.data!r}: its ledger "
