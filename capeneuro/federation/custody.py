@@ -88,8 +88,9 @@ def move(book: Ledger, source: Path) -> None:
 def _finish_move(book: Ledger, source: Path) -> None:
     """Finish a move that was interrupted when the ledger was in its new folder."""
     if not (source / "ledger.jsonl").is_file():
-        ledger = book.lines.named().get("id", "")
-        if source != registry.folder_of(book.lines.second_place, ledger):
+        ledger = book.lines.named().get("id")
+        place = book.lines.second_place
+        if not ledger or source != registry.folder_of(place, ledger):
             raise LedgerSetBack(
                 f"{source}: no ledger is there; {book.folder} has one, which stays as "
                 "it is; see the path"
@@ -339,7 +340,14 @@ def _claim(book: Ledger, source: Path) -> None:
             f"{source}: a ledger is there; bring it here: capeneuro ledger move "
             f"SITE_FILE --from {source}"
         )
-    if not book.lines.claim(source.resolve()):
+    if book.lines.path.exists():
+        raise LedgerSetBack(
+            f"{book.folder}: has a ledger, whose promises would count as spent, too; "
+            "name a folder that has none in the site file, and merge the two "
+            "afterwards; what was interrupted is repeated without --from"
+        )
+    lost = book.lines.claim(source.resolve()) or len(book.lines.remembered())
+    if not lost:
         raise LedgerSetBack(
             f"{source}: {book.lines.second_place} knows of no ledger that was there; "
             "see the path"

@@ -419,13 +419,18 @@ class Ledger:
         str
             Empty where there is none. For the site's eyes alone.
         """
+        subjects = list(subjects)
         ids = set(self._pseudonyms(subjects))
         with self.locked():
             about = entry["lineage"], entry["study"], "", stages
             for e in self.of_lineage(*about):
-                # Whom a merged ledger's release was of is not known here: anybody.
-                others = self._cohorts.get(e["cohort"], ids)
-                if e.get("site", entry["site"]) != entry["site"] and ids & set(others):
+                if e.get("site", entry["site"]) == entry["site"]:
+                    continue
+                if "merged" in e:  # its people are under another salt
+                    if registry.were_in(self.lines, e["merged"], subjects):
+                        return e["site"]
+                # Of whom a restored one was is not known here: of anybody.
+                elif ids & set(self._cohorts.get(e["cohort"], ids)):
                     return e["site"]
         return ""
 

@@ -111,6 +111,7 @@ def take_over(lines: Lines, other: str) -> None:
             stated = {*stated} & {*there["people"]}
             before = known["distinct"].get(third, [])
             known["distinct"][third] = sorted({*before, *stated})
+        known["merged"] |= there["merged"] | {other: there["people"]}
         _write(lines, known)
         # In between both have the people, so that nobody is forgotten by a crash.
         lines.end_other(other)
@@ -125,9 +126,36 @@ def take_over_lost(lines: Lines) -> None:
     lines
         Of the restored ledger, locked: it has charged all that those promised.
     """
+    with _locked(lines.second_place):  # its record may have been lost
+        _write(lines, _read(lines.second_place, lines.id))
     for record in lines.remembered():
         if record["id"] != lines.id:
             take_over(lines, record["id"])
+
+
+def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
+    """Whether any of these people may have been in a ledger that was taken over.
+
+    Parameters
+    ----------
+    lines
+        Of the ledger that goes on, locked.
+    other
+        Id of the ledger that ended.
+    people
+        Ids.
+
+    Returns
+    -------
+    bool
+        True also where it is not known whom that ledger had.
+    """
+    place = lines.second_place
+    if place is None:
+        return True
+    with _locked(place):
+        before = _read(place, lines.id)["merged"].get(other)
+        return not before or bool(_digests(place, people) & set(before))
 
 
 def check(lines: Lines) -> None:
@@ -212,16 +240,20 @@ def _path(place: Path, ledger: str) -> Path:
 
 
 def _read(place: Path, ledger: str) -> dict[str, Any]:
-    """Read a ledger's list of people, which holds at least those of its record."""
+    """A ledger's people, whom it said are others, and whom each that ended had.
+
+    The list holds at least those whom the ledger's record has.
+    """
     path, record = _path(place, ledger), _record(place, ledger)
     # `has_people` and lists without a key are of before there was a digest.
     is_listed = "people" in record or record.get("has_people", False)
     if "merged" in record or not (path.exists() or is_listed):
-        return {"people": [], "distinct": {}}
-    n, digest = record.get("people", (0, _digest([])))
+        return {"people": [], "distinct": {}, "merged": {}}
     try:
+        n, digest = record.get("people", (0, _digest([])))
         content = json.loads(path.read_text())
         people, stated = list(content["people"]), content["distinct"]
+        merged = dict(content.get("merged", {}))
         # A crash may have come between the list and the record, never before it.
         whole = len(people) >= n and _digest(people[:n]) == digest
     except (OSError, ValueError, KeyError, TypeError):
@@ -231,21 +263,15 @@ def _read(place: Path, ledger: str) -> dict[str, Any]:
             f"{path} is lost, damaged or older than it was: it says which people a "
             "ledger holds; bring it back as it was last"
         )
-    mark = content.get("key")
-    if people and mark and mark != synced.mark(_secret(place)):
+    key = place / "people-key"
+    mark = synced.mark(key.read_bytes()) if key.exists() else ""
+    if people and content.get("key", mark) != mark:
         raise LedgerDamaged(
-            f"{place / 'people-key'} is missing, or not the key of {path}; bring it "
-            "back"
+            f"{key} is missing, or not the key of {path}; bring it back"
         )
-    return {
-        "people": people,
-        "distinct": dict(stated) if isinstance(stated, dict) else {},
-    }
-
-
-def _secret(place: Path) -> bytes:
-    path = place / "people-key"
-    return path.read_bytes() if path.exists() else b""
+    # Statements of before there were ids in them have to be made again.
+    stated = dict(stated) if isinstance(stated, dict) else {}
+    return {"people": people, "distinct": stated, "merged": merged}
 
 
 def _write(lines: Lines, known: dict[str, Any]) -> None:

@@ -353,6 +353,22 @@ def test_equal_promises_of_merged_ledgers_are_two(tmp_path):
         assert total == pytest.approx(2**0.5 * CEILING.mu)
 
 
+def test_a_ledger_goes_on_in_its_study_after_a_merge(tmp_path):
+    """Other people were in it as another site; those are still known."""
+    names = {"north": "ann", "south": "bob", "east": "cem"}
+    about, books = {"lineage": "l"}, {}
+    for name, who in names.items():
+        books[name] = ledger(tmp_path, name)
+        spend(books[name], "1", 0.1, (who,), site=name, **about)
+        books[name].known_elsewhere([who])
+    custody.merge(books["south"], books["east"].folder)
+    custody.merge(books["north"], books["south"].folder)
+    entry = {"study": "s", "lineage": "l", "site": "north"}
+    north = opened(tmp_path, "north")
+    sites = [north.in_study_as(entry, [who], []) for who in names.values()]
+    assert [bool(site) for site in sites] == [False, True, True]
+
+
 def test_private_and_open_ledgers_are_not_merged(tmp_path):
     simulated, north = (
         ledger(tmp_path, "simulated", data="simulated"),
@@ -407,7 +423,7 @@ def test_a_wrong_backup_leaves_the_way_to_the_right_one(tmp_path):
     assert opened(tmp_path, "north").total() >= CEILING.mu
 
 
-def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path):
+def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     north = ledger(tmp_path, "disk/north")
     spend(north, "1", 0.3, ("ann",), CEILING, site="north")
@@ -418,11 +434,30 @@ def test_a_ledger_whose_disk_is_gone_is_restored_elsewhere(tmp_path):
     (tmp_path / "disk").write_text("no folder")
     with pytest.raises(LedgerSetBack, match="knows of no ledger"):
         custody.restore(opened(tmp_path, "new"), source=tmp_path / "elsewhere")
+    with pytest.raises(LedgerSetBack, match="whose promises would count as spent"):
+        custody.restore(ledger(tmp_path, "living"), source=north.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "check", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            custody.restore(opened(tmp_path, "new"), source=north.folder)
     custody.restore(opened(tmp_path, "new"), source=north.folder)
     again = opened(tmp_path, "new")
     assert again.total() == pytest.approx(CEILING.mu)
     assert again.known_elsewhere(["ann"]) == {}
     assert ledger(tmp_path, "third").known_elsewhere(["ann"]) == {again.folder: 1}
+
+
+def test_a_restored_record_knows_its_people(tmp_path):
+    """The record was lost, the list of people was not."""
+    north = ledger(tmp_path, "north")
+    north.known_elsewhere(["ann"])
+    (tmp_path / "second" / f"{north.lines.id}.json").unlink()
+    with pytest.raises(LedgerSetBack, match="people-key"):
+        opened(tmp_path, "north").total()
+    custody.restore(opened(tmp_path, "north"))
+    people_file(north).unlink()
+    with pytest.raises(LedgerDamaged, match=LOST):
+        ledger(tmp_path, "third").known_elsewhere(["ann"])
 
 
 def test_a_restore_ends_when_it_has_its_people(tmp_path, monkeypatch):
