@@ -96,7 +96,7 @@ def _finish_move(book: Ledger, source: Path) -> None:
                 "it is; see the path"
             )
         with book.locked(unchecked=True):
-            _settle(book, source)
+            book.lines.settle()
         return
     other = _of_folder(book, source)
     # Privacy: nothing is charged in the old folder while it is compared and removed.
