@@ -276,7 +276,8 @@ def ledger(options: argparse.Namespace) -> None:
     `merge` charges here all that the one there has charged, and ends that one;
     `distinct` says, with a `--reason`, that its people are others who carry the same
     labels. `restore` goes on with what is left of a ledger that was lost or set back:
-    under a new key, and with all its studies' promises spent in full.
+    under a new key, and with all its studies' promises spent in full; `--from` names
+    the folder in which it was lost, where the site file has another one now.
     """
     from capeneuro.data import files
     from capeneuro.privacy import accounting
@@ -323,6 +324,7 @@ def ledger(options: argparse.Namespace) -> None:
 
 
 def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> None:
+    from capeneuro.data import door
     from capeneuro.federation import custody
 
     if options.action == "backup":
@@ -356,7 +358,9 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
             "other sites sign a revision of each manifest with the new key"
         )
         return
-    charged = custody.restore(book, options.file)
+    if options.file is not None:
+        door.check_file(options.file, "name the backup")
+    charged = custody.restore(book, options.file, options.source)
     for entry in charged:
         print(f"charged in full: {entry['study']}, mu {entry['mu']:.5f} was left")
     print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")

@@ -7,7 +7,6 @@ and the other sites must sign a revision of each study's manifest that goes on.
 """
 
 import hashlib
-import json
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.federation import registry, synced
-from capeneuro.federation.ledger import Ledger, LedgerSetBack
+from capeneuro.federation.ledger import Ledger, LedgerDamaged, LedgerSetBack
+from capeneuro.federation.lines import Lines
 
 
 def begin(book: Ledger) -> None:
@@ -40,8 +40,7 @@ def begin(book: Ledger) -> None:
             book.lines.check()
     book.create()
     with book.locked(unchecked=True):
-        book.lines.begin()
-    book.pseudonym(""), book.public_key  # its secrets are made
+        book.lines.begin(secrets=book.make_secrets())
 
 
 def move(book: Ledger, source: Path) -> None:
@@ -62,45 +61,78 @@ def move(book: Ledger, source: Path) -> None:
         If there is another ledger in the new folder, or one was there and is gone, or
         the second place does not know the ledger in the old one.
     """
-    source = Path(source)
-    if book.lines.path.is_file():
-        _finish_move(book, source)
-        return
-    if any(r["n_lines"] and "merged" not in r for r in book.lines.remembered()):
+    source, target = Path(source).resolve(), book.folder.resolve()
+    if target != source and (target in source.parents or source in target.parents):
+        raise LedgerSetBack(
+            f"{book.folder}: must not lie in {source}, nor that in it; name a folder "
+            "beside it"
+        )
+    moved = book.lines.named().get("id", "")
+    lost = [one for one in book.lines.remembered() if one["id"] != moved]
+    if any(record["n_lines"] for record in lost):
         raise LedgerSetBack(
             f"{book.folder}: a ledger was there and is gone, and what it spent would "
             "be forgotten; bring it back, or move to a folder of another name"
         )
+    if book.lines.path.is_file():
+        _finish_move(book, source)
+        return
     if book.folder.exists() and any(book.folder.iterdir()):
         raise LedgerSetBack(f"{book.folder}: is not empty; name a folder that is")
     with _of_folder(book, source).locked():
         book.folder.parent.mkdir(parents=True, exist_ok=True)
-        synced.move_folder(source, book.folder)
-    _finish_move(book, source)
+        synced.move_folder(source, target)
+        _settle(book, source)
 
 
 def _finish_move(book: Ledger, source: Path) -> None:
-    """Let the second place know the new folder; a copy in the old one is removed."""
-    with book.locked(unchecked=True):
-        lines = book.lines.path.read_bytes()
-        if (source / "ledger.jsonl").is_file():
-            other = _of_folder(book, source)
-            charged = other.lines.path.read_bytes()
-            # Privacy: the one that is removed must have charged nothing more.
-            answers = {p.name for p in (source / "releases").glob("*.bin")}
-            kept = {p.name for p in (book.folder / "releases").glob("*.bin")}
-            if not (charged and lines.startswith(charged) and answers <= kept):
-                raise LedgerSetBack(
-                    f"{book.folder}: another ledger is there; merge the two instead: "
-                    f"capeneuro ledger merge SITE_FILE --from {source}"
-                )
-        elif source.resolve() != registry.folder_of(
-            book.lines.second_place, book.lines.id
-        ):
-            raise LedgerSetBack(f"{source}: no ledger is there; see the path")
-        book.lines.check()
-        book.lines.begin()
-        shutil.rmtree(source, ignore_errors=True)
+    """Finish a move that was interrupted when the ledger was in its new folder."""
+    if not (source / "ledger.jsonl").is_file():
+        ledger = book.lines.named().get("id")
+        place = book.lines.second_place
+        if not ledger or source != registry.folder_of(place, ledger):
+            raise LedgerSetBack(
+                f"{source}: no ledger is there; {book.folder} has one, which stays as "
+                "it is; see the path"
+            )
+        with book.locked(unchecked=True):
+            book.lines.settle()
+        return
+    other = _of_folder(book, source)
+    # Privacy: nothing is charged in the old folder while it is compared and removed.
+    with other.lines.locked(unchecked=True):
+        if missing := _not_copied(source, book.folder):
+            raise LedgerSetBack(
+                f"{book.folder}: another ledger is there, or a copy that lacks "
+                f"{missing} as it is in {source}; remove such a copy, or merge the two "
+                f"ledgers: capeneuro ledger merge SITE_FILE --from {source}"
+            )
+        _settle(book, source)
+
+
+def _not_copied(source: Path, target: Path) -> str:
+    """Name a file of a ledger's folder that its copy lacks; empty: there is none."""
+    for path in sorted(source.rglob("*")):
+        name, copy = path.relative_to(source), target / path.relative_to(source)
+        if path.is_dir() or path.name == "lock":
+            continue
+        if not copy.is_file():
+            return str(name)
+        content, there = path.read_bytes(), copy.read_bytes()
+        # Lines may have come to the copy since.
+        whole = there.startswith(content) and content
+        if not (whole if path.name == "ledger.jsonl" else there == content):
+            return str(name)
+    return ""
+
+
+def _settle(book: Ledger, source: Path) -> None:
+    """Let the second place know the new folder, and remove what is in the old one.
+
+    The caller excludes other processes, by the ledger in one of both.
+    """
+    book.lines.settle()
+    shutil.rmtree(source, ignore_errors=True)
 
 
 def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
@@ -146,12 +178,15 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
                     f"{other.lines.id} {entry['request']}".encode()
                 )
                 entry = entry | {"request": request.hexdigest(), "cohort": ""}
-                entry["merged"] = other.lines.id
+                entry = {"merged": other.lines.id} | entry
                 if entry["request"] not in known:  # by a merge that was interrupted
                     book.lines.append(entry)
                 charged.append(entry)
-            elif entry["kind"] == "promise" and entry not in book.lines.entries:
-                book.lines.append(entry)
+            elif entry["kind"] == "promise":
+                # Else one would stand for both where they say the same.
+                entry = {"merged": other.lines.id} | entry
+                if entry not in book.lines.entries:
+                    book.lines.append(entry)
         registry.take_over(book.lines, other.lines.id)
     return charged
 
@@ -178,13 +213,20 @@ def state_distinct(book: Ledger, source: Path, reason: str) -> None:
 def _locked_both(book: Ledger, source: Path) -> Iterator[Ledger]:
     """Lock a ledger and another one, always in the same order, and yield the other."""
     other = _of_folder(book, source)
+    name, other_name = book.lines.named(), other.lines.named()
+    if name and name.get("id") == other_name.get("id"):
+        raise LedgerSetBack(
+            f"{source}: is a copy of the ledger {book.folder}, not another one; "
+            "use one of them, and remove the other"
+        )
+    kinds = [one.get("data", "private") for one in (name, other_name)]
+    if (kinds[0] == "private") != (kinds[1] == "private"):
+        raise LedgerSetBack(
+            f"{source}: is a ledger of {kinds[1]} data, and {book.folder} one of "
+            f"{kinds[0]} data; private data are counted by themselves"
+        )
     first, second = sorted((book, other), key=lambda one: str(one.folder.resolve()))
     with first.locked(), second.locked():
-        if other.lines.id == book.lines.id:
-            raise LedgerSetBack(
-                f"{source}: is a copy of the ledger {book.folder}, not another one; "
-                "use one of them, and remove the other"
-            )
         yield other
 
 
@@ -221,7 +263,9 @@ def backup(book: Ledger, path: Path) -> int:
         return len(book.lines.entries)
 
 
-def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
+def restore(
+    book: Ledger, path: Path | None = None, source: Path | None = None
+) -> list[dict[str, Any]]:
     """Go on with what is left of a ledger, under a new key, all promises spent.
 
     Parameters
@@ -230,6 +274,9 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
         Its folder may hold an older state, or nothing.
     path
         What :func:`backup` wrote; None: the lines that are in the folder, or none.
+    source
+        Folder in which the ledger was lost, where it cannot be made anew; None: the
+        ledger's own.
 
     Returns
     -------
@@ -239,61 +286,119 @@ def restore(book: Ledger, path: Path | None = None) -> list[dict[str, Any]]:
     Raises
     ------
     LedgerSetBack
-        If a backup is given and there are lines in the folder, too, or no salt; or the
-        ledger was merged into another one.
+        If a backup is given and there are lines in the folder, too, or it is of another
+        ledger; if no ledger was here; if there are cohorts and no salt; or the ledger
+        was merged into another one.
     """
+    if source is not None:
+        _claim(book, Path(source))
     if path is not None:
-        if book.lines.path.exists():
-            raise LedgerSetBack(
-                f"{book.lines.path}: is there; restore it without --file, or move it "
-                "away first"
-            )
-        text = path.read_bytes()
-        if _has_cohorts(text) and not (book.folder / "salt").exists():
-            raise LedgerSetBack(
-                f"{book.folder / 'salt'}: is missing, without which nobody is known "
-                "who was in a study before; put it back first"
-            )
-        book.create()
-        synced.write_synced(book.lines.path, text)
+        _put_back(book, path)
+    known = book.lines.remembered()
+    if not (book.lines.path.exists() or any(record["n_lines"] for record in known)):
+        raise LedgerSetBack(
+            f"{book.folder}: no ledger was lost there; see the path, or make one: "
+            "capeneuro ledger init SITE_FILE"
+        )
     book.create()
     with book.locked(unchecked=True):
-        ended = [r for r in book.lines.remembered() if r["id"] == book.lines.id]
-        if ended and "merged" in ended[0]:
-            raise LedgerSetBack(
-                f"{book.folder}: was merged into the ledger {ended[0]['merged']}; set "
-                "ledger: to that in the site file"
-            )
-    with book.locked(unchecked=True), book.lines.restored():
-        # Privacy: with the old key the old masks could be made again.
-        (book.folder / "key").unlink(missing_ok=True)
-        synced.sync_folder(book.folder)
-        known = [e for e in book.lines.entries if e["kind"] == "promise"]
-        for record in book.lines.remembered():
-            for promise in record["promises"]:
-                if promise not in known:
+        known = book.lines.remembered()
+        if any("merged" in record for record in known):
+            book.lines.check()
+        if _has_cohorts(book.lines.entries):
+            _check_salt(book)
+        registry.check(book.lines)
+        # Privacy: who was added to which cohort since is forgotten, so that what is
+        # charged counts for all of them.
+        is_whole = bool(known) and all(book.lines.holds(record) for record in known)
+        with book.lines.restored():
+            # Privacy: with the old key the old masks could be made again.
+            (book.folder / "key").unlink(missing_ok=True)
+            synced.sync_folder(book.folder)
+            promises = [e for e in book.lines.entries if e["kind"] == "promise"]
+            for promise in (one for record in known for one in record["promises"]):
+                if promise not in promises:
                     book.lines.append(promise)
-                    known.append(promise)
-        charged = [_rest_of(book, promise) for promise in _largest(known)]
-        charged = [entry for entry in charged if entry["mu"] > 0]
-        for entry in charged:
-            book.lines.append(entry)
-        book.lines.append({"kind": "restored", "on": date.today().isoformat()})
-    with book.locked(unchecked=True):
+                    promises.append(promise)
+            charged = [_rest_of(book, one, is_whole) for one in _largest(promises)]
+            charged = [entry for entry in charged if entry["mu"] > 0]
+            for entry in charged:
+                book.lines.append(entry)
+            line = {"kind": "restored", "on": date.today().isoformat()}
+            book.lines.append(line | {"secrets": book.make_secrets()})
         # Ledgers that were lost in this folder: all that they promised is charged here.
         registry.take_over_lost(book.lines)
-    book.__dict__.pop("key", None)
-    book.pseudonym(""), book.public_key
+    for secret in ("key", "_salt"):
+        book.__dict__.pop(secret, None)
     return charged
 
 
-def _has_cohorts(text: bytes) -> bool:
-    """Whether lines name cohorts, in which nobody may be twice."""
+def _claim(book: Ledger, source: Path) -> None:
+    """Let the second place look for what was lost in one folder in another one."""
+    if (source / "ledger.jsonl").is_file():
+        raise LedgerSetBack(
+            f"{source}: a ledger is there; bring it here: capeneuro ledger move "
+            f"SITE_FILE --from {source}"
+        )
+    if book.lines.path.exists():
+        raise LedgerSetBack(
+            f"{book.folder}: has a ledger, whose promises would count as spent, too; "
+            "name a folder that has none in the site file, and merge the two "
+            "afterwards; what was interrupted is repeated without --from"
+        )
+    lost = book.lines.claim(source.resolve()) or len(book.lines.remembered())
+    if not lost:
+        raise LedgerSetBack(
+            f"{source}: {book.lines.second_place} knows of no ledger that was there; "
+            "see the path"
+        )
+
+
+def _put_back(book: Ledger, path: Path) -> None:
+    """Write the lines of a backup, once they are known to be this ledger's."""
+    if book.lines.path.exists():
+        raise LedgerSetBack(
+            f"{book.lines.path}: is there; restore it without --file, or move it "
+            "away first"
+        )
+    text = path.read_bytes()
+    lines = Lines(None, None, lambda _: None)
     try:
-        entries = [json.loads(json.loads(line)["entry"]) for line in text.splitlines()]
-    except (ValueError, KeyError, TypeError):
-        return False  # it is no ledger, which is told when it is read
+        lines.take(text.split(b"\n")[:-1])
+    except LedgerDamaged as error:
+        raise LedgerSetBack(f"{path}: is no backup of a ledger: {error}") from None
+    ids = {r["id"] for r in book.lines.remembered() if r["n_lines"]}
+    if ids and lines.id not in ids:
+        raise LedgerSetBack(
+            f"{path}: is a backup of another ledger, or of one that was merged or "
+            f"restored since; {book.folder} had {' and '.join(sorted(ids))}, this is "
+            f"{lines.id or 'of none'}; name the right one, or restore without --file"
+        )
+    if _has_cohorts(lines.entries):
+        _check_salt(book, lines)
+    book.create()
+    synced.write_synced(book.lines.path, text)
+
+
+def _has_cohorts(entries: list[dict[str, Any]]) -> bool:
+    """Whether lines name cohorts, in which nobody may be twice."""
     return any(e["kind"] == "cohort" and e.get("name") for e in entries)
+
+
+def _check_salt(book: Ledger, lines: Lines | None = None) -> None:
+    """Raise unless the salt is there under which the people of cohorts are known."""
+    path = book.folder / "salt"
+    marks = [e["secrets"] for e in (lines or book.lines).entries if "secrets" in e]
+    there = path.exists()
+    is_same = there and (
+        not marks or synced.mark(path.read_bytes()) == marks[-1]["salt"]
+    )
+    if not is_same:
+        raise LedgerSetBack(
+            f"{path}: is {'not the one' if there else 'missing,'} without which nobody "
+            "is known who was in a study before; put it back first, or, if it is lost, "
+            "restore without --file and with ledger.jsonl moved away"
+        )
 
 
 def _largest(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -301,17 +406,20 @@ def _largest(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
     largest: dict[tuple[str, ...], dict[str, Any]] = {}
     for one in known:
         key = one["lineage"] or one["study"], one["site"], one["people"]
+        key += (one.get("merged", ""),)
         if key not in largest or one["mu"] >= largest[key]["mu"]:
             largest[key] = one
     return list(largest.values())
 
 
-def _rest_of(book: Ledger, promise: dict[str, Any]) -> dict[str, Any]:
-    """A release that charges what a promise has left."""
+def _rest_of(book: Ledger, promise: dict[str, Any], is_whole: bool) -> dict[str, Any]:
+    """A release that charges what a promise has left, to its people or to all."""
     about = {key: promise[key] for key in ("study", "lineage", "site", "unit")}
+    about |= {"merged": promise["merged"]} if "merged" in promise else {}
     spent = book.of_lineage(promise["lineage"], promise["study"], promise["site"])
-    rest = promise["mu"] ** 2 - sum(e["mu"] ** 2 for e in spent)
-    people = {"people": promise["people"]} if promise["people"] else {}
+    spent = [e["mu"] for e in spent if e.get("merged") == promise.get("merged")]
+    rest = promise["mu"] ** 2 - sum(mu**2 for mu in spent)
+    people = {"people": promise["people"]} if is_whole and promise["people"] else {}
     return {
         "kind": "release",
         "request": secrets.token_hex(32),

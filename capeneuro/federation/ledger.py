@@ -49,6 +49,9 @@ from capeneuro.privacy import accounting
 __all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable", "LedgerWithoutLocks"]
 
 
+SECRETS = ("salt", "key")
+
+
 class BudgetExceeded(Exception):
     """A release would take the people of the ledger beyond the site's ceiling."""
 
@@ -95,6 +98,7 @@ class Ledger:
         self._survivors: dict[str, dict[str, Any]] = {}  # of secure sums, by request
         self._files: dict[str, bytes] = {}  # release files, in memory only
         self._created = False
+        self._marks: dict[str, str] = {}  # of its secrets, by file
 
     @cached_property
     def key(self) -> Ed25519PrivateKey:
@@ -115,11 +119,35 @@ class Ledger:
     def _secret(self, name: str) -> bytes:
         self._ready()
         path = self.folder / name
+        mark = self._marks.get(name)  # none in ledgers of before
+        # Privacy: under another salt people would be new, and another key's signatures
+        # another site's.
+        if mark and not path.exists():
+            raise LedgerDamaged(
+                f"{path} is missing; bring it back; if it is lost: capeneuro ledger "
+                "restore SITE_FILE"
+            )
         with self.lines.explained():
             secret = synced.secret(path)
         if len(secret) != 32:
             raise LedgerDamaged(f"{path} is not 32 bytes long; restore a backup")
+        if mark and synced.mark(secret) != mark:
+            raise LedgerDamaged(f"{path} is not that of this ledger; bring it back")
         return secret
+
+    def make_secrets(self) -> dict[str, str]:
+        """Make the secrets that are not there, and say how to know them again.
+
+        The folder is there, and the caller has locked the ledger.
+
+        Returns
+        -------
+        dict
+            Mark by file, for the line that names the ledger or says it was restored.
+        """
+        with self.lines.explained():
+            made = {name: synced.secret(self.folder / name) for name in SECRETS}
+        return {name: synced.mark(secret) for name, secret in made.items()}
 
     def _ready(self) -> None:
         """Make the folders unless a second place says that they should be there."""
@@ -393,13 +421,18 @@ class Ledger:
         str
             Empty where there is none. For the site's eyes alone.
         """
+        subjects = list(subjects)
         ids = set(self._pseudonyms(subjects))
         with self.locked():
             about = entry["lineage"], entry["study"], "", stages
             for e in self.of_lineage(*about):
-                # Whom a merged ledger's release was of is not known here: anybody.
-                others = self._cohorts.get(e["cohort"], ids)
-                if e.get("site", entry["site"]) != entry["site"] and ids & set(others):
+                if e.get("site", entry["site"]) == entry["site"]:
+                    continue
+                if "merged" in e:  # its people are under another salt
+                    if registry.were_in(self.lines, e["merged"], subjects):
+                        return e["site"]
+                # Of whom a restored one was is not known here: of anybody.
+                elif ids & set(self._cohorts.get(e["cohort"], ids)):
                     return e["site"]
         return ""
 
@@ -584,7 +617,8 @@ class Ledger:
         same = [
             e
             for e in self.lines.entries
-            if e["kind"] == "promise" and all(e[k] == v for k, v in about.items())
+            if e["kind"] == "promise" and "merged" not in e
+            if all(e[k] == v for k, v in about.items())
         ]
         if not same or any(same[-1].get(key) != value for key, value in line.items()):
             self.lines.append(line)
@@ -701,6 +735,9 @@ class Ledger:
                 self._gone.add(entry["request"])
         elif kind == "restored":  # the key is another one: no answer can be asked again
             self._gone = set(self._known)
+            if entry.get("secrets", {}).get("salt") != self._marks.get("salt"):
+                self._cohorts.clear()  # written with a salt that is lost: anybody
+        self._marks |= entry.get("secrets", {})
 
 
 def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:

@@ -104,8 +104,19 @@ class Lines:
         with self.explained(), open(self.folder / "lock", "w") as lock:
             self.exclude(lock)
             self._read()
-            if not unchecked:
-                self.check()
+            with self._sole():
+                if not unchecked:
+                    self.check()
+                yield
+
+    @contextmanager
+    def _sole(self) -> Iterator[None]:
+        """Exclude copies of the ledger, too, which have other folders."""
+        if not self.id or self.second_place is None or not self.second_place.exists():
+            yield
+            return
+        with open(self.second_place / f"{self.id}.lock", "w") as lock:
+            self.exclude(lock, "second_place")
             yield
 
     @contextmanager
@@ -117,12 +128,11 @@ class Lines:
         for record in self.remembered():
             self._write(record | {"restoring": True})
         self._restoring = True
-        yield
-        self._restoring = False
+        try:
+            yield
+        finally:
+            self._restoring = False
         self.begin()
-        for record in self.remembered():
-            if record.pop("restoring", False):
-                self._write(record)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -203,10 +213,15 @@ class Lines:
         if self.id and self.second_place is not None and not self._restoring:
             self._remember()
 
-    def begin(self) -> None:
+    def begin(self, **about: Any) -> None:
         """Keep the second place from now on; the caller has checked that it may.
 
         A line that names these lines is added where there is none.
+
+        Parameters
+        ----------
+        **about
+            What else that line is to keep.
         """
         with self.explained():
             self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -216,39 +231,102 @@ class Lines:
             fresh = [r["id"] for r in self.remembered() if not r["n_lines"]]
             name = {"id": fresh[0] if fresh else secrets.token_hex(16)}
             self._write(name | {"n_lines": 0, "chain": "", "promises": []})
-            self.append({"kind": "ledger", **name, "data": self.data})
+            self.append({"kind": "ledger", **name, "data": self.data, **about})
         self._remember()
 
     def remembered(self) -> list[dict[str, Any]]:
-        """What the second place says of this ledger, and of those that were here."""
-        found = []
+        """What the second place says of this ledger, and of others that were here.
+
+        Not of those that others have taken over.
+        """
+        records = []
         for path in sorted((self.second_place or Path("/nowhere")).glob("*.json")):
             try:
                 one = json.loads(path.read_text()) | {"id": path.stem}
-                here = path.stem == self.id or one["folder"] == self._where
-                found += [one] if here else []
+                here = one["folder"] == self._where and "merged" not in one
+                records += [one] if here or path.stem == self.id else []
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(
                     f"{path} is damaged: it says how far a ledger was; capeneuro "
                     "ledger restore SITE_FILE"
                 ) from None
-        return found
+        return records
 
-    def begun_for(self) -> str:
-        """Kind of data that the lines were begun for; empty: they were not.
+    def remember_people(self, n: int, digest: str) -> None:
+        """Let the second place know the list of people (:mod:`.registry`).
+
+        Parameters
+        ----------
+        n
+            How many are in it.
+        digest
+            Of them.
+        """
+        for record in self.remembered():
+            people = [n, digest]
+            if record["id"] == self.id and record.get("people") != people:
+                self._write(record | {"people": people})
+
+    def named(self) -> dict[str, Any]:
+        """The line that names these lines; empty: there is none.
 
         Nothing is checked: who opens them says what is damaged.
         """
         if self.folder is None or not self.path.exists():
-            return ""
-        for line in self.path.read_bytes().splitlines():
-            with suppress(ValueError, KeyError, TypeError):
-                entry = json.loads(json.loads(line)["entry"])
-                if entry["kind"] == "ledger":
-                    return entry.get("data", "private")
-        return ""
+            return {}
+        with open(self.path, "rb") as f:
+            for line in f:
+                with suppress(ValueError, KeyError, TypeError):
+                    entry = json.loads(json.loads(line)["entry"])
+                    if entry["kind"] == "ledger":
+                        return {"data": "private", **entry}
+        return {}
 
-    def end(self, ledger: str) -> None:
+    def claim(self, source: Path) -> int:
+        """Look here for what the second place knows of another folder; how much it is.
+
+        Parameters
+        ----------
+        source
+            The other folder, absolute, in which there is no ledger any more.
+
+        Returns
+        -------
+        int
+            Number of ledgers that were there.
+        """
+        there = Lines(source, self.second_place, self._book).remembered()
+        for record in there:
+            self._write(record)
+        return len(there)
+
+    def settle(self) -> None:
+        """Let the second place know that these lines are in another folder now.
+
+        The caller holds the lock of a copy of them, in the old folder.
+        """
+        self._read()
+        self.check()
+        self.begin()
+
+    def holds(self, record: dict[str, Any]) -> bool:
+        """Whether all lines are here that the second place knows of.
+
+        Parameters
+        ----------
+        record
+            Of :meth:`remembered`.
+
+        Returns
+        -------
+        bool
+            False for another ledger's.
+        """
+        n = record["n_lines"]
+        is_long = record["id"] == self.id and n < len(self.chains)
+        return is_long and self.chains[n] == record["chain"]
+
+    def end_other(self, ledger: str) -> None:
         """Let the second place refuse another ledger, whose releases are charged here.
 
         Parameters
@@ -267,11 +345,12 @@ class Lines:
 
     def _remember(self) -> None:
         known = [e for e in self.entries if e["kind"] == "promise"]
+        content = {"id": self.id, "n_lines": len(self.entries), "promises": known}
         for record in self.remembered():
             known += [one for one in record["promises"] if one not in known]
-        content = {"id": self.id, "n_lines": len(self.entries), "promises": known}
-        # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
-        content["has_people"] = any(e["kind"] == "people" for e in self.entries)
+            # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
+            kept = {"people", "has_people"} if record["id"] == self.id else {}
+            content |= {key: record[key] for key in kept if key in record}
         self._write(content | {"chain": self.chains[-1]})
 
     def _write(self, record: dict[str, Any]) -> None:
@@ -303,20 +382,21 @@ class Lines:
                 "capeneuro ledger init SITE_FILE"
             )
         if not self.id:
+            n = max(record["n_lines"] for record in known)
             raise LedgerSetBack(
                 f"{self.folder}: the ledger is gone; {self.second_place} knows that it "
-                f"had {known[-1]['n_lines']} lines. Bring it back; if it is lost: "
-                f"{remedy}"
+                f"had {n} lines. Bring it back; if it is lost: {remedy}"
             )
         if not own:
             raise LedgerSetBack(
                 f"{self.folder}: {self.second_place} does not know this ledger: it was "
-                f"copied without {self.id}.json from there. Bring that along, too, "
-                f"and use one copy only; if it is lost: {remedy}"
+                f"copied without {self.id}.json, {self.id}.people and people-key from "
+                f"there. Bring them along, too, and use one copy only; if they are "
+                f"lost: {remedy}"
             )
-        n, chain = own[0]["n_lines"], own[0]["chain"]
+        n = own[0]["n_lines"]
         # It may be ahead: a crash came after a line and before the second place.
-        if len(self.entries) < n or self.chains[n] != chain:
+        if not self.holds(own[0]):
             raise LedgerSetBack(
                 f"{self.path} was set back: it has {len(self.entries)} lines, and had "
                 f"{n} others. What was spent since would be forgotten. Bring the last "
@@ -340,6 +420,21 @@ class Lines:
             if torn:  # by a crash: what it charged is read from its file
                 f.seek(-len(torn), os.SEEK_END)
                 f.truncate()
+        self.take(lines)
+
+    def take(self, lines: list[bytes]) -> None:
+        """Add lines that were written before, each of which follows on the last.
+
+        Parameters
+        ----------
+        lines
+            As they are in the file.
+
+        Raises
+        ------
+        LedgerDamaged
+            At the first one that does not.
+        """
         for line in lines:
             self._add(self._parsed(line))
             self._offset += len(line) + 1

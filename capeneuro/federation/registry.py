@@ -5,9 +5,13 @@ site, a study or a folder has another name, so the second place, which remembers
 each ledger is (:mod:`.lines`), also keeps a file ``<ledger>.people`` for each: digests
 of the ids of its people, keyed by a secret of the host. A ledger that would take in
 somebody whom another one has is refused. Where people of two data sets carry the same
-ids without being the same, somebody has to say so, with a reason that both keep.
+ids without being the same, somebody has to say so, with a reason that is kept.
+
+A list only grows at its end, and the ledger's record says how long it is and what its
+digest was: a list that is lost, or an older one that came back, is not used.
 """
 
+import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Iterator
@@ -17,8 +21,6 @@ from typing import Any
 
 from capeneuro.federation import synced
 from capeneuro.federation.lines import LedgerDamaged, Lines
-
-EMPTY: dict[str, list[str]] = {"people": [], "distinct": []}
 
 
 def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
@@ -41,7 +43,7 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     Raises
     ------
     LedgerDamaged
-        If what is known of people is lost or cannot be read.
+        If what is known of people is lost, older than it was, or cannot be read.
 
     Guarantee
     ---------
@@ -51,26 +53,24 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
     place = lines.second_place
     if place is None:
         return {}
-    is_listed = any(entry["kind"] == "people" for entry in lines.entries)
     with _locked(lines):
         digests = _digests(place, people)
-        own = _read(place, lines.id, is_listed)
-        shared = {
-            other: len(digests & set(known["people"]))
-            for other, known in _others(place, lines.id)
-            if other not in own["distinct"] and lines.id not in known["distinct"]
-        }
-        shared = {other: n for other, n in shared.items() if n}
-        if not shared and not digests <= set(own["people"]):
-            everybody = sorted({*own["people"], *digests})
-            _write(place, lines.id, own | {"people": everybody})
-    if not shared and not is_listed:
-        lines.append({"kind": "people"})
+        known = _read(place, lines.id)
+        shared = {}
+        for other in _others(place, lines.id):
+            there = _read(place, other)
+            stated = {*known["distinct"].get(other, ())}
+            stated |= {*there["distinct"].get(lines.id, ())}
+            if n := len((digests & set(there["people"])) - stated):
+                shared[other] = n
+        if not shared:
+            known["people"] += sorted(digests - set(known["people"]))
+            _write(lines, known)
     return shared
 
 
 def state_distinct(lines: Lines, other: str) -> None:
-    """Let two ledgers have people of the same ids, who are different people.
+    """Let a ledger take in ids that another one has now, of people who are different.
 
     Parameters
     ----------
@@ -78,11 +78,17 @@ def state_distinct(lines: Lines, other: str) -> None:
         Of the ledger that says so.
     other
         Id of the other ledger.
+
+    Guarantee
+    ---------
+    Whoever comes to the other ledger later is not covered.
     """
+    place = lines.second_place
     with _locked(lines):
-        own = _read(lines.second_place, lines.id)
-        distinct = sorted({*own["distinct"], other})
-        _write(lines.second_place, lines.id, own | {"distinct": distinct})
+        known, there = _read(place, lines.id), _read(place, other)
+        before = known["distinct"].get(other, [])
+        known["distinct"][other] = sorted({*before, *there["people"]})
+        _write(lines, known)
 
 
 def take_over(lines: Lines, other: str) -> None:
@@ -97,11 +103,18 @@ def take_over(lines: Lines, other: str) -> None:
     """
     place = lines.second_place
     with _locked(lines):
-        both = [_read(place, ledger) for ledger in (lines.id, other)]
-        merged = {key: sorted({*both[0][key], *both[1][key]}) for key in EMPTY}
-        _write(place, lines.id, merged)
-    # In between both have the people, so that nobody is forgotten by a crash.
-    lines.end(other)
+        known, there = _read(place, lines.id), _read(place, other)
+        known["people"] += sorted(set(there["people"]) - set(known["people"]))
+        for third, stated in there["distinct"].items():
+            # Privacy: of these ids alone it was said; others here may be the same.
+            stated = {*stated} & {*there["people"]}
+            before = known["distinct"].get(third, [])
+            known["distinct"][third] = sorted({*before, *stated})
+        known["merged"] |= there["merged"] | {other: there["people"]}
+        _write(lines, known)
+        # In between both have the people, so that nobody is forgotten by a crash.
+        lines.end_other(other)
+        _path(place, other).unlink(missing_ok=True)
 
 
 def take_over_lost(lines: Lines) -> None:
@@ -112,14 +125,53 @@ def take_over_lost(lines: Lines) -> None:
     lines
         Of the restored ledger, locked: it has charged all that those promised.
     """
-    place = lines.second_place
-    with _locked(lines):
-        # On a host that has no list of them yet they are listed by `prepare`.
-        if not _path(place, lines.id).exists():
-            _write(place, lines.id, EMPTY)
+    with _locked(lines):  # its record may have been lost
+        _write(lines, _read(lines.second_place, lines.id))
     for record in lines.remembered():
-        if record["id"] != lines.id and "merged" not in record:
+        if record["id"] != lines.id:
             take_over(lines, record["id"])
+
+
+def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
+    """Whether any of these people may have been in a ledger that was taken over.
+
+    Parameters
+    ----------
+    lines
+        Of the ledger that goes on, locked.
+    other
+        Id of the ledger that ended.
+    people
+        Ids.
+
+    Returns
+    -------
+    bool
+        True also where it is not known whom that ledger had.
+    """
+    place = lines.second_place
+    if place is None:
+        return True
+    with _locked(lines):
+        before = _read(place, lines.id)["merged"].get(other)
+        return not before or bool(_digests(place, people) & set(before))
+
+
+def check(lines: Lines) -> None:
+    """Raise if a list of the people of this ledger, or of lost ones here, is lost.
+
+    Parameters
+    ----------
+    lines
+        Of a ledger that is to be restored.
+
+    Raises
+    ------
+    LedgerDamaged
+        With the file to bring back.
+    """
+    for record in lines.remembered():
+        _read(lines.second_place, record["id"])
 
 
 def folder_of(place: Path, ledger: str) -> Path:
@@ -138,8 +190,8 @@ def folder_of(place: Path, ledger: str) -> Path:
         Absolute.
     """
     try:
-        return Path(json.loads((place / f"{ledger}.json").read_text())["folder"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Path(_record(place, ledger)["folder"])
+    except (KeyError, TypeError):
         raise LedgerDamaged(
             f"{place / ledger}.json is missing or damaged: it says where a ledger is; "
             "bring it back"
@@ -147,51 +199,95 @@ def folder_of(place: Path, ledger: str) -> Path:
 
 
 def _digests(place: Path, people: Iterable[str]) -> set[str]:
-    path = place / "people-key"
-    # Privacy: under another key everybody would be somebody new.
-    if not path.exists() and any(place.glob("*.people")):
-        raise LedgerDamaged(f"{path} is missing; bring it back")
-    key = synced.secret(path)
-    if len(key) != 32:
-        raise LedgerDamaged(f"{path} is not 32 bytes long; bring it back")
+    key = _key(place)
     return {hmac.new(key, who.encode(), "sha256").hexdigest()[:16] for who in people}
 
 
-def _others(place: Path, ledger: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Lists of people of the other ledgers that go on, by id."""
-    for path in sorted(place.glob("*.json")):
-        try:
-            record = json.loads(path.read_text())
-            is_listed = bool(record.get("has_people"))
-        except (ValueError, AttributeError):
-            raise LedgerDamaged(f"{path} is damaged; bring it back") from None
-        if path.stem != ledger and "merged" not in record:
-            yield path.stem, _read(place, path.stem, is_listed)
-    for path in sorted(place.glob("*.people")):
-        if path.stem != ledger and not path.with_suffix(".json").exists():
-            yield path.stem, _read(place, path.stem)
+def _key(place: Path) -> bytes:
+    """Secret under which people are known; made once, before anybody is."""
+    path = place / "people-key"
+    if not path.exists():
+        # Privacy: under another key everybody would be somebody new.
+        ledgers = {p.stem for p in (*place.glob("*.json"), *place.glob("*.people"))}
+        if any(_read(place, ledger)["people"] for ledger in sorted(ledgers)):
+            raise LedgerDamaged(f"{path} is missing; bring it back")
+    key = synced.secret(path)
+    if len(key) != 32:
+        raise LedgerDamaged(f"{path} is not 32 bytes long; bring it back")
+    return key
+
+
+def _others(place: Path, ledger: str) -> list[str]:
+    """Ids of the other ledgers that go on."""
+    ids = {path.stem for path in (*place.glob("*.json"), *place.glob("*.people"))}
+    return [
+        one for one in sorted(ids - {ledger}) if "merged" not in _record(place, one)
+    ]
+
+
+def _record(place: Path, ledger: str) -> dict[str, Any]:
+    """What the second place says of a ledger; empty: it has lost that."""
+    path = place / f"{ledger}.json"
+    try:
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+    except (OSError, ValueError, TypeError):
+        raise LedgerDamaged(f"{path} is damaged; bring it back") from None
 
 
 def _path(place: Path, ledger: str) -> Path:
     return place / f"{ledger}.people"
 
 
-def _read(place: Path, ledger: str, is_listed: bool = False) -> dict[str, list[str]]:
-    """Read a ledger's list of people, which must be there if it was written before."""
-    path = _path(place, ledger)
-    if not path.exists() and not is_listed:
-        return EMPTY
+def _read(place: Path, ledger: str) -> dict[str, Any]:
+    """A ledger's people, whom it said are others, and whom each that ended had.
+
+    The list holds at least those whom the ledger's record has.
+    """
+    path, record = _path(place, ledger), _record(place, ledger)
+    # `has_people` and lists without a key are of before there was a digest.
+    is_listed = "people" in record or record.get("has_people", False)
+    if "merged" in record or not (path.exists() or is_listed):
+        return {"people": [], "distinct": {}, "merged": {}}
     try:
-        return {key: list(json.loads(path.read_text())[key]) for key in EMPTY}
+        n, digest = record.get("people", (0, _digest([])))
+        content = json.loads(path.read_text())
+        people, stated = list(content["people"]), content["distinct"]
+        merged = dict(content.get("merged", {}))
+        # A crash may have come between the list and the record, never before it.
+        whole = len(people) >= n and _digest(people[:n]) == digest
     except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
         raise LedgerDamaged(
-            f"{path} is lost or damaged: it says which people a ledger holds; bring it "
-            "back"
-        ) from None
+            f"{path} is lost, damaged or older than it was: it says which people a "
+            "ledger holds; bring it back as it was last"
+        )
+    key = place / "people-key"
+    mark = synced.mark(key.read_bytes()) if key.exists() else ""
+    if people and content.get("key", mark) != mark:
+        raise LedgerDamaged(
+            f"{key} is missing, or not the key of {path}; bring it back"
+        )
+    # Statements of before there were ids in them have to be made again.
+    stated = dict(stated) if isinstance(stated, dict) else {}
+    return {"people": people, "distinct": stated, "merged": merged}
 
 
-def _write(place: Path, ledger: str, known: dict[str, list[str]]) -> None:
-    synced.write_synced(_path(place, ledger), json.dumps(known).encode())
+def _write(lines: Lines, known: dict[str, Any]) -> None:
+    """Write a list of people, then what its ledger's record says of it."""
+    place = lines.second_place
+    if known["people"]:
+        known = known | {"key": synced.mark(_key(place))}
+    content = json.dumps(known).encode()
+    path = _path(place, lines.id)
+    if not path.exists() or path.read_bytes() != content:
+        synced.write_synced(path, content)
+    people = known["people"]
+    lines.remember_people(len(people), _digest(people))
+
+
+def _digest(people: list[str]) -> str:
+    return hashlib.sha256("\n".join(people).encode()).hexdigest()
 
 
 @contextmanager

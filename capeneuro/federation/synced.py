@@ -1,6 +1,7 @@
 """Files that survive a killed process and a power cut: absent or whole, never torn."""
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 def write_synced(path: Path, data: bytes) -> None:
     """Write a file so that after a crash it is either absent or whole."""
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_name(f"{path.name}.tmp")
     with open(temporary, "wb") as f:
         f.write(data)
         f.flush()
@@ -29,8 +30,7 @@ def move_folder(source: Path, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         # Another disk: whole there before it is called what it is.
-        part = target.with_name(f"{target.name}.part")
-        shutil.rmtree(part, ignore_errors=True)
+        part = target.with_name(f".{target.name}-{secrets.token_hex(8)}")
         shutil.copytree(source, part)
         for path in (*part.rglob("*"), part):
             sync_folder(path)
@@ -62,3 +62,8 @@ def secret(path: Path) -> bytes:
         temporary.unlink()
         sync_folder(path.parent)
     return path.read_bytes()
+
+
+def mark(secret: bytes) -> str:
+    """Digest by which a secret is known again, and which does not tell it."""
+    return hashlib.sha256(b"capeneuro mark\0" + secret).hexdigest()

@@ -33,6 +33,7 @@ from capeneuro.federation import manifest as agreed
 from capeneuro.federation import synced
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
+from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.federation.secagg import masking
 from capeneuro.privacy import accounting
 from capeneuro.report import record
@@ -40,6 +41,8 @@ from capeneuro.studies import flow, kinds
 from capeneuro.studies import sites as site_files
 
 LASTS = timedelta(days=365)
+# What a promise may be of, the most first.
+UNITS = ("subject", "sample")
 # Folder of the aggregator, and its key in it, which serves all its studies.
 HUB = "_aggregator"
 KEY = Path("private") / HUB / "key"
@@ -224,10 +227,11 @@ def held(study: Study, name: str) -> Manifest:
     fits(study, manifest, path)
     # Privacy: the ledger knows the last one, whatever file was put in its place.
     signed = _signed(study, flow.one_site(site_files.load_sites(study), name))
-    if signed and signed[-1]["manifest"] != manifest.fingerprint:
+    last = _of_root(signed, manifest) or signed
+    if last and last[-1]["manifest"] != manifest.fingerprint:
         raise ConfigError(
             f"{path}: is not the manifest that this site approved last, "
-            f"{signed[-1]['manifest']}; bring that back, or approve a revision"
+            f"{last[-1]['manifest']}; bring that back, or approve a revision"
         )
     return manifest
 
@@ -325,9 +329,9 @@ def assemble(
 
 def _next_revision(study: Study, before: Manifest) -> int:
     """Number of a revision, which no other had, also none that a site declined."""
-    kept = map(read, study.private(HUB).glob("manifest-*.json"))
-    numbers = [one.revision for one in kept if one.root == before.root]
-    return max([before.revision, *numbers]) + 1
+    names = [path.stem for path in study.private(HUB).glob("manifest-*.json")]
+    numbers = [name.removeprefix("manifest-") for name in names]
+    return max([before.revision, *(int(n) for n in numbers if n.isdecimal())]) + 1
 
 
 def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
@@ -523,18 +527,16 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _signed(study: Study, site: SiteConfig) -> list[dict[str, Any]]:
-    """What a site's ledger says that it signed for a study of this name, the last last.
+    """What a site signed for a study of this name, as its ledger has it, in order."""
+    return site_files.signed(study.study, site.name, site_files.open_ledger(site))
 
-    By the number of the revision: in a ledger that was merged or restored, lines of
-    another one come behind.
+
+def _of_root(signed: list[dict[str, Any]], manifest: Manifest) -> list[dict[str, Any]]:
+    """Of what a site signed that of a manifest's lineage, in order.
+
+    A ledger that was merged into this one may have signed another lineage.
     """
-    promises = site_files.open_ledger(site).promises()
-    signed = [
-        one
-        for one in promises
-        if (one.get("named"), one["site"]) == (study.study, site.name)
-    ]
-    return sorted(signed, key=lambda one: one.get("revision", 0))
+    return [one for one in signed if one["lineage"] == manifest.root]
 
 
 def _follows(
@@ -545,36 +547,54 @@ def _follows(
     A revision may supersede one before the last, where another site declined that. What
     was signed before the last is not taken again: terms would be set back.
     """
-    lineages = {one["manifest"]: one["lineage"] for one in signed}
-    if not lineages or new.fingerprint == signed[-1]["manifest"]:
+    if not signed:
         return
-    last = signed[-1]
-    if new.fingerprint in lineages or new.revision <= last.get("revision", -1):
+    same = _of_root(signed, new)
+    last = (same or signed)[-1]
+    if new.fingerprint == last["manifest"]:
+        return
+    if new.fingerprint in {one["manifest"] for one in same} or (
+        same and new.revision <= last.get("revision", -1)
+    ):
         raise ConfigError(
             f"{path}: revision: must be the last one that this site approved, "
             f"{last['manifest']}, or one that supersedes it, got {new.revision}, which "
             "is of before; ask the coordinator for the last"
         )
-    if lineages.get(new.supersedes) != new.root:
+    if new.supersedes not in {one["manifest"] for one in same}:
         # Privacy: a new lineage would start the promise to the same people anew.
         raise ConfigError(
             f"{path}: supersedes: must be a manifest of this study that this site "
             f"approved, {last['manifest']}, got {new.supersedes or 'none'}; for other "
             "people give the study another name"
         )
-    promise = study.promise_of(last["site"])
-    if (
-        promise.mu > last["mu"] * (1 + site_files.TOLERANCE)
-        or (last["unit"], promise.unit) == ("subject", "sample")
-        or (promise.n_colluding or 0) < (last.get("n_colluding") or 0)
+    _promises_no_less(study, same, path)
+
+
+def _promises_no_less(study: Study, signed: list[dict[str, Any]], path: Path) -> None:
+    """Raise if a study promises people less than a revision of its lineage did."""
+    promise = study.promise_of(signed[-1]["site"])
+    mu = min(one["mu"] for one in signed)
+    units = {one["unit"] for one in signed}
+    if promise.mu > mu * (1 + site_files.TOLERANCE) or (
+        "subject" in units and promise.unit == "sample"
     ):
-        before = accounting.epsilon_from_mu(last["mu"], promise.delta)
+        before = accounting.epsilon_from_mu(mu, promise.delta)
         raise ConfigError(
             f"{path}: promise: must not be weaker than what people were promised, "
-            f"epsilon {before:.4g} for one {last['unit']} against "
-            f"{last.get('n_colluding') or 0} sites, got {promise.epsilon:g} for one "
-            f"{promise.unit} against {promise.n_colluding}; what is to cost more is a "
+            f"epsilon {before:.4g} for one {min(units, key=UNITS.index)}, got "
+            f"{promise.epsilon:g} for one {promise.unit}; what is to cost more is a "
             "study of another name"
+        )
+    # Of sites that remain no more than all others can collude.
+    guarded = max(one.get("n_colluding") or 0 for one in signed)
+    least = min(guarded, len(study.sites) - 1)
+    if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
+        others = least - (not study.is_independent)
+        raise ConfigError(
+            f"{path}: budget.n_colluding: must guard against {least} sites, as people "
+            f"were promised, got {study.n_colluding}; set budget.n_colluding: {others} "
+            "in the study file"
         )
 
 

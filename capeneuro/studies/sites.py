@@ -6,7 +6,7 @@ aggregator has none.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
-from capeneuro.federation.manifest import Manifest
+from capeneuro.federation.manifest import Manifest, parse
 from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
 from capeneuro.federation.site import Site, empty, longer
 from capeneuro.privacy import accounting, cape, ring
@@ -175,7 +175,7 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
         )
-    begun_for = open_ledger(site).lines.begun_for()
+    begun_for = open_ledger(site).lines.named().get("data", "")
     if begun_for and (begun_for == "private") != (site.data == "private"):
         raise ConfigError(
             f"{path}: data: must be {begun_for}, got {site.data!r}: its ledger "
@@ -341,6 +341,26 @@ def stages_of(study: Study) -> tuple[str, ...]:
     return tuple(member.identity for member in study.whole.members.values())
 
 
+def signed(study: str, name: str, book: Ledger) -> list[dict[str, Any]]:
+    """What a site's ledger says that it signed for a study of this name, in order.
+
+    By the number of the revision, for a restored ledger has them in any order; what a
+    ledger brought that was merged into this one comes first.
+    """
+    lines = [p for p in book.promises() if (p.get("named"), p["site"]) == (study, name)]
+    return sorted(lines, key=lambda p: ("merged" not in p, p.get("revision", 0)))
+
+
+def _lineage(study: Study, name: str, book: Ledger) -> str:
+    """Lineage under which a site's releases of a study count."""
+    lineages = [p["lineage"] for p in signed(study.whole.study, name, book)]
+    with suppress(OSError, ValueError):
+        path = study.whole.private(name) / "manifest.json"
+        root = parse(Manifest, path.read_bytes()).root
+        lineages += [root] if root in lineages else []
+    return lineages[-1] if lineages else study.lineage
+
+
 def _spent_before(
     study: Study, name: str, site: SiteConfig, on_paper: bool = False
 ) -> float:
@@ -370,9 +390,7 @@ def _spent_before(
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
         )
-    signed = [p for p in book.promises() if p.get("named") == study.whole.study]
-    lineages = [p["lineage"] for p in signed if p["site"] == name]
-    lineage = lineages[-1] if lineages else study.lineage
+    lineage = _lineage(study, name, book)
     own = book.of_lineage(lineage, study.identity, name, stages_of(study))
     current = _version(study, name, book)
     # Other stages have other features of the same people. Features that are not there

@@ -291,14 +291,88 @@ def test_a_revision_promises_nobody_less(joined, key, value):
         joining.approve(study, "site-0", path, second.fingerprint)
 
 
+def set_all(root: Path, **changes) -> None:
+    """Change a key of the study file at everybody who takes part."""
+    with at(root, HUB) as study:
+        parties = (HUB, *study.site_names)
+    for name in parties:
+        for key, value in changes.items():
+            edit(str(root / name / STUDY), key.replace("__", "."), value)
+
+
+def withdraw(root: Path, **changes) -> None:
+    """The last site leaves, and signs no more."""
+    with at(root, HUB) as study:
+        left = [f"{name}.yaml" for name in study.site_names[:-1]]
+    set_all(root, sites=left, **changes)
+    path, second = root / HUB / "manifest.json", revise(root, "one site withdrew")
+    with at(root, "site-0") as study:
+        joining.approve(study, "site-0", path, second.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "before", "then", "refused"),
+    [
+        (7, {"budget__n_colluding": None}, {}, "set budget.n_colluding: 2 in"),
+        (7, {"budget__n_colluding": None}, {"budget__n_colluding": 2}, ""),
+        (7, {"budget__n_colluding": None, "arm": "local"}, {}, ""),
+        (3, {"budget__n_colluding": 2}, {"budget__n_colluding": 1}, ""),
+        (3, {"budget__n_colluding": 2}, {"budget__n_colluding": 0}, ""),
+    ],
+    ids=["default falls", "stated", "no partners", "two are left", "fewer stated"],
+)
+def test_a_site_may_leave_whatever_was_guarded_against(
+    tmp_path, n_sites, before, then, refused
+):
+    """With as many colluding sites as before, or all others where fewer are left."""
+    names = [f"site-{i}" for i in range(n_sites)]
+    for name in (HUB, *names):
+        write_party(tmp_path, name, n_sites)
+    set_all(tmp_path, **before)
+    join_all(tmp_path, names)
+    if not refused:
+        withdraw(tmp_path, **then)
+        return
+    with pytest.raises(ConfigError, match=refused):
+        withdraw(tmp_path, **then)
+
+
 def test_a_revision_guards_against_as_many_sites(joined):
     second, path = revise(joined), joined / HUB / "manifest.json"
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         (first,) = (p for p in book.promises() if "named" in p)
         book.lines.append(first | {"n_colluding": 2})
-        with pytest.raises(ConfigError, match=r"against 2 sites, got 5 .* against 1"):
+        with pytest.raises(ConfigError, match=r"guard against 2 sites, .* got 1"):
             joining.approve(study, "site-0", path, second.fingerprint)
+
+
+@pytest.mark.parametrize("merged", [{}, {"merged": "another"}], ids=["old", "new"])
+def test_a_lineage_of_a_merged_ledger_is_another_promise(joined, merged):
+    """It does not decide what is weaker, what is last, or what was spent."""
+    with at(joined, "site-0") as study:
+        book = site_files.open_ledger(load.load_site("site-0.yaml"))
+        (first,) = (p for p in book.promises() if "named" in p)
+        other = {"lineage": "a" * 64, "manifest": "b" * 64, "revision": 5, **merged}
+        other |= {"mu": 3 * first["mu"], "n_colluding": 2}
+        book.lines.append(first | other)
+        assert joining.held(study, "site-0").revision == 0
+        entry = {"study": "tiny:old", "unit": "subject", "mu": 0.9 * first["mu"]}
+        entry |= {"lineage": first["lineage"], "site": "site-0"}
+        book.charge("1" * 64, ["ann"], entry, b"")
+        own = load.load_site("site-0.yaml")
+        assert site_files.check_ceilings(study, {"site-0": own}) == {"site-0": 0.0}
+    path, before = joined / HUB / "manifest.json", joined / "first.json"
+    shutil.copy(path, before)
+    set_all(joined, budget__epsilon=9.0)
+    weaker = revise(joined)
+    with at(joined, "site-0") as study, pytest.raises(ConfigError, match="be weaker"):
+        joining.approve(study, "site-0", path, weaker.fingerprint)
+    shutil.copy(before, path)  # the others declined, too
+    set_all(joined, budget__epsilon=5.0)
+    third = revise(joined)
+    with at(joined, "site-0") as study:
+        joining.approve(study, "site-0", path, third.fingerprint)
 
 
 def test_a_revision_has_a_number_of_its_own(joined):
@@ -320,6 +394,13 @@ def test_a_revision_has_a_number_of_its_own(joined):
         with pytest.raises(ConfigError, match="revision: must be the last one"):
             joining.approve(study, "site-0", joined / "same.json", same.fingerprint)
         joining.approve(study, "site-0", path, later.fingerprint)
+
+
+def test_a_damaged_copy_of_a_revision_does_not_stop_the_next(joined):
+    with at(joined, HUB) as study:
+        for name in ("manifest-3.json", "manifest-old.json"):
+            (study.private("_aggregator") / name).write_text("torn")
+    assert revise(joined).revision == 4
 
 
 def test_lines_of_a_merged_ledger_do_not_set_the_last_manifest_back(joined):

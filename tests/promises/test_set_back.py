@@ -120,7 +120,7 @@ def test_private_data_have_no_ledger_before_it_is_begun(tmp_path):
 
 
 def test_what_a_crash_cut_off_the_second_place_is_ahead_and_goes_on(ledger):
-    (path,) = (ledger.folder.parent / "second").iterdir()
+    (path,) = (ledger.folder.parent / "second").glob("*.json")
     before = path.read_bytes()
     charge(ledger, 9)
     path.write_bytes(before)
@@ -130,7 +130,7 @@ def test_what_a_crash_cut_off_the_second_place_is_ahead_and_goes_on(ledger):
 
 
 def test_a_damaged_second_place_stops_everything(ledger):
-    (path,) = (ledger.folder.parent / "second").iterdir()
+    (path,) = (ledger.folder.parent / "second").glob("*.json")
     path.write_bytes(b"{}"[:1])
     with pytest.raises(LedgerDamaged, match="says how far a ledger was"):
         charge(anew(ledger), 9)

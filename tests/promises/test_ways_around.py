@@ -13,35 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import nibabel as nib
 import pytest
 import wire
 import yaml
+from ledgers import CEILING, ledger, opened, spend
 from tiny_study import STUDY, begin, command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.federation import custody
 from capeneuro.federation.ledger import Ledger, LedgerSetBack
 from capeneuro.federation.lines import LedgerDamaged, Lines
-from capeneuro.privacy import accounting
 from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.workflow import read_study
 
-CEILING = accounting.Budget(2.0, 1e-5, "subject", "replace-one", 0)
-
-
 # --- 1: a ceiling belongs to people --------------------------------------------------
-
-
-def ledger(folder: Path, name: str, begun: bool = True) -> Ledger:
-    book = Ledger(folder / name, CEILING, folder / "second")
-    if begun:
-        custody.begin(book)
-    return book
-
-
-def spend(book: Ledger, request: str, mu: float, people: tuple[str, ...]) -> None:
-    book.charge(request * 64, people, {"study": "s", "mu": mu, "unit": "subject"}, b"")
 
 
 def private_study(name: str, epsilon: float, site_name: str, data: str) -> None:
@@ -68,7 +55,8 @@ def test_a_ceiling_does_not_start_anew_with_the_name_of_a_site(tiny, capsys):
     for copy in versions[1:]:
         shutil.copytree("data/site-0", copy)
     image = next(Path("data/again").rglob("*.nii.gz"))
-    shutil.copy(next(Path("data/site-1").rglob("*.nii.gz")), image)  # another version
+    made = nib.load(image)
+    nib.Nifti1Image(2 * made.get_fdata(dtype="f4"), made.affine).to_filename(image)
     said, totals = [], []
     for k, data in enumerate(versions):
         name = ("site-0", "north", "clinic")[k]
@@ -133,7 +121,7 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     spend(north, "1", 0.3, ("ann",))
     north.known_elsewhere(["ann"])
     key = north.public_key
-    clinic = ledger(tmp_path, "clinic", begun=False)
+    clinic = opened(tmp_path, "clinic")
     custody.move(clinic, north.folder)
     assert not north.folder.exists()
     assert (clinic.total(), clinic.public_key) == (0.3, key)
@@ -156,10 +144,10 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
     assert north.known_elsewhere(["south", "north"]) == {}
     assert north.verify() == 2
     with pytest.raises(LedgerSetBack, match="merged into"):
-        ledger(tmp_path, "south", begun=False).total()
+        opened(tmp_path, "south").total()
     with pytest.raises(LedgerSetBack, match="merged into"):
         custody.merge(north, south.folder)
-    again = ledger(tmp_path, "north", begun=False)
+    again = opened(tmp_path, "north")
     assert again.total() == pytest.approx(0.5)
     # Its people's ceiling counts both.
     with pytest.raises(Exception, match="ceiling"):
@@ -171,13 +159,13 @@ def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
     north.promise(CEILING, "s", "", "north")
     assert north.known_elsewhere(["ann"]) == {}
     shutil.rmtree(north.folder)
-    again = ledger(tmp_path, "north", begun=False)
+    again = opened(tmp_path, "north")
     assert [e["mu"] for e in custody.restore(again)] == [CEILING.mu]
     assert again.lines.id != north.lines.id
     assert again.known_elsewhere(["ann", "bob"]) == {}
-    elsewhere = ledger(tmp_path, "elsewhere", begun=False)
+    elsewhere = opened(tmp_path, "elsewhere")
     custody.move(elsewhere, again.folder)
-    again = ledger(tmp_path, "elsewhere", begun=False)
+    again = opened(tmp_path, "elsewhere")
     assert again.known_elsewhere(["ann", "bob"]) == {}
     assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
 
@@ -190,8 +178,8 @@ def test_a_copy_of_the_ledger_is_not_merged_into_it(tmp_path):
     shutil.copytree(north.folder, tmp_path / "copy")
     for use in (custody.merge, lambda *a: custody.state_distinct(*a, "another")):
         with pytest.raises(LedgerSetBack, match="is a copy of the ledger"):
-            use(ledger(tmp_path, "north", begun=False), tmp_path / "copy")
-    again = ledger(tmp_path, "north", begun=False)
+            use(opened(tmp_path, "north"), tmp_path / "copy")
+    again = opened(tmp_path, "north")
     assert again.total() == 0.3
     assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {again.folder: 1}
 
@@ -203,7 +191,7 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
     north = ledger(tmp_path, "north")
     spend(north, "1", 0.3, ("ann",))
     north.known_elsewhere(["ann"])
-    clinic = ledger(tmp_path, "clinic", begun=False)
+    clinic = opened(tmp_path, "clinic")
     with monkeypatch.context() as patch:
         if at == "copy":  # another disk, killed before the old folder is removed
 
@@ -221,9 +209,9 @@ def test_a_move_that_was_interrupted_is_finished_when_repeated(
         with suppress(KeyboardInterrupt):
             custody.move(clinic, north.folder)
     assert north.folder.exists() == (at in ("rename", "copy"))
-    custody.move(ledger(tmp_path, "clinic", begun=False), north.folder)
+    custody.move(opened(tmp_path, "clinic"), north.folder)
     assert not north.folder.exists()
-    moved = ledger(tmp_path, "clinic", begun=False)
+    moved = opened(tmp_path, "clinic")
     assert (moved.total(), moved.verify()) == (0.3, 1)
     assert moved.known_elsewhere(["ann"]) == {}
     assert ledger(tmp_path, "south").known_elsewhere(["ann"]) == {moved.folder: 1}
@@ -239,7 +227,7 @@ def test_a_copy_that_charged_more_is_not_removed(tmp_path):
     shutil.copytree(north.folder, tmp_path / "clinic")
     (north.folder / "releases" / f"{'2' * 64}.bin").write_bytes(b"of a crash")
     with pytest.raises(LedgerSetBack, match="another ledger is there"):
-        custody.move(ledger(tmp_path, "clinic", begun=False), north.folder)
+        custody.move(opened(tmp_path, "clinic"), north.folder)
     assert north.folder.exists()
 
 
@@ -249,7 +237,7 @@ def test_no_ledger_takes_the_place_of_one_that_was_lost(tmp_path):
     north.known_elsewhere(["ann"])
     shutil.rmtree(north.folder)
     with pytest.raises(LedgerSetBack, match="a ledger was there and is gone"):
-        custody.move(ledger(tmp_path, "north", begun=False), south.folder)
+        custody.move(opened(tmp_path, "north"), south.folder)
     assert south.known_elsewhere(["ann"]) == {north.folder: 1}
 
 
@@ -272,7 +260,7 @@ def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
     about = {"study": "s", "lineage": "l", "mu": 0.3, "unit": "subject"}
     south.charge("1" * 64, ["ann"], {**about, "site": "south"}, b"")
     custody.merge(north, south.folder)
-    again = ledger(tmp_path, "north", begun=False)
+    again = opened(tmp_path, "north")
     entry = {**about, "site": "north"}
     assert again.in_study_as(entry, ["ann"], []) == "south"
 
@@ -281,7 +269,7 @@ def test_a_ledger_that_was_merged_is_not_restored(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
     custody.merge(north, south.folder)
     with pytest.raises(LedgerSetBack, match="was merged into"):
-        custody.restore(ledger(tmp_path, "south", begun=False))
+        custody.restore(opened(tmp_path, "south"))
 
 
 def test_two_that_say_so_of_each_other_do_not_wait_for_ever(tmp_path):
