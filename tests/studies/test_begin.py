@@ -136,6 +136,16 @@ def test_other_programs_layouts(
             id="ABCD-BIDS",
         ),
         pytest.param(
+            [
+                f"fmriprep/sub-CMU_005064{k}/func/sub-CMU_005064{k}_task-rest"
+                "_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz"
+                for k in (2, 3)
+            ],
+            None,
+            ["2 people, 2 runs"],
+            id="N26-ABIDE",
+        ),
+        pytest.param(
             [f"P0{k}_run{i}.nii.gz" for k in (1, 2) for i in (1, 2)],
             "{person}_*",
             ["2 people, 4 runs"],
