@@ -248,6 +248,8 @@ def content(path: Path) -> dict[str, Any]:
         text = " ".join(str(error).split())
         if "character '\\t'" in text:
             text = f"indent with blanks, not with tabs: {text}"
+        elif isinstance(error, yaml.YAMLError):
+            text += "; mend that line, or the indent of it or of the line before"
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {found!r:.40}")

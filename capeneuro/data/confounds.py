@@ -295,7 +295,7 @@ def _again(table: Path) -> str:
     label = entities(table).get("sub")
     if not label:
         return "make it again, or leave its image out"
-    return f'make it again, or write without: ["{label}"] in `images` of the site file'
+    return f'make it again, or write without: ["{label}"] into the site file'
 
 
 def _number(cell: str) -> float | None:

@@ -284,7 +284,7 @@ def keep_runs(
             + (
                 "no run here passes the rule: check its number"
                 if len(alone) == len(kept)
-                else "they cannot take part: in `images` of the site file write "
+                else "they cannot take part: write into the site file "
                 f"without: [{labels}]"
             )
         )
