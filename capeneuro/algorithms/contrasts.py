@@ -606,7 +606,7 @@ def from_release(
 def _alike(
     of_x: np.ndarray, effects: Sequence[Effect], is_told: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which effects are told, if none is that another may be taken for, and names.
+    """Effects that can be told, and what each other one may be mistaken for.
 
     Returns
     -------

@@ -257,19 +257,6 @@ def _is_same(seconds: float, others: float) -> bool:
     return math.isclose(seconds, others, rel_tol=SAME_TIME)
 
 
-def _check_told(told: Any, sidecar: Path) -> None:
-    remedy = "mend it there, or give `repetition_time` in the site file"
-    if isinstance(told, bool) or not isinstance(told, (int, float)):
-        raise ConfigError(
-            f"{sidecar}: RepetitionTime: must be a number of seconds, got "
-            f"{told!r:.40}; {remedy}"
-        )
-    if not is_repetition_time(told):
-        raise ConfigError(
-            f"{sidecar}: RepetitionTime: {NO_REPETITION_TIME}, got {told}; {remedy}"
-        )
-
-
 def _in_sidecars(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
     """What the nearest BIDS sidecar says that says something, and which it is."""
     for sidecar in _sidecars(run, site):

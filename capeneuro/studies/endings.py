@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from capeneuro.machine import REMEDIES as TODO
+from capeneuro.machine import REMEDIES
 
 # What Snakemake said of the run that is under way, or of the last one.
 KEPT = Path(".snakemake/log/capeneuro.txt")
@@ -55,16 +55,17 @@ SNAKEMAKE: Mapping[str, str] = MappingProxyType(
         r"IncompleteFilesException": "files of a run that was killed are half there; "
         "run the same command again",
         r"No space left on device(.*)": "the disk is full; "
-        f"{TODO[errno.ENOSPC]}, then run the same command again",
-        r"Disk quota exceeded(.*)": f"{TODO[errno.EDQUOT]}, then run the same "
+        f"{REMEDIES[errno.ENOSPC]}, then run the same command again",
+        r"Disk quota exceeded(.*)": f"{REMEDIES[errno.EDQUOT]}, then run the same "
         "command again",
-        r"Too many open files": "too many open files; " + TODO[errno.EMFILE],
-        r"Read-only file system: '(.+?)'": "{0}: " + TODO[errno.EROFS],
+        r"Too many open files": "too many open files; " + REMEDIES[errno.EMFILE],
+        r"Read-only file system: '(.+?)'": "{0}: " + REMEDIES[errno.EROFS],
         r"Permission denied: '(.+?)'": "{0}: may not be written or read; "
-        + TODO[errno.EACCES],
-        r"(?:Not a directory|File exists): '(.+?)'": "{0}: " + TODO[errno.ENOTDIR],
-        r"File too large": "a file may not become so large; " + TODO[errno.EFBIG],
-        r"Cannot allocate memory|MemoryError": "memory ran out; " + TODO[errno.ENOMEM],
+        + REMEDIES[errno.EACCES],
+        r"(?:Not a directory|File exists): '(.+?)'": "{0}: " + REMEDIES[errno.ENOTDIR],
+        r"File too large": "a file may not become so large; " + REMEDIES[errno.EFBIG],
+        r"Cannot allocate memory|MemoryError": "memory ran out; "
+        + REMEDIES[errno.ENOMEM],
         r"No usable temporary directory": "no folder for temporary files; set TMPDIR "
         "to one that you may write",
     }
