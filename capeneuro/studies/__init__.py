@@ -1,7 +1,13 @@
 """What a study does: its steps on files, kind by kind, and the verbs on arrays.
 
+steps
+    The steps of studies in their order.
+study_kind
+    What every kind of study does.
 kinds
-    The kinds of study, one entry each.
+    Where the class of each kind is.
+one_process
+    Steps of a study in this process: one, or all in their order.
 layouts
     Folders of projects whose files are not named as in BIDS.
 begin
@@ -14,6 +20,8 @@ sites
     A study's sites: read, checked, opened.
 apart
     Nobody is counted twice: equal files are refused.
+forecasts
+    What a forecast is made of, and what it says.
 counts
     How many people and volumes a forecast is of.
 plan
@@ -34,6 +42,8 @@ fusion
     Steps of a study of fMRI and EEG.
 rows
     What studies of one row a person share.
+row_scores
+    What results over rows are compared with.
 courses
     Rows whose features are measures of time courses.
 tensors
@@ -52,8 +62,6 @@ contrast_people
     A site's people beside what a study of contrasts says of them in public.
 reports
     The report: one page for all stages.
-stages
-    Studies of several stages with one promise.
 two_stages
     A row of the audit that goes through two stages.
 one_run

@@ -50,9 +50,11 @@ def check(study: Study, sites: Sites) -> None:
 def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
     named = getattr(site.images, "table", None)
     shared = {str(site.people), str(site.mask), str(named)}
-    shared |= {str(path) for path in kinds.of(study).public_files(study)}
+    stages = [kinds.of(stage) for stage in study.members.values()]
+    shared |= {str(path) for kind in stages for path in kind.public_files()}
     tables = {str(site.images), str(site.eeg)}
-    for path in dict.fromkeys(kinds.of(study).inputs(study, site)):
+    inputs = (path for kind in stages for path in kind.input_files(site))
+    for path in dict.fromkeys(inputs):
         is_own = path.lower().endswith(OF_PEOPLE) or path in tables
         is_own &= re.search(MASK, path) is None
         if is_own and path not in shared and Path(path).is_file():

@@ -16,7 +16,7 @@ from capeneuro.config.load import load_study
 from capeneuro.config.site import SiteConfig
 from capeneuro.data.people_tables import leave_out, read_rows
 from capeneuro.data.tables import open_texts
-from capeneuro.studies.contrast import effects_of
+from capeneuro.studies.contrast import ContrastKind
 
 ROWS = [["sub-01", "31", "0.5"], ["sub-02", "40", "0.25"]]
 VALUES = {"sub-01": [31, 0.5], "sub-02": [40, 0.25]}
@@ -382,7 +382,10 @@ def test_groups_of_words_go_through_a_study(here, capsys):
     assert cells[:3] == ["north", "3", "3"]
     assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
     study = load_study("study.yaml")
-    assert [e.name for e in effects_of(study)][:2] == ["group patient - control", "age"]
+    assert [e.name for e in ContrastKind(study).effects][:2] == [
+        "group patient - control",
+        "age",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +493,7 @@ def test_a_table_that_names_files_is_given_as_it_is(here, capsys):
     assert status == 0 and "north: 6 people" in lines, lines
     assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
     assert "isControl false - true" in [
-        e.name for e in effects_of(load_study("study.yaml"))
+        e.name for e in ContrastKind(load_study("study.yaml")).effects
     ]
 
 
