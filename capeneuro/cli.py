@@ -25,7 +25,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
 from capeneuro.privacy import cape
-from capeneuro.studies.steps import STEPS
+from capeneuro.studies.steps import steps
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
@@ -162,7 +162,7 @@ def step(options: argparse.Namespace) -> None:
     study = load.load_study(options.study, options.stage)
     sites = load_sites(study)
     files.keep_private()
-    names = STEPS[options.step].options
+    names = steps()[options.step].options
     given = {name: getattr(options, name) for name in names}
     one_process.run_step(study, sites, options.step, **given)
 
@@ -670,7 +670,7 @@ def parser() -> argparse.ArgumentParser:
             },
         ),
     }
-    for name, of_study in STEPS.items():
+    for name, of_study in steps().items():
         names = of_study.options
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
         usage = " ".join(["config/config.yaml", *shown])
@@ -856,7 +856,7 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     start = time.monotonic()
-    if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
+    if options.step in steps() and "CAPENEURO_RUN" in os.environ and options.log:
         handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
         beside = BESIDE if getattr(options, "reference", False) else ""
         names = (options.step, options.stage, getattr(options, "site", ""), beside)

@@ -1,7 +1,7 @@
 """Studies of components: PCA, then ICA, of fMRI."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -21,7 +21,7 @@ from capeneuro.config.sections import (
     Space,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, Study
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
 
 
 def _number_or_measured(value: Any) -> Any:
@@ -224,6 +224,20 @@ class Prior(Section):
 
 class ComponentsConfig(Study):
     """A study of components: PCA, then ICA."""
+
+    kind: ClassVar = "components"
+    release_steps: ClassVar = {
+        "pca": ReleaseStep(
+            "Find the subspace that all sites share.",
+            "group_desc-pca_subspace.npz",
+            "subspace",
+        ),
+        "ica": ReleaseStep(
+            "Find independent components in the subspace.",
+            "group_desc-ica_unmixing.npz",
+            "unmixing",
+        ),
+    }
 
     space: Space
     cleaning: Cleaning

@@ -1,7 +1,7 @@
 """Studies of fusion: canonical correlations of fMRI and EEG of the same people."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import Components
 from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import CENTER_SHARE, Study
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
@@ -119,6 +119,15 @@ class Linked(Section):
 
 class FusionConfig(Study):
     """A study of fusion: canonical correlations of two views of the same people."""
+
+    kind: ClassVar = "fusion"
+    release_steps: ClassVar = {
+        "cca": ReleaseStep(
+            "Find what two views of the same people share.",
+            "group_desc-cca_directions.npz",
+            "directions",
+        ),
+    }
 
     space: Space | None
     """Null where `fusion.fmri` is a table, or of an earlier stage."""

@@ -28,14 +28,22 @@ from capeneuro.config.tensors import TensorConfig
 COMMON = "common.yaml"
 OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 # Blocks that tell the kind of a study.
-KINDS = {
-    "fusion": FusionConfig,
-    "tensors": TensorConfig,
-    "patterns": PatternsConfig,
-    "regression": RegressionConfig,
-    "network": NetworkConfig,
-    "contrast": ContrastConfig,
+KINDS: dict[str, type[Study]] = {
+    config.kind: config
+    for config in (
+        FusionConfig,
+        TensorConfig,
+        PatternsConfig,
+        RegressionConfig,
+        NetworkConfig,
+        ContrastConfig,
+    )
 }
+
+
+def every_kind() -> tuple[type[Study], ...]:
+    """All kinds of study: of components, and those that have a block."""
+    return (ComponentsConfig, *KINDS.values())
 
 
 def load_study(path: Path | str, stage: str = "") -> Study:

@@ -106,8 +106,6 @@ class ComponentsKind(StudyKind):
     """A study of components: the sites' common subspace, and ICA in it."""
 
     study: ComponentsConfig
-    name: ClassVar = "components"
-    result_files: ClassVar = {"pca": SUBSPACE, "ica": UNMIXING}
     site_files: ClassVar = (
         "timecourses.tsv",
         "spectra.tsv",

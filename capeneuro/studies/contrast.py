@@ -53,9 +53,7 @@ class ContrastKind(RowStudyKind):
     """A study of what people's outcomes differ by: groups, and numbers such as age."""
 
     study: ContrastConfig
-    name: ClassVar = "contrast"
     result_type: ClassVar = Contrasts
-    result_files: ClassVar = {"contrast": "group_desc-contrast_effects.npz"}
     stem: ClassVar = "group_desc-contrast_effects"
     template: ClassVar = "contrast.html.jinja"
     truth_files: ClassVar = ("effects.tsv",)

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from capeneuro.config.load import every_kind
 from capeneuro.data import files, nifti
 from capeneuro.data.tables import open_table
 
@@ -30,14 +31,9 @@ TABLES = {
     "effects": ("contrast_table",),
 }
 ARRAYS = {
-    "subspace": ("pca_subspace",),
-    "unmixing": ("ica_unmixing",),
-    "directions": ("cca_directions",),
-    "tensors": ("tensor_components",),
-    "patterns": ("pattern_components",),
-    "model": ("regression_model",),
-    "network": ("network_weights",),
-    "contrasts": ("contrast_effects",),
+    step.attribute: (step.file.removeprefix("group_desc-").removesuffix(".npz"),)
+    for config in every_kind()
+    for step in config.release_steps.values()
 }
 # What several stages have in common.
 OF_ALL = ("privacy", "promise", "study")

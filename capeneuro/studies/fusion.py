@@ -108,8 +108,6 @@ class FusionKind(StudyKind):
     """A study of two views of each person, fMRI and EEG: linked components."""
 
     study: FusionConfig
-    name: ClassVar = "fusion"
-    result_files: ClassVar = {"cca": DIRECTIONS}
     site_files: ClassVar = ("variates.tsv",)
     site_keys: ClassVar = dict.fromkeys(
         ("validate", "prepare", "reconstruct"), ("images", "eeg", "eeg_about", "task")

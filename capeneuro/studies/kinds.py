@@ -3,46 +3,35 @@
 from importlib import import_module
 from pathlib import Path
 
-from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import FusionConfig
-from capeneuro.config.network import NetworkConfig
-from capeneuro.config.patterns import PatternsConfig
-from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.study import Study
-from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies.sites import Sites, is_complete
 from capeneuro.studies.study_kind import StudyKind
-
-# Module and class. One is imported when a study is of it: a step starts in half the
-# time without the others.
-KINDS: dict[type[Study], tuple[str, str]] = {
-    ComponentsConfig: ("capeneuro.studies.components", "ComponentsKind"),
-    FusionConfig: ("capeneuro.studies.fusion", "FusionKind"),
-    TensorConfig: ("capeneuro.studies.tensors", "TensorsKind"),
-    PatternsConfig: ("capeneuro.studies.patterns", "PatternsKind"),
-    RegressionConfig: ("capeneuro.studies.regression", "RegressionKind"),
-    NetworkConfig: ("capeneuro.studies.network", "NetworkKind"),
-    ContrastConfig: ("capeneuro.studies.contrast", "ContrastKind"),
-}
 
 
 def of(study: Study) -> StudyKind:
     """Make the steps of a study, or of a stage of one, after its kind.
+
+    A kind is the class of its name in the file of its name. One is imported when a
+    study is of it: a step starts in half the time without the others.
 
     Raises
     ------
     ConfigError
         If the study has several stages: each is of a kind of its own.
     """
-    if type(study) not in KINDS:
+    if not study.kind:
         raise ConfigError(
             f"study {study.study}: stages: each is run by itself; --stage says which "
             f"of {', '.join(study.members)}"
         )
-    module, name = KINDS[type(study)]
-    return getattr(import_module(module), name)(study)
+    kind = getattr(import_module(module(study)), f"{study.kind.capitalize()}Kind")
+    return kind(study)
+
+
+def module(study: Study) -> str:
+    """Name of the module that holds the steps of a study's kind."""
+    return f"capeneuro.studies.{study.kind}"
 
 
 def makes_data(study: Study, sites: Sites) -> bool:

@@ -42,9 +42,7 @@ class NetworkKind(RowStudyKind):
     """A study that trains a network to tell two groups of people apart."""
 
     study: NetworkConfig
-    name: ClassVar = "network"
     result_type: ClassVar = Network
-    result_files: ClassVar = {"network": "group_desc-network_weights.npz"}
     stem: ClassVar = "group_desc-network_importance"
     template: ClassVar = "network.html.jinja"
     truth_files: ClassVar = ()

@@ -10,7 +10,6 @@ from capeneuro.studies import apart, kinds
 from capeneuro.studies.plan import plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites
-from capeneuro.studies.steps import STEPS
 
 
 class Task(NamedTuple):
@@ -32,7 +31,7 @@ def run_step(study: Study, sites: Sites, step: str, **options: Any) -> Any:
     study, sites
         The study, and its sites whose files are here.
     step
-        Of :data:`.steps.STEPS`.
+        One of :func:`.steps.steps`.
     **options
         Those that the step has.
 
@@ -81,9 +80,8 @@ def tasks(study: Study, sites: Sites, threads: int = 1) -> Iterator[Task]:
         yield _task(stage, "validate", name, threads=threads)
     yield _task(study, "plan")
     for name, stage in study.members.items():
-        for step in kinds.of(stage).steps:
-            over = STEPS[step].over
-            options = {"threads": threads} if "threads" in STEPS[step].options else {}
+        for step, (over, _, takes) in kinds.of(stage).steps.items():
+            options = {"threads": threads} if "threads" in takes else {}
             if over == "sites":
                 for site in sites:
                     yield _task(stage, step, name, site, site=site, **options)

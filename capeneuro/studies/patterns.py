@@ -48,9 +48,7 @@ class PatternsKind(RowStudyKind):
     """A study of the patterns over features that people differ by."""
 
     study: PatternsConfig
-    name: ClassVar = "patterns"
     result_type: ClassVar = Patterns
-    result_files: ClassVar = {"patterns": f"{STEM}.npz"}
     stem: ClassVar = STEM
     template: ClassVar = "patterns.html.jinja"
     truth_files: ClassVar = ("patterns.tsv",)

@@ -45,9 +45,7 @@ class RegressionKind(RowStudyKind):
     """A study that predicts a number, or one of two groups, from features."""
 
     study: RegressionConfig
-    name: ClassVar = "regression"
     result_type: ClassVar = LinearModel
-    result_files: ClassVar = {"regression": "group_desc-regression_model.npz"}
     stem: ClassVar = "group_desc-regression_coefficients"
     template: ClassVar = "regression.html.jinja"
     truth_files: ClassVar = ("coefficients.tsv",)

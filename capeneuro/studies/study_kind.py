@@ -10,7 +10,7 @@ from capeneuro.config.study import Study
 from capeneuro.federation.in_process import Federation
 from capeneuro.studies.forecasts import Counts, Forecast
 from capeneuro.studies.sites import Sites
-from capeneuro.studies.steps import STEPS
+from capeneuro.studies.steps import Step, steps
 
 
 class StudyKind(ABC):
@@ -22,10 +22,6 @@ class StudyKind(ABC):
 
     study: Study
     """The study file."""
-    name: ClassVar[str]
-    """What the kind is called in messages."""
-    result_files: ClassVar[Mapping[str, str]]
-    """Its steps over all sites, in their order, each with the file that it writes."""
     site_files: ClassVar[tuple[str, ...]]
     """Files, and folders (with a slash at the end), that `reconstruct` writes under a
     site's folder of the study."""
@@ -35,13 +31,23 @@ class StudyKind(ABC):
     # --- steps -----------------------------------------------------------------------
 
     @property
-    def steps(self) -> tuple[str, ...]:
-        """Names of the study's steps, in their order."""
-        return tuple(
-            name
-            for name, step in STEPS.items()
+    def name(self) -> str:
+        """What the kind is called."""
+        return self.study.kind
+
+    @property
+    def result_files(self) -> dict[str, str]:
+        """Its steps over all sites, in their order, each with the file it writes."""
+        return {name: step.file for name, step in self.study.release_steps.items()}
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """The study's steps in their order, by the names of their commands."""
+        return {
+            name: step
+            for name, step in steps().items()
             if step.over != "arms" or name in self.result_files
-        )
+        }
 
     @abstractmethod
     def check_public_files(self) -> None:

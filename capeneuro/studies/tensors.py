@@ -51,9 +51,7 @@ class TensorsKind(RowStudyKind):
     """A study of the components of a mixture of people, or of topics in word counts."""
 
     study: TensorConfig
-    name: ClassVar = "tensors"
     result_type: ClassVar = TensorComponents
-    result_files: ClassVar = {"tensors": f"{STEM}.npz"}
     stem: ClassVar = STEM
     template: ClassVar = "tensors.html.jinja"
     truth_files: ClassVar = ("components.tsv", "weights.tsv")

@@ -2,6 +2,7 @@
 
 import html
 import re
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,10 @@ from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
+from capeneuro.config.study import ReleaseStep
 from capeneuro.data import files
 from capeneuro.studies import kinds
 from capeneuro.studies.rows import FeatureTable, Figures, RowStudyKind, SizePage
-from capeneuro.studies.steps import STEPS, Step
 
 NAMES, LOW, HIGH = ("left", "right", "age"), [0.0, 0.0, 20.0], [4.0, 6.0, 80.0]
 
@@ -36,6 +37,10 @@ class Means(Section):
 class MeansConfig(RowStudy):
     """A study of the mean person."""
 
+    kind: ClassVar = "means"
+    release_steps: ClassVar = {
+        "means": ReleaseStep("Find the mean person.", "group_desc-means.npz", "means")
+    }
     means: Means
 
     n_releases: ClassVar = {"means": 1}
@@ -57,9 +62,7 @@ class MeansKind(RowStudyKind):
     """A study of the mean person, on a query that sites know."""
 
     study: MeansConfig
-    name: ClassVar = "means"
     result_type: ClassVar = Mean
-    result_files: ClassVar = {"means": "group_desc-means.npz"}
     stem: ClassVar = "group_desc-means"
     template: ClassVar = "rows.html.jinja"
     truth_files: ClassVar = ("means.tsv",)
@@ -147,13 +150,7 @@ def study(tmp_path, monkeypatch) -> tuple[Path, np.ndarray]:
     """A study file of the sixth kind, with its sites; and the true mean."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(load.KINDS, "means", MeansConfig)
-    monkeypatch.setitem(kinds.KINDS, MeansConfig, (__name__, "MeansKind"))
-    step = Step("arms", "Find the mean person.", ("threads", "reference"))
-    order = {name: STEPS[name] for name in ("maps", "reconstruct", "score", "report")}
-    for name in order:
-        monkeypatch.delitem(STEPS, name)
-    for name, other in ({"means": step} | order).items():
-        monkeypatch.setitem(STEPS, name, other)
+    monkeypatch.setitem(sys.modules, "capeneuro.studies.means", sys.modules[__name__])
     rng, everyone, sites = np.random.default_rng(3), [], []
     table = zip(NAMES, LOW, HIGH, strict=True)
     files.write_table(Path("data/features.tsv"), ["feature", "low", "high"], table)
