@@ -190,6 +190,12 @@ def open_series(run: Path) -> Series:
             f"{run}: must be a series on the surface (.dtseries.nii, .ptseries.nii) "
             "where space.basis is parcels; change `images` in the site file"
         )
+    state = check_file(run).stat()
+    return _series(run, run.resolve(), state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(8)  # of 91,282 grayordinates a header takes half a second
+def _series(run: Path, resolved: Path, size: int, modified: int) -> Series:
     header, image = _open(run)
     axes = [header.get_axis(i) for i in range(header.number_of_mapped_indices)]
     of_places = isinstance(axes[-1], (BrainModelAxis, ParcelsAxis))

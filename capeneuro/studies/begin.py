@@ -8,12 +8,11 @@ nowhere.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capeneuro.config import scaffold
-from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cifti, cleaning, derivatives, files, nifti, survey
@@ -25,8 +24,6 @@ OF_PROGRAMS = r"(fmriprep|xcp_d|xcpd|halfpipe|derivatives|bids|data|output|out)[
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 # What was done: fMRIPrep's, XCP-D's, and ABCD-BIDS'.
 DESC = ("preproc", "denoised", "filtered")
-# Of series on the surface: which parcellation, and what of its parcels.
-OF_PARCELS = {"seg": ("4S156Parcels",), "atlas": (), "stat": ("mean",), "den": ("91k",)}
 EEG = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".csv", ".xdf")
 # A second moment of so many features is quick, and its noise is small enough for some
 # thousand people.
@@ -76,18 +73,16 @@ def look(
     inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
     series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
     done = [p for p, files in series.items() if any(map(_is_done, files))]
-    surface = next(_on_surface([*inner, folder]), None)
+    on_surface = surface.find([*inner, folder])
     if done:
         images, notes = _choices(done[0], series[done[0]])
         if done[1:]:
             others = ", ".join(str(place) for place in done[1:])
             notes.append(f"took {done[0]}; for others name them in --from: {others}")
-    elif surface is not None:
-        place, kind_of_series = surface
-        there = derivatives.candidates(place, kind_of_series)
-        images, notes = _choices(place, there)
-        images["series"] = kind_of_series
-        notes.append(f"took series on the surface (CIFTI), {kind_of_series}")
+    elif on_surface is not None:
+        images, notes = _choices(on_surface[0], derivatives.candidates(*on_surface))
+        images["series"] = on_surface[1]
+        notes.append(f"took series on the surface (CIFTI), {on_surface[1]}")
     elif (layout := layouts.find(folder)) is not None:
         images, notes = layout
     elif series[folder]:
@@ -109,14 +104,6 @@ def look(
     return Found(name, site, moved(images, base), notes)
 
 
-def _on_surface(places: list[Path]) -> Iterator[tuple[Path, str]]:
-    """Folders of people with series on the surface; those of parcels come first."""
-    for series in ("parcels", "dense"):
-        for place in filter(Path.is_dir, places):
-            if derivatives.candidates(place, series):
-                yield place, series
-
-
 def _is_done(file: Path) -> bool:
     """Whether a file's name says that it was preprocessed."""
     return not {*derivatives.DONE, "space"}.isdisjoint(derivatives.entities(file))
@@ -135,7 +122,7 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
     images: dict[str, Any] = {"derivatives": str(place)}
     notes = []
     usual = {"task": ("rest",), "desc": DESC, "setting": ()}
-    usual |= {"space": SPACES, "res": ("2",), **OF_PARCELS}
+    usual |= {"space": SPACES, "res": ("2",), **surface.USUAL}
     left = there
     for key, best in usual.items():
         seen = Counter(derivatives.entities(file).get(key) for file in left)
@@ -150,7 +137,7 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
             images[key] = []
         if chosen is None:
             continue
-        if key == "setting" or key in OF_PARCELS:
+        if key == "setting" or key in surface.USUAL:
             images.setdefault("filters", {})[key] = chosen
         elif key != "desc" or chosen != "preproc":
             images[key] = chosen
@@ -255,12 +242,7 @@ def design(found: list[Found], base: Path) -> Design:
 def _of_parcels(found: list[Found], runs: dict[str, list[Path]], base: Path) -> Design:
     """Parcels and cleaning of series on the surface."""
     first = {name: own[0] for name, own in runs.items()}
-    if voxels := [name for name, run in first.items() if not is_cifti(run)]:
-        raise ConfigError(
-            f"--from: series of {some(set(first) - set(voxels))} are on the surface "
-            f"(CIFTI), and those of {some(voxels)} volumes; all sites need the same"
-        )
-    mask, features, why = surface.choose(first.values(), base)
+    mask, features, why = surface.choose(first, base)
     chosen = [own.images for own in found if isinstance(own.images, dict)]
     given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
     # fMRIPrep's alone are neither denoised nor means of parcels.

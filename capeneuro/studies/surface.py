@@ -3,11 +3,27 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from capeneuro.data import cifti
+from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.sections import is_cifti
+from capeneuro.data import cifti, derivatives
 
 PARCELS = "config/parcels.pscalar.nii"
 # Where a parcellation goes that those who begin the study have to choose.
 TO_DECIDE = "data/parcels.dlabel.nii"
+
+
+# Of several series that one, by entity: which parcellation, and what of its parcels.
+USUAL = {"seg": ("4S156Parcels",), "atlas": (), "stat": ("mean",), "den": ("91k",)}
+
+
+def find(places: Iterable[Path]) -> tuple[Path, str] | None:
+    """First folder of people with series on the surface; those of parcels go first."""
+    places = [place for place in places if place.is_dir()]
+    for series in ("parcels", "dense"):
+        for place in places:
+            if derivatives.candidates(place, series):
+                return place, series
+    return None
 
 
 def has_parcels(run: Path) -> bool:
@@ -15,13 +31,13 @@ def has_parcels(run: Path) -> bool:
     return ".ptseries." in run.name
 
 
-def choose(runs: Iterable[Path], base: Path) -> tuple[str, int | None, str]:
+def choose(first: dict[str, Path], base: Path) -> tuple[str, int | None, str]:
     """Name the public parcels of a study: those that the first series has.
 
     Parameters
     ----------
-    runs
-        Of all sites, on the surface.
+    first
+        A run of each site.
     base
         Folder of the study, which the file of parcels is written into: names and
         places of an atlas, nothing of a person.
@@ -31,8 +47,18 @@ def choose(runs: Iterable[Path], base: Path) -> tuple[str, int | None, str]:
     tuple
         For `space.mask`, how many parcels, and why these. None where series are dense
         alone, of which parcels have to be chosen.
+
+    Raises
+    ------
+    ConfigError
+        If sites have series of different kinds.
     """
-    run = next((run for run in runs if has_parcels(run)), None)
+    if voxels := [name for name, run in first.items() if not is_cifti(run)]:
+        raise ConfigError(
+            f"--from: series of {some(set(first) - set(voxels))} are on the surface "
+            f"(CIFTI), and those of {some(voxels)} volumes; all sites need the same"
+        )
+    run = next((run for run in first.values() if has_parcels(run)), None)
     if run is None:
         why = "DECIDE: a public parcellation (.dlabel.nii) of these grayordinates"
         return TO_DECIDE, None, why
