@@ -11,8 +11,8 @@ from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cifti, cleaning, derivatives
 
-COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
-ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
+COLUMNS = ["task", "session", "run", "space", "res", "seg", "atlas", "setting", "desc"]
+ENTITIES = ["task", "ses", "run", "space", "res", "seg", "atlas", "setting", "desc"]
 COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
 BESIDE = {
     "confounds": beside.confounds_file,

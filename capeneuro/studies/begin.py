@@ -76,6 +76,8 @@ def look(
     on_surface = surface.find([*inner, folder])
     if done:
         images, notes = _choices(done[0], series[done[0]])
+        if on_surface is not None:
+            notes.append(f"took volumes; {surface.BESIDE} {on_surface[1]}")
         if done[1:]:
             others = ", ".join(str(place) for place in done[1:])
             notes.append(f"took {done[0]}; for others name them in --from: {others}")
@@ -184,7 +186,6 @@ class Design(NamedTuple):
     """What the study file says of the space and the cleaning, all of it public."""
 
     resample: bool
-
     mask: str
     size: int
     """Edge of a cube in voxels; 0: features are parcels."""

@@ -15,6 +15,9 @@ TO_DECIDE = "data/parcels.dlabel.nii"
 # Of several series that one, by entity: which parcellation, and what of its parcels.
 USUAL = {"seg": ("4S156Parcels",), "atlas": (), "stat": ("mean",), "den": ("91k",)}
 
+# What is said of them where there are volumes too.
+BESIDE = "there are also series on the surface (CIFTI), images.series"
+
 
 def find(places: Iterable[Path]) -> tuple[Path, str] | None:
     """First folder of people with series on the surface; those of parcels go first."""
