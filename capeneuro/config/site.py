@@ -104,6 +104,10 @@ class Derivatives(Section):
     desc: Chosen = ("preproc",)
     """What was done: `preproc` of fMRIPrep, `denoised` of XCP-D (with `cleaning: none`
     in the study file); empty: whichever there is, if it is one."""
+    series: Literal["volumes", "dense", "parcels"] = "volumes"
+    """Which files of a run: `volumes` (NIfTI); or on the surface (CIFTI), where the
+    study's `space.basis` is parcels, `dense` (.dtseries.nii) or `parcels`
+    (.ptseries.nii)."""
     filters: Annotated[dict[Label, Chosen], Field(default_factory=dict)]
     """Any other entity of the file names, such as `{acq: mb4}` or `{setting: a}`."""
     people: People = ()

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError, some
-from capeneuro.config.sections import Cleaning
+from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import NO_REPETITION_TIME, SiteConfig, is_repetition_time
+from capeneuro.data import cifti
 from capeneuro.data.door import check_file
 from capeneuro.data.images import open_image
 from capeneuro.data.inventory import SAME_SCAN
@@ -30,7 +31,7 @@ TABLES = (
 )
 MASKS = ("desc-brain_mask.nii.gz", "desc-brain_mask.nii")
 # Entities that a table does not have: it is of the scan, whatever its images' space.
-OF_IMAGES = ("space", "res", "den", "cohort", "desc", "echo")
+OF_IMAGES = ("space", "res", "den", "cohort", "desc", "echo", "seg", "atlas", "stat")
 # Entities that a mask must have as its run has them, or its grid or scan is another.
 OF_MASKS = ("space", "res", "den", "cohort", "ses", "task", "run")
 # Of headers, in seconds; what has no unit is not believed.
@@ -301,7 +302,7 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
     Each is in the run's folder or one above, up to the data set's, and has no entity
     that the run does not have.
     """
-    named = run.with_name(run.name.split(".nii")[0] + ".json")
+    named = run.with_name(stem(run) + ".json")
     if named.exists() or named.is_symlink():
         yield named
     parts = {*stem(run).split("_")[:-1]}
@@ -326,6 +327,9 @@ def _folders(run: Path, root: Path) -> list[Path]:
 def _in_header(run: Path) -> float | None:
     """Repetition time that an image's header tells [s]; None if it is not sure."""
     try:
+        if is_cifti(run):
+            step = cifti.open_series(run).step
+            return step if is_repetition_time(step) else None
         header = open_image(run, 4).header
     except ConfigError:
         return None  # what is wrong says who reads the image

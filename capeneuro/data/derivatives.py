@@ -9,16 +9,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
 from capeneuro.data.people import stem
 
 # Entities that a message names, in their order in file names.
-SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")
+SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "seg", "atlas")
+SHOWN += ("setting", "desc")
 # Entities that preprocessed images have one of: fMRIPrep's, XCP-D's, and HALFpipe's.
 DONE = {"desc", "setting"}
 # Keys of the `images` block that are not called as the entity is.
 KEYS = {"ses": "session"}
+
+# How names of runs end, by `series` of the `images` block.
+ENDINGS = {"volumes": "_bold", "dense": r"\.dtseries", "parcels": r"\.ptseries"}
 
 
 def entities(file: Path) -> dict[str, str]:
@@ -34,6 +39,8 @@ def entities(file: Path) -> dict[str, str]:
 def space(file: Path) -> str:
     """Template space of an image; HALFpipe and HCP have but one, and do not name it."""
     own = entities(file)
+    if is_cifti(file):  # HCP's and ABCD's do not name it
+        return own.get("space", "fsLR")
     if {"MNINonLinear", "reg_standard"} & {*file.parts}:
         return "MNI152NLin6Asym"
     return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
@@ -108,7 +115,7 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     else:
         asked = selection(site)
         root = Path(asked.derivatives)
-        files = candidates(root)
+        files = candidates(root, asked.series)
         aside = _not_asked_for(files, asked)
     found = take(site, files, root, "images", aside, is_whole=is_whole)
     if not found.people:
@@ -118,10 +125,13 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     return found
 
 
-def candidates(folder: Path) -> list[Path]:
-    """All 4-D images of a folder's people, in the order of their names."""
+def candidates(folder: Path, series: str = "volumes") -> list[Path]:
+    """All 4-D images of a folder's people, in the order of their names.
+
+    ``series`` is that of :class:`.config.site.Derivatives`.
+    """
     people = sorted(path for path in folder.glob("[sS][uU][bB]-*") if path.is_dir())
-    runs = re.compile(r"(?i)sub-.*_bold\.nii(\.gz)?")
+    runs = re.compile(rf"(?i)sub-.*{ENDINGS[series]}\.nii(\.gz)?")
     return [file for own in people for file in walk(own) if runs.fullmatch(file.name)]
 
 
@@ -175,6 +185,13 @@ def _nothing(site: SiteConfig, there: list[Path]) -> str:
     )
     text = f"site {site.name}: images: nothing found at {own.derivatives!r}"
     text += f" with {asked}" if asked else ""
+    others = [s for s in ENDINGS if s != own.series]
+    others = [s for s in others if not there and candidates(Path(own.derivatives), s)]
+    if others:
+        return (
+            f"{text} as {own.series}; there are runs as {' and '.join(others)}: write "
+            f"series: {others[0]} into `images` of its site file"
+        )
     if not there:
         return f"{text}; put the data there or change `images` in its site file"
     if len(_not_asked_for(there, own)) < len(there):

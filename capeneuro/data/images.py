@@ -18,6 +18,7 @@ from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 from nibabel.volumeutils import apply_read_scaling, array_from_file
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.sections import is_cifti
 from capeneuro.data.door import check_file, is_compressed
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
@@ -63,6 +64,12 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
         numbers, or its affine places nothing.
     """
     path = check_file(path)
+    if is_cifti(path):
+        raise ConfigError(
+            f"{path}: must be an image of voxels (NIfTI), is on the surface (CIFTI); "
+            "take *_bold.nii.gz, or in the study file space.basis: parcels with a "
+            "parcellation (.dlabel.nii) as space.mask"
+        )
     try:
         image = _of_wrong_name(path) if _is_misnamed(path) else nib.load(path)
     except (HeaderDataError, HeaderTypeError, ValueError) as error:
@@ -104,7 +111,7 @@ def _is_misnamed(path: Path) -> bool:
 
 def _of_wrong_name(path: Path) -> nib.Nifti1Image:
     """Open a NIfTI image whose name does not say whether it is compressed."""
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         beginning = file.read(nib.Nifti2Header.template_dtype.itemsize)
         file.seek(0)
         kinds = [nib.Nifti2Image, nib.Nifti1Image]
@@ -120,7 +127,7 @@ def _of_wrong_name(path: Path) -> nib.Nifti1Image:
     return kind(ArrayProxy(str(path), header), affine, header, **about)
 
 
-def _unpacked(path: Path) -> Any:
+def unpacked(path: Path) -> Any:
     """Open a file for its bytes, unpacked where its content is compressed."""
     if is_compressed(path):
         return gzip.open(path, "rb")
@@ -132,7 +139,7 @@ def _unpacked(path: Path) -> Any:
 def _check_header(path: Path, image: nib.Nifti1Image) -> None:
     """Refuse a header that nibabel would mend by guess."""
     holder = image.file_map.get("header", image.file_map["image"])
-    with _unpacked(Path(holder.filename)) as file:
+    with unpacked(Path(holder.filename)) as file:
         header = type(image.header).from_fileobj(file, check=False)
     sizes = header["pixdim"][1:4]
     # Where there is an sform, sizes and turns stand there.
@@ -220,7 +227,7 @@ def stored_values(image: nib.Nifti1Image) -> tuple[np.ndarray, float, float]:
     path = check_file(image.file_map["image"].filename)
     n_bytes = int(np.prod(proxy.shape, dtype=object)) * proxy.dtype.itemsize
     try:
-        with _unpacked(path) as file:
+        with unpacked(path) as file:
             where = proxy.shape, proxy.dtype, file, proxy.offset
             values = array_from_file(*where, order="F")
             file.seek(proxy.offset + n_bytes)

@@ -30,6 +30,7 @@ DATA_OF = {".vhdr": (".eeg", ".dat"), ".set": (".fdt",)}
 # Entities by which files of one scan differ; where several do, the site's file chooses.
 SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "proc")
 SAME_SCAN += ("setting", "split")  # HALFpipe's; parts of recordings
+SAME_SCAN += ("seg", "atlas")  # of parcels
 
 
 class Inventory(NamedTuple):

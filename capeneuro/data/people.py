@@ -36,7 +36,8 @@ OF_ONE_PERSON = (
 )
 # Ends of names of EEG, which tell what a file holds and not whose it is.
 OF_EEG = r"(?i)[-_](eeg|epo|raw)$"
-FORMATS = r"\.(nii|hdr|img|edf|bdf|vhdr|set|fif|xdfz?|csv|tsv)(\.gz)?$|\.[^.]*$"
+FORMATS = r"(\.[dp](tseries|scalar))?\.nii(\.gz)?$"  # CIFTI says its kind before
+FORMATS += r"|\.(hdr|img|edf|bdf|vhdr|set|fif|xdfz?|csv|tsv)(\.gz)?$|\.[^.]*$"
 
 
 def stem(file: Path) -> str:

@@ -26,7 +26,7 @@ from capeneuro.data.people_tables import (
     unused,
 )
 from capeneuro.data.people_tables import read_rows as read_people
-from capeneuro.data.tables import check_columns, map_features, open_texts
+from capeneuro.data.tables import check_columns, open_texts
 from capeneuro.privacy.clipping import clip_factors
 
 
@@ -361,6 +361,6 @@ def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
     values = person.values
     if study.has_maps:
         options = study.space, study.rows.features.standardize, shape.mask, shape.basis
-        own = map_features(person.images[0], *options)
+        own = nifti.map_features(person.images[0], *options)
         values = np.concatenate([own, values])
     return shape.scaled(values[:, None].astype(float))

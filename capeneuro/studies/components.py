@@ -33,6 +33,7 @@ from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, u
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
+from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.federation.in_process import Federation
@@ -56,6 +57,7 @@ from capeneuro.studies.flow import (
     folder_of,
     is_exact,
     mask_file,
+    mask_path,
     mechanism_of,
     one_site,
     read_released,
@@ -280,8 +282,10 @@ def prepare(study: ComponentsConfig, sites: Sites, site: str, threads: int = 1) 
                 )
             norms.append(np.linalg.norm(X, axis=0))
             rows.append(page.quality(name, X, looked, study))
-            face = slices.portrait(looked[0].image, mask)
-            rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
+            rows[-1]["picture"] = None
+            if not study.space.has_parcels:
+                face = slices.portrait(looked[0].image, mask)
+                rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
             yield name, X
 
     folder = study.private(site)
@@ -568,8 +572,11 @@ def chapter(
     ]
     titles = words.titles(told, titles)
     described = files.read_table(folder / group_maps.TABLE)
-    peaks = [tuple(map(float, row[3:6])) for row in described]
+    no_place = study.space.has_parcels
+    peaks = [None if no_place else tuple(map(float, row[3:6])) for row in described]
     path = folder / group_maps.ZSCORED
+    if study.space.has_parcels:
+        path = files.of_parcels(path)
     maps = [
         (title, partial(plots.component_map, path, i, title, peaks[i], "z"))
         for i, title in enumerate(titles)
@@ -609,6 +616,7 @@ def _table(
     from capeneuro.report import slices
 
     path, peaks = drawn
+    is_mapped = not is_cifti(path)
     columns = {
         "component": "order number, as in the maps",
         "map": "axial plane at the peak",
@@ -620,6 +628,11 @@ def _table(
         "without repeated runs",
         "verdict": "",
     }
+    if not is_mapped:
+        del columns["map"]
+        of = {"peak [mm]": "peak"}
+        columns = {of.get(name, name): text for name, text in columns.items()}
+        columns["peak"] = "parcel of the largest magnitude"
     if any(own.measure or own.peak for own in called):
         columns |= {
             "most like": "public region or map, with the overlap: Dice coefficient (of "
@@ -627,7 +640,11 @@ def _table(
             "peak in": "region of the peak",
         }
     rows, shown = [], words.is_shown(told)
-    for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
+    for i, (number, strength, share, x, y, z, stability, *more) in enumerate(described):
+        if not is_mapped:
+            row = [f"component {number}", f"{float(strength):.3g}", share, more[-1]]
+            rows.append([*row, stability, told.words[i]])
+            continue
         alt = f"component {number} at z = {z} mm"
         small = "not drawn"
         if shown[i]:  # else no finding is drawn
@@ -691,12 +708,13 @@ def released(study: ComponentsConfig) -> list[str]:
 
 def shown(study: ComponentsConfig) -> list[str]:
     """Files of the component maps."""
-    return [str(study.results / name) for name in (*group_maps.FILES, VERDICTS)]
+    names = group_maps.names_of_files(has_parcels=study.space.has_parcels)
+    return [str(study.results / name) for name in (*names, VERDICTS)]
 
 
 def validated(study: ComponentsConfig) -> list[str]:
     """The study's mask."""
-    return [str(study.results / MASK)]
+    return [str(mask_path(study))]
 
 
 def depends(study: ComponentsConfig, step: str) -> str:

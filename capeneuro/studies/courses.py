@@ -122,11 +122,14 @@ def _has_signal(
             return
         labels = nifti.basis_labels(study.space, mask, basis)
         label = name_of(run).removeprefix("sub-")
+        instead = "set such labels of the atlas to 0"
+        if study.space.has_parcels:
+            instead = "leave such parcels out of space.mask (a list, .tsv)"
         raise ConfigError(
             f"{run}: every region must have a signal, there is none in "
             f"{some(str(labels[k]) for k in silent)} (constant, or outside the run's "
             f'or the site\'s mask); write without: ["{label}"] in `images` of the site '
-            "file, or set such labels of the atlas to 0"
+            f"file, or {instead}"
         )
 
     return look

@@ -31,6 +31,16 @@ LAYOUTS = (
     ),
     Layout(
         "the Human Connectome Project",
+        (
+            f"{_HCP}_Atlas_MSMAll_hp0_clean_rclean_tclean.dtseries.nii",
+            f"{_HCP}_Atlas_MSMAll_hp2000_clean.dtseries.nii",
+            f"{_HCP}_Atlas_MSMAll_hp0_clean.dtseries.nii",
+            f"{_HCP}_Atlas_hp2000_clean.dtseries.nii",
+        ),
+        "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+    ),
+    Layout(
+        "the Human Connectome Project",
         ("*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*[LRAP].nii.gz",),
         "no cleaned runs (*_clean.nii.gz) are here: these have their motion in them",
     ),
@@ -63,9 +73,8 @@ LAYOUTS = (
     ),
     Layout(
         "a program that writes CIFTI",
-        ("**/*.dtseries.nii", "**/*.ptseries.nii"),
-        why_not="these are series on the surface, which are not read; have the volumes "
-        "written, too (*_bold.nii.gz in a template's space)",
+        ("**/*.ptseries.nii", "**/*.dtseries.nii"),
+        "taken by what they end with; narrow `images` if one scan is there twice",
     ),
 )
 

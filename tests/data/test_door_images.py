@@ -16,7 +16,7 @@ from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Atlas, Space
-from capeneuro.data import beside, images, labels, nifti, priors, tables
+from capeneuro.data import beside, images, labels, nifti, priors
 from capeneuro.data.basis import voxels
 from capeneuro.report import slices
 
@@ -625,7 +625,7 @@ def test_an_atlas_that_does_not_meet_the_mask_is_refused(tmp_path, mask, affine,
 def test_maps_of_a_person_of_one_volume_are_read(tmp_path, mask, data):
     path = save(tmp_path / "sub-01_statmap.nii.gz", data[..., :1])
     about = Space(mask="m", basis="voxels"), "none", mask, voxels(int(BOX.sum()))
-    np.testing.assert_allclose(tables.map_features(path, *about), data[BOX][:, 0])
+    np.testing.assert_allclose(nifti.map_features(path, *about), data[BOX][:, 0])
 
 
 def test_nan_beside_the_mask_reaches_no_resampled_map(tmp_path, mask, data):
@@ -633,7 +633,7 @@ def test_nan_beside_the_mask_reaches_no_resampled_map(tmp_path, mask, data):
     values[0] = np.nan
     path = save(tmp_path / "sub-01_statmap.nii.gz", values, MOVED)
     space = Space(mask="m", basis="voxels", resample=True)
-    x = tables.map_features(path, space, "none", mask, voxels(int(BOX.sum())))
+    x = nifti.map_features(path, space, "none", mask, voxels(int(BOX.sum())))
     expected = (values[1:4] + values[2:5]) / 2
     np.testing.assert_allclose(x, expected[:, BOX[3]].ravel(), rtol=1e-5)
 
@@ -660,7 +660,7 @@ def test_maps_with_nan_in_the_mask_are_no_template(tmp_path, mask, data):
         lambda p, m: nifti.compute_mask([p]),
         lambda p, m: priors.read_maps(p, m, voxels(int(BOX.sum()))),
         lambda p, m: features(p, m),
-        lambda p, m: tables.map_features(
+        lambda p, m: nifti.map_features(
             p, Space(mask="m", basis="voxels"), "none", m, voxels(int(BOX.sum()))
         ),
         lambda p, m: slices.volume(p, 0),

@@ -182,7 +182,6 @@ def test_layouts_that_are_not_bids(tmp_path, monkeypatch, capsys, names, person,
             "in each person's own space; warp them",
         ),
         ("1000001_20227_2_0.zip", "unzip each"),
-        ("sub-01/func/sub-01_task-rest_bold.dtseries.nii", "series on the surface"),
     ],
 )
 def test_layouts_that_cannot_be_taken(tmp_path, monkeypatch, capsys, name, said):
