@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.names import stem
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
-from capeneuro.data.people import stem
 
 # Entities that a message names, in their order in file names.
 SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.config.names import label
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
 from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
@@ -21,7 +22,6 @@ from capeneuro.data.inventory import Inventory, of_rows
 from capeneuro.data.people_tables import (
     check_codes,
     inventory_of_maps,
-    label,
     leave_out,
     unused,
 )
