@@ -23,10 +23,12 @@ from capeneuro.config.names import OF_EEG, label, name_of, plain, stem, tidy
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files as tables
 from capeneuro.data import people
-from capeneuro.data.door import is_compressed
+from capeneuro.data.door import check_link, is_compressed
 
 HEAD = ["participant_id", "file", "taken"]
 NAME = "inventory.tsv"
+# Names of folders that hold people's files.
+OF_FOLDERS = r"(?i)(sub|ses)-[^.]*|func|anat|eeg"
 # Bytes of a file's beginning, middle and end that are compared before the whole.
 SAMPLE = 2**16
 # Data beside the headers of BrainVision, EEGLAB and Analyze.
@@ -93,9 +95,16 @@ def search(pattern: str) -> tuple[list[Path], Path]:
 
 
 def walk(folder: Path) -> list[Path]:
-    """All files below a folder, sorted; links to folders are followed."""
+    """All files below a folder, sorted; links to folders are followed.
+
+    Raises
+    ------
+    ConfigError
+        If a folder may not be read, or a link to one leads nowhere: somebody's files
+        would be passed over.
+    """
     files: list[Path] = []
-    for place, inner, names in os.walk(folder, followlinks=True):
+    for place, inner, names in os.walk(folder, onerror=_unread, followlinks=True):
         above = Path(place).resolve()
         inner[:] = [
             name
@@ -105,7 +114,25 @@ def walk(folder: Path) -> list[Path]:
             and not above.is_relative_to(Path(place, name).resolve())
         ]
         files += [Path(place, name) for name in names if not name.startswith(".")]
+        for name in names:
+            if re.fullmatch(OF_FOLDERS, name):
+                check_link(Path(place, name))
     return sorted(files)
+
+
+def people_in(folder: Path) -> list[Path]:
+    """Folders of people in a folder, sorted; refused as by :func:`walk`."""
+    own = sorted(folder.glob("[sS][uU][bB]-*"))
+    for path in own:
+        check_link(path)
+    return own
+
+
+def _unread(error: OSError) -> None:
+    raise ConfigError(
+        f"{error.filename}: folder cannot be read ({error.strerror}); change its "
+        "permissions"
+    )
 
 
 def take(
@@ -185,6 +212,25 @@ def reasons_not_to_take(
     return reasons
 
 
+def no_longer_taken(site: SiteConfig, names: Collection[str]) -> list[str]:
+    """Those of some people whom the site's file, as it is now, leaves out.
+
+    Parameters
+    ----------
+    site
+        Its file.
+    names
+        People who were there before, such as those who were prepared.
+    """
+    labels, where = list(map(label, names)), f"site {site.name}: without"
+    images = None if isinstance(site.images, str) else site.images
+    asked = {*site.without, *getattr(images, "without", ())}
+    left_out = named(asked, labels, where, must_be_there=False)
+    asked = getattr(images, "people", ())
+    chosen = named(asked, labels, where, must_be_there=False) if asked else {*labels}
+    return [n for n in names if label(n) in left_out or label(n) not in chosen]
+
+
 def named(
     labels: Collection[str],
     there: Collection[str],
@@ -216,6 +262,8 @@ def named(
             raise ConfigError(
                 f"{where}: {whose} called {one!r}{beside}; write labels in quotes, "
                 "as in the names of files"
+                + ", or take out one whose data are gone"
+                * (not same)
             )
     return meant
 
@@ -275,9 +323,15 @@ def scan(file: Path, root: Path) -> str:
         return str(below.with_name(name))
     parts = [part.lower() for part in name.split("_")[1:]]
     if not any(part.startswith("ses-") for part in parts):
-        parts += [part for part in map(str.lower, file.parts) if part[:4] == "ses-"]
+        parts += map(str.lower, sessions(file))
     kept = [part for part in parts if part.split("-")[0] not in SAME_SCAN]
     return "_".join(sorted(re.sub(r"(?<!\d)0+(?=\d)", "", part) for part in kept))
+
+
+def sessions(file: Path) -> list[str]:
+    """Sessions that folders name, as in `ses-1` and `sub-01_ses-1`."""
+    inner = "/".join(file.parts[:-1])
+    return re.findall(r"(?:^|[/_])(ses-[^/_]+)", inner)
 
 
 def _remedy(first: Path, second: Path) -> str:

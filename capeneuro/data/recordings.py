@@ -22,7 +22,7 @@ from capeneuro.config.site import EegAbout, SiteConfig
 from capeneuro.data import eeg_bids, eeg_edf, eeg_parts
 from capeneuro.data.door import check_file
 from capeneuro.data.eeg_names import in_volts, leave_out, matching, names_in_files
-from capeneuro.data.inventory import Inventory, data_of, search, take, walk
+from capeneuro.data.inventory import Inventory, data_of, people_in, search, take, walk
 from capeneuro.data.tables import check_columns, open_table
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz", ".xdf", ".xdfz")
@@ -68,8 +68,7 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     if root.is_dir():
         of_task = rf"_task-{site.task}[-_]" if site.task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
-        people = sorted(root.glob("[sS][uU][bB]-*"))
-        files = [file for own in people for file in walk(own)]
+        files = [file for own in people_in(root) for file in walk(own)]
         files = [f for f in files if "eeg" in f.parent.parts and names.search(stem(f))]
     else:
         files, root = search(pattern)

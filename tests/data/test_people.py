@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -412,6 +413,119 @@ def test_a_site_says_which_of_combined_runs(run):
     write(*of_folder("01", *runs, "task-rest_desc-denoised_bold.nii.gz"))
     images = {"derivatives": "data", "desc": "denoised", "run": run}
     assert n_files(images) == {"sub-01": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "said"),
+    [
+        (
+            ["space-A", "space-B"],
+            {},
+            "one space, there is A (.*) and B (.*); say in `sp",
+        ),
+        (
+            ["space-A", ""],
+            {},
+            "one space, there is A (.*) and none (.*); say in `space`",
+        ),
+        (["space-A_res-2", "space-A"], {}, "one res, there is 2 (.*) and none"),
+        (
+            ["space-A_cohort-1", "space-A_cohort-2"],
+            {},
+            "say in `filters: {cohort: ...}`",
+        ),
+        (["part-phase", "part-phase"], {}, "one part, there is phase (.*); say in"),
+        (["part-mag", "part-phase"], {}, "one part, there is mag (.*) and phase"),
+        (["echo-1", "echo-2"], {}, "one echo, there is 1 (.*) and 2"),
+        (["space-A", "space-B"], {"space": ["A", "B"]}, ""),
+        (["space-A", ""], {"space": "A"}, ""),
+        (["part-phase", "part-phase"], {"filters": {"part": "phase"}}, ""),
+        (["part-mag", ""], {}, ""),
+        (["acq-mb", "dir-AP"], {}, ""),
+    ],
+)
+def test_images_of_several_kinds_are_chosen_between(names, asked, said):
+    """Native images resampled with those of a template would be taken for the same."""
+    for label, part in zip("12", names, strict=True):
+        write(
+            *of_folder(
+                label, f"task-rest_{part}_desc-preproc_bold.nii".replace("__", "_")
+            )
+        )
+    images = {"derivatives": "data", **asked}
+    if not said:
+        assert "sub-1" in n_files(images)
+        return
+    with pytest.raises(ConfigError, match=re.escape(said).replace(r"\.\*", ".*")):
+        n_files(images)
+
+
+def test_echoes_without_their_combined_series_are_nobody_left_out():
+    echoes = [f"task-rest_echo-{k}_desc-preproc_bold.nii" for k in (1, 2)]
+    write(*of_folder("1", *echoes, BOLD), *of_folder("2", BOLD))
+    assert n_files({"derivatives": "data"}) == {"sub-1": 1, "sub-2": 1}
+    write(*of_folder("3", *echoes))
+    with pytest.raises(ConfigError, match=r"sub-3.* say in `echo` which echo"):
+        n_files({"derivatives": "data"})
+
+
+def test_runs_combined_over_directions_are_seen():
+    parts = [
+        f"task-rest_dir-{way}_run-{k}_bold.nii" for k, way in enumerate(("AP", "PA"))
+    ]
+    write(*of_folder("1", *parts))
+    assert n_files("data") == {"sub-1": 2}
+    write(*of_folder("1", "task-rest_bold.nii"))
+    with pytest.raises(ConfigError, match="does the first hold both"):
+        n_files("data")
+
+
+def test_sessions_that_a_folder_of_c_pac_names():
+    write(*(f"data/sub-1_ses-{s}/func/sub-1_{BOLD}" for s in ("A1", "B2")))
+    images = {"derivatives": "data"}
+    assert n_files(images) == {"sub-1": 2}
+    assert n_files({**images, "session": "A1"}) == {"sub-1": 1}
+
+
+@pytest.mark.parametrize("link", ["data/sub-2", "data/sub-1/ses-2", "data/sub-1/func"])
+def test_a_folder_that_is_a_link_to_nothing_is_named(link):
+    write(f"data/sub-1/ses-1/func/sub-1_ses-1_{BOLD}")
+    os.symlink("nowhere", link)
+    with pytest.raises(
+        ConfigError, match=f"{link}: is a link to nowhere, which is not"
+    ):
+        n_files({"derivatives": "data"})
+
+
+def test_a_folder_that_may_not_be_read_is_named(monkeypatch):
+    write(*of_folder("1", BOLD), *of_folder("2", BOLD))
+    scandir = os.scandir
+
+    def guarded(path):
+        if "sub-2" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(ConfigError, match="sub-2: folder cannot be read"):
+        n_files({"derivatives": "data"})
+
+
+@pytest.mark.parametrize(
+    ("people", "without", "chosen", "expected"),
+    [
+        (["sub-01", "sub-02"], ["2"], [], ["sub-02"]),
+        (["sub-01", "SUB_2"], ["02", "99"], [], ["SUB_2"]),
+        (["sub-01", "sub-02"], [], ["01"], ["sub-02"]),
+        (["sub-01", "sub-02"], ["99"], [], []),
+    ],
+)
+def test_who_left_since_is_told(people, without, chosen, expected):
+    images = {"derivatives": "data", "people": chosen}
+    found = site(images=images, without=without)
+    assert inventory.no_longer_taken(found, people) == expected
+    images |= {"without": without}
+    assert inventory.no_longer_taken(site(images=images), people) == expected
 
 
 def readers():
