@@ -328,9 +328,12 @@ def _check_equal(fitting: list[tuple[int, Path]]) -> None:
 def _content(sidecar: Path) -> dict[str, Any]:
     """What a sidecar says."""
     try:
-        return dict(json.loads(check_file(sidecar).read_text("utf-8-sig")))
-    except (ValueError, TypeError):
-        raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
+        content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{sidecar}: not a JSON file; mend it")
+    return content
 
 
 def _folders(run: Path, root: Path) -> list[Path]:

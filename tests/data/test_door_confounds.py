@@ -525,7 +525,7 @@ def test_sidecars_that_fit_equally_must_agree(tmp_path):
     assert beside.timing(run, site(tmp_path))[0] == 2.0
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "\x00", ""])
+@pytest.mark.parametrize("text", ["{", "[1]", "[]", "\x00", ""])
 def test_a_broken_sidecar_is_named(tmp_path, text):
     run = run_with(tmp_path, 2.0, own=2.0)
     path = run.with_name(f"{RUN}_bold.json")

@@ -632,6 +632,35 @@ def test_who_left_is_not_there_under_another_writing(here, again):
     assert list(people) == ["sub-1"]
 
 
+@pytest.mark.parametrize("key", ["without", "images.without"])
+def test_who_left_after_prepare_is_not_released(here, capsys, key):
+    map_study()
+    for name in ("north", "south"):
+        table = {"table": f"{name}/participants.tsv", "column": "file"}
+        edited(f"{name}.yaml", f"images: {name}", f"images: {table}")
+    accept = "accept: [{rule: noise, reason: a test of the steps}]\n"
+    Path("study.yaml").write_text(Path("study.yaml").read_text() + accept)
+    for name in ("north", "south"):
+        assert outcome(capsys, "prepare", "study.yaml", "--site", name)[0] == 0
+    about = yaml.safe_load(Path("north.yaml").read_text())
+    (about["images"] if "images" in key else about)["without"] = ["3"]
+    Path("north.yaml").write_text(yaml.safe_dump(about))
+    status, line = outcome(capsys, "contrast", "study.yaml")
+    assert status == 2
+    assert "north: without: sub-03 left and is among those who were prepared" in line
+    assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
+    assert outcome(capsys, "contrast", "study.yaml")[0] == 0
+
+
+def test_who_left_is_not_said_to_lack_an_image(here, capsys):
+    map_study()
+    edited("north/participants.tsv", "sub-03", "SUB-3")
+    about = Path("north.yaml").read_text()
+    Path("north.yaml").write_text(about + "without: ['03']\n")
+    status, lines = outcome(capsys, "validate", "study.yaml")
+    assert status == 0 and "north: 5 people" in lines and "no images" not in lines
+
+
 def test_who_is_left_out_by_name_needs_no_file(here, capsys):
     coinstac(("sub-07_statmap.nii.gz", "n/a", "40"), without=["sub-06"])
     edited("north.yaml", "- sub-06", "- sub-07")
