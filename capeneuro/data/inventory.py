@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.names import OF_EEG, label, name_of, plain, stem, tidy
+from capeneuro.config.names import OF_EEG, label, plain, stem, tidy
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files as tables
 from capeneuro.data import people
@@ -51,11 +51,14 @@ class Inventory(NamedTuple):
     """Why each other file that was found is not taken."""
     left_out: frozenset[str] = frozenset()
     """People who do not take part."""
+    whose: Mapping[Path, str] = MappingProxyType({})
+    """Person of each file that was found."""
 
     def rows(self) -> list[list[str]]:
         """A row of :data:`HEAD` for each file, and for who is left out of a table."""
         rows = [[name, str(f), "yes"] for name, own in self.people.items() for f in own]
-        rows += [[name_of(f), str(f), f"no: {r}"] for f, r in self.aside.items()]
+        for file, reason in self.aside.items():
+            rows.append([self.whose.get(file, ""), str(file), f"no: {reason}"])
         if not self.aside:
             rows += [[name, "n/a", "no"] for name in sorted(self.left_out)]
         return rows
@@ -176,7 +179,9 @@ def take(
         elif kept := [file for file in own if file not in aside]:
             taken[name] = kept
     check_once(taken, root, where)
-    return Inventory(taken, aside, frozenset(name for name in absent if absent[name]))
+    whose = {file: name for name, own in everybody.items() for file in own}
+    left_out = frozenset(name for name in absent if absent[name])
+    return Inventory(taken, aside, left_out, whose)
 
 
 def check_left_out(site: SiteConfig, names: Collection[str]) -> None:

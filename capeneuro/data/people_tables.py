@@ -343,9 +343,9 @@ def match(
     by_label = {label(name): name for name in ids}
     rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
     alike, called = _alike(ids), _alike(people)
-    for person in (p for p in people if p not in rows):
+    for person in people:
         same = alike[plain(person)]
-        if not same:
+        if not same or (person in rows and len(same) == 1):
             continue
         if len(same) > 1 or len(called[plain(person)]) > 1:
             raise ConfigError(

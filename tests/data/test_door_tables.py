@@ -273,6 +273,7 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-01"], [], "lacks sub-01; add them, or leave sub-01 out"),
         (["sub-1-2"], ["2-Jan"], "2-Jan, which a spreadsheet made of labels"),
         (["sub-12E5"], ["1.20E+06"], "1.20E+06, which a spreadsheet made of labels"),
+        (["sub-01"], ["sub-01", "1.0"], "sub-01, 1.0 may be of sub-01; write names"),
         (["sub-A"], ["a", "SUB_a"], "a, SUB_a may be of sub-A; write names as in the"),
         (["sub-N1"], ["N_1x"], "lacks sub-N1 (has N_1x, after whom no file is"),
     ],

@@ -663,6 +663,17 @@ def test_the_inventory_says_why_a_file_is_set_aside(here):
     ]
 
 
+def test_the_inventory_calls_people_as_the_site_does():
+    write("d/P1_run1.nii", "d/P1_run2.nii", "d/P2_run1.nii")
+    own = site(images="d/*.nii", person="{person}_*", without=["P1"])
+    rows = derivatives.inventory(own).rows()
+    assert [(row[0], row[2][:3]) for row in rows] == [
+        ("P2", "yes"),
+        ("P1", "no:"),
+        ("P1", "no:"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("second", "mask", "is_right"),
     [
