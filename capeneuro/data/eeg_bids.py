@@ -7,7 +7,7 @@ import numpy as np
 
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.names import stem
+from capeneuro.config.names import plain, stem
 from capeneuro.data.door import check_file
 from capeneuro.data.tables import check_columns, open_texts
 
@@ -41,7 +41,8 @@ def sidecar(file: Path, ending: str) -> Path | None:
     # What was made of a recording has its events, but other channels and rates.
     derived = {e for e in entities if e.startswith(("desc-", "proc-"))}
     derived = set() if ending == "events.tsv" else derived
-    of_person = [up for up in file.parents if up.name == entities[0]][:1]
+    person = plain(entities[0])
+    of_person = [up for up in file.parents if plain(up.name) == person][:1]
     depth = len(file.parent.relative_to(of_person[0].parent).parts) if of_person else 0
     for folder in [file.parent, *file.parents[1 : depth + 1]]:
         known = [

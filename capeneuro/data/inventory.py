@@ -90,11 +90,16 @@ def of_rows(
 
 
 def search(pattern: str) -> tuple[list[Path], Path]:
-    """Find the files of a pattern, sorted, and the folder that it begins in."""
+    """Find the files of a pattern, sorted, and the folder that it begins in.
+
+    Of images of two files the header stands for both.
+    """
     parts = Path(pattern).parts[:-1]
     fixed = [i for i, part in enumerate(parts) if glob.has_magic(part)]
     root = Path(*parts[: fixed[0] if fixed else len(parts)])
-    return sorted(map(Path, glob.glob(pattern, recursive=True))), root
+    there = {Path(path) for path in glob.glob(pattern, recursive=True)}
+    data = {beside for path in there if (beside := data_of(path)) != path}
+    return sorted(there - data), root
 
 
 def walk(folder: Path) -> list[Path]:

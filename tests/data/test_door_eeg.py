@@ -694,6 +694,16 @@ def test_epochs_that_are_called_a_recording_are_named(tmp_path, X):
     assert "holds epochs or a mean of them; give the recording, or call" in line
 
 
+def test_what_is_said_of_all_counts_in_a_folder_of_another_case(tmp_path, X):
+    file = bids(tmp_path / "made", X)
+    (tmp_path / "made/sub-11").rename(tmp_path / "made/SUB-11")
+    head = "name\ttype\tunits\tstatus"
+    bad = "\n".join([head, *(f"{n}\tEEG\tuV\tbad" for n in CHANNELS)])
+    (tmp_path / "made/task-odd_channels.tsv").write_text(bad)
+    line = error(tmp_path / "made/SUB-11/eeg" / file.name)
+    assert "must not be marked as bad" in line
+
+
 def test_the_person_to_leave_out_is_the_whole_label(tmp_path, X):
     line = error(bids(tmp_path, X, "CMU_0050642"), min_epochs=9)
     assert 'leave out the person: without: ["CMU_0050642"] in the site file' in line

@@ -209,6 +209,12 @@ def test_however_a_name_is_written_it_is_one_person(names, expected):
         assert n_files(images, without=[written]) == {"sub-99": 1}
 
 
+def test_an_image_of_two_files_is_one():
+    write(*(f"d/sub-{k}_bold.{end}" for k in "12" for end in ("hdr", "img")))
+    assert n_files("d/*") == {"sub-1": 1, "sub-2": 1}
+    assert n_files("d/*.img") == {"sub-1": 1, "sub-2": 1}
+
+
 def test_what_stands_before_every_name_is_no_person():
     write("d/subj_1_a.nii", "d/subj_2_a.nii", "e/S1_a_x.nii", "e/S1_b_x.nii")
     with pytest.raises(
