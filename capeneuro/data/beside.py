@@ -3,6 +3,7 @@
 Names are read here, small sidecars, and of the image its header.
 """
 
+import itertools
 import json
 import math
 import os
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.names import stem
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import NO_REPETITION_TIME, SiteConfig, is_repetition_time
 from capeneuro.data import cifti
 from capeneuro.data.door import check_file
 from capeneuro.data.images import open_image
-from capeneuro.data.inventory import SAME_SCAN
-from capeneuro.data.people import stem
+from capeneuro.data.inventory import SAME_SCAN, data_of
 
 # Endings of tables of confounds, the best first: fMRIPrep's of today, of 1.2 to 20.1
 # (and HALFpipe's), of before; XCP-D's tables of motion, which have no other confounds.
@@ -100,6 +101,7 @@ def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
     more = [mask_file(run)] if cleaning.run_mask else []
     if cleaning.confounds or cleaning.scrubs or cleaning.exclude:
         more.append(confounds_file(run))
+    more += [data for data in (data_of(run),) if data not in (None, run)]
     return [run, *(path for path in more if path.is_file())]
 
 
@@ -261,11 +263,8 @@ def _is_same(seconds: float, others: float) -> bool:
 def _in_sidecars(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
     """What the nearest BIDS sidecar says that says something, and which it is."""
     for sidecar in _sidecars(run, site):
-        try:
-            content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
-            told, slices = content.get("RepetitionTime"), content.get("SliceTiming")
-        except (ValueError, AttributeError):
-            raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
+        content = _content(sidecar)
+        told, slices = content.get("RepetitionTime"), content.get("SliceTiming")
         if told is not None:
             if site.repetition_time is None:
                 _check_told(told, slices, sidecar)
@@ -312,7 +311,30 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
             has = {*stem(path).split("_")[:-1]}
             if _suffix(path) == _suffix(run) and has <= parts and path != named:
                 fitting.append((-len(has), path))
+        _check_equal(fitting)
         yield from (path for _, path in sorted(fitting))
+
+
+def _check_equal(fitting: list[tuple[int, Path]]) -> None:
+    """Refuse sidecars of one folder that fit a run equally well, and differ."""
+    for (n, path), (n_other, other) in itertools.pairwise(sorted(fitting)):
+        times = [_content(file).get("RepetitionTime") for file in (path, other)]
+        if n == n_other and None not in times and times[0] != times[1]:
+            raise ConfigError(
+                f"{path}: RepetitionTime: is {times[0]}, and {other.name}, which is of "
+                f"the same runs, says {times[1]}; mend one, or remove it"
+            )
+
+
+def _content(sidecar: Path) -> dict[str, Any]:
+    """What a sidecar says."""
+    try:
+        content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{sidecar}: not a JSON file; mend it")
+    return content
 
 
 def _folders(run: Path, root: Path) -> list[Path]:

@@ -31,6 +31,7 @@ from nibabel.fileholders import FileHolder
 from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 
 from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.config.names import name_of
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.data.door import check_file
 from capeneuro.data.files import atomic
@@ -42,7 +43,6 @@ from capeneuro.data.images import (
     stored_values,
     unpacked,
 )
-from capeneuro.data.people import name_of
 from capeneuro.data.tables import check_columns, open_texts
 
 # Names of labels that are no parcel.

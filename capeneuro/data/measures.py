@@ -1,5 +1,6 @@
 """What measures of people's time courses are called, and their public bounds."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import Domains, Measures
-from capeneuro.data.tables import check_columns, open_texts
+from capeneuro.data.tables import check_columns, open_texts, whole
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0
@@ -35,12 +36,20 @@ def domains(given: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
     table = open_texts(path)
     key = "name" if any(isinstance(label, str) for label in labels) else "index"
     check_columns(path, table, (key, column), "")
+    if key == "index":
+        table[key] = list(map(whole, table[key]))
     if twice := repeated(table[key]):
         raise ConfigError(f"{path}: must name each {key} once, got {some(twice)} again")
     known = dict(zip(table[key], table[column], strict=True))
     if lacking := [str(label) for label in labels if str(label) not in known]:
         raise ConfigError(
             f"{path}: must have a row for each region or map, lacks {some(lacking)}"
+        )
+    if unknown := [name for name in given.without if name not in known.values()]:
+        near = difflib.get_close_matches(unknown[0], set(known.values()), 3, 0.5)
+        raise ConfigError(
+            f"{path}: {column}: domains.without: no network is called {unknown[0]!r}; "
+            f"it has {some(near or sorted(set(known.values())))}"
         )
     found = [known[str(label)] for label in labels]
     found = ["" if name in given.without else name for name in found]

@@ -13,6 +13,7 @@ import nibabel as nib
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.names import label
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import basis, cifti, files, images
@@ -302,7 +303,7 @@ def keep_runs(
     check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
-        labels = ", ".join(f'"{name.removeprefix("sub-")}"' for name in alone)
+        labels = ", ".join(f'"{label(name)}"' for name in alone)
         # Rules with their public numbers, not what was measured.
         rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in alone}
         raise ConfigError(
@@ -333,6 +334,11 @@ def _in_mask(
         _check_means(V, run, cleaning)
         return V, np.ones(V.shape[1], dtype=bool)
     raw = open_image(run, 4)
+    if raw.shape[3] < 2:
+        raise ConfigError(
+            f"{run}: must be a series of volumes, has one; is it a reference (sbref)? "
+            "choose others in `images` of the site file"
+        )
     if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
         data, affine = read_data(raw), raw.affine
         raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError, check_all, some
+from capeneuro.config.names import folder_label
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cifti, cleaning, derivatives
+from capeneuro.data.inventory import people_in
 
 COLUMNS = ["task", "session", "run", "space", "res", "seg", "atlas", "setting", "desc"]
 ENTITIES = ["task", "ses", "run", "space", "res", "seg", "atlas", "setting", "desc"]
@@ -52,7 +54,8 @@ def lines(site: SiteConfig) -> list[str]:
     if not folder.is_dir():
         return found
     found += inventory.lines()
-    everybody = {path.name for path in folder.glob("sub-*") if path.is_dir()}
+    own_folders = [path for path in people_in(folder) if path.is_dir()]
+    everybody = {f"sub-{folder_label(path.name)}" for path in own_folders}
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found

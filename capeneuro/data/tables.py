@@ -12,7 +12,7 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.site import SiteConfig
-from capeneuro.data.inventory import Inventory, search, take, walk
+from capeneuro.data.inventory import Inventory, people_in, search, take, walk
 from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
 
 
@@ -28,8 +28,7 @@ def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     names = re.compile(rf"(?i)sub-.*{task}_[^_]*statmap\.nii(\.gz)?")
     root = Path(site.folder)
     if root.is_dir():
-        people = root.glob("[sS][uU][bB]-*")
-        files = [file for own in people for file in walk(own)]
+        files = [file for own in people_in(root) for file in walk(own)]
         files = sorted(file for file in files if names.fullmatch(file.name))
     else:
         files, root = search(site.folder)
@@ -104,6 +103,11 @@ def open_texts(path: Path, comment: str = "") -> Any:
     for name in table:
         table[name] = table[name].str.strip()
     return table
+
+
+def whole(cell: str) -> str:
+    """A whole number as text, however it was written: `01` and `1.0` are `1`."""
+    return re.sub(r"^0+(?=\d)|\.0*$", "", cell)
 
 
 def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> None:

@@ -21,6 +21,7 @@ from capeneuro.studies import layouts, surface
 
 # Names of folders that tell nothing of a site.
 OF_PROGRAMS = r"(fmriprep|xcp_d|xcpd|halfpipe|derivatives|bids|data|output|out)[-_.\d]*"
+ENDS = ".nii.gz", ".nii"
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 # What was done: fMRIPrep's, XCP-D's, and ABCD-BIDS'.
 DESC = ("preproc", "denoised", "filtered")
@@ -90,19 +91,20 @@ def look(
     elif series[folder]:
         images, notes = str(folder), ["raw BIDS: were these images preprocessed?"]
     else:
-        images = _plain(folder)
-        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
-        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
+        images, notes = _plain(folder), []
     given = {"images": images, "name": name, "data": kind, "person": person}
     promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
     site = SiteConfig.model_validate({**given, **promise})
     try:
-        derivatives.find_runs(site)
+        people = derivatives.find_runs(site)
     except ConfigError as error:
         said = (
             str(error).replace("in the site file ", "").replace("person: ", "--person ")
         )
         raise ConfigError(f"--from: {said}") from None
+    if not notes and all(len(runs) == 1 for runs in people.values()):
+        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
+        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
     return Found(name, site, moved(images, base), notes)
 
 
@@ -150,11 +152,16 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
     return images, notes
 
 
+def _is_series(file: Path) -> bool:
+    return len(nifti.open_image(file, 3, 4).shape) == 4
+
+
 def _plain(folder: Path) -> str:
-    for pattern in ("*.nii.gz", "*.nii", "**/*bold*.nii.gz", "**/*.nii.gz"):
-        for file in sorted(folder.glob(pattern)):
-            if len(nifti.open_image(file, 3, 4).shape) == 4:
-                return f"{folder}/{pattern}"
+    for beginning in ("*", "**/*bold*", "**/*"):
+        there = {end: folder.glob(beginning + end) for end in ENDS}
+        ends = [end for end, files in there.items() if any(map(_is_series, files))]
+        if ends:  # one pattern is of both, or somebody would be passed over
+            return f"{folder}/{beginning}{ends[0] if len(ends) == 1 else '.nii*'}"
     tables = [p.name for p in sorted(folder.glob("*.[tc]sv"))]
     recordings = [p.name for p in sorted(folder.rglob("*")) if p.suffix in EEG[:5]]
     if tables:

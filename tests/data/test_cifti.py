@@ -13,9 +13,9 @@ from images import site
 from nibabel.cifti2 import BrainModelAxis, LabelAxis, ParcelsAxis, ScalarAxis
 
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import stem
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.data import beside, cifti, derivatives, nifti
-from capeneuro.data.people import stem
 
 T, NAMES = 30, surface.NAMES
 ONE = ("CIFTI_STRUCTURE_CORTEX_LEFT", 0)

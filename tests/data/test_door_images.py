@@ -15,7 +15,7 @@ from images import AFFINE, features, inside, save, site
 from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Atlas, Space
+from capeneuro.config.sections import Atlas, Cleaning, Space
 from capeneuro.data import beside, images, labels, nifti, priors
 from capeneuro.data.basis import voxels
 from capeneuro.report import slices
@@ -354,6 +354,27 @@ NO_PLACE = "does not say where it lies, its sform_code and qform_code are 0"
             {},
             id="page",
         ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3, "f4")),
+            "got shape (6, 6, 6); give a series: is it a reference (sbref)",
+            {},
+            {},
+            id="one-volume-of-three-axes",
+        ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3 + (1,), "f4")),
+            "must be a series of volumes, has one; is it a reference (sbref)?",
+            {},
+            {},
+            id="one-volume-of-four-axes",
+        ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3 + (2, T), "f4")),
+            "give each echo or part as an image of its own",
+            {},
+            {},
+            id="echoes",
+        ),
         pytest.param(header(datatype=9999), "not a readable NIfTI", {}, {}, id="type"),
         pytest.param(
             header(scl_slope=2, scl_inter=np.nan), "header is wrong", {}, {}, id="inter"
@@ -371,6 +392,45 @@ def test_a_damaged_run_is_refused_in_one_line(
         features(run, mask, space, **cleaning)
     text = str(refusal.value)
     assert text.startswith(f"{run}: ") and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "a.img",
+            "a.hdr: file not found; an image of two files needs both",
+        ),
+        (
+            "a.hdr",
+            "a.img: file not found; an image of two files needs both",
+        ),
+        ("a.img.gz", "a.hdr.gz: file not found"),
+        ("a.dtseries.nii", "is on the surface (CIFTI)"),
+        ("a.func.gii", "is on the surface (CIFTI)"),
+        ("a.nii.zst", "is packed in a way that nobody here can read; pack it as .gz"),
+    ],
+)
+def test_what_is_no_image_in_space_is_said(tmp_path, mask, data, name, words):
+    path = tmp_path / name
+    if ".dtseries" in name:
+        axes = nib.cifti2.SeriesAxis(0, 2, T), nib.cifti2.ScalarAxis(["a", "b"])
+        nib.Cifti2Image(np.zeros((T, 2), "f4"), axes).to_filename(path)
+    elif name.endswith(".gii"):
+        nib.GiftiImage().to_filename(path)
+    else:
+        path.write_bytes(gzip.compress(b"x" * 400))
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        features(path, mask)
+
+
+def test_an_image_of_two_files_is_read_by_either(tmp_path, mask, data):
+    nib.save(nib.Nifti1Pair(data, AFFINE), tmp_path / "a.img")
+    expected = features(save(tmp_path / RUN, data), mask)
+    for name in ("a.img", "a.hdr"):
+        np.testing.assert_array_equal(features(tmp_path / name, mask), expected)
+    own = beside.inputs(tmp_path / "a.hdr", Cleaning(standardize="none"))
+    assert own == [tmp_path / "a.hdr", tmp_path / "a.img"]
 
 
 def test_a_hole_in_volumes_that_are_left_out_is_no_fault(tmp_path, mask, data):
