@@ -331,7 +331,7 @@ def _in_mask(
     if space.basis == "parcels":
         V = cifti.read_run(run, space.mask, cleaning)
         _check_volumes(V, run, cleaning)
-        _check_means(V, run, cleaning)
+        _check_means(V, run, cleaning, "parcel")
         return V, np.ones(V.shape[1], dtype=bool)
     raw = open_image(run, 4)
     if raw.shape[3] < 2:
@@ -356,15 +356,16 @@ def _in_mask(
     return V, covered
 
 
-def _check_means(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
+def _check_means(
+    V: np.ndarray, run: Path, cleaning: Cleaning, of: str = "voxel"
+) -> None:
     if cleaning.standardize != "psc":
         return
     mean = V.mean(axis=0, dtype=np.float64)
     if (mean <= 0).any():
         raise ConfigError(
-            f"{run}: percent signal change needs positive means, "
-            f"{int((mean <= 0).sum())} voxels or parcels have not; use standardize: "
-            "zscore"
+            f"{run}: percent signal change needs positive {of} means, "
+            f"{int((mean <= 0).sum())} {of}s have not; use standardize: zscore"
         )
 
 

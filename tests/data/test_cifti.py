@@ -367,3 +367,16 @@ def test_parcels_and_voxels_are_not_mixed(asked, said):
     assert "smoothing_fwhm" in own.misfit(
         Cleaning(standardize="none", smoothing_fwhm=4)
     )
+
+
+def test_percent_of_a_mean_needs_one_above_0(data):
+    """Denoised series have none."""
+    surface.write(
+        data["parcels"],
+        surface.means(data["V"]) - 100,
+        *(surface.series(T), surface.parcels()),
+    )
+    with pytest.raises(ConfigError, match="needs positive parcel means"):
+        features(data["parcels"], data["atlas"], standardize="psc")
+    X = features(data["dense"], data["atlas"], standardize="psc")
+    np.testing.assert_allclose(X.mean(axis=1), 0, atol=1e-4)
