@@ -407,7 +407,7 @@ def test_a_damaged_run_is_refused_in_one_line(
         ),
         ("a.img.gz", "a.hdr.gz: file not found"),
         ("a.dtseries.nii", "is on the surface (CIFTI)"),
-        ("a.func.gii", "is on the surface (CIFTI)"),
+        ("a.func.gii", "these are series on the surface"),
         ("a.nii.zst", "is packed in a way that nobody here can read; pack it as .gz"),
     ],
 )
