@@ -76,8 +76,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "contrast": ("contrast", {"budget": BUDGET, **ROWS}),
 }
 ARMS = ("cape", "conventional")
-# Of the privacy record what changes with libraries, or follows from the rest.
-VERSIONS = {"versions", "digest"}
+# Of the privacy record what changes with libraries or with when files were packed.
+VERSIONS = {"versions", "digests", "digest"}
 STAGES = ("pca", "ica", "cca", "tensors", "patterns")
 STAGES += ("regression", "network", "contrast")
 

@@ -30,6 +30,8 @@ stages
     Studies of several stages with one promise.
 scaffold
     Files of a new study, every key explained.
+names
+    Names of people and files: one name for one person, however written.
 errors
     A YAML file as a model; its errors, one line each.
 """

@@ -282,6 +282,16 @@ class ComponentsConfig(Study):
         return self
 
     @model_validator(mode="after")
+    def _parcels_are_no_voxels(self) -> "ComponentsConfig":
+        if text := self.space.misfit(self.cleaning):
+            fail(text)
+        if self.space.has_parcels and (self.names or self.data or self.score.truth):
+            fail("names, data, score.truth: are of voxels, and not of basis parcels")
+        if self.space.has_parcels and self.prior is not None:
+            fail("prior: is of voxels, and not of basis parcels")
+        return self
+
+    @model_validator(mode="after")
     def _altered_network_is_there(self) -> "ComponentsConfig":
         own, R = getattr(self.data, "altered", None), self.n_components
         if own is not None and own.network > R:

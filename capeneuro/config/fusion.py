@@ -158,6 +158,8 @@ class FusionConfig(Study):
             )
         if self.names and self.space is None:
             fail("names: there are no maps to call where space is null")
+        if self.space is not None and self.space.has_parcels:
+            fail("space.basis: must be of voxels in a fusion study, got parcels")
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind

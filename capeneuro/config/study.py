@@ -178,6 +178,12 @@ class Study(Section):
         """What this kind of study cannot take of a site file; empty: nothing."""
         if site.images is None and not all(m.has_eeg for m in self.members.values()):
             return "images: this study needs them, got null"
+        spaces = [m.space for m in self.members.values() if m.space is not None]
+        if site.mask is not None and any(space.has_parcels for space in spaces):
+            return (
+                "mask: is of voxels, and this study of parcels (CIFTI), got "
+                f"'{site.mask}'; set it to null"
+            )
         is_listed = isinstance(site.images, Listed)
         if is_listed and not all(m.has_maps for m in self.members.values()):
             return (

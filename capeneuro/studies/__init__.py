@@ -12,6 +12,8 @@ layouts
     Folders of projects whose files are not named as in BIDS.
 begin
     A first study from what the sites' folders hold.
+surface
+    What a first study says of series on the surface.
 bids
     One site's derivatives as a BIDS app would take them.
 flow

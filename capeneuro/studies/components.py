@@ -33,6 +33,7 @@ from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, u
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.load import section
+from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
 from capeneuro.data.basis import Basis
@@ -55,6 +56,7 @@ from capeneuro.studies.flow import (
     folder_of,
     is_exact,
     mask_file,
+    mask_path,
     mechanism_of,
     one_site,
     read_released,
@@ -272,8 +274,11 @@ class ComponentsKind(StudyKind):
                     )
                 norms.append(np.linalg.norm(X, axis=0))
                 rows.append(page.quality(name, X, looked, study))
-                face = slices.portrait(looked[0].image, mask)
-                rows[-1]["picture"] = page.Picture("", face, f"axial plane of {name}")
+                rows[-1]["picture"] = None
+                if not study.space.has_parcels:
+                    plane = slices.portrait(looked[0].image, mask)
+                    alt = f"axial plane of {name}"
+                    rows[-1]["picture"] = page.Picture("", plane, alt)
                 yield name, X
 
         folder = study.private(site)
@@ -555,8 +560,11 @@ class ComponentsKind(StudyKind):
         ]
         titles = words.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
-        peaks = [tuple(map(float, row[3:6])) for row in described]
-        path = folder / group_maps.ZSCORED
+        path, peaks = folder / group_maps.ZSCORED, [None] * R
+        if study.space.has_parcels:  # which are no places of a volume
+            path = files.of_parcels(path)
+        else:
+            peaks = [tuple(map(float, row[3:6])) for row in described]
         maps = [
             (title, partial(plots.component_map, path, i, title, peaks[i], "z"))
             for i, title in enumerate(titles)
@@ -643,12 +651,12 @@ class ComponentsKind(StudyKind):
 
     def map_files(self) -> list[str]:
         """Files of the component maps."""
-        written = *group_maps.FILES, VERDICTS
-        return [str(self.study.results / name) for name in written]
+        maps = group_maps.names_of_files(has_parcels=self.study.space.has_parcels)
+        return [str(self.study.results / name) for name in (*maps, VERDICTS)]
 
     def validated_files(self) -> list[str]:
         """The study's mask."""
-        return [str(self.study.results / MASK)]
+        return [str(mask_path(self.study))]
 
     def depends(self, step: str) -> str:
         """What of the study file a step depends on."""
@@ -730,7 +738,7 @@ def _table(
     described: list[list[str]],
     map_names: list[group_maps.Name],
     path: Path,
-    peaks: list[tuple[float, ...]],
+    peaks: list[tuple[float, ...] | None],
 ) -> page.Table:
     """The table of components as the page shows it, with a thumbnail of each.
 
@@ -741,7 +749,8 @@ def _table(
     described
         Rows of the table that `maps` wrote.
     path, peaks
-        File of the z-scored maps, and where the peak of each is [mm].
+        File of the z-scored maps, and where the peak of each is [mm]; None: maps are
+        of parcels.
     """
     from capeneuro.report import slices
 
@@ -756,6 +765,12 @@ def _table(
         "without repeated runs",
         "verdict": "",
     }
+    has_parcels = is_cifti(path)
+    if has_parcels:
+        del columns["map"]
+        names = {"peak [mm]": "peak"}
+        columns = {names.get(name, name): text for name, text in columns.items()}
+        columns["peak"] = "parcel of the largest magnitude"
     has_names = any(name.measure or name.peak for name in map_names)
     if has_names:
         columns |= {
@@ -764,7 +779,11 @@ def _table(
             "peak in": "region of the peak",
         }
     rows, is_shown = [], words.is_shown(verdicts)
-    for i, (number, strength, share, x, y, z, stability, *_) in enumerate(described):
+    for i, (number, strength, share, x, y, z, stability, *more) in enumerate(described):
+        if has_parcels:
+            row = [f"component {number}", f"{float(strength):.3g}", share, more[-1]]
+            rows.append([*row, stability, verdicts.words[i]])
+            continue
         alt = f"component {number} at z = {z} mm"
         thumbnail = "not drawn"
         if is_shown[i]:  # else no finding is drawn

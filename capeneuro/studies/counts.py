@@ -12,7 +12,7 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
-from capeneuro.data import files, nifti
+from capeneuro.data import cifti, files
 from capeneuro.studies import kinds
 from capeneuro.studies.forecasts import Counts, amount
 from capeneuro.studies.sites import Sites, is_complete
@@ -112,7 +112,7 @@ def assumed(study: Study, sites: Sites) -> Assumed:
 
     def length(runs: Sequence[Path]) -> int:
         skipped = study.cleaning.dummy_scans
-        return sum(nifti.open_image(run, 4).shape[3] - skipped for run in runs)
+        return sum(cifti.n_volumes(run) - skipped for run in runs)
 
     try:
         people = {name: kinds.of(study).runs(site) for name, site in sites.items()}

@@ -99,9 +99,15 @@ def is_exact(study: Study, reference: bool) -> bool:
     return reference or study.arm == "non-private"
 
 
+def mask_path(study: Study) -> Path:
+    """Where `validate` writes the study's mask, or its parcels."""
+    path = study.results / MASK
+    return files.of_parcels(path) if study.space.has_parcels else path
+
+
 def mask_file(study: Study) -> Path | None:
     """The study's mask, or the public file; None where it is not known yet."""
-    found = [study.results / MASK]
+    found = [mask_path(study)]
     if not study.computes_mask:
         found.append(Path(study.space.mask))
     return next((path for path in found if path.is_file()), None)
@@ -115,7 +121,7 @@ def validated_mask(study: Study) -> Path:
     ConfigError
         If it is missing.
     """
-    path = study.results / MASK
+    path = mask_path(study)
     if not path.is_file():
         raise ConfigError(f"{path}: is not there; run `validate` first")
     return path

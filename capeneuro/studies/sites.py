@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
@@ -571,6 +571,11 @@ def open_site(
     book = open_ledger(site)
     # What was prepared under another site file, or another limit.
     wrong = _wrong_length(study, people.n_samples)
+    if gone := inventory.no_longer_taken(site, people.n_samples):
+        wrong = (
+            f"without: {some(gone)} left and is among those who were prepared; run "
+            "`prepare` again"
+        )
     if wrong := wrong or _counted_elsewhere(study, site, people.n_samples):
         raise ConfigError(f"site {name}: {wrong}")
     about = people.n_samples, book, limits, people.digest, site.seed

@@ -107,7 +107,7 @@ def test_what_runs_cannot_be_measured_by_is_one_line(runs, capsys):
     edit(STUDY, "space.basis", "grid")
     edit(STUDY, "space.basis_file", None)
     assert command("validate", STUDY) == 2
-    assert "must be atlas or template" in capsys.readouterr().err
+    assert "must be atlas, template or parcels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lost", ["silent", "outside"])
