@@ -75,7 +75,7 @@ def write_parties(root: Path) -> None:
 
 def steps_of(stage: str) -> tuple[list[str], list[str]]:
     """Steps over all sites of a stage, and the files that they write."""
-    steps, names = zip(*kinds.of(load.load_study(STUDY, stage)).stages, strict=True)
+    steps = kinds.of(load.load_study(STUDY, stage)).result_files
     return [*steps], [*names]
 
 
