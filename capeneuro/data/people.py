@@ -28,8 +28,8 @@ from capeneuro.config.names import (
 # Names of people; they become names of files and of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
 REMEDY = (
-    "say in the site file what of a path is the person, as in person: '{person}_*' or "
-    "'{person}/*'"
+    "say in the site file what of a path is the person, as in person: '{person}_*', "
+    "'{person}/*' or '*/{person}.nii'"
 )
 # Parts of a name by which files of one person usually differ.
 OF_ONE_PERSON = (

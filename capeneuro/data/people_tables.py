@@ -22,8 +22,7 @@ from capeneuro.data.tables import check_columns, maps_in_folder, open_table
 
 ID = "participant_id"
 # What a spreadsheet calls rows that sum up the others.
-SUMMARIES = ("average", "count", "max", "mean", "median", "min", "n", "sd", "std")
-SUMMARIES += ("sum", "total")
+SUMMARIES = ("average", "mean", "median", "sd", "std", "sum", "total")
 NAMES_PEOPLE = "call the column of people's labels participant_id"
 # What spreadsheets make of labels such as 1-2 and 12E5.
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
