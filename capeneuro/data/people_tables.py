@@ -149,8 +149,8 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
         people = [re.sub("^(?i:sub)-", "sub-", cell) for cell in cells]
     else:
         files = [Path(cell) for cell in cells if cell]
-        own = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
-        whose = {file: person for person, files in own.items() for file in files}
+        by_name = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
+        whose = {file: person for person, files in by_name.items() for file in files}
         people = [whose.get(Path(cell), "") for cell in cells]
     odd = [i for i, one in enumerate(people) if not re.fullmatch(PERSON, label(one))]
     if odd:
