@@ -246,7 +246,9 @@ def content(path: Path) -> dict[str, Any]:
     except RepeatedKey as error:
         raise ConfigError(f"{path}: {error}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: must be text in UTF-8; save it so") from None
+        raise ConfigError(
+            f"{path}: not a YAML file: must be text in UTF-8; save it so"
+        ) from None
     except yaml.YAMLError as error:
         text = " ".join(str(error).split())
         if "character '\\t'" in text:

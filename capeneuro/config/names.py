@@ -77,9 +77,9 @@ def folder_label(folder: str) -> str | None:
     return match and match[1]
 
 
-def repeats(name: str, own: str) -> bool:
+def repeats(name: str, person: str) -> bool:
     """Whether a name of a file has a certain label."""
-    has = rf"(?i){BEFORE}sub-{re.escape(own)}(?![A-Za-z0-9])"
+    has = rf"(?i){BEFORE}sub-{re.escape(person)}(?![A-Za-z0-9])"
     return re.search(has, tidy(name)) is not None
 
 
@@ -90,9 +90,9 @@ def stated(file: PurePath) -> str | None:
     the label in the name, then what :data:`LAYOUTS` know.
     """
     name, labels = tidy(stem(file)), map(folder_label, reversed(file.parts[:-1]))
-    own, inner = next(filter(None, labels), None), re.search(WHOLE_LABEL, name)
-    if own and (inner is None or repeats(name, own)):
-        return f"sub-{own}"
+    outer, inner = next(filter(None, labels), None), re.search(WHOLE_LABEL, name)
+    if outer and (inner is None or repeats(name, outer)):
+        return f"sub-{outer}"
     return f"sub-{inner[1]}" if inner else by_layout(file)
 
 

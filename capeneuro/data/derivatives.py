@@ -190,7 +190,7 @@ def _without(file: Path, *left: str) -> str:
     return "_".join(part for part in parts if part.split("-")[0] not in left)
 
 
-def _check_kinds(site: SiteConfig, found: Inventory) -> None:
+def _check_kinds(site: SiteConfig, inventory: Inventory) -> None:
     """Refuse images of several kinds that the site's file does not choose between.
 
     Resampled as one, images in native space beside those in a template's, or phases
@@ -198,7 +198,7 @@ def _check_kinds(site: SiteConfig, found: Inventory) -> None:
     """
     asked = _asked(site)
     there: dict[str, dict[str, Path]] = {entity: {} for entity in KINDS}
-    for run in (run for own in found.people.values() for run in own):
+    for run in (run for runs in inventory.people.values() for run in runs):
         named = entities(run)
         for entity, values in there.items():
             values.setdefault(named.get(entity, USUAL.get(entity, "none")), run)
@@ -206,12 +206,12 @@ def _check_kinds(site: SiteConfig, found: Inventory) -> None:
         is_unusual = entity in USUAL and not {*values} <= {USUAL[entity]}
         if entity in asked or not (len(values) > 1 or is_unusual):
             continue
-        shown = " and ".join(f"{v} ({run.name})" for v, run in sorted(values.items()))
+        listed = " and ".join(f"{v} ({run.name})" for v, run in sorted(values.items()))
         key = entity if entity in Derivatives.model_fields else "filters"
         key = key if key == entity else f"{key}: {{{entity}: ...}}"
         raise ConfigError(
-            f"site {site.name}: images: must be of one {entity}, there is {shown}; say "
-            f"in `{key}` of `images` which to take, or give a pattern that takes them"
+            f"site {site.name}: images: must be of one {entity}, there is {listed}; "
+            f"say in `{key}` of `images` which to take, or give a pattern of them"
         )
 
 

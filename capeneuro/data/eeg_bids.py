@@ -151,15 +151,15 @@ def read_channels(file: Path) -> tuple[Path, dict[str, set[str]]] | None:
     table = open_texts(path)
     check_columns(path, table, ("name",), "mend it")
     status = table["status"] if "status" in table else [""] * len(table)
-    said: dict[str, set[str]] = {}
+    words: dict[str, set[str]] = {}
     for row, (name, word) in enumerate(zip(table["name"], status, strict=True), 2):
         if word.lower() not in STATUSES:
             raise ConfigError(
                 f"{path}, line {row}: status must be good, bad or n/a, is {word!r:.40} "
                 f"of {name}; mend it"
             )
-        said.setdefault(plain_name(name), set()).add(word.lower())
-    return path, said
+        words.setdefault(plain_name(name), set()).add(word.lower())
+    return path, words
 
 
 def check_rate(file: Path, rates: set[float]) -> None:

@@ -131,10 +131,10 @@ def walk(folder: Path) -> list[Path]:
 
 def people_in(folder: Path) -> list[Path]:
     """Folders of people in a folder, sorted; refused as by :func:`walk`."""
-    own = sorted(folder.glob("[sS][uU][bB]-*"))
-    for path in own:
+    folders = sorted(folder.glob("[sS][uU][bB]-*"))
+    for path in folders:
         check_link(path)
-    return own
+    return folders
 
 
 def _unread(error: OSError) -> None:
@@ -185,7 +185,7 @@ def take(
         elif kept := [file for file in own if file not in aside]:
             taken[name] = kept
     check_once(taken, root, where)
-    whose = {file: name for name, own in everybody.items() for file in own}
+    whose = {file: name for name, files in everybody.items() for file in files}
     left_out = frozenset(name for name in absent if absent[name])
     return Inventory(taken, aside, left_out, whose)
 
@@ -261,13 +261,13 @@ def named(
     """
     meant = set()
     for one in labels if there else ():
-        same = [own for own in there if own == one]
-        same = same or [own for own in there if plain(own) == plain(one)]
+        same = [person for person in there if person == one]
+        same = same or [person for person in there if plain(person) == plain(one)]
         if len(same) == 1:
             meant |= {*same}
         elif same or must_be_there:
             whose = "several people are" if same else "nobody is"
-            longer = [own for own in there if one in own][:3]
+            longer = [person for person in there if one in person][:3]
             near = same or longer or difflib.get_close_matches(one, there, 3, 0.5)
             beside = f" (there is {', '.join(near)})" if near else ""
             raise ConfigError(

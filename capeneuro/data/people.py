@@ -28,8 +28,8 @@ from capeneuro.config.names import (
 # Names of people; they become names of files and of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
 REMEDY = (
-    "say in the site file what of a path is the person, as in person: '{person}_*' or "
-    "'{person}/*'"
+    "say in the site file what of a path is the person, as in person: '{person}_*', "
+    "'{person}/*' or '*/{person}.nii'"
 )
 # Parts of a name by which files of one person usually differ.
 OF_ONE_PERSON = (
@@ -147,10 +147,10 @@ def _stated(file: Path, root: Path, where: str) -> str | None:
     """Person whom a file's folder or name states; None: neither does."""
     below, name = _below(file, root), tidy(stem(file))
     folders = filter(None, map(folder_label, reversed(below.parts[:-1])))
-    own, inner = next(folders, None), re.search(WHOLE_LABEL, name)
-    if own and inner and not repeats(name, own):
+    outer, inner = next(folders, None), re.search(WHOLE_LABEL, name)
+    if outer and inner and not repeats(name, outer):
         raise ConfigError(
-            f"{where}: {file} lies in the folder 'sub-{own}' and is of "
+            f"{where}: {file} lies in the folder 'sub-{outer}' and is of "
             f"'sub-{inner[1]}'; is the folder a copy? Move it elsewhere, or rename one"
         )
     return stated(below) or by_layout(file)
@@ -228,7 +228,7 @@ def _first_differing(parts: Sequence[Sequence[str]]) -> list[str]:
         lambda part: len({*part}) == 1, zip(*parts, strict=False)
     )
     n_alike = len(list(alike))
-    return ["".join(own[n_alike : n_alike + 1]) for own in parts]
+    return ["".join(names[n_alike : n_alike + 1]) for names in parts]
 
 
 def _path(file: Path) -> str:

@@ -22,8 +22,7 @@ from capeneuro.data.tables import check_columns, maps_in_folder, open_table
 
 ID = "participant_id"
 # What a spreadsheet calls rows that sum up the others.
-SUMMARIES = ("average", "count", "max", "mean", "median", "min", "n", "sd", "std")
-SUMMARIES += ("sum", "total")
+SUMMARIES = ("average", "mean", "median", "sd", "std", "sum", "total")
 NAMES_PEOPLE = "call the column of people's labels participant_id"
 # What spreadsheets make of labels such as 1-2 and 12E5.
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
@@ -150,8 +149,8 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
         people = [re.sub("^(?i:sub)-", "sub-", cell) for cell in cells]
     else:
         files = [Path(cell) for cell in cells if cell]
-        own = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
-        whose = {file: person for person, files in own.items() for file in files}
+        by_name = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
+        whose = {file: person for person, files in by_name.items() for file in files}
         people = [whose.get(Path(cell), "") for cell in cells]
     odd = [i for i, one in enumerate(people) if not re.fullmatch(PERSON, label(one))]
     if odd:

@@ -54,8 +54,8 @@ def lines(site: SiteConfig) -> list[str]:
     if not folder.is_dir():
         return found
     found += inventory.lines()
-    own_folders = [path for path in people_in(folder) if path.is_dir()]
-    everybody = {f"sub-{folder_label(path.name)}" for path in own_folders}
+    folders_of_people = [path for path in people_in(folder) if path.is_dir()]
+    everybody = {f"sub-{folder_label(path.name)}" for path in folders_of_people}
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found
