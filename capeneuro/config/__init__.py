@@ -20,6 +20,8 @@ tensors
     Studies of groups of people: mixtures and topics.
 patterns
     Studies of patterns that people's rows differ by: PCA and ICA.
+distribution
+    Studies of how numbers are distributed over people.
 regression
     Studies that predict a number or a group.
 network

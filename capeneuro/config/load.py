@@ -1,9 +1,9 @@
 """Study files and site files, read and checked.
 
 A study is of the kind whose block it has: `fusion`, `tensors`, `patterns`,
-`regression`, `network`, `contrast`, or none of them for a study of components. Unknown
-or misspelled keys are errors that name the nearest known key, and all errors of a file
-are shown at once.
+`regression`, `network`, `contrast`, `distribution`, or none of them for a study of
+components. Unknown or misspelled keys are errors that name the nearest known key, and
+all errors of a file are shown at once.
 """
 
 import json
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from capeneuro.config import errors
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
+from capeneuro.config.distribution import DistributionConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
@@ -37,6 +38,7 @@ KINDS: dict[str, type[Study]] = {
         RegressionConfig,
         NetworkConfig,
         ContrastConfig,
+        DistributionConfig,
     )
 }
 

@@ -52,6 +52,8 @@ tensors
     Steps of studies of groups of people: mixtures and topics.
 patterns
     Studies of patterns that people differ by.
+distribution
+    Studies of how numbers are distributed over people.
 regression
     Steps of studies that predict a number or a group.
 model_file
