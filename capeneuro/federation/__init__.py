@@ -1,7 +1,9 @@
 """How a site is asked, and how its answer is bounded, noised, masked, charged, summed.
 
 site
-    One data holder; its public methods are the wire protocol.
+    One data holder: what it answers to each task.
+requests
+    What a site may be asked, and the form of each message.
 rules
     What a site refuses from public facts alone.
 noise_addition

@@ -26,6 +26,7 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from capeneuro.federation.lines import (
     checksum,
 )
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting
 
 # Of the lines.
@@ -50,6 +51,14 @@ __all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable", "LedgerWithoutL
 
 
 SECRETS = ("salt", "key")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What was asked, empty where nothing is compared with it, and what left."""
+
+    asked: bytes
+    reply: bytes
 
 
 class BudgetExceeded(Exception):
@@ -199,7 +208,7 @@ class Ledger:
         with self.locked():
             return list(self.lines.entries)
 
-    def stored(self, request: str) -> tuple[bytes, bytes] | None:
+    def stored(self, request: str) -> Exchange | None:
         """What was asked and what left, if there was such a release.
 
         Parameters
@@ -209,8 +218,8 @@ class Ledger:
 
         Returns
         -------
-        tuple of bytes, or None
-            ``asked`` and ``reply`` of :meth:`charge`; None if there is no such release.
+        Exchange or None
+            As :meth:`charge` gave it; None if there is no such release.
 
         Raises
         ------
@@ -445,7 +454,7 @@ class Ledger:
         asked: bytes = b"",
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
-    ) -> tuple[bytes, bytes]:
+    ) -> Exchange:
         """Record a release before it leaves, and return the bytes that may leave.
 
         Parameters
@@ -469,8 +478,8 @@ class Ledger:
 
         Returns
         -------
-        tuple of bytes
-            ``asked`` and ``reply``, or those that another process stored meanwhile.
+        Exchange
+            Of ``asked`` and ``reply``, or what another process stored meanwhile.
 
         Raises
         ------
@@ -517,7 +526,7 @@ class Ledger:
                 # Privacy: bytes first, then the line, both synced, then the answer.
                 synced.write_synced(self._release_path(request), content)
             self.lines.append(entry)
-        return asked, reply
+        return Exchange(asked, reply)
 
     def total(self, without: Iterable[str] = ()) -> float:
         """Composed mu of all releases, as if everybody had been in each.
@@ -667,7 +676,7 @@ class Ledger:
     def _pseudonyms(self, subjects: Iterable[str]) -> list[str]:
         return sorted(self.pseudonym(subject) for subject in subjects)
 
-    def _release(self, request: str) -> tuple[bytes, bytes]:
+    def _release(self, request: str) -> Exchange:
         """Read what was asked and what left, and check it against the line."""
         path = self._release_path(request)
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -676,7 +685,7 @@ class Ledger:
             if content["entry"] == line and all(
                 _digest(content[part]) == line[part] for part in ("asked", "reply")
             ):
-                return content["asked"], content["reply"]
+                return Exchange(content["asked"], content["reply"])
         raise LedgerDamaged(
             f"{path} is not what the ledger's line says; restore it from a backup"
         )

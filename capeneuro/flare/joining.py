@@ -33,7 +33,7 @@ from capeneuro.federation import manifest as agreed
 from capeneuro.federation import synced
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.secagg import masking
 from capeneuro.privacy import accounting
 from capeneuro.report import record

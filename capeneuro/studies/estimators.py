@@ -48,7 +48,8 @@ from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import Ledger
-from capeneuro.federation.rules import EXACT_ARMS, TABLE, Arm, Kind
+from capeneuro.federation.requests import EXACT_ARMS, Arm, Kind
+from capeneuro.federation.rules import TABLE
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import RANGE
@@ -80,7 +81,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         An intercept for each site: what sites differ by in the target is not attributed
         to features, and ``predict`` uses the mean of all. False: one for all.
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     kind
         ``"public"`` or ``"simulated"`` where the tables are; ``"private"`` needs
         ``ledgers`` and refuses exact arms and cross-validation.

@@ -23,7 +23,8 @@ from capeneuro.data.inventory import Inventory
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest, parse
-from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
+from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.rules import TABLE, Limits
 from capeneuro.federation.site import Site, empty, longer
 from capeneuro.privacy import accounting, cape, ring
 

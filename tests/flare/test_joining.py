@@ -635,7 +635,7 @@ def test_a_site_says_the_same_of_itself_after_a_revision(joined):
         with at(joined, "site-0") as study:
             sites = site_files.load_sites(study)
             site = site_files.open_site(study, sites, "site-0", manifest)
-            said.append(site.describe({"unit": "subject"}))
+            said.append(site.answer("describe", {"unit": "subject"}))
     assert said[0] == said[1]
 
 

@@ -115,7 +115,7 @@ def test_power_iteration_never_asks_for_more_than_was_paid(void, rng, monkeypatc
     gather, attempts = mechanism.gather, []
 
     def sometimes(federation, asked, checkpoint):
-        attempts.append(asked["round"])
+        attempts.append(asked.round)
         answer = gather(federation, asked, checkpoint)  # all sites have charged it
         if len(attempts) - 1 in void:
             raise RoundVoid({"site0": "failed: no answer"})

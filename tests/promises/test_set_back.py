@@ -23,8 +23,8 @@ from capeneuro.federation.ledger import (
     PromiseExceeded,
 )
 from capeneuro.federation.lines import Lines
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
-from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 

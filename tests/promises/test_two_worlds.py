@@ -31,7 +31,7 @@ from capeneuro import __version__
 from capeneuro.federation import site as sites_module
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.messages import digest
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
 from capeneuro.flare import controller
 from capeneuro.privacy.queries import QUERIES

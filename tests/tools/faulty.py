@@ -189,9 +189,9 @@ class Drawn:
     def __init__(self) -> None:
         self._f: dict[tuple[str, str], np.ndarray] = {}
 
-    def spy(self, u, sensitivity, asked, name, draw):
-        drawn = perturb(u, sensitivity, asked, name, draw)
-        key = digest(asked), name
+    def spy(self, u, sensitivity, request, name, draw):
+        drawn = perturb(u, sensitivity, request, name, draw)
+        key = request.digest, name
         assert key not in self._f, "drawn twice for one request"
         self._f[key] = drawn.f
         return drawn

@@ -11,7 +11,8 @@ from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import digest, pack, unpack
-from capeneuro.federation.rules import COOPERATIVE_ARMS, Limits
+from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.rules import Limits
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
 from capeneuro.privacy.accounting import Budget
@@ -148,7 +149,7 @@ def request(sites: Mapping[str, Site], **changes: Any) -> dict[str, Any]:
         "consistency": False,
         "noise_ratio": 100.0,
         "noise": "rounded",
-        "roster": {n: site.describe({"unit": unit}) for n, site in sites.items()},
+        "roster": {n: s.answer("describe", {"unit": unit}) for n, s in sites.items()},
     }
     return unpack(pack({**message, **changes}))
 

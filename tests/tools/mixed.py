@@ -58,7 +58,7 @@ def void_at(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[str]:
     gather, attempts = mechanism.gather, []
 
     def sometimes(federation, asked, checkpoint):
-        attempts.append(asked["query"])
+        attempts.append(asked.query)
         answer = gather(federation, asked, checkpoint)
         if len(attempts) - 1 in numbers:
             raise RoundVoid({"s0": "failed: no answer"})
