@@ -10,6 +10,8 @@ noise_addition
     The noise that a site adds to its statistic.
 ledger
     What a site has spent, on its own disk.
+entries
+    What a ledger's lines say, by their kind.
 lines
     The lines of a ledger: chained, and remembered in a second place.
 registry

@@ -275,7 +275,7 @@ def seen_by(
 
 def claimed(case: Case, ledger: Ledger, releases: list[dict[str, Any]]) -> float:
     """The mu that the first site's ledger, or the record, claims for all releases."""
-    mus = [e["mu"] for e in ledger.entries() if e["kind"] == "release"]
+    mus = [e.mu for e in ledger.releases()]
     party = _party(case)
     if case.arm != "non-private" and party != "aggregator_and_colluders":
         mus = [r["sites"]["s0"]["mu"][party] for r in releases]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.federation import requests
+from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
 from capeneuro.federation.gate import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     BudgetExceeded,
@@ -447,9 +448,9 @@ class Site:
         before = self._fixed_before(message.request)
         party = self._party(message.request, before)
         seen = {
-            name: bytes.fromhex(line["asked"])
+            name: bytes.fromhex(line.asked)
             for line in before
-            for name in line["survivors"]
+            for name in line.survivors
         }
         return Boxes(sealed=secagg.share(party, message.advertised, seen))
 
@@ -595,13 +596,13 @@ class Site:
         return digest({"request": request, "site": self.name})
 
     def _party(
-        self, request: Request, before: list[dict[str, Any]] | None = None
+        self, request: Request, before: list[SurvivorsLine] | None = None
     ) -> secagg.Party:
         """Its part in the secure sum of a request."""
         before = self._fixed_before(request) if before is None else before
         # Privacy: what others sealed before the last sum was fixed opens nothing now,
         # and other words have other keys.
-        history = [[line["asked"], line["survivors"]] for line in before]
+        history = [[line.asked, line.survivors] for line in before]
         after = bytes.fromhex(digest({"fixed": history}))
         return secagg.Party(
             self.name,
@@ -617,7 +618,7 @@ class Site:
         """What the rounds of one promise have in common."""
         return self._limits.lineage or request.study
 
-    def _fixed_before(self, request: Request) -> list[dict[str, Any]]:
+    def _fixed_before(self, request: Request) -> list[SurvivorsLine]:
         """Sums of this lineage that this site fixed before a request's, in order."""
         own = self._own(request.digest)
         return self._ledger.fixed_before(own, self._lineage(request), self.name)
@@ -713,27 +714,27 @@ class Site:
         counts = self._n_samples
         return len(counts) if unit == "subject" else sum(counts.values())
 
-    def _entry(self, request: Request, mu: float) -> dict[str, Any]:
+    def _entry(self, request: Request, mu: float) -> ReleaseLine:
         """What the ledger keeps of a release."""
-        return {
-            "study": request.study,
-            "query": request.query,
-            "round": request.round,
-            "attempt": request.attempt,
-            "arm": request.arm,
-            "unit": request.unit,
-            "relation": request.relation,
-            "n_colluding": request.n_colluding,
-            "survivor_threshold": request.survivor_threshold,
-            "site": self.name,
-            "roster": digest({n: s.message for n, s in request.roster.items()}),
-            "version": request.roster[self.name].version,
-            **({"lineage": self._limits.lineage} if self._limits.lineage else {}),
-            "sensitivity": float(self._sensitivity(request)),
-            "noise": request.noise,
-            "noise_multiplier": 1 / mu,
-            "mu": mu,
-        }
+        return ReleaseLine(
+            study=request.study,
+            query=request.query,
+            round=request.round,
+            attempt=request.attempt,
+            arm=request.arm,
+            unit=request.unit,
+            relation=request.relation,
+            n_colluding=request.n_colluding,
+            survivor_threshold=request.survivor_threshold,
+            site=self.name,
+            roster=digest({n: s.message for n, s in request.roster.items()}),
+            version=request.roster[self.name].version,
+            lineage=self._limits.lineage or None,
+            sensitivity=float(self._sensitivity(request)),
+            noise=request.noise,
+            noise_multiplier=1 / mu,
+            mu=mu,
+        )
 
     def _guards_subjects(self) -> bool:
         private = self._limits.kind == "private"

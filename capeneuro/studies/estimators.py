@@ -417,7 +417,8 @@ def _check(self: Any, names: Sequence[str]) -> None:
             raise ValueError(rule)
     for name, ledger in (self.ledgers or {}).items():
         # Privacy: rows and people who are charged by name cannot be added up.
-        if any(e.get("study", TABLE) != TABLE for e in ledger.entries()):
+        entries = *ledger.releases(), *ledger.promises()
+        if any((e.study or TABLE) != TABLE for e in entries):
             raise ValueError(
                 f"{name}: its ledger holds studies, to which rows without names "
                 "cannot be added; write a study file for the same people"

@@ -1,6 +1,7 @@
 """The audit bounds mu from below, the code withstands it, planted bugs do not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -231,7 +232,7 @@ def same_noise_everywhere(monkeypatch):
     """The seed of a site's noise lacks the name of the site."""
 
     def normal(self, size, variance, message, which):
-        label = repr([message[key] for key in ("study", "query", "round")] + [which])
+        label = repr([message.study, message.query, message.round, which])
         return np.sqrt(variance) * np.random.default_rng(
             list(label.encode())
         ).standard_normal(size)
@@ -281,7 +282,7 @@ def thesis_loss(monkeypatch):
 
 def ledger_charges_a_quarter(monkeypatch):
     entry = Site._entry
-    less = lambda *args: {**entry(*args), "mu": entry(*args)["mu"] / 4}  # noqa: E731
+    less = lambda *args: replace(entry(*args), mu=entry(*args).mu / 4)  # noqa: E731
     monkeypatch.setattr(Site, "_entry", less)
 
 

@@ -20,6 +20,7 @@ from faulty import (
 )
 from helpers import budget, make_mechanism, make_site, make_sites, request
 
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.messages import Message, pack, unpack
 from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import (
@@ -190,7 +191,7 @@ def test_the_matrix_notices_a_site_that_is_charged_twice(drawn, monkeypatch):
     real = Site.release
 
     def twice(self: Site, message: Message) -> Message:
-        entry = {"mu": 0.1, "unit": "subject"}
+        entry = ReleaseLine(mu=0.1, unit="subject")
         self._ledger.charge(f"{len(charges(self)):064x}", self._subjects, entry, b"")
         return real(self, message)
 
@@ -210,7 +211,7 @@ def last_is_spent() -> dict[str, Site]:
     """Four sites, of which the last has room for no further release."""
     sites = make_sites([2] * 4, 2, 2, ceiling=budget(4.0))
     member, spent = sites["site3"], 0.9 * budget(4.0).mu
-    entry = {"study": "earlier", "mu": spent, "unit": "subject"}
+    entry = ReleaseLine(study="earlier", mu=spent, unit="subject")
     member._ledger.charge("0" * 64, member._subjects, entry, b"")
     return sites
 

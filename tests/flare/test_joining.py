@@ -576,7 +576,7 @@ def test_a_restored_site_may_join_again(joined):
         book = site_files.open_ledger(own)
         custody.begin(book)
         charged = custody.restore(site_files.open_ledger(own))
-        assert [entry["study"] for entry in charged] == [study.identity]
+        assert [entry.study for entry in charged] == [study.identity]
         assert joining.enter(study, "site-0", "Institute", "dpo@example.org").exists()
 
 

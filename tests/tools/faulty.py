@@ -202,7 +202,7 @@ class Drawn:
 
 
 def charges(member: Site) -> list[Message]:
-    return [e for e in member._ledger.entries() if "mu" in e]
+    return member._ledger.releases()
 
 
 def assert_one_story(federation: Faulty) -> None:

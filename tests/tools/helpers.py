@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
@@ -197,4 +198,4 @@ def charge_many(folder: str, first: int, n: int, mu: float) -> None:
     """Charge ``n`` releases of ``mu``; runs in a process of its own."""
     ledger = Ledger(Path(folder), UNLIMITED)
     for i in range(first, first + n):
-        ledger.charge(f"{i:064x}", ["ann", "bob"], {"mu": mu}, b"bytes %d" % i)
+        ledger.charge(f"{i:064x}", ["ann", "bob"], ReleaseLine(mu=mu), b"bytes %d" % i)
