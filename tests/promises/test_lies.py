@@ -252,7 +252,7 @@ def _refused(reply: Message, rule: str) -> bool:
 @pytest.mark.parametrize("second", ["confirm", "unmask"])
 def test_a_second_set_of_survivors_is_refused(answered, first, second):
     sites, asked, _ = answered
-    one = {"request": digest(asked), "survivors": NAMES, "signatures": {}}
+    one = {"request": digest(asked), "survivors": NAMES}
     two = {**one, "survivors": NAMES[:3]}
     sites["site0"].answer(first, one)
     for what in (first, second):

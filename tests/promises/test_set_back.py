@@ -24,7 +24,7 @@ from capeneuro.federation.ledger import (
     PromiseExceeded,
 )
 from capeneuro.federation.lines import Lines
-from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
@@ -409,7 +409,7 @@ class Machines:
     def round(self, **changes) -> list[str]:
         faults = changes.pop("faults", ())
         federation = Faulty(self.sites(), faults)
-        return gather(federation, self.asked(**changes), Checkpoint())[1]
+        return gather(federation, Request.parse(self.asked(**changes)), Checkpoint())[1]
 
     def save(self, name: str) -> None:
         shutil.copytree(self.folder / name, self.folder / f"{name}-saved")
@@ -487,7 +487,7 @@ def test_a_site_that_was_away_for_ten_rounds_is_not_refused(tmp_path):
     def run(number: int, away=()) -> list[str]:
         asked = request(sites, round=number, survivor_threshold=3)
         federation = Faulty(sites, [Fault("lose request", "advertise", away)])
-        return gather(federation, asked, Checkpoint())[1]
+        return gather(federation, Request.parse(asked), Checkpoint())[1]
 
     assert run(0) == names
     for number in range(1, 11):
@@ -515,13 +515,14 @@ def test_a_round_that_goes_on_after_a_crash_is_the_same(machines):
     asked = machines.asked()
     lost = [Fault("lose request", "unmask", ["site2"])]
     with pytest.raises(RoundFailed):
-        gather(Faulty(machines.sites(), lost), asked, Checkpoint())
-    total, survivors = gather(Faulty(machines.sites()), asked, Checkpoint())
+        gather(Faulty(machines.sites(), lost), Request.parse(asked), Checkpoint())
+    ready = Request.parse(asked)
+    total, survivors = gather(Faulty(machines.sites()), ready, Checkpoint())
     assert survivors == list(NAMES)
-    again, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    again, _ = gather(Faulty(machines.sites()), Request.parse(asked), Checkpoint())
     np.testing.assert_array_equal(total, again)
     machines.round()
-    later, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    later, _ = gather(Faulty(machines.sites()), Request.parse(asked), Checkpoint())
     np.testing.assert_array_equal(total, later)  # the same bytes, no new charge
     assert {len(charges(machines.site(name))) for name in NAMES} == {3}
 
@@ -553,7 +554,7 @@ def test_thresholds_leave_a_witness(S, c, t, holds):
 def test_who_holds_no_manifest_any_more_still_knows_what_it_signed(tmp_path):
     """Without `private/` a site is not led to a second beginning of its study."""
     book = Ledger(tmp_path / "ledger", UNLIMITED)
-    about = {"named": "tiny", "manifest": "a", "lines": {}}
+    about = {"named": "tiny", "manifest": "a", "told": {}}
     for _ in range(2):
         book.promise(PROMISE, "tiny:1", "l", "site0", **about)
     book.promise(PROMISE, "tiny:2", "l", "site0", **{**about, "manifest": "b"})
