@@ -14,8 +14,7 @@ again, as a revision of the manifest.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import chdir
+from collections.abc import Iterable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro import __version__
-from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
@@ -399,40 +397,6 @@ def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
             "restore it, or revise the manifest"
         )
     return made, approvals
-
-
-def rehearse(path: str, hub: Path, folders: Mapping[str, Path]) -> Manifest:
-    """All four steps where every party's folder is on this machine.
-
-    Parameters
-    ----------
-    path
-        The study file in each folder.
-    hub
-        The aggregator's folder.
-    folders
-        By site its folder.
-
-    Returns
-    -------
-    Manifest
-        What all of them signed.
-    """
-    entries, approvals = [], []
-    for name, folder in folders.items():
-        with chdir(folder):
-            about = name, f"Institute {name}", f"dpo@{name}.example"
-            entries.append(folder / enter(load.load_study(path), *about))
-    with chdir(hub):
-        manifest = assemble(load.load_study(path), entries)
-    for name, folder in folders.items():
-        with chdir(folder):
-            about = hub / "manifest.json", manifest.fingerprint
-            signed = approve(load.load_study(path), name, *about)
-            approvals.append(folder / signed)
-    with chdir(hub):
-        collect(load.load_study(path), approvals)
-    return manifest
 
 
 # --- both ----------------------------------------------------------------------------

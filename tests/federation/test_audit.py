@@ -22,7 +22,7 @@ from capeneuro.federation.audit import (
     mu_lower,
     transcript,
 )
-from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.ledger import Exchange, Ledger
 from capeneuro.federation.secagg import masking
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
@@ -146,7 +146,8 @@ def test_colluders_remove_their_masks(arm):
 
 def test_the_claim_is_what_the_ledger_says(monkeypatch):
     assert transcript(_case(mu=1.5, n_rounds=4), 0)[3] == pytest.approx(1.5)
-    monkeypatch.setattr(Ledger, "charge", lambda self, *args: (args[4], args[3]))
+    free = lambda self, *args: Exchange(args[4], args[3])  # noqa: E731
+    monkeypatch.setattr(Ledger, "charge", free)
     assert transcript(_case(arm="local", n_sites=1, mu=1.5), 0)[3] == 0
 
 

@@ -268,8 +268,8 @@ def test_a_killed_fusion_goes_on_and_is_charged_once(private, monkeypatch, befor
         if n_calls == at and before:
             raise Killed
         reply = release(site, message)
-        key = site.name, message["request"]["query"]
-        sent = {k: v.tobytes() for k, v in reply.items() if k != "signature"}
+        key = site.name, message.request.query
+        sent = {k: v.tobytes() for k, v in reply.message.items() if k != "signature"}
         assert left.setdefault(key, sent) == sent
         if n_calls == at:
             raise Killed

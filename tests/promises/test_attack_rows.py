@@ -386,9 +386,9 @@ def test_a_killed_study_goes_on_and_is_charged_once(here, monkeypatch, kind, bef
         if n_calls == at and before:
             raise Killed
         reply = release(site, message)
-        asked = message["request"]
-        key = site.name, asked["query"], asked["round"]
-        sent = {k: v.tobytes() for k, v in reply.items() if k != "signature"}
+        asked = message.request
+        key = site.name, asked.query, asked.round
+        sent = {k: v.tobytes() for k, v in reply.message.items() if k != "signature"}
         assert left.setdefault(key, sent) == sent
         if n_calls == at:
             raise Killed

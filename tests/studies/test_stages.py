@@ -233,7 +233,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
     asked = []
     release = Site.release
     monkeypatch.setattr(
-        Site, "release", lambda own, m: asked.append(m["request"]) or release(own, m)
+        Site, "release", lambda own, m: asked.append(m.request) or release(own, m)
     )
     # Private pages, most of the time of `prepare`.
     empty = SimpleNamespace(render=lambda **_: "")
@@ -279,11 +279,11 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
             worlds[name].append(now["sub-10"])
     for name, own in worlds.items():
         for request in requests[name]:
-            query, about = QUERIES[request["query"]], request["parameters"]
+            query, about = QUERIES[request.query], request.parameters
             parts = [query.total(z, np.zeros(1, int), "subject", **about) for z in own]
             moved = max(np.linalg.norm(a - b) for a in parts for b in parts)
             most = moved / query.sensitivity(1, "replace-one", about)
-            assert 0.1 < most <= 1, (name, request["query"])
+            assert 0.1 < most <= 1, (name, request.query)
 
 
 @pytest.mark.parametrize(
