@@ -232,7 +232,7 @@ def held(study: Study, name: str) -> Manifest:
     if last and last[-1].manifest != manifest.fingerprint:
         raise ConfigError(
             f"{path}: is not the manifest that this site approved last, "
-            f"{last[-1]['manifest']}; bring that back, or approve a revision"
+            f"{last[-1].manifest}; bring that back, or approve a revision"
         )
     return manifest
 
