@@ -28,9 +28,12 @@ import yaml
 
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.flare import controller, daemon, joining, kit, parties
+from capeneuro.flare import controller, daemon, kit, parties
 from capeneuro.studies import sites as site_files
 from capeneuro.studies.components import SUBSPACE, UNMIXING, ComponentsKind
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "tools"))
+from parties import join_all
 
 SITES, D, R, ROUNDS = ("a", "b", "c", "d"), 400, 20, 30
 STUDY, MASK = "study.yaml", "mask.nii.gz"
@@ -109,7 +112,7 @@ def start(root: Path, port: int) -> dict[str, daemon.Daemon]:
     """Make kits, allow the echo in them, and start all processes."""
     with contextlib.chdir(root / "together"):
         kit.init(load.load_study(STUDY), root / "kits", "localhost", port, here=True)
-    joining.rehearse(STUDY, root / "aggregator", {n: root / n for n in SITES})
+    join_all(root, SITES)
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     running = {}

@@ -45,6 +45,7 @@ TESTS = {
     "federation/registry": AROUND,
     "federation/synced": LEDGER,
     "federation/site": (*RULES, "promises/test_set_back", "promises/test_two_worlds"),
+    "federation/requests": RULES,
     "federation/rules": (*RULES, "federation/test_site"),
     "federation/noise_addition": (
         "federation/test_noise_addition",

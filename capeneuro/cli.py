@@ -261,19 +261,19 @@ def ledger(options: argparse.Namespace) -> None:
     if options.action == "verify":
         print(f"{site.ledger}: {book.verify()} releases, all checksums match")
         return
-    entries = [e for e in book.entries() if e["kind"] == "release"]
+    entries = book.releases()
     if options.action == "show" and not entries:
         print(f"{site.ledger}: no releases yet")
         return
     if options.action == "export":
         print(*EXPORTED, sep="\t")
         for entry in entries:
-            row = (files.cell(entry.get(column, "")) for column in EXPORTED)
+            row = (files.cell(entry.line.get(column, "")) for column in EXPORTED)
             print(*row, sep="\t")
         return
     kinds: dict[tuple[str, ...], list[float]] = {}
     for e in entries:
-        kinds.setdefault((e["study"], e["query"], e["arm"]), []).append(e["mu"])
+        kinds.setdefault((e.study, e.query, e.arm), []).append(e.mu)
     for key, mus in kinds.items():
         print(*key, f"rounds {len(mus)}", f"mu {accounting.compose(mus):.5f}", sep="\t")
     mu = book.total()
@@ -324,7 +324,7 @@ def _keep_ledger(options: argparse.Namespace, site: SiteConfig, book: Any) -> No
         door.check_file(options.file, "name the backup")
     charged = custody.restore(book, options.file, options.source)
     for entry in charged:
-        print(f"charged in full: {entry['study']}, mu {entry['mu']:.5f} was left")
+        print(f"charged in full: {entry.study}, mu {entry.mu:.5f} was left")
     print(f"{site.ledger}: restored, with a new key; now: capeneuro join STUDY")
 
 
@@ -393,7 +393,7 @@ def privacy(options: argparse.Namespace) -> None:
                 "the path"
             )
         book = open_ledger(own)
-        charged = dossier.in_ledger(record, own.name, book.entries())
+        charged = dossier.in_ledger(record, own.name, book.releases())
         print(f"{own.ledger}: has charged all {charged} of them")
         if options.action == "sign":
             path = options.file.parent / dossier.SIGNATURES / f"{own.name}.json"

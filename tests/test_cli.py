@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.federation import audit
 from capeneuro.federation.audit import CANARIES
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.privacy import accounting, noise
 from capeneuro.studies import components_plan, plan
@@ -370,10 +372,10 @@ def test_a_promise_does_not_start_anew_with_changed_data(tiny, capsys):
     # The site's ledger says the same to whoever asks past the files.
     study, site = load.load_study(STUDY), load.load_site("site-1.yaml")
     book = site_files.open_ledger(site)
-    entry = {"study": study.identity, "version": "another", "unit": "subject"}
-    book.check({**entry, "study": "another", "mu": 0.1}, study.promise)
+    entry = ReleaseLine(study=study.identity, version="another", unit="subject", mu=0.1)
+    book.check(replace(entry, study="another"), study.promise)
     with pytest.raises(PromiseExceeded):
-        book.check({**entry, "mu": 0.1}, study.promise)
+        book.check(entry, study.promise)
 
 
 def test_ica_alone_looks_at_the_ceiling_before_it_spends(tiny, capsys):
@@ -854,11 +856,11 @@ def test_ledger_exports_a_table_without_people(tiny, capsys):
     total = sum(float(row["mu"]) ** 2 for row in rows) ** 0.5
     assert accounting.epsilon_from_mu(total, 1e-5) == pytest.approx(5.0, rel=1e-9)
     ledger = site_files.open_ledger(load.load_site(SITE))
-    people = [who for e in ledger.entries() for who in e.get("subjects", ())]
+    people = [who for e in ledger.entries() for who in e.line.get("subjects", ())]
     assert people
     assert not any(person in text for person in people)
     # What a study is called is the aggregator's word.
-    entry = {"study": "=1+1", "mu": 0.01, "unit": "sample"}
+    entry = ReleaseLine(study="=1+1", mu=0.01, unit="sample")
     ledger.charge("0" * 64, ["ann"], entry, b"")
     assert command("ledger", "export", SITE) == 0
     assert "\n'=1+1\t" in capsys.readouterr().out

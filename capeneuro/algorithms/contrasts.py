@@ -235,7 +235,7 @@ def site_centers(
     weights = unit_weights(effects)
     parameters = {"weights": weights, "n_sites": len(sites), "clip": 1.0}
     release = mechanism.answer(federation, "site_sums", parameters)
-    n = {name: site["n_units"] for name, site in mechanism.roster.items()}
+    n = {name: site.n_units for name, site in mechanism.roster.items()}
     # A site that was not asked, in an arm of one site, has nobody in the release.
     sizes = np.array([float(n.get(name, 1)) for name in sites])
     is_in = np.array([name in release.survivors and name in n for name in sites])

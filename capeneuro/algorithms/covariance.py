@@ -144,7 +144,7 @@ def second_moment(
         parameters["center"] = center
     released = mechanism.answer(federation, "second_moment", parameters)
     C, tau = linalg.unpack_symmetric(released.value), released.deviation
-    sizes = {site: mechanism.roster[site]["n_units"] for site in released.survivors}
+    sizes = {site: mechanism.roster[site].n_units for site in released.survivors}
     return Moment(C, tau), np.array([sizes.get(name, 0) for name in federation.names])
 
 

@@ -1,13 +1,17 @@
 """How a site is asked, and how its answer is bounded, noised, masked, charged, summed.
 
 site
-    One data holder; its public methods are the wire protocol.
+    One data holder: what it answers to each task.
+requests
+    What a site may be asked, and the form of each message.
 rules
     What a site refuses from public facts alone.
 noise_addition
     The noise that a site adds to its statistic.
 ledger
     What a site has spent, on its own disk.
+entries
+    What a ledger's lines say, by their kind.
 lines
     The lines of a ledger: chained, and remembered in a second place.
 registry

@@ -17,7 +17,8 @@ import numpy as np
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.federation.rules import Arm, Kind, Limits
+from capeneuro.federation.requests import Arm, Kind
+from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site, longer
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget

@@ -26,7 +26,7 @@ import scipy
 from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
-from capeneuro.federation.messages import Message
+from capeneuro.federation.requests import Answer, Release
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.secagg import masking
 from capeneuro.federation.secagg import protocol as secagg
@@ -182,7 +182,7 @@ def audit(
 class Witness(Site):
     """A real site that also keeps its last request, its reply and its draws."""
 
-    def release(self, message: Message) -> Message:
+    def release(self, message: Release) -> Answer:
         """Answer as :class:`Site` does."""
         self.drawn, self.asked = [], message
         self.reply = super().release(message)
@@ -195,16 +195,16 @@ class Witness(Site):
     @property
     def unmasked(self) -> np.ndarray:
         """Its part of a secure sum without the self-mask, as unmasking leaves it."""
-        party = self._party(self.asked["request"])
-        secret, x = party.secret("self"), self.reply["masked"]
+        party = self._party(self.asked.request)
+        secret, x = party.secret("self"), self.reply.masked
         return x - masking.self_mask(secret, party.context, x.size)
 
     def masks_with(self, other: str) -> np.ndarray:
         """What this site added to its part for another; it cancels the other's own."""
-        party = self._party(self.asked["request"])
-        keys = {other: secagg.Keys.read(self.asked["advertised"][other]).pair}
+        party = self._party(self.asked.request)
+        keys = {other: secagg.Keys.read(self.asked.advertised[other]).pair}
         own = (party.pair, self.name, keys, party.context)
-        return masking.pairwise_masks(*own, self.reply["masked"].size)
+        return masking.pairwise_masks(*own, self.reply.masked.size)
 
 
 class Clipping(Mechanism):
@@ -275,7 +275,7 @@ def seen_by(
 
 def claimed(case: Case, ledger: Ledger, releases: list[dict[str, Any]]) -> float:
     """The mu that the first site's ledger, or the record, claims for all releases."""
-    mus = [e["mu"] for e in ledger.entries() if e["kind"] == "release"]
+    mus = [e.mu for e in ledger.releases()]
     party = _party(case)
     if case.arm != "non-private" and party != "aggregator_and_colluders":
         mus = [r["sites"]["s0"]["mu"][party] for r in releases]
@@ -290,9 +290,9 @@ def overhear(sites: list[Witness], n_honest: int, before: list[np.ndarray]) -> t
     """
     honest, colluders = sites[:n_honest], sites[n_honest:]
     seen = [drawn for site in colluders for drawn in site.drawn]
-    seen += [site.reply["noisy"] for site in honest if "noisy" in site.reply]
+    seen += [site.reply.noisy for site in honest if site.reply.noisy is not None]
     shares = []
-    if "masked" in sites[0].reply:
+    if sites[0].reply.masked is not None:
         known = [[c.masks_with(site.name) for c in colluders] for site in honest]
         shares = [sum(k, s.unmasked) for k, s in zip(known, honest, strict=True)]
         seen += [sum(site.unmasked for site in sites), *shares]

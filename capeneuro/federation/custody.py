@@ -11,13 +11,24 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from capeneuro.federation import registry, synced
+from capeneuro.federation.entries import (
+    CohortLine,
+    DistinctLine,
+    NameLine,
+    PromiseLine,
+    ReleaseLine,
+    RestoredLine,
+)
 from capeneuro.federation.ledger import Ledger, LedgerDamaged, LedgerSetBack
 from capeneuro.federation.lines import Lines
+
+# Lines that count against a ceiling or a promise.
+COUNTED = (ReleaseLine, PromiseLine)
 
 
 def begin(book: Ledger) -> None:
@@ -36,7 +47,7 @@ def begin(book: Ledger) -> None:
     """
     with book.locked(unchecked=True):
         known = book.lines.remembered()
-        if book.lines.id or any(record["n_lines"] for record in known):
+        if book.lines.id or any(record.n_lines for record in known):
             book.lines.check()
     book.create()
     with book.locked(unchecked=True):
@@ -67,9 +78,9 @@ def move(book: Ledger, source: Path) -> None:
             f"{book.folder}: must not lie in {source}, nor that in it; name a folder "
             "beside it"
         )
-    moved = book.lines.named().get("id", "")
-    lost = [one for one in book.lines.remembered() if one["id"] != moved]
-    if any(record["n_lines"] for record in lost):
+    moved = book.lines.named()
+    lost = [r for r in book.lines.remembered() if moved is None or r.id != moved.id]
+    if any(record.n_lines for record in lost):
         raise LedgerSetBack(
             f"{book.folder}: a ledger was there and is gone, and what it spent would "
             "be forgotten; bring it back, or move to a folder of another name"
@@ -88,9 +99,8 @@ def move(book: Ledger, source: Path) -> None:
 def _finish_move(book: Ledger, source: Path) -> None:
     """Finish a move that was interrupted when the ledger was in its new folder."""
     if not (source / "ledger.jsonl").is_file():
-        ledger = book.lines.named().get("id")
-        place = book.lines.second_place
-        if not ledger or source != registry.folder_of(place, ledger):
+        ledger, place = book.lines.named(), book.lines.second_place
+        if ledger is None or source != registry.folder_of(place, ledger.id):
             raise LedgerSetBack(
                 f"{source}: no ledger is there; {book.folder} has one, which stays as "
                 "it is; see the path"
@@ -135,7 +145,7 @@ def _settle(book: Ledger, source: Path) -> None:
     shutil.rmtree(source, ignore_errors=True)
 
 
-def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
+def merge(book: Ledger, source: Path) -> list[ReleaseLine]:
     """Charge all that another ledger of this host has charged, and end that one.
 
     The folder of the other ledger stays as it is, and is not used again: what it
@@ -150,7 +160,7 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
 
     Returns
     -------
-    list of dict
+    list of ReleaseLine
         Releases that are charged here from now on.
 
     Raises
@@ -165,28 +175,27 @@ def merge(book: Ledger, source: Path) -> list[dict[str, Any]]:
     in it, and each promise against its study's, before the other one is given up.
     """
     with _locked_both(book, source) as other:
-        if any(e.get("people") or e.get("name") for e in other.lines.entries):
+        counted = [e for e in other.lines.entries if isinstance(e, COUNTED)]
+        if _has_cohorts(other.lines) or any(e.people for e in counted):
             raise LedgerSetBack(
                 f"{source}: has cohorts, which are counted apart, and cannot be merged;"
                 " keep it as the ledger, and merge the other one into it"
             )
-        charged, known = [], {e.get("request") for e in book.lines.entries}
-        for entry in other.lines.entries:
-            if entry["kind"] == "release":
-                # Its answer is not here, so it is a request that nobody asks again.
-                request = hashlib.sha256(
-                    f"{other.lines.id} {entry['request']}".encode()
-                )
-                entry = entry | {"request": request.hexdigest(), "cohort": ""}
-                entry = {"merged": other.lines.id} | entry
-                if entry["request"] not in known:  # by a merge that was interrupted
-                    book.lines.append(entry)
-                charged.append(entry)
-            elif entry["kind"] == "promise":
+        lines, charged = book.lines.entries, []
+        known = {e.request for e in lines if isinstance(e, ReleaseLine)}
+        for entry in counted:
+            entry = replace(entry, merged=entry.merged or other.lines.id)
+            if isinstance(entry, PromiseLine):
                 # Else one would stand for both where they say the same.
-                entry = {"merged": other.lines.id} | entry
-                if entry not in book.lines.entries:
+                if entry not in lines:
                     book.lines.append(entry)
+                continue
+            # Its answer is not here, so it is a request that nobody asks again.
+            request = hashlib.sha256(f"{other.lines.id} {entry.request}".encode())
+            entry = replace(entry, request=request.hexdigest(), cohort="")
+            if entry.request not in known:  # by a merge that was interrupted
+                book.lines.append(entry)
+            charged.append(entry)
         registry.take_over(book.lines, other.lines.id)
     return charged
 
@@ -204,8 +213,7 @@ def state_distinct(book: Ledger, source: Path, reason: str) -> None:
         Why, in a sentence; it is kept in the ledger.
     """
     with _locked_both(book, source) as other:
-        statement = {"ledger": other.lines.id, "reason": reason}
-        book.lines.append({"kind": "distinct", **statement})
+        book.lines.append(DistinctLine(ledger=other.lines.id, reason=reason))
         registry.state_distinct(book.lines, other.lines.id)
 
 
@@ -214,12 +222,12 @@ def _locked_both(book: Ledger, source: Path) -> Iterator[Ledger]:
     """Lock a ledger and another one, always in the same order, and yield the other."""
     other = _of_folder(book, source)
     name, other_name = book.lines.named(), other.lines.named()
-    if name and name.get("id") == other_name.get("id"):
+    if name and other_name and name.id == other_name.id:
         raise LedgerSetBack(
             f"{source}: is a copy of the ledger {book.folder}, not another one; "
             "use one of them, and remove the other"
         )
-    kinds = [one.get("data", "private") for one in (name, other_name)]
+    kinds = [line.data if line else "private" for line in (name, other_name)]
     if (kinds[0] == "private") != (kinds[1] == "private"):
         raise LedgerSetBack(
             f"{source}: is a ledger of {kinds[1]} data, and {book.folder} one of "
@@ -265,7 +273,7 @@ def backup(book: Ledger, path: Path) -> int:
 
 def restore(
     book: Ledger, path: Path | None = None, source: Path | None = None
-) -> list[dict[str, Any]]:
+) -> list[ReleaseLine]:
     """Go on with what is left of a ledger, under a new key, all promises spent.
 
     Parameters
@@ -280,7 +288,7 @@ def restore(
 
     Returns
     -------
-    list of dict
+    list of ReleaseLine
         What was charged: for each study what its promise had left.
 
     Raises
@@ -295,7 +303,7 @@ def restore(
     if path is not None:
         _put_back(book, path)
     known = book.lines.remembered()
-    if not (book.lines.path.exists() or any(record["n_lines"] for record in known)):
+    if not (book.lines.path.exists() or any(record.n_lines for record in known)):
         raise LedgerSetBack(
             f"{book.folder}: no ledger was lost there; see the path, or make one: "
             "capeneuro ledger init SITE_FILE"
@@ -303,9 +311,9 @@ def restore(
     book.create()
     with book.locked(unchecked=True):
         known = book.lines.remembered()
-        if any("merged" in record for record in known):
+        if any(record.merged is not None for record in known):
             book.lines.check()
-        if _has_cohorts(book.lines.entries):
+        if _has_cohorts(book.lines):
             _check_salt(book)
         registry.check(book.lines)
         # Privacy: who was added to which cohort since is forgotten, so that what is
@@ -315,17 +323,17 @@ def restore(
             # Privacy: with the old key the old masks could be made again.
             (book.folder / "key").unlink(missing_ok=True)
             synced.sync_folder(book.folder)
-            promises = [e for e in book.lines.entries if e["kind"] == "promise"]
-            for promise in (one for record in known for one in record["promises"]):
+            promises = book.lines.promises
+            for promise in (one for record in known for one in record.promises):
                 if promise not in promises:
                     book.lines.append(promise)
                     promises.append(promise)
             charged = [_rest_of(book, one, is_whole) for one in _largest(promises)]
-            charged = [entry for entry in charged if entry["mu"] > 0]
+            charged = [entry for entry in charged if entry.mu > 0]
             for entry in charged:
                 book.lines.append(entry)
-            line = {"kind": "restored", "on": date.today().isoformat()}
-            book.lines.append(line | {"secrets": book.make_secrets()})
+            today, marks = date.today().isoformat(), book.make_secrets()
+            book.lines.append(RestoredLine(on=today, secrets=marks))
         # Ledgers that were lost in this folder: all that they promised is charged here.
         registry.take_over_lost(book.lines)
     for secret in ("key", "_salt"):
@@ -367,28 +375,30 @@ def _put_back(book: Ledger, path: Path) -> None:
         lines.take(text.split(b"\n")[:-1])
     except LedgerDamaged as error:
         raise LedgerSetBack(f"{path}: is no backup of a ledger: {error}") from None
-    ids = {r["id"] for r in book.lines.remembered() if r["n_lines"]}
+    ids = {record.id for record in book.lines.remembered() if record.n_lines}
     if ids and lines.id not in ids:
         raise LedgerSetBack(
             f"{path}: is a backup of another ledger, or of one that was merged or "
             f"restored since; {book.folder} had {' and '.join(sorted(ids))}, this is "
             f"{lines.id or 'of none'}; name the right one, or restore without --file"
         )
-    if _has_cohorts(lines.entries):
+    if _has_cohorts(lines):
         _check_salt(book, lines)
     book.create()
     synced.write_synced(book.lines.path, text)
 
 
-def _has_cohorts(entries: list[dict[str, Any]]) -> bool:
+def _has_cohorts(lines: Lines) -> bool:
     """Whether lines name cohorts, in which nobody may be twice."""
-    return any(e["kind"] == "cohort" and e.get("name") for e in entries)
+    return any(isinstance(e, CohortLine) and e.name for e in lines.entries)
 
 
 def _check_salt(book: Ledger, lines: Lines | None = None) -> None:
     """Raise unless the salt is there under which the people of cohorts are known."""
     path = book.folder / "salt"
-    marks = [e["secrets"] for e in (lines or book.lines).entries if "secrets" in e]
+    kinds = NameLine, RestoredLine
+    named = [e for e in (lines or book.lines).entries if isinstance(e, kinds)]
+    marks = [e.secrets for e in named if e.secrets is not None]
     there = path.exists()
     is_same = there and (
         not marks or synced.mark(path.read_bytes()) == marks[-1]["salt"]
@@ -401,35 +411,35 @@ def _check_salt(book: Ledger, lines: Lines | None = None) -> None:
         )
 
 
-def _largest(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _largest(promises: list[PromiseLine]) -> list[PromiseLine]:
     """Of the promises of each study to each site's people the largest."""
-    largest: dict[tuple[str, ...], dict[str, Any]] = {}
-    for one in known:
-        key = one["lineage"] or one["study"], one["site"], one["people"]
-        key += (one.get("merged", ""),)
-        if key not in largest or one["mu"] >= largest[key]["mu"]:
-            largest[key] = one
+    largest: dict[tuple[str | None, ...], PromiseLine] = {}
+    for promise in promises:
+        key = promise.lineage or promise.study, promise.site, promise.people
+        key += (promise.merged,)
+        if key not in largest or promise.mu >= largest[key].mu:
+            largest[key] = promise
     return list(largest.values())
 
 
-def _rest_of(book: Ledger, promise: dict[str, Any], is_whole: bool) -> dict[str, Any]:
+def _rest_of(book: Ledger, promise: PromiseLine, is_whole: bool) -> ReleaseLine:
     """A release that charges what a promise has left, to its people or to all."""
-    about = {key: promise[key] for key in ("study", "lineage", "site", "unit")}
-    about |= {"merged": promise["merged"]} if "merged" in promise else {}
-    spent = book.of_lineage(promise["lineage"], promise["study"], promise["site"])
-    spent = [e["mu"] for e in spent if e.get("merged") == promise.get("merged")]
-    rest = promise["mu"] ** 2 - sum(mu**2 for mu in spent)
-    people = {"people": promise["people"]} if is_whole and promise["people"] else {}
-    return {
-        "kind": "release",
-        "request": secrets.token_hex(32),
-        **about,
-        **people,
-        "query": "restored",
-        "round": 0,
-        "attempt": 0,
-        "arm": "local",  # relies on nobody's noise
-        "mu": max(rest, 0.0) ** 0.5,
-        "cohort": "",
-        "version": "",
-    }
+    spent = book.of_lineage(promise.lineage, promise.study, promise.site)
+    mus = [e.mu for e in spent if e.merged == promise.merged]
+    rest = promise.mu**2 - sum(mu**2 for mu in mus)
+    return ReleaseLine(
+        request=secrets.token_hex(32),
+        study=promise.study,
+        lineage=promise.lineage,
+        site=promise.site,
+        unit=promise.unit,
+        merged=promise.merged,
+        people=(promise.people or None) if is_whole else None,
+        query="restored",
+        round=0,
+        attempt=0,
+        arm="local",  # relies on nobody's noise
+        mu=max(rest, 0.0) ** 0.5,
+        cohort="",
+        version="",
+    )

@@ -101,7 +101,7 @@ class Authority:
         name
             The site.
         what
-            ``ping``, or a request of :data:`.site.PROTOCOL`.
+            ``ping``, or a request of :data:`.requests.PROTOCOL`.
         message
             Its fields.
 

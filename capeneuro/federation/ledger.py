@@ -26,13 +26,24 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from capeneuro.federation import registry, synced
+from capeneuro.federation import entries, registry, synced
+from capeneuro.federation.entries import (
+    CohortLine,
+    LedgerEntry,
+    NameLine,
+    PromiseLine,
+    ReleaseLine,
+    RestoredLine,
+    SurvivorsLine,
+)
 from capeneuro.federation.lines import (
     LedgerDamaged,
     LedgerSetBack,
@@ -42,7 +53,6 @@ from capeneuro.federation.lines import (
     checksum,
 )
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.privacy import accounting
 
 # Of the lines.
@@ -50,6 +60,14 @@ __all__ = ["LedgerDamaged", "LedgerSetBack", "LedgerUnwritable", "LedgerWithoutL
 
 
 SECRETS = ("salt", "key")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What was asked, empty where nothing is compared with it, and what left."""
+
+    asked: bytes
+    reply: bytes
 
 
 class BudgetExceeded(Exception):
@@ -92,10 +110,10 @@ class Ledger:
         self.ceiling = ceiling
         self.cohort = cohort
         self.lines = Lines(folder, second_place, self._book, data)
-        self._known: dict[str, dict[str, Any]] = {}  # releases by request
+        self._releases: dict[str, ReleaseLine] = {}  # by request
         self._gone: set[str] = set()  # of them, those whose answers were not restored
         self._cohorts: dict[str, list[str]] = {}  # salted ids by their checksum
-        self._survivors: dict[str, dict[str, Any]] = {}  # of secure sums, by request
+        self._survivors: dict[str, SurvivorsLine] = {}  # of secure sums, by request
         self._files: dict[str, bytes] = {}  # release files, in memory only
         self._created = False
         self._marks: dict[str, str] = {}  # of its secrets, by file
@@ -188,18 +206,29 @@ class Ledger:
         """
         return hmac.new(self._salt, text.encode(), "sha256").hexdigest()[:16]
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[LedgerEntry]:
         """All lines so far, in order.
 
         Returns
         -------
-        list of dict
-            Cohorts, releases and survivors, as they are written; no id of a person.
+        list of LedgerEntry
+            Cohorts, releases and survivors among them; no id of a person.
         """
         with self.locked():
             return list(self.lines.entries)
 
-    def stored(self, request: str) -> tuple[bytes, bytes] | None:
+    def releases(self) -> list[ReleaseLine]:
+        """All releases so far, in order.
+
+        Returns
+        -------
+        list of ReleaseLine
+            Those of ledgers that were merged into this one, too.
+        """
+        with self.locked():
+            return list(self._releases.values())
+
+    def stored(self, request: str) -> Exchange | None:
         """What was asked and what left, if there was such a release.
 
         Parameters
@@ -209,8 +238,8 @@ class Ledger:
 
         Returns
         -------
-        tuple of bytes, or None
-            ``asked`` and ``reply`` of :meth:`charge`; None if there is no such release.
+        Exchange or None
+            As :meth:`charge` gave it; None if there is no such release.
 
         Raises
         ------
@@ -223,11 +252,11 @@ class Ledger:
         """
         with self.locked():
             # Reading charges a file that a crash left without its line.
-            return self._release(request) if request in self._known else None
+            return self._release(request) if request in self._releases else None
 
     def check(
         self,
-        entry: dict[str, Any],
+        entry: ReleaseLine,
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
     ) -> None:
@@ -279,11 +308,13 @@ class Ledger:
         survivors = sorted(set(survivors))
         with self.locked():
             if request not in self._survivors:
-                line = {"kind": "survivors", "request": request, **about}
-                self.lines.append({**line, "survivors": survivors})
-            return self._survivors[request]["survivors"] == survivors
+                line = SurvivorsLine(request=request, survivors=survivors, **about)
+                self.lines.append(line)
+            return self._survivors[request].survivors == survivors
 
-    def fixed_before(self, request: str, lineage: str, site: str) -> list[dict]:
+    def fixed_before(
+        self, request: str, lineage: str, site: str
+    ) -> list[SurvivorsLine]:
         """Lines of the secure sums of a lineage whose survivors were fixed, in order.
 
         Parameters
@@ -296,17 +327,12 @@ class Ledger:
 
         Returns
         -------
-        list of dict
+        list of SurvivorsLine
             Lines of :meth:`fix_survivors`.
         """
         with self.locked():
-            found = []
-            for one, line in self._survivors.items():  # in order
-                if one == request:
-                    break
-                if (line.get("lineage"), line.get("site")) == (lineage, site):
-                    found.append(line)
-            return found
+            before = takewhile(lambda e: e.request != request, self._survivors.values())
+            return [e for e in before if (e.lineage, e.site) == (lineage, site)]
 
     def knows(self, request: str) -> bool:
         """Whether a request was charged; without reading what left.
@@ -322,18 +348,18 @@ class Ledger:
             True for every request of :meth:`charge` before.
         """
         with self.locked():
-            return request in self._known
+            return request in self._releases
 
-    def promises(self) -> list[dict[str, Any]]:
+    def promises(self) -> list[PromiseLine]:
         """Promises to the people of this ledger, in order.
 
         Returns
         -------
-        list of dict
+        list of PromiseLine
             One line for each change.
         """
         with self.locked():
-            return [e for e in self.lines.entries if e["kind"] == "promise"]
+            return self.lines.promises
 
     def promise(
         self, promise: accounting.Budget, study: str, lineage: str, site: str, **of: Any
@@ -347,7 +373,7 @@ class Ledger:
         study, lineage, site
             As in the lines of releases.
         **of
-            What else to keep, such as ``manifest``.
+            What else :class:`.entries.PromiseLine` keeps, such as ``manifest``.
 
         Guarantee
         ---------
@@ -374,9 +400,9 @@ class Ledger:
         ids = self._pseudonyms(subjects)
         with self.locked():
             others = {
-                e["name"]: len(set(e["subjects"]) & set(ids))
+                e.name: len(set(e.subjects) & set(ids))
                 for e in self.lines.entries
-                if e["kind"] == "cohort" and e.get("name", "") not in ("", self.cohort)
+                if isinstance(e, CohortLine) and (e.name or "") not in ("", self.cohort)
             }
             if shared := {name: n for name, n in others.items() if n}:
                 return shared
@@ -403,14 +429,19 @@ class Ledger:
         return {registry.folder_of(place, other): n for other, n in shared.items()}
 
     def in_study_as(
-        self, entry: dict[str, Any], subjects: Iterable[str], stages: Collection[str]
+        self,
+        study: str,
+        lineage: str,
+        site: str,
+        subjects: Iterable[str],
+        stages: Collection[str],
     ) -> str:
         """Name another site under which people of this ledger are in a study already.
 
         Parameters
         ----------
-        entry
-            ``lineage``, ``study`` and ``site`` of a release to come.
+        study, lineage, site
+            Of a release to come.
         subjects
             Ids of its people.
         stages
@@ -424,28 +455,27 @@ class Ledger:
         subjects = list(subjects)
         ids = set(self._pseudonyms(subjects))
         with self.locked():
-            about = entry["lineage"], entry["study"], "", stages
-            for e in self.of_lineage(*about):
-                if e.get("site", entry["site"]) == entry["site"]:
+            for e in self.of_lineage(lineage, study, stages=stages):
+                if e.site in (None, site):
                     continue
-                if "merged" in e:  # its people are under another salt
-                    if registry.were_in(self.lines, e["merged"], subjects):
-                        return e["site"]
+                if e.merged is not None:  # its people are under another salt
+                    if registry.were_in(self.lines, e.merged, subjects):
+                        return e.site
                 # Of whom a restored one was is not known here: of anybody.
-                elif ids & set(self._cohorts.get(e["cohort"], ids)):
-                    return e["site"]
+                elif ids & set(self._cohorts.get(e.cohort, ids)):
+                    return e.site
         return ""
 
     def charge(
         self,
         request: str,
         subjects: Iterable[str],
-        entry: dict[str, Any],
+        entry: ReleaseLine,
         reply: bytes,
         asked: bytes = b"",
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
-    ) -> tuple[bytes, bytes]:
+    ) -> Exchange:
         """Record a release before it leaves, and return the bytes that may leave.
 
         Parameters
@@ -469,8 +499,8 @@ class Ledger:
 
         Returns
         -------
-        tuple of bytes
-            ``asked`` and ``reply``, or those that another process stored meanwhile.
+        Exchange
+            Of ``asked`` and ``reply``, or what another process stored meanwhile.
 
         Raises
         ------
@@ -492,32 +522,35 @@ class Ledger:
         else writes to the ledger.
         """
         ids = self._pseudonyms(subjects)
-        head = {"kind": "release", "request": request}
-        digests = {"reply": _digest(reply), "asked": _digest(asked)}
-        entry = {**head, **digests, **entry}
-        entry |= {"people": self.cohort} if self.cohort else {}
-        json.dumps(entry)  # what is no line must not become a file
-        if not entry["mu"] >= 0:
-            raise ValueError(f"a charge must not be negative, got mu {entry['mu']}")
+        entry = replace(
+            entry,
+            request=request,
+            reply=_digest(reply),
+            asked=_digest(asked),
+            people=self.cohort or entry.people,
+        )
+        json.dumps(entry.line)  # what is no line must not become a file
+        if not entry.mu >= 0:
+            raise ValueError(f"a charge must not be negative, got mu {entry.mu}")
         self._ready()
         with self.locked():
             # Privacy: one request has one answer; two would share their masks.
-            if request in self._known:
+            if request in self._releases:
                 return self._release(request)
             # Privacy: the ceiling is checked before anything of the release exists.
             self._check(entry, promise, stages)
             if promise is not None:
-                about = entry["study"], entry.get("lineage", ""), entry.get("site", "")
-                self._promise(promise, *about, {})
-            entry["cohort"] = self._keep_cohort(ids)
-            content = pack({"entry": entry, "reply": reply, "asked": asked})
+                lineage, site = entry.lineage or "", entry.site or ""
+                self._promise(promise, entry.study, lineage, site, {})
+            entry = replace(entry, cohort=self._keep_cohort(ids))
+            content = pack({"entry": entry.line, "reply": reply, "asked": asked})
             if self.folder is None:
                 self._files[request] = content
             else:
                 # Privacy: bytes first, then the line, both synced, then the answer.
                 synced.write_synced(self._release_path(request), content)
             self.lines.append(entry)
-        return asked, reply
+        return Exchange(asked, reply)
 
     def total(self, without: Iterable[str] = ()) -> float:
         """Composed mu of all releases, as if everybody had been in each.
@@ -554,13 +587,13 @@ class Ledger:
         """
         again = Ledger(self.folder, self.ceiling, self.lines.second_place)
         with again.locked():
-            for request in again._known.keys() - again._gone:
+            for request in again._releases.keys() - again._gone:
                 again._release(request)
-            return len(again._known)
+            return len(again._releases)
 
     def of_lineage(
         self, lineage: str, study: str, site: str = "", stages: Collection[str] = ()
-    ) -> list[dict[str, Any]]:
+    ) -> list[ReleaseLine]:
         """Releases that count against one promise.
 
         Parameters
@@ -577,30 +610,30 @@ class Ledger:
 
         Returns
         -------
-        list of dict
+        list of ReleaseLine
             Their lines.
         """
         same = {study, *stages}
         return [
             e
-            for e in self._known.values()
-            if (lineage and e.get("lineage") == lineage) or e.get("study") in same
-            if not site or e.get("site", site) == site
+            for e in self._releases.values()
+            if (lineage and e.lineage == lineage) or e.study in same
+            if not site or e.site in (None, site)
         ]
 
     def _total(self, without: Iterable[str] = ()) -> float:
         left_out = set(without)
-        counted = (e for e in self._counted() if e["request"] not in left_out)
-        return accounting.compose([e["mu"] for e in counted])
+        counted = (e for e in self._counted() if e.request not in left_out)
+        return accounting.compose([e.mu for e in counted])
 
-    def _counted(self) -> list[dict[str, Any]]:
+    def _counted(self) -> list[ReleaseLine]:
         """Releases that the ceiling counts: of all people, or of a named cohort.
 
         What was released before there were names counts for everybody.
         """
-        names = ("", self.cohort)
-        everyone = self._known.values()
-        return [e for e in everyone if not self.cohort or e.get("people", "") in names]
+        names = (None, "", self.cohort)
+        everyone = self._releases.values()
+        return [e for e in everyone if not self.cohort or e.people in names]
 
     def _promise(
         self,
@@ -610,30 +643,37 @@ class Ledger:
         site: str,
         of: dict[str, Any],
     ) -> None:
-        about = {"study": study, "lineage": lineage, "site": site}
-        line = {"kind": "promise", **about, "mu": promise.mu, "unit": promise.unit}
-        line |= {"n_colluding": promise.n_colluding, "people": self.cohort}
-        line |= {"survivor_threshold": promise.survivor_threshold, **of}
+        line = PromiseLine(
+            study=study,
+            lineage=lineage,
+            site=site,
+            mu=promise.mu,
+            unit=promise.unit,
+            n_colluding=promise.n_colluding,
+            survivor_threshold=promise.survivor_threshold,
+            people=self.cohort,
+            **of,
+        )
         same = [
-            e
-            for e in self.lines.entries
-            if e["kind"] == "promise" and "merged" not in e
-            if all(e[k] == v for k, v in about.items())
+            e.line
+            for e in self.lines.promises
+            if (e.study, e.lineage, e.site) == (study, lineage, site) and not e.merged
         ]
-        if not same or any(same[-1].get(key) != value for key, value in line.items()):
+        # A line may say more than this, not less.
+        if not same or not line.line.items() <= same[-1].items():
             self.lines.append(line)
 
     def _keep_cohort(self, ids: list[str]) -> str:
         """Write down people who are not known yet; the checksum that names them."""
         cohort = checksum("".join(ids) + (f" {self.cohort}" if self.cohort else ""))
         if cohort not in self._cohorts:
-            line = {"kind": "cohort", "cohort": cohort, "subjects": ids}
-            self.lines.append(line | ({"name": self.cohort} if self.cohort else {}))
+            name = self.cohort or None
+            self.lines.append(CohortLine(cohort=cohort, subjects=ids, name=name))
         return cohort
 
     def _check(
         self,
-        entry: dict[str, Any],
+        entry: ReleaseLine,
         promise: accounting.Budget | None,
         stages: Collection[str] = (),
     ) -> None:
@@ -641,22 +681,22 @@ class Ledger:
         if promise is not None:
             # Privacy: over versions of the data, too, which are of the same people; as
             # if everybody had been in each, or a refusal would tell who was.
-            about = entry.get("lineage", ""), entry["study"], entry.get("site", "")
-            before = self.of_lineage(*about, stages)
-            mus = [e["mu"] for e in (*before, entry)]
+            lineage, site = entry.lineage or "", entry.site or ""
+            before = self.of_lineage(lineage, entry.study, site, stages)
+            mus = [e.mu for e in (*before, entry)]
             # Privacy: a loss that was charged for a smaller unit or coalition says
             # nothing of the promise that is asked for now.
-            if any(_is_weaker(earlier, entry) for earlier in before):
+            if any(earlier.is_weaker_than(entry) for earlier in before):
                 raise PromiseExceeded("earlier releases promised less")
             if not promise.admits(accounting.compose(mus)):
                 raise PromiseExceeded("beyond the study's promise")
-        units = {entry.get("unit")} | {e.get("unit") for e in self._counted()}
+        units = {e.unit for e in (*self._counted(), entry)}
         if self.ceiling.unit == "subject" and "sample" in units:
             raise BudgetExceeded(
                 "earlier releases per sample cannot be counted per subject; keep the "
                 "ceiling's unit"
             )
-        spent = accounting.compose([self._total(), entry["mu"]])
+        spent = accounting.compose([self._total(), entry.mu])
         if not self.ceiling.admits(spent):
             now = accounting.epsilon_from_mu(spent, self.ceiling.delta)
             raise BudgetExceeded(
@@ -667,16 +707,17 @@ class Ledger:
     def _pseudonyms(self, subjects: Iterable[str]) -> list[str]:
         return sorted(self.pseudonym(subject) for subject in subjects)
 
-    def _release(self, request: str) -> tuple[bytes, bytes]:
+    def _release(self, request: str) -> Exchange:
         """Read what was asked and what left, and check it against the line."""
         path = self._release_path(request)
         with suppress(OSError, ValueError, KeyError, TypeError):
             raw = path.read_bytes() if self.folder else self._files[request]
-            content, line = unpack(raw), self._known[request]
-            if content["entry"] == line and all(
-                _digest(content[part]) == line[part] for part in ("asked", "reply")
-            ):
-                return content["asked"], content["reply"]
+            content, line = unpack(raw), self._releases[request]
+            exchange = Exchange(content["asked"], content["reply"])
+            digests = _digest(exchange.asked), _digest(exchange.reply)
+            is_whole = entries.parse(content["entry"]) == line
+            if is_whole and digests == (line.asked, line.reply):
+                return exchange
         raise LedgerDamaged(
             f"{path} is not what the ledger's line says; restore it from a backup"
         )
@@ -706,49 +747,41 @@ class Ledger:
     def _charge_lost(self, whoever: bool) -> None:
         """Charge release files whose line a crash has lost."""
         files = {p.stem for p in (self.folder / "releases").glob("*.bin")}
-        lost = sorted(files - self._known.keys())
+        lost = sorted(files - self._releases.keys())
         if lost:  # a crash may have come before the folder was synced
             synced.sync_folder(self.folder / "releases")
         for request in lost:
             path = self._release_path(request)
             try:
-                entry = unpack(path.read_bytes())["entry"]
+                entry = entries.parse(unpack(path.read_bytes())["entry"])
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(f"{path} is damaged; restore a backup") from None
-            if entry["cohort"] not in self._cohorts and not whoever:
+            if entry.cohort not in self._cohorts and not whoever:
                 raise LedgerDamaged(
                     f"{self.lines.path} has lost the people of {path.name}"
                     "; restore a backup"
                 )
             self.lines.append(entry)
 
-    def _book(self, entry: dict[str, Any]) -> None:
+    def _book(self, entry: LedgerEntry) -> None:
         """Add one line to what is known."""
-        kind = entry["kind"]
-        if kind == "survivors":
-            self._survivors[entry["request"]] = entry
-        elif kind == "cohort":
-            self._cohorts[entry["cohort"]] = entry["subjects"]
-        elif kind == "release":
-            self._known[entry["request"]] = entry
-            if "merged" in entry:  # its answer is in another ledger
-                self._gone.add(entry["request"])
-        elif kind == "restored":  # the key is another one: no answer can be asked again
-            self._gone = set(self._known)
-            if entry.get("secrets", {}).get("salt") != self._marks.get("salt"):
+        if isinstance(entry, SurvivorsLine):
+            self._survivors[entry.request] = entry
+        elif isinstance(entry, CohortLine):
+            self._cohorts[entry.cohort] = entry.subjects
+        elif isinstance(entry, ReleaseLine):
+            self._releases[entry.request] = entry
+            if entry.merged is not None:  # its answer is in another ledger
+                self._gone.add(entry.request)
+        elif isinstance(entry, NameLine):
+            self._marks |= entry.secrets or {}
+        elif isinstance(entry, RestoredLine):
+            # The key is another one: no answer can be asked again.
+            self._gone = set(self._releases)
+            marks = entry.secrets or {}
+            if marks.get("salt") != self._marks.get("salt"):
                 self._cohorts.clear()  # written with a salt that is lost: anybody
-        self._marks |= entry.get("secrets", {})
-
-
-def _is_weaker(earlier: dict[str, Any], entry: dict[str, Any]) -> bool:
-    """Whether a release was charged against less than another one will be."""
-    if (earlier.get("unit"), entry.get("unit")) == ("sample", "subject"):
-        return True
-    if earlier.get("arm") not in COOPERATIVE_ARMS:  # relies on nobody's noise
-        return False
-    # What an old line does not say counts as nothing that was guarded against. The
-    # threshold does not matter: so many sites were in the earlier sum.
-    return earlier.get("n_colluding", 0) < entry.get("n_colluding", 0)
+            self._marks |= marks
 
 
 def _digest(data: bytes) -> str:

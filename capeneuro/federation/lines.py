@@ -16,14 +16,16 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from secrets import token_hex
+from typing import IO, Self
 
 from capeneuro import machine
-from capeneuro.federation import synced
+from capeneuro.federation import entries, synced
+from capeneuro.federation.entries import LedgerEntry, NameLine, PromiseLine
 
 FILE = "ledger.jsonl"
 
@@ -42,6 +44,79 @@ class LedgerUnwritable(OSError):
 
 class LedgerWithoutLocks(LedgerUnwritable):
     """The ledger lies where two processes cannot exclude each other."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a second place knows of a ledger.
+
+    Parameters
+    ----------
+    id
+        Of the ledger.
+    n_lines
+        How far it was.
+    promises
+        All that it and those before it in its folder promised.
+    people
+        How many its list of people holds, and their digest (:mod:`.registry`);
+        ``has_people`` is of before there was one.
+    chain
+        The chain after so many lines.
+    folder
+        Where it was when something was last written to it.
+    restoring
+        Whether it was being restored.
+    merged
+        Folder of the ledger that charges all of it; None: it goes on.
+    """
+
+    id: str
+    n_lines: int
+    promises: tuple[PromiseLine, ...] = ()
+    people: tuple[int, str] | None = None
+    has_people: bool | None = None
+    chain: str = ""
+    folder: str = ""
+    restoring: bool | None = None
+    merged: str | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the record of a ledger.
+
+        Parameters
+        ----------
+        path
+            Its file, which has the name of the ledger.
+
+        Returns
+        -------
+        Record
+            As :meth:`write` wrote it.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If it is damaged.
+        """
+        content = json.loads(path.read_text()) | {"id": path.stem}
+        promises = tuple(entries.parse(line) for line in content.pop("promises"))
+        people = tuple(content["people"]) if "people" in content else None
+        return cls(**content | {"promises": promises, "people": people})
+
+    def write(self, place: Path) -> None:
+        """Write the record, whole when this returns.
+
+        Parameters
+        ----------
+        place
+            The second place.
+        """
+        content = {key: value for key, value in vars(self).items() if value is not None}
+        content["promises"] = [promise.line for promise in self.promises]
+        text = json.dumps(content)
+        synced.write_synced(place / f"{self.id}.json", text.encode())
 
 
 class Lines:
@@ -63,11 +138,11 @@ class Lines:
         self,
         folder: Path | None,
         second_place: Path | None,
-        book: Callable[[dict[str, Any]], None],
+        book: Callable[[LedgerEntry], None],
         data: str = "private",
     ) -> None:
         self.folder, self.second_place, self.data = folder, second_place, data
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[LedgerEntry] = []
         self.chains = [""]  # after so many lines
         self._book = book
         self._offset = 0  # bytes of the file that were read
@@ -78,6 +153,11 @@ class Lines:
     def path(self) -> Path:
         """The file."""
         return Path(self.folder or "") / FILE
+
+    @property
+    def promises(self) -> list[PromiseLine]:
+        """Promises in them, in order."""
+        return [e for e in self.entries if isinstance(e, PromiseLine)]
 
     @contextmanager
     def locked(self, unchecked: bool) -> Iterator[None]:
@@ -126,7 +206,7 @@ class Lines:
         A restore that is interrupted has forgotten nothing, and can be repeated.
         """
         for record in self.remembered():
-            self._write(record | {"restoring": True})
+            self._write(replace(record, restoring=True))
         self._restoring = True
         try:
             yield
@@ -188,15 +268,15 @@ class Lines:
             return self.path.exists()
         return True
 
-    def append(self, entry: dict[str, Any]) -> None:
+    def append(self, entry: LedgerEntry) -> None:
         """Write a line; it is on disk, and its second place knows it, on return.
 
         Parameters
         ----------
         entry
-            What json can hold.
+            Of fields that json can hold.
         """
-        text = json.dumps(entry, sort_keys=True)
+        text = json.dumps(entry.line, sort_keys=True)
         if self.folder is None:
             self._add(text)
             return
@@ -213,28 +293,28 @@ class Lines:
         if self.id and self.second_place is not None and not self._restoring:
             self._remember()
 
-    def begin(self, **about: Any) -> None:
+    def begin(self, secrets: Mapping[str, str] | None = None) -> None:
         """Keep the second place from now on; the caller has checked that it may.
 
         A line that names these lines is added where there is none.
 
         Parameters
         ----------
-        **about
-            What else that line is to keep.
+        secrets
+            Marks of its secrets, for that line to keep.
         """
         with self.explained():
             self.second_place.mkdir(parents=True, exist_ok=True, mode=0o700)
             synced.sync_folder(self.second_place.parent)
         if not self.id:
             # Known before it exists: killed in between, it can be begun again.
-            fresh = [r["id"] for r in self.remembered() if not r["n_lines"]]
-            name = {"id": fresh[0] if fresh else secrets.token_hex(16)}
-            self._write(name | {"n_lines": 0, "chain": "", "promises": []})
-            self.append({"kind": "ledger", **name, "data": self.data, **about})
+            fresh = [record.id for record in self.remembered() if not record.n_lines]
+            name = fresh[0] if fresh else token_hex(16)
+            self._write(Record(name, 0))
+            self.append(NameLine(id=name, data=self.data, secrets=secrets))
         self._remember()
 
-    def remembered(self) -> list[dict[str, Any]]:
+    def remembered(self) -> list[Record]:
         """What the second place says of this ledger, and of others that were here.
 
         Not of those that others have taken over.
@@ -242,9 +322,9 @@ class Lines:
         records = []
         for path in sorted((self.second_place or Path("/nowhere")).glob("*.json")):
             try:
-                one = json.loads(path.read_text()) | {"id": path.stem}
-                here = one["folder"] == self._where and "merged" not in one
-                records += [one] if here or path.stem == self.id else []
+                record = Record.read(path)
+                here = record.folder == self._where and record.merged is None
+                records += [record] if here or record.id == self.id else []
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(
                     f"{path} is damaged: it says how far a ledger was; capeneuro "
@@ -263,24 +343,23 @@ class Lines:
             Of them.
         """
         for record in self.remembered():
-            people = [n, digest]
-            if record["id"] == self.id and record.get("people") != people:
-                self._write(record | {"people": people})
+            if record.id == self.id and record.people != (n, digest):
+                self._write(replace(record, people=(n, digest)))
 
-    def named(self) -> dict[str, Any]:
-        """The line that names these lines; empty: there is none.
+    def named(self) -> NameLine | None:
+        """The line that names these lines; None: there is none.
 
         Nothing is checked: who opens them says what is damaged.
         """
         if self.folder is None or not self.path.exists():
-            return {}
+            return None
         with open(self.path, "rb") as f:
             for line in f:
                 with suppress(ValueError, KeyError, TypeError):
-                    entry = json.loads(json.loads(line)["entry"])
-                    if entry["kind"] == "ledger":
-                        return {"data": "private", **entry}
-        return {}
+                    entry = entries.parse(json.loads(json.loads(line)["entry"]))
+                    if isinstance(entry, NameLine):
+                        return entry
+        return None
 
     def claim(self, source: Path) -> int:
         """Look here for what the second place knows of another folder; how much it is.
@@ -309,7 +388,7 @@ class Lines:
         self.check()
         self.begin()
 
-    def holds(self, record: dict[str, Any]) -> bool:
+    def holds(self, record: Record) -> bool:
         """Whether all lines are here that the second place knows of.
 
         Parameters
@@ -322,9 +401,9 @@ class Lines:
         bool
             False for another ledger's.
         """
-        n = record["n_lines"]
-        is_long = record["id"] == self.id and n < len(self.chains)
-        return is_long and self.chains[n] == record["chain"]
+        n = record.n_lines
+        is_long = record.id == self.id and n < len(self.chains)
+        return is_long and self.chains[n] == record.chain
 
     def end_other(self, ledger: str) -> None:
         """Let the second place refuse another ledger, whose releases are charged here.
@@ -334,30 +413,35 @@ class Lines:
         ledger
             Id of the other ledger.
         """
-        path = self.second_place / f"{ledger}.json"
-        record = json.loads(path.read_text()) | {"merged": self._where}
+        record = Record.read(self.second_place / f"{ledger}.json")
         with self.explained():
-            synced.write_synced(path, json.dumps(record).encode())
+            replace(record, merged=self._where).write(self.second_place)
 
     @property
     def _where(self) -> str:
         return str(self.folder.resolve())
 
     def _remember(self) -> None:
-        known = [e for e in self.entries if e["kind"] == "promise"]
-        content = {"id": self.id, "n_lines": len(self.entries), "promises": known}
-        for record in self.remembered():
-            known += [one for one in record["promises"] if one not in known]
-            # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
-            kept = {"people", "has_people"} if record["id"] == self.id else {}
-            content |= {key: record[key] for key in kept if key in record}
-        self._write(content | {"chain": self.chains[-1]})
+        promises, records = self.promises, self.remembered()
+        for record in records:
+            promises += [one for one in record.promises if one not in promises]
+        # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
+        same = [record for record in records if record.id == self.id]
+        record = same[0] if same else Record(self.id, 0)
+        self._write(
+            replace(
+                record,
+                n_lines=len(self.entries),
+                chain=self.chains[-1],
+                promises=tuple(promises),
+                restoring=None,
+                merged=None,
+            )
+        )
 
-    def _write(self, record: dict[str, Any]) -> None:
-        path = self.second_place / f"{record['id']}.json"
-        content = json.dumps({**record, "folder": self._where})
+    def _write(self, record: Record) -> None:
         with self.explained():
-            synced.write_synced(path, content.encode())
+            replace(record, folder=self._where).write(self.second_place)
 
     def check(self) -> None:
         """Refuse a ledger that was set back, made anew, or copied to another host."""
@@ -365,38 +449,38 @@ class Lines:
             return
         known = self.remembered()
         remedy = "capeneuro ledger restore SITE_FILE"
-        if any("restoring" in record for record in known):
+        if any(record.restoring for record in known):
             raise LedgerSetBack(
                 f"{self.folder}: was being restored when that was interrupted; repeat "
                 f"it: {remedy} --new-key"
             )
-        own = [record for record in known if record["id"] == self.id]
-        if own and "merged" in own[0]:
+        same = [record for record in known if record.id == self.id]
+        if same and same[0].merged is not None:
             raise LedgerSetBack(
-                f"{self.folder}: was merged into the ledger {own[0]['merged']}; set "
+                f"{self.folder}: was merged into the ledger {same[0].merged}; set "
                 "ledger: to that in the site file"
             )
-        if not self.id and not any(record["n_lines"] for record in known):
+        if not self.id and not any(record.n_lines for record in known):
             raise LedgerSetBack(
                 f"{self.folder}: no ledger of private data yet; make it once: "
                 "capeneuro ledger init SITE_FILE"
             )
         if not self.id:
-            n = max(record["n_lines"] for record in known)
+            n = max(record.n_lines for record in known)
             raise LedgerSetBack(
                 f"{self.folder}: the ledger is gone; {self.second_place} knows that it "
                 f"had {n} lines. Bring it back; if it is lost: {remedy}"
             )
-        if not own:
+        if not same:
             raise LedgerSetBack(
                 f"{self.folder}: {self.second_place} does not know this ledger: it was "
                 f"copied without {self.id}.json, {self.id}.people and people-key from "
                 f"there. Bring them along, too, and use one copy only; if they are "
                 f"lost: {remedy}"
             )
-        n = own[0]["n_lines"]
+        n = same[0].n_lines
         # It may be ahead: a crash came after a line and before the second place.
-        if not self.holds(own[0]):
+        if not self.holds(same[0]):
             raise LedgerSetBack(
                 f"{self.path} was set back: it has {len(self.entries)} lines, and had "
                 f"{n} others. What was spent since would be forgotten. Bring the last "
@@ -449,7 +533,8 @@ class Lines:
                 right = record["chain"] == _chain(self.chains[-1], text)
             else:
                 right = record["check"] == checksum(text) and not self.id
-            if right and isinstance(json.loads(text), dict):
+            if right:
+                entries.parse(json.loads(text))
                 return text
         except (ValueError, KeyError, TypeError):
             pass
@@ -459,11 +544,11 @@ class Lines:
         )
 
     def _add(self, text: str) -> None:
-        entry = json.loads(text)
+        entry = entries.parse(json.loads(text))
         self.chains.append(_chain(self.chains[-1], text))
         self.entries.append(entry)
-        if entry["kind"] == "ledger":
-            self.id = entry["id"]
+        if isinstance(entry, NameLine):
+            self.id = entry.id
         self._book(entry)
 
 

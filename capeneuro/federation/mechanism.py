@@ -27,6 +27,7 @@ import numpy as np
 
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.messages import Message, digest
+from capeneuro.federation.requests import Description, Request
 from capeneuro.federation.rounds import (
     Checkpoint,
     RoundFailed,
@@ -74,7 +75,7 @@ class Mechanism:
     study
         Name and digest of the study; part of the identity of each request.
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     noise_multiplier
         1 / mu of one release, against the aggregator and the colluding sites.
     budget
@@ -113,11 +114,11 @@ class Mechanism:
     consistency: bool = False
     n_releases: int | None = None
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    check: Callable[[Mapping[str, Message]], None] | None = None
+    check: Callable[[Mapping[str, Description]], None] | None = None
     releases: list[dict[str, Any]] = field(default_factory=list)
-    roster: dict[str, Message] = field(default_factory=dict)
+    roster: dict[str, Description] = field(default_factory=dict)
 
-    def describe(self, federation: Federation) -> dict[str, Message]:
+    def describe(self, federation: Federation) -> dict[str, Description]:
         """Public descriptions of the sites of this arm.
 
         A site that is away is described as it was before.
@@ -142,15 +143,21 @@ class Mechanism:
             names = federation.names[:1] if self.arm == "local" else federation.names
             requests = {name: {"unit": self.budget.unit} for name in names}
             key = f"roster-{self.arm}-{self.budget.unit}"
-            known = self.checkpoint.read(key)
-            replies = federation.ask("describe", requests)
-            roster = {**known, **replies.ok}
-            enough = len(replies.ok) >= len(names) - self.budget.n_dropout(len(names))
-            if not enough or set(names) - set(roster):
+            before = self.checkpoint.read(key)
+            described: dict[str, Description] = {}
+
+            def keep(name: str, reply: Message) -> None:
+                described[name] = Description.model_validate(reply)
+
+            replies = federation.ask("describe", requests, fold=keep)
+            messages = {**before, **{n: d.message for n, d in described.items()}}
+            enough = len(described) >= len(names) - self.budget.n_dropout(len(names))
+            if not enough or set(names) - set(messages):
                 raise RoundFailed(replies.lost)
-            if roster != known and self.budget.n_dropout(len(names)):
-                self.checkpoint.write(key, roster)  # for when one of them is away
-            self.roster.update({name: roster[name] for name in names})
+            if messages != before and self.budget.n_dropout(len(names)):
+                self.checkpoint.write(key, messages)  # for when one of them is away
+            roster = {name: Description.parse(messages[name]) for name in names}
+            self.roster.update(roster)
         return self.roster
 
     @property
@@ -242,7 +249,7 @@ class Mechanism:
         if self.check is not None and not self.releases:
             self.check(roster)
         parameters = {**parameters, "clip": self.clip(parameters["clip"])}
-        request = {
+        message = {
             "study": self.study,
             "query": name,
             "parameters": parameters,
@@ -257,13 +264,14 @@ class Mechanism:
             "consistency": self.consistency,
             "noise_ratio": self.noise_ratio,
             "noise": self.noise,
-            "roster": roster,
+            "attempt": 0,
+            "roster": {name: site.message for name, site in roster.items()},
         }
+        request = Request.parse(message)
         total, survivors = self._gather(federation, request)
-        n_units = sum(site["n_units"] for site in roster.values())
         # Weights over those who are in the sum; exactly 1 where nobody is missing.
-        n_here = sum(roster[name]["n_units"] for name in survivors)
-        rest = n_units / n_here
+        n_here = sum(roster[name].n_units for name in survivors)
+        rest = request.n_units / n_here
         if self.arm == "non-private":
             self._record(request, total.size, 0.0, survivors)
             return Release(
@@ -273,8 +281,8 @@ class Mechanism:
                 survivors=tuple(survivors),
                 mu=np.inf,
             )
-        t = QUERIES[name].sensitivity(n_units, self.budget.relation, parameters)
-        gamma = {s: t**2 * v for s, v in request["variances"].items()}
+        t = QUERIES[name].sensitivity(request.n_units, self.budget.relation, parameters)
+        gamma = {s: t**2 * v for s, v in request.variances.items()}
         # The pooled arm's noise is the curator's, whoever is in the sum.
         drawn = gamma if self.arm == "pooled" else survivors
         deviation = float(np.sqrt(np.sum([gamma[name] for name in drawn])))
@@ -295,11 +303,11 @@ class Mechanism:
         )
 
     def _gather(
-        self, federation: Federation, request: Message
+        self, federation: Federation, request: Request
     ) -> tuple[np.ndarray, list[str]]:
         """Sum of a round; a void one is attempted again while the promise lasts."""
         for attempt in count():
-            asked = {**request, "attempt": attempt}
+            asked = Request.parse({**request.message, "attempt": attempt})
             try:
                 return gather(federation, asked, self.checkpoint)
             except RoundVoid:
@@ -350,7 +358,7 @@ class Mechanism:
 
     def _record(
         self,
-        message: Message,
+        request: Request,
         size: int,
         deviation: float | None,
         survivors: list[str],
@@ -359,16 +367,17 @@ class Mechanism:
 
         Losses are those that the sites charge, whoever survives.
         """
-        query, parameters = QUERIES[message["query"]], message["parameters"]
-        bounded = np.isfinite(parameters["clip"])
-        gamma = list(message["variances"].values())
+        query, parameters = QUERIES[request.query], request.parameters
+        clip = float(parameters["clip"])
+        bounded = np.isfinite(clip)
+        gamma = list(request.variances.values())
         views = cape.views(self.arm, gamma, self.noise_ratio, *self._missing)
         sites = {}
-        for k, (name, site) in enumerate(message["roster"].items()):
-            t = query.sensitivity(site["n_units"], message["relation"], parameters)
+        for k, (name, site) in enumerate(request.roster.items()):
+            t = query.sensitivity(site.n_units, request.relation, parameters)
             mus = {v: None if mu is None else float(mu[k]) for v, mu in views.items()}
             sites[name] = {
-                "n_units": site["n_units"],
+                "n_units": site.n_units,
                 "sensitivity": float(t) if bounded else None,
                 "variance": gamma[k],
                 "mu": mus,
@@ -376,10 +385,10 @@ class Mechanism:
         self.releases.append(
             {
                 "query": query.name,
-                "round": message["round"],
+                "round": request.round,
                 "size": size,
                 "arm": self.arm,
-                "clip": float(parameters["clip"]) if bounded else None,
+                "clip": clip if bounded else None,
                 "noise_deviation": deviation,
                 "survivors": survivors,
                 "sites": sites,

@@ -6,19 +6,19 @@ before anything is drawn.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from capeneuro.federation.messages import Message
-from capeneuro.federation.rules import Refused
+from capeneuro.federation.requests import Refused, Request
 from capeneuro.privacy import noise, ring
 from capeneuro.privacy.queries import largest_contribution
 
-Draw = Callable[[int, float, Message, str], np.ndarray]
+Draw = Callable[[int, float, Request, str], np.ndarray]
 
 
-class Drawn(NamedTuple):
+@dataclass(frozen=True)
+class NoiseDraw:
     """``f``: statistic with noise g. ``e``: zero-sum noise of CAPE. ``h``: grid."""
 
     f: np.ndarray
@@ -27,8 +27,8 @@ class Drawn(NamedTuple):
 
 
 def perturb(
-    u: np.ndarray, sensitivity: float, request: Message, name: str, draw: Draw
-) -> Drawn:
+    u: np.ndarray, sensitivity: float, request: Request, name: str, draw: Draw
+) -> NoiseDraw:
     """Draw the noise of the request's arm and round to the grid of the release.
 
     Parameters
@@ -47,7 +47,7 @@ def perturb(
 
     Returns
     -------
-    Drawn
+    NoiseDraw
         ``f`` and ``e`` as ring integers, (size,) uint64, and the grid step; ``e`` is
         None in all arms but ``cape``.
 
@@ -64,34 +64,34 @@ def perturb(
     leave.
     """
     # Bit-equal everywhere: products of numbers that all sites were sent.
-    gamma = {s: v * sensitivity**2 for s, v in request["variances"].items()}
-    h = ring.grid(list(gamma.values()), sensitivity, u.size, request["noise"])
-    own, sigma2 = gamma[name], request["noise_ratio"] * gamma[name]
+    gamma = {s: v * sensitivity**2 for s, v in request.variances.items()}
+    h = ring.grid(list(gamma.values()), sensitivity, u.size, request.noise)
+    own, sigma2 = gamma[name], request.noise_ratio * gamma[name]
     # Privacy: refused by public numbers alone; a value that did not fit the ring would
     # be an answer.
     largest = noise.LARGEST * np.sqrt(max(own, sigma2))
-    reach = largest_contribution(request["parameters"]) + largest
+    reach = largest_contribution(request.parameters) + largest
     if not reach / h < ring.LARGEST / len(gamma):
         raise Refused("range of the noise")
     # Privacy: doubles are a lattice too; what is not far finer than the grid shows.
-    if request["noise"] == "rounded" and not (
+    if request.noise == "rounded" and not (
         np.sqrt(own) <= ring.FINEST * h and np.sqrt(sigma2) <= ring.FINEST_ZERO_SUM * h
     ):
         raise Refused("range of the noise")
     f = _on_grid(u, variance=own, h=h, request=request, draw=draw, term="g")
-    if request["arm"] != "cape":
-        return Drawn(f=f, e=None, h=h)
+    if request.arm != "cape":
+        return NoiseDraw(f=f, e=None, h=h)
     zero = np.zeros(u.size)
     e = _on_grid(zero, variance=sigma2, h=h, request=request, draw=draw, term="e")
-    return Drawn(f=f, e=e, h=h)
+    return NoiseDraw(f=f, e=e, h=h)
 
 
 def _on_grid(
-    u: np.ndarray, *, variance: float, h: float, request: Message, draw: Draw, term: str
+    u: np.ndarray, *, variance: float, h: float, request: Request, draw: Draw, term: str
 ) -> np.ndarray:
     """Statistic with noise as ring integers [docs/threat-model.md]."""
-    n_sites = len(request["roster"])
-    if request["noise"] == "exact":
+    n_sites = len(request.roster)
+    if request.noise == "exact":
         k = noise.discrete_normal(u.size, np.sqrt(variance) / h)
         return ring.to_ring(u, h, n_sites) + k.view(np.uint64)
     z = draw(u.size, variance, request, term)

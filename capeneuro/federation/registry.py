@@ -16,11 +16,52 @@ import hmac
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from capeneuro.federation import synced
-from capeneuro.federation.lines import LedgerDamaged, Lines
+from capeneuro.federation.lines import LedgerDamaged, Lines, Record
+
+
+@dataclass
+class People:
+    """A ledger's list of people, by digests of their ids.
+
+    Parameters
+    ----------
+    people
+        Digests, in the order in which they came.
+    distinct
+        By other ledger those of its people whom this one said to be others.
+    merged
+        By ledger that ended whom it had.
+    """
+
+    people: list[str] = field(default_factory=list)
+    distinct: dict[str, list[str]] = field(default_factory=dict)
+    merged: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, people: Iterable[str]) -> None:
+        """Add who is not in the list yet.
+
+        Parameters
+        ----------
+        people
+            Digests.
+        """
+        self.people += sorted(set(people) - set(self.people))
+
+    def state(self, ledger: str, people: Iterable[str]) -> None:
+        """Add people of another ledger who are said to be others.
+
+        Parameters
+        ----------
+        ledger
+            Its id.
+        people
+            Digests.
+        """
+        self.distinct[ledger] = sorted({*self.distinct.get(ledger, []), *people})
 
 
 def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
@@ -59,12 +100,12 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
         shared = {}
         for other in _others(place, lines.id):
             there = _read(place, other)
-            stated = {*known["distinct"].get(other, ())}
-            stated |= {*there["distinct"].get(lines.id, ())}
-            if n := len((digests & set(there["people"])) - stated):
+            stated = {*known.distinct.get(other, ())}
+            stated |= {*there.distinct.get(lines.id, ())}
+            if n := len((digests & set(there.people)) - stated):
                 shared[other] = n
         if not shared:
-            known["people"] += sorted(digests - set(known["people"]))
+            known.add(digests)
             _write(lines, known)
     return shared
 
@@ -86,8 +127,7 @@ def state_distinct(lines: Lines, other: str) -> None:
     place = lines.second_place
     with _locked(lines):
         known, there = _read(place, lines.id), _read(place, other)
-        before = known["distinct"].get(other, [])
-        known["distinct"][other] = sorted({*before, *there["people"]})
+        known.state(other, there.people)
         _write(lines, known)
 
 
@@ -104,13 +144,11 @@ def take_over(lines: Lines, other: str) -> None:
     place = lines.second_place
     with _locked(lines):
         known, there = _read(place, lines.id), _read(place, other)
-        known["people"] += sorted(set(there["people"]) - set(known["people"]))
-        for third, stated in there["distinct"].items():
+        known.add(there.people)
+        for third, stated in there.distinct.items():
             # Privacy: of these ids alone it was said; others here may be the same.
-            stated = {*stated} & {*there["people"]}
-            before = known["distinct"].get(third, [])
-            known["distinct"][third] = sorted({*before, *stated})
-        known["merged"] |= there["merged"] | {other: there["people"]}
+            known.state(third, {*stated} & {*there.people})
+        known.merged |= there.merged | {other: there.people}
         _write(lines, known)
         # In between both have the people, so that nobody is forgotten by a crash.
         lines.end_other(other)
@@ -128,8 +166,8 @@ def take_over_lost(lines: Lines) -> None:
     with _locked(lines):  # its record may have been lost
         _write(lines, _read(lines.second_place, lines.id))
     for record in lines.remembered():
-        if record["id"] != lines.id:
-            take_over(lines, record["id"])
+        if record.id != lines.id:
+            take_over(lines, record.id)
 
 
 def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
@@ -153,7 +191,7 @@ def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
     if place is None:
         return True
     with _locked(lines):
-        before = _read(place, lines.id)["merged"].get(other)
+        before = _read(place, lines.id).merged.get(other)
         return not before or bool(_digests(place, people) & set(before))
 
 
@@ -171,7 +209,7 @@ def check(lines: Lines) -> None:
         With the file to bring back.
     """
     for record in lines.remembered():
-        _read(lines.second_place, record["id"])
+        _read(lines.second_place, record.id)
 
 
 def folder_of(place: Path, ledger: str) -> Path:
@@ -189,13 +227,13 @@ def folder_of(place: Path, ledger: str) -> Path:
     pathlib.Path
         Absolute.
     """
-    try:
-        return Path(_record(place, ledger)["folder"])
-    except (KeyError, TypeError):
+    record = _record(place, ledger)
+    if record is None or not record.folder:
         raise LedgerDamaged(
             f"{place / ledger}.json is missing or damaged: it says where a ledger is; "
             "bring it back"
-        ) from None
+        )
+    return Path(record.folder)
 
 
 def _digests(place: Path, people: Iterable[str]) -> set[str]:
@@ -209,7 +247,7 @@ def _key(place: Path) -> bytes:
     if not path.exists():
         # Privacy: under another key everybody would be somebody new.
         ledgers = {p.stem for p in (*place.glob("*.json"), *place.glob("*.people"))}
-        if any(_read(place, ledger)["people"] for ledger in sorted(ledgers)):
+        if any(_read(place, ledger).people for ledger in sorted(ledgers)):
             raise LedgerDamaged(f"{path} is missing; bring it back")
     key = synced.secret(path)
     if len(key) != 32:
@@ -220,17 +258,16 @@ def _key(place: Path) -> bytes:
 def _others(place: Path, ledger: str) -> list[str]:
     """Ids of the other ledgers that go on."""
     ids = {path.stem for path in (*place.glob("*.json"), *place.glob("*.people"))}
-    return [
-        one for one in sorted(ids - {ledger}) if "merged" not in _record(place, one)
-    ]
+    records = {name: _record(place, name) for name in sorted(ids - {ledger})}
+    return [n for n, r in records.items() if r is None or r.merged is None]
 
 
-def _record(place: Path, ledger: str) -> dict[str, Any]:
-    """What the second place says of a ledger; empty: it has lost that."""
+def _record(place: Path, ledger: str) -> Record | None:
+    """What the second place says of a ledger; None: it has lost that."""
     path = place / f"{ledger}.json"
     try:
-        return dict(json.loads(path.read_text())) if path.exists() else {}
-    except (OSError, ValueError, TypeError):
+        return Record.read(path) if path.exists() else None
+    except (OSError, ValueError, KeyError, TypeError):
         raise LedgerDamaged(f"{path} is damaged; bring it back") from None
 
 
@@ -238,18 +275,19 @@ def _path(place: Path, ledger: str) -> Path:
     return place / f"{ledger}.people"
 
 
-def _read(place: Path, ledger: str) -> dict[str, Any]:
+def _read(place: Path, ledger: str) -> People:
     """A ledger's people, whom it said are others, and whom each that ended had.
 
     The list holds at least those whom the ledger's record has.
     """
     path, record = _path(place, ledger), _record(place, ledger)
     # `has_people` and lists without a key are of before there was a digest.
-    is_listed = "people" in record or record.get("has_people", False)
-    if "merged" in record or not (path.exists() or is_listed):
-        return {"people": [], "distinct": {}, "merged": {}}
+    is_listed = bool(record and (record.people or record.has_people))
+    has_ended = record is not None and record.merged is not None
+    if has_ended or not (path.exists() or is_listed):
+        return People()
     try:
-        n, digest = record.get("people", (0, _digest([])))
+        n, digest = (record and record.people) or (0, _digest([]))
         content = json.loads(path.read_text())
         people, stated = list(content["people"]), content["distinct"]
         merged = dict(content.get("merged", {}))
@@ -270,20 +308,18 @@ def _read(place: Path, ledger: str) -> dict[str, Any]:
         )
     # Statements of before there were ids in them have to be made again.
     stated = dict(stated) if isinstance(stated, dict) else {}
-    return {"people": people, "distinct": stated, "merged": merged}
+    return People(people, stated, merged)
 
 
-def _write(lines: Lines, known: dict[str, Any]) -> None:
+def _write(lines: Lines, known: People) -> None:
     """Write a list of people, then what its ledger's record says of it."""
     place = lines.second_place
-    if known["people"]:
-        known = known | {"key": synced.mark(_key(place))}
-    content = json.dumps(known).encode()
+    key = {"key": synced.mark(_key(place))} if known.people else {}
+    content = json.dumps(vars(known) | key).encode()
     path = _path(place, lines.id)
     if not path.exists() or path.read_bytes() != content:
         synced.write_synced(path, content)
-    people = known["people"]
-    lines.remember_people(len(people), _digest(people))
+    lines.remember_people(len(known.people), _digest(known.people))
 
 
 def _digest(people: list[str]) -> str:

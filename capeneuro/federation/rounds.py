@@ -12,14 +12,23 @@ release.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from capeneuro.federation import synced
 from capeneuro.federation.in_process import Federation
-from capeneuro.federation.messages import Message, digest, pack, unpack
-from capeneuro.federation.rules import COOPERATIVE_ARMS, EXACT_ARMS
+from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.requests import (
+    Answer,
+    Boxes,
+    Keys,
+    Request,
+    Shares,
+    Signature,
+)
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.secagg import signing
 
@@ -95,8 +104,76 @@ class Checkpoint:
         return self._folder / f"{key}.bin" if self._folder else None
 
 
+@dataclass(frozen=True)
+class Round:
+    """How far the aggregator is with a round of a secure sum.
+
+    Parameters
+    ----------
+    advertised, sealed
+        Keys of the sites, and for each what the others sealed for it; None before the
+        sites agreed.
+    noisy, masked
+        Sums of the survivors' answers.
+    survivors
+        Sites in them, in the study's order; None before they are fixed.
+    tries
+        How often the exchange that comes next was tried.
+    total
+        What a finished round gives; None before.
+    void
+        Whether the round was given up.
+    """
+
+    advertised: dict[str, bytes] | None = None
+    sealed: dict[str, dict[str, bytes]] | None = None
+    noisy: np.ndarray | None = None
+    masked: np.ndarray | None = None
+    survivors: list[str] | None = None
+    tries: int = 0
+    total: np.ndarray | None = None
+    void: bool = False
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint, request: Request) -> Self:
+        """Read how far a round was; a new one if it was not begun.
+
+        Parameters
+        ----------
+        checkpoint
+            Where it is kept.
+        request
+            Of the round.
+
+        Returns
+        -------
+        Round
+            As it was written last.
+        """
+        return cls(**checkpoint.read(request.digest))
+
+    def write(self, checkpoint: Checkpoint, request: Request) -> Self:
+        """Keep how far the round is; on disk when this returns.
+
+        Parameters
+        ----------
+        checkpoint
+            Where it is kept.
+        request
+            Of the round.
+
+        Returns
+        -------
+        Round
+            Itself.
+        """
+        state = {k: v for k, v in vars(self).items() if v is not None}
+        checkpoint.write(request.digest, state)
+        return self
+
+
 def gather(
-    federation: Federation, request: Message, checkpoint: Checkpoint
+    federation: Federation, request: Request, checkpoint: Checkpoint
 ) -> tuple[np.ndarray, list[str]]:
     """Sum of the sites' answers to a request, and the sites that are in it.
 
@@ -105,7 +182,7 @@ def gather(
     federation
         The sites.
     request
-        What :meth:`.site.Site.advertise` describes.
+        What they are asked.
     checkpoint
         Where finished and unfinished rounds are kept, so that another run goes on.
 
@@ -129,163 +206,164 @@ def gather(
     not asked again, and where sites may be missing, the survivors are kept before any
     site is told of them.
     """
-    if request["arm"] in EXACT_ARMS:
-        one = {"request": request}
-        messages = dict.fromkeys(request["roster"], one)
-        sums, survivors = _release(federation, request, messages)
-        return sums["noisy"], survivors
-    context = digest(request)
-    state = checkpoint.read(context)
-    if state.get("void"):
+    if request.is_exact:
+        message = {"request": request.message}
+        sums = _release(federation, request, dict.fromkeys(request.roster, message))
+        return sums.noisy, sums.survivors
+    state = Round.read(checkpoint, request)
+    if state.void:
         raise RoundVoid({"round": "void: an earlier run gave it up"})
-    if "total" in state:
-        return state["total"], state["survivors"]
-    try:
-        state = _secure_sum(federation, request, checkpoint, state)
-    except RoundFailed as error:
-        kept = checkpoint.read(context)
-        # Boxes that are kept and do not open will not open the next time either.
-        rules = (*USED, *(["sealed shares"] if "sealed" in kept else []))
-        used = any(rule in why for why in error.lost.values() for rule in rules)
-        if used or kept.get("tries", 0) >= TRIES:
-            checkpoint.write(context, {"void": True})
-            raise RoundVoid(error.lost) from None
-        raise
-    checkpoint.write(context, state)
-    return state["total"], state["survivors"]
+    if state.total is None:
+        try:
+            state = _secure_sum(federation, request, checkpoint, state)
+        except RoundFailed as error:
+            kept = Round.read(checkpoint, request)
+            # Boxes that are kept and do not open will not open the next time either.
+            rules = (*USED, *(["sealed shares"] if kept.sealed is not None else []))
+            used = any(rule in why for why in error.lost.values() for rule in rules)
+            if used or kept.tries >= TRIES:
+                Round(void=True).write(checkpoint, request)
+                raise RoundVoid(error.lost) from None
+            raise
+        state.write(checkpoint, request)
+    return state.total, state.survivors
 
 
 def _secure_sum(
-    federation: Federation, request: Message, checkpoint: Checkpoint, state: Message
-) -> Message:
+    federation: Federation, request: Request, checkpoint: Checkpoint, state: Round
+) -> Round:
     """Bring a round to its end from where it was: its total and its survivors."""
-    context, arm = digest(request), request["arm"]
     # With all sites in every exchange, asking again gives the same; nothing to keep.
-    keep = request["survivor_threshold"] < len(request["roster"])
-    if arm not in COOPERATIVE_ARMS:
-        sums, survivors = _release(federation, request, _admitted(federation, request))
-        return {"total": sums["noisy"], "survivors": survivors}
-    if "survivors" not in state:
-        if "sealed" not in state:
+    keep = request.survivor_threshold < len(request.roster)
+    if not request.is_cooperative:
+        sums = _release(federation, request, _admitted(federation, request))
+        return Round(total=sums.noisy, survivors=sums.survivors)
+    if state.survivors is None:
+        if state.sealed is None:
             state = _agree(federation, request)
         if keep:  # before any site answers to these keys
-            state = _tried(checkpoint, context, state)
-        one = {"request": request, "advertised": state["advertised"]}
-        messages = {n: {**one, "sealed": box} for n, box in state["sealed"].items()}
-        sums, survivors = _release(federation, request, messages)
-        state = {**state, **sums, "survivors": survivors, "tries": 0}
+            state = _tried(checkpoint, request, state)
+        message = {"request": request.message, "advertised": state.advertised}
+        messages = {n: {**message, "sealed": box} for n, box in state.sealed.items()}
+        sums = _release(federation, request, messages)
+        state = replace(
+            state,
+            noisy=sums.noisy,
+            masked=sums.masked,
+            survivors=sums.survivors,
+            tries=0,
+        )
     if keep:  # before any site is told who survived
-        state = _tried(checkpoint, context, state)
-    total = state["masked"] - _leftover(federation, request, state)
-    if arm == "cape":
+        state = _tried(checkpoint, request, state)
+    total = state.masked - _leftover(federation, request, state)
+    if state.noisy is not None:
         # Masks cancel: total is T = sum e; sum(noisy) - T = sum (u + g).
-        total = state["noisy"] - total
-    return {"total": total, "survivors": state["survivors"]}
+        total = state.noisy - total
+    return Round(total=total, survivors=state.survivors)
 
 
-def _tried(checkpoint: Checkpoint, context: str, state: Message) -> Message:
+def _tried(checkpoint: Checkpoint, request: Request, state: Round) -> Round:
     """Keep a state, and that its exchange is tried once more."""
-    state = {**state, "tries": state.get("tries", 0) + 1}
-    checkpoint.write(context, state)
-    return state
+    return replace(state, tries=state.tries + 1).write(checkpoint, request)
 
 
-def _admitted(federation: Federation, request: Message) -> dict[str, Message]:
-    """What to ask the sites that will not refuse, before any of them is charged."""
-    t, one = request["survivor_threshold"], {"request": request}
-    messages = dict.fromkeys(request["roster"], one)
-    there = ask_enough(
-        federation, t, "advertise", messages, lambda _, reply: _right(reply == {})
+def _admitted(federation: Federation, request: Request) -> dict[str, Message]:
+    """Messages to the sites that will not refuse, before any of them is charged."""
+    t, message = request.survivor_threshold, {"request": request.message}
+    messages = dict.fromkeys(request.roster, message)
+    admitting = ask_enough(
+        federation, t, "advertise", messages, lambda _, reply: _check(reply == {})
     )
-    return dict.fromkeys(there, one)
+    return dict.fromkeys(admitting, message)
 
 
-def _agree(federation: Federation, request: Message) -> Message:
+def _agree(federation: Federation, request: Request) -> Round:
     """Keys of the sites, and for each what the others sealed for it."""
-    t, message = request["survivor_threshold"], {"request": request}
-    public, context = _public_keys(request), bytes.fromhex(digest(request))
+    t, message = request.survivor_threshold, {"request": request.message}
+    public = request.keys
     keys: dict[str, bytes] = {}
     boxes: dict[str, dict[str, bytes]] = {}
 
     def keep_keys(name: str, reply: Message) -> None:
-        secagg.check_keys(public, context, name, advertised=reply["keys"])
-        keys[name] = reply["keys"]
+        advertised = Keys.model_validate(reply).keys
+        secagg.check_keys(public, request.context, name, advertised=advertised)
+        keys[name] = advertised
 
     def keep_boxes(name: str, reply: Message) -> None:
-        _right(reply["sealed"].keys() == keys.keys() - {name})
-        boxes[name] = reply["sealed"]
+        sealed = Boxes.model_validate(reply).sealed
+        _check(sealed.keys() == keys.keys() - {name})
+        boxes[name] = sealed
 
-    names = request["roster"]
+    names = request.roster
     ask_enough(federation, t, "advertise", dict.fromkeys(names, message), keep_keys)
     message = {**message, "advertised": keys}
     ask_enough(federation, t, "share", dict.fromkeys(keys, message), keep_boxes)
-    there = [name for name in names if name in boxes]  # in order, whoever came first
-    sealed = {to: {n: boxes[n][to] for n in there if n != to} for to in there}
-    return {"advertised": keys, "sealed": sealed}
+    agreeing = [name for name in names if name in boxes]  # in the study's order
+    sealed = {to: {n: boxes[n][to] for n in agreeing if n != to} for to in agreeing}
+    return Round(advertised=keys, sealed=sealed)
 
 
 def _release(
-    federation: Federation, request: Message, messages: Mapping[str, Message]
-) -> tuple[dict[str, np.ndarray], list[str]]:
+    federation: Federation, request: Request, messages: Mapping[str, Message]
+) -> Round:
     """Sums of the parts of the sites' releases, and who is in them."""
-    parts = PARTS.get(request["arm"], {"noisy"})
-    dtype = "<f8" if request["arm"] in EXACT_ARMS else "<u8"
+    parts = PARTS.get(request.arm, {"noisy"})
+    dtype = "<f8" if request.is_exact else "<u8"
     sums: dict[str, np.ndarray] = {}
-    public, context = _public_keys(request), bytes.fromhex(digest(request))
+    public = request.keys
 
     def add(name: str, reply: Message) -> None:
-        if request["arm"] not in EXACT_ARMS:
-            signature = reply.pop("signature")
-            statement = signing.of_answer(context, name, pack(reply))
-            _right(signing.is_signed(public[name], signature, statement))
-        arrays = [*sums.values(), *reply.values()]
-        _right(reply.keys() == parts)
-        _right(all(x.dtype.str == dtype for x in arrays))
-        _right(all(x.shape == (arrays[0].size,) for x in arrays))
-        for part, x in reply.items():
+        answer = Answer.model_validate(reply)
+        arrays = {k: x for k, x in answer.message.items() if isinstance(x, np.ndarray)}
+        if not request.is_exact:
+            statement = signing.of_answer(request.context, name, pack(arrays))
+            _check(signing.is_signed(public[name], answer.signature, statement))
+        _check(arrays.keys() == parts)
+        size = next(iter((sums or arrays).values())).size
+        _check(all(x.dtype.str == dtype for x in arrays.values()))
+        _check(all(x.shape == (size,) for x in arrays.values()))
+        for part, x in arrays.items():
             sums[part] = sums[part] + x if part in sums else x
 
-    t = request["survivor_threshold"]
+    t = request.survivor_threshold
     survivors = ask_enough(federation, t, "release", messages, add)
     # In the study's order: over a network answers arrive in any.
-    return sums, [name for name in request["roster"] if name in survivors]
+    return Round(**sums, survivors=[n for n in request.roster if n in survivors])
 
 
-def _leftover(federation: Federation, request: Message, state: Message) -> np.ndarray:
+def _leftover(federation: Federation, request: Request, state: Round) -> np.ndarray:
     """Have the survivors unmask their sum; the masks that are left in it."""
-    t, survivors = request["survivor_threshold"], state["survivors"]
-    message = {"request": digest(request), "survivors": survivors}
-    context = bytes.fromhex(digest(request))
-    if request["consistency"]:
+    t, survivors = request.survivor_threshold, state.survivors
+    message = {"request": request.digest, "survivors": survivors}
+    if request.consistency:
         signatures: dict[str, bytes] = {}
-        public = _public_keys(request)
-        statement = signing.of_survivors(context, survivors)
+        public = request.keys
+        statement = signing.of_survivors(request.context, survivors)
 
         def keep_signature(name: str, reply: Message) -> None:
-            signature = reply["signature"]
-            _right(signing.is_signed(public[name], signature, statement))
+            signature = Signature.model_validate(reply).signature
+            _check(signing.is_signed(public[name], signature, statement))
             signatures[name] = signature
 
-        asked = dict.fromkeys(survivors, message)
-        ask_enough(federation, t, "confirm", asked, keep_signature)
+        messages = dict.fromkeys(survivors, message)
+        ask_enough(federation, t, "confirm", messages, keep_signature)
         message = {**message, "signatures": signatures}
     shares: dict[str, dict[str, bytes]] = {}
 
     def keep_shares(name: str, reply: Message) -> None:
-        _right(reply["shares"].keys() == state["sealed"].keys())
-        _right(all(isinstance(y, bytes) for y in reply["shares"].values()))
-        shares[name] = reply["shares"]
+        shares[name] = Shares.model_validate(reply).shares
+        _check(shares[name].keys() == state.sealed.keys())
 
     ask_enough(federation, t, "unmask", dict.fromkeys(survivors, message), keep_shares)
     try:
         return secagg.leftover(
-            roster=request["roster"],
+            roster=request.roster,
             threshold=t,
-            context=context,
-            advertised=state["advertised"],
+            context=request.context,
+            advertised=state.advertised,
             survivors=survivors,
             shares=shares,
-            size=state["masked"].size,
+            size=state.masked.size,
         )
     except secagg.Mismatch as error:
         raise RoundFailed({"aggregator": f"failed: {error}"}) from None
@@ -294,7 +372,7 @@ def _leftover(federation: Federation, request: Message, state: Message) -> np.nd
 def ask_enough(
     federation: Federation,
     threshold: int,
-    what: str,
+    task: str,
     messages: Mapping[str, Message],
     fold: Callable[[str, Message], None] | None = None,
 ) -> list[str]:
@@ -306,8 +384,8 @@ def ask_enough(
         The sites.
     threshold
         Fewest sites that must answer, at least 1.
-    what
-        Name of a request of :data:`.site.PROTOCOL`.
+    task
+        Name of a task of :data:`.requests.PROTOCOL`.
     messages
         One message per site to ask, by name.
     fold
@@ -324,18 +402,13 @@ def ask_enough(
     RoundFailed
         If fewer did.
     """
-    replies = federation.ask(what, messages, fold=fold)
+    replies = federation.ask(task, messages, fold=fold)
     if len(replies.ok) < threshold:
         raise RoundFailed(replies.lost)
     return [name for name in messages if name in replies.ok]
 
 
-def _public_keys(request: Message) -> dict[str, bytes]:
-    """Long-term keys of the sites, by name."""
-    return {name: site["key"] for name, site in request["roster"].items()}
-
-
-def _right(holds: bool) -> None:
+def _check(holds: bool) -> None:
     """Refuse an answer whose form is wrong: its site counts as lost."""
     if not holds:
         raise ValueError("form of the answer")

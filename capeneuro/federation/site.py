@@ -1,7 +1,8 @@
-"""One data holder. :data:`PROTOCOL` is all that it may be asked, and all that leaves.
+"""One data holder: what it answers, one method for each task that it may be asked.
 
-Each request of the table is a public method of :class:`Site`; what it returns may leave
-the site, nothing else may, and tests pin the list and the fields. A release in the
+:data:`.requests.PROTOCOL` is all that may be asked, and all that leaves: what the
+method of a task returns may leave the site, nothing else may, and tests pin the list
+and the fields. A release in the
 cooperative arms is a secure sum in four exchanges (:mod:`.secagg`): ``advertise``,
 ``share``, ``release``, ``unmask``; in the other private arms ``advertise`` comes before
 ``release`` as well, so that who refuses does so before any site is charged. An error
@@ -15,13 +16,14 @@ real data.
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from capeneuro.federation import requests
+from capeneuro.federation.entries import ReleaseLine, SurvivorsLine
 from capeneuro.federation.gate import ROOM, ROOM_A_SITE
 from capeneuro.federation.ledger import (
     BudgetExceeded,
@@ -32,15 +34,26 @@ from capeneuro.federation.ledger import (
 )
 from capeneuro.federation.messages import Message, digest, pack, unpack
 from capeneuro.federation.noise_addition import perturb
-from capeneuro.federation.rules import (
-    COOPERATIVE_ARMS,
-    EXACT_ARMS,
-    Limits,
+from capeneuro.federation.requests import (
+    PROTOCOL,
+    Advertise,
+    Answer,
+    Boxes,
+    Confirm,
+    Describe,
+    Description,
+    Keys,
+    Nothing,
+    Project,
     Refused,
-    admit,
-    check_fields,
-    check_form,
+    Release,
+    Request,
+    Share,
+    Shares,
+    Signature,
+    Unmask,
 )
+from capeneuro.federation.rules import Limits, admit
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.secagg import signing
 from capeneuro.privacy import noise
@@ -48,77 +61,12 @@ from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.moments import people
 from capeneuro.privacy.queries import QUERIES, Query, projects
 
-
-@dataclass(frozen=True)
-class Request:
-    """One request of the wire protocol.
-
-    Parameters
-    ----------
-    takes
-        Fields of the message; of ``release`` and ``unmask`` some arms have fewer.
-    leaves
-        Fields of the answer, likewise, and of ``advertise``. An error has ``error`` and
-        ``rule`` instead.
-    guarantee
-        What the answer tells about the people of the site.
-    """
-
-    takes: tuple[str, ...]
-    leaves: tuple[str, ...]
-    guarantee: str
-
-
-# The wire protocol: what is not in this table can be neither asked nor answered.
-PROTOCOL: dict[str, Request] = {
-    "describe": Request(
-        takes=("unit",),
-        leaves=("n_units", "key", "kind", "version", "signature"),
-        guarantee="Public facts: the number of persons, or of samples where the unit "
-        "is the sample, and a keyed digest that tells only whether the data changed.",
-    ),
-    "project": Request(
-        takes=("matrix", "norm_bound", "center"),
-        leaves=(),
-        guarantee="Nothing leaves but the acknowledgment.",
-    ),
-    "advertise": Request(
-        takes=("request",),
-        leaves=("keys",),
-        guarantee="Nothing leaves but public keys, and those in arms with a secure sum "
-        "alone; every rule and the ceiling are checked first.",
-    ),
-    "share": Request(
-        takes=("request", "advertised"),
-        leaves=("sealed",),
-        guarantee="Nothing leaves but shares of secrets of masks, sealed for other "
-        "sites; fewer than the survivor threshold tell nothing even in clear.",
-    ),
-    "release": Request(
-        takes=("request", "advertised", "sealed"),
-        leaves=("noisy", "masked", "signature"),
-        guarantee="mu-GDP against the aggregator and n_colluding sites, charged before "
-        "it leaves. Exact arms have none, and are refused on private data.",
-    ),
-    "confirm": Request(
-        takes=("request", "survivors"),
-        leaves=("signature",),
-        guarantee="Nothing leaves but a signature of what the aggregator said.",
-    ),
-    "unmask": Request(
-        takes=("request", "survivors", "signatures"),
-        leaves=("shares",),
-        guarantee="For one set of survivors only: the aggregator learns the sum of a "
-        "release that is charged already.",
-    ),
-}
-REQUESTS = tuple(PROTOCOL)
 # Vectors of an answer where they are not one.
 PARTS = {"cape": 2}
 # Sites that an answer may name.
 MOST_SITES = 256
-# Requests whose time depends on data, and seconds of the least step of their answers.
-TIMED, LEAST_QUANTUM = ("project", "release"), 0.25
+# Seconds of the least step of answers whose time depends on data.
+LEAST_QUANTUM = 0.25
 
 
 def longer(n_samples: Mapping[str, int], longest: int | None) -> str:
@@ -222,13 +170,13 @@ class Site:
         self._reduced: np.ndarray | None = None
         self._reduction = ""
 
-    def answer(self, what: str, message: Message) -> Message:
-        """Answer one request; errors become a code and the name of a rule.
+    def answer(self, task: str, message: Message) -> Message:
+        """Answer one task; errors become a code and the name of a rule.
 
         Parameters
         ----------
-        what
-            Name of a request of :data:`PROTOCOL`; any other is refused.
+        task
+            Name of a task of :data:`.requests.PROTOCOL`; any other is refused.
         message
             Its fields, as they came over the wire.
 
@@ -244,8 +192,8 @@ class Site:
         """
         log = logging.getLogger(f"capeneuro.{self.name}")
         try:
-            check_fields(what, message)
-            return self._methods()[what](message)
+            form = requests.parse(task, message)
+            return getattr(self, task)(form).message
         except (Refused, PromiseExceeded, secagg.Mismatch) as error:
             log.info("refused: %s", error)
             return {"error": "refused", "rule": str(error)}
@@ -259,13 +207,13 @@ class Site:
             log.exception("%s", error)
             return {"error": "failed", "rule": "internal"}
 
-    def room(self, what: str, message: Message) -> int:
-        """Bytes that the largest answer to a request takes, for the gate.
+    def room(self, task: str, message: Message) -> int:
+        """Bytes that the largest answer to a task takes, for the gate.
 
         Parameters
         ----------
-        what
-            Name of a request.
+        task
+            Its name.
         message
             Its fields, anything.
 
@@ -278,97 +226,79 @@ class Site:
         ---------
         It depends on the request and on public numbers alone.
         """
-        if what in ("share", "unmask"):
-            return ROOM + ROOM_A_SITE * MOST_SITES
-        if what != "release":
-            return ROOM
         try:
-            check_fields(what, message)
-            request = message["request"]
-            check_form(request)
-            query, n_rows = self._asked(request)
+            form = requests.parse(task, message)
+            if PROTOCOL[task].names_sites:
+                return ROOM + ROOM_A_SITE * MOST_SITES
+            if not PROTOCOL[task].charges:
+                return ROOM
+            query, n_rows = self._query(form.request)
         except Refused:  # then nothing but a refusal leaves
             return ROOM
-        size = query.size(n_rows, request["parameters"])
-        return ROOM + 8 * PARTS.get(request["arm"], 1) * size
+        size = query.size(n_rows, form.request.parameters)
+        return ROOM + 8 * PARTS.get(form.request.arm, 1) * size
 
-    def quantum(self, what: str, message: Message) -> float:
-        """Seconds at whose multiples a request is answered over a network.
+    def quantum(self, task: str, message: Message) -> float:
+        """Seconds at whose multiples a task is answered over a network.
 
         Twice what it takes here if everybody had as many samples as anybody may have,
         measured on made-up numbers when the first request of its size comes.
 
         Parameters
         ----------
-        what
-            Name of a request.
+        task
+            Its name.
         message
             Its fields, anything.
 
         Returns
         -------
         float
-            0 for requests whose time does not depend on data.
+            0 for tasks whose time does not depend on data.
 
         Guarantee
         ---------
         It depends on the request, the number of people and public numbers alone.
         """
-        if what not in TIMED:
+        if task not in PROTOCOL or not PROTOCOL[task].is_timed:
             return 0.0
         try:
-            check_fields(what, message)
-            if what == "project":
-                key: tuple[Any, ...] = (what, *message["matrix"].shape)
+            form = requests.parse(task, message)
+            if isinstance(form, Project):
+                key: tuple[Any, ...] = (task, *form.matrix.shape)
             else:
-                check_form(message["request"])
-                request = message["request"]
-                query, n_rows = self._asked(request)
-                shapes = [np.shape(x) for x in request["parameters"].values()]
-                key = (what, query.name, n_rows, request["arm"], *shapes)
+                request = form.request
+                query, n_rows = self._query(request)
+                shapes = [np.shape(x) for x in request.parameters.values()]
+                key = (task, query.name, n_rows, request.arm, *shapes)
             if key not in self._quanta:
-                spent = self._rehearsed(what, message)
-                self._quanta[key] = max(LEAST_QUANTUM, 2 * spent)
+                self._quanta[key] = max(LEAST_QUANTUM, 2 * self._rehearsed(form))
             return self._quanta[key]
         except Exception:  # then it will be refused, whatever the data are
             return LEAST_QUANTUM
 
-    def _rehearsed(self, what: str, message: Message) -> float:
-        """Seconds that a request takes on numbers of the largest public size."""
+    def _rehearsed(self, form: Project | Release) -> float:
+        """Seconds that a task takes on numbers of the largest public size."""
         n = self._together if self._together > 1 else self._longest
         n_blocks = -(-len(self._n_samples) // self._together)
         X = np.ones((self._n_features, n), np.float32)
         start = time.perf_counter()
-        if what == "project":
-            V = message["matrix"].astype("f4")
-            V @ scaled(X, message["norm_bound"], message["center"])
+        if isinstance(form, Project):
+            form.matrix.astype("f4") @ scaled(X, form.norm_bound, form.center)
             return n_blocks * (time.perf_counter() - start)
-        request = message["request"]
-        query, n_rows = self._asked(request)
+        request = form.request
+        query, n_rows = self._query(request)
         starts = np.arange(n) if self._together > 1 else np.zeros(1, int)
         start = time.perf_counter()
-        about = request["unit"], request["parameters"]
-        u = query.total(X[:n_rows], starts, about[0], **about[1])
+        u = query.total(X[:n_rows], starts, request.unit, **request.parameters)
         spent = n_blocks * (time.perf_counter() - start)
         start = time.perf_counter()
-        if request["arm"] not in EXACT_ARMS:
-            size = _total(request["roster"]), request["relation"], about[1]
-            self._noisy(0.0 * u, query.sensitivity(*size), message)
+        if not request.is_exact:
+            t = query.sensitivity(request.n_units, request.relation, request.parameters)
+            self._noisy(0.0 * u, t, form)
         return spent + time.perf_counter() - start
 
-    def _methods(self) -> dict[str, Callable[[Message], Message]]:
-        """What answers each request; a name from the wire is only looked up here."""
-        return {
-            "describe": self.describe,
-            "project": self.project,
-            "advertise": self.advertise,
-            "share": self.share,
-            "release": self.release,
-            "confirm": self.confirm,
-            "unmask": self.unmask,
-        }
-
-    def describe(self, message: Message) -> Message:
+    def describe(self, message: Describe) -> Description:
         """Tell what is public: sizes in the study's unit, public key, kind of data.
 
         ``version`` changes when the data do, so that a request about other data is
@@ -381,9 +311,8 @@ class Site:
 
         Returns
         -------
-        Message
-            ``n_units``, ``key`` (Ed25519, 32 bytes), ``kind`` and ``version``, and a
-            ``signature`` of these for the other sites, which check it.
+        Description
+            Signed for the other sites, which check it.
 
         Raises
         ------
@@ -395,23 +324,27 @@ class Site:
         Under the subject unit only the number of subjects leaves. The version is a
         keyed digest: it tells that data changed, nothing about them.
         """
-        unit = (self._limits.study or {}).get("unit")
-        if unit not in (None, message["unit"]):
+        return self._description(message.unit)
+
+    def _description(self, unit: str) -> Description:
+        if (self._limits.study or {}).get("unit", unit) != unit:
             raise Refused("study that was not agreed on")
         # Privacy: numbers of samples are public only where the unit is the sample.
-        if self._guards_subjects() and message["unit"] != "subject":
+        if self._guards_subjects() and unit != "subject":
             raise Refused("unit weaker than the ceiling's")
-        said = {
-            "n_units": self._n_units(message["unit"]),
-            "key": self._ledger.public_key,
-            "kind": self._limits.kind,
-            "version": self._ledger.pseudonym(self._digest),
-        }
-        about = self._limits.agreed, self.name, pack(said)
-        statement = signing.of_description(*about)
-        return {**said, "signature": self._ledger.key.sign(statement)}
+        description = Description(
+            n_units=self._n_units(unit),
+            key=self._ledger.public_key,
+            kind=self._limits.kind,
+            version=self._ledger.pseudonym(self._digest),
+            signature=b"",
+        )
+        agreed, name = self._limits.agreed, self.name
+        statement = signing.of_description(agreed, name, description.facts)
+        signature = self._ledger.key.sign(statement)
+        return description.model_copy(update={"signature": signature})
 
-    def project(self, message: Message) -> Message:
+    def project(self, message: Project) -> Nothing:
         """Keep ``V' (x / norm_bound - center)`` of samples for the queries to come.
 
         Parameters
@@ -422,8 +355,8 @@ class Site:
 
         Returns
         -------
-        Message
-            Empty: the acknowledgment.
+        Nothing
+            The acknowledgment.
 
         Raises
         ------
@@ -434,12 +367,12 @@ class Site:
         ---------
         Nothing leaves but the acknowledgment.
         """
-        if not projects(message, self._n_features):
+        if not projects(message.message, self._n_features):
             raise Refused("matrix does not fit the features")
-        V, reduction = message["matrix"].astype("f4"), digest(message)
+        V, reduction = message.matrix.astype("f4"), digest(message.message)
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [
-                V @ scaled(X, message["norm_bound"], message["center"])
+                V @ scaled(X, message.norm_bound, message.center)
                 for X in self._subjects.values()
             ]
             reduced = without_outliers(np.concatenate(parts, axis=1))
@@ -447,9 +380,9 @@ class Site:
         if [part.shape[1] for part in parts] != lengths:
             raise ValueError("lengths of the data")
         self._reduced, self._reduction = reduced, reduction
-        return {}
+        return Nothing()
 
-    def advertise(self, message: Message) -> Message:
+    def advertise(self, message: Advertise) -> Keys:
         """Agree to a request, and offer keys for its secure sum.
 
         Every rule and the ceiling are checked here, so that a site that will refuse
@@ -458,17 +391,12 @@ class Site:
         Parameters
         ----------
         message
-            ``request``: ``study``, ``query``, ``parameters``, ``round``, ``attempt``,
-            ``reduction``, ``arm``, ``unit``, ``relation``, ``variances`` (of every
-            site's noise g, at unit sensitivity), ``n_colluding``,
-            ``survivor_threshold``, ``consistency``, ``noise_ratio``, ``noise``
-            (sampler) and the ``roster`` (what every site described).
+            The request.
 
         Returns
         -------
-        Message
-            ``keys``: 160 bytes of public keys for this sum, signed; empty in the arms
-            without a secure sum.
+        Keys
+            For this sum; None in the arms without a secure sum.
 
         Raises
         ------
@@ -481,17 +409,16 @@ class Site:
         ---------
         Nothing leaves but public keys.
         """
-        request = message["request"]
-        _, sensitivity, mu = self._admit(request)
-        if mu is not None and self._ledger.stored(self._own(digest(request))) is None:
-            entry = self._entry(request, sensitivity, mu)
-            about = self._limits.promise, self._limits.stages
-            self._ledger.check(entry, *about)
-        if request["arm"] not in COOPERATIVE_ARMS:
-            return {}
-        return {"keys": secagg.advertise(self._party(request))}
+        request = message.request
+        _, mu = self._admit(request)
+        if mu is not None and self._ledger.stored(self._own(request.digest)) is None:
+            limits = self._limits
+            self._ledger.check(self._entry(request, mu), limits.promise, limits.stages)
+        if not request.is_cooperative:
+            return Keys()
+        return Keys(keys=secagg.advertise(self._party(request)))
 
-    def share(self, message: Message) -> Message:
+    def share(self, message: Share) -> Boxes:
         """Split the secrets of the masks among the sites, sealed for each.
 
         Parameters
@@ -501,8 +428,8 @@ class Site:
 
         Returns
         -------
-        Message
-            ``sealed``: bytes by name of each other site that advertised.
+        Boxes
+            Bytes by name of each other site that advertised.
 
         Raises
         ------
@@ -516,18 +443,18 @@ class Site:
         Nothing leaves but ciphertexts for other sites; fewer of them than the survivor
         threshold tell nothing even in clear.
         """
-        self._admit(message["request"])
+        self._admit(message.request)
         # Privacy: read once; a word that changed without the keys would tell itself.
-        before = self._fixed_before(message["request"])
-        party = self._party(message["request"], before)
+        before = self._fixed_before(message.request)
+        party = self._party(message.request, before)
         seen = {
-            name: bytes.fromhex(line["asked"])
+            name: bytes.fromhex(line.asked)
             for line in before
-            for name in line["survivors"]
+            for name in line.survivors
         }
-        return {"sealed": secagg.share(party, message["advertised"], seen)}
+        return Boxes(sealed=secagg.share(party, message.advertised, seen))
 
-    def release(self, message: Message) -> Message:
+    def release(self, message: Release) -> Answer:
         """Answer a query in the asked arm, charged before it leaves.
 
         Parameters
@@ -538,9 +465,8 @@ class Site:
 
         Returns
         -------
-        Message
-            ``noisy``: weighted statistic with noise; ``masked``: the site's part of a
-            secure sum. Which of them depends on the arm. ``signature`` of the rest.
+        Answer
+            Signed but in the exact arms.
 
         Raises
         ------
@@ -560,29 +486,30 @@ class Site:
         It counts on the noise of ``survivor_threshold - n_colluding`` sites only. A
         request is answered in one form: other keys would show the difference of masks.
         """
-        request = message["request"]
-        query, sensitivity, mu = self._admit(request)
-        n_units = _total(request["roster"])
-        weight = self._n_units(request["unit"]) / n_units
-        if request["arm"] in EXACT_ARMS:
-            return {"noisy": weight * self._mean(query, request)}
-        own, asked = self._own(digest(request)), pack(message)
+        request = message.request
+        query, mu = self._admit(request)
+        weight = self._n_units(request.unit) / request.n_units
+        if request.is_exact:
+            return Answer(noisy=weight * self._mean(query, request))
+        own, asked = self._own(request.digest), pack(message.message)
         stored = self._ledger.stored(own)
         if stored is None:
             u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
-            t = query.sensitivity(n_units, request["relation"], request["parameters"])
+            t = query.sensitivity(request.n_units, request.relation, request.parameters)
             reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
-            entry = self._entry(request, sensitivity, mu)
-            about = asked, self._limits.promise, self._limits.stages
-            stored = self._ledger.charge(own, self._subjects, entry, reply, *about)
+            entry, limits = self._entry(request, mu), self._limits
+            promise = limits.promise, limits.stages
+            stored = self._ledger.charge(
+                own, self._subjects, entry, reply, asked, *promise
+            )
         # Privacy: one request, one vector under its masks, one set of sites.
-        if stored[0] != asked:
+        if stored.asked != asked:
             raise Refused("another form of an answered request")
-        return unpack(stored[1])
+        return Answer.parse(unpack(stored.reply))
 
-    def confirm(self, message: Message) -> Message:
+    def confirm(self, message: Confirm) -> Signature:
         """Sign the survivors of a secure sum, for the other sites to see.
 
         Parameters
@@ -592,8 +519,8 @@ class Site:
 
         Returns
         -------
-        Message
-            ``signature`` of the survivors, 64 bytes.
+        Signature
+            Of the survivors.
 
         Raises
         ------
@@ -607,9 +534,9 @@ class Site:
         Nothing leaves but a signature of what the aggregator said.
         """
         party, _, _ = self._fixed(message)
-        return {"signature": secagg.sign(party, message["survivors"])}
+        return Signature(signature=secagg.sign(party, message.survivors))
 
-    def unmask(self, message: Message) -> Message:
+    def unmask(self, message: Unmask) -> Shares:
         """Give the shares that take the masks off the survivors' sum.
 
         Parameters
@@ -620,8 +547,8 @@ class Site:
 
         Returns
         -------
-        Message
-            ``shares``: 33 bytes by name of each site in the sum.
+        Shares
+            For each site in the sum.
 
         Raises
         ------
@@ -637,101 +564,106 @@ class Site:
         belongs to is charged already.
         """
         party, request, shares = self._fixed(message)
-        if request["consistency"]:
-            survivors, signatures = message["survivors"], message["signatures"]
-            secagg.check_signatures(party, survivors, signatures)
-        return {"shares": shares}
+        if request.consistency:
+            secagg.check_signatures(party, message.survivors, message.signatures)
+        return Shares(shares=shares)
 
     def _fixed(
-        self, message: Message
-    ) -> tuple[secagg.Party, Message, dict[str, bytes]]:
+        self, message: Confirm | Unmask
+    ) -> tuple[secagg.Party, Request, dict[str, bytes]]:
         """Fix the survivors of an answered request; the shares that unmask them."""
-        own = self._own(message["request"])
+        own = self._own(message.request)
         stored = self._ledger.stored(own)
         if stored is None:
             raise Refused("survivors of a request that was not answered")
-        asked = unpack(stored[0])
-        if asked["request"]["arm"] not in COOPERATIVE_ARMS:
+        asked = Release.parse(unpack(stored.asked))
+        request, survivors = asked.request, message.survivors
+        if not request.is_cooperative:
             raise Refused("survivors of a request without a secure sum")
         # Privacy: another study's aggregator has no say in this one's sums.
-        request = asked["request"]
-        about = self.name, self.describe(request), self._limits, self._ledger.ceiling
-        admit(request, *about)
+        self._check_rules(request)
         party = self._party(request)
-        survivors = message["survivors"]
         # What is refused here is not kept as the only answer.
-        shares = secagg.unmask(party, asked["advertised"], asked["sealed"], survivors)
+        shares = secagg.unmask(party, asked.advertised, asked.sealed, survivors)
         # Privacy: sums over two sets of survivors differ by single sites' vectors.
-        about = {"asked": message["request"], "lineage": self._lineage(request)}
+        about = {"asked": message.request, "lineage": self._lineage(request)}
         if not self._ledger.fix_survivors(own, survivors, site=self.name, **about):
             raise Refused("other survivors than before")
-        return party, asked["request"], shares
+        return party, request, shares
 
     def _own(self, request: str) -> str:
         """Identity of this site's answer; sites may share a ledger."""
         return digest({"request": request, "site": self.name})
 
     def _party(
-        self, request: Message, before: list[dict[str, Any]] | None = None
+        self, request: Request, before: list[SurvivorsLine] | None = None
     ) -> secagg.Party:
         """Its part in the secure sum of a request."""
-        keys = {name: site["key"] for name, site in request["roster"].items()}
-        threshold = request["survivor_threshold"]
-        # Privacy: the whole request is the context, so no mask serves two vectors.
-        context = bytes.fromhex(digest(request))
         before = self._fixed_before(request) if before is None else before
         # Privacy: what others sealed before the last sum was fixed opens nothing now,
         # and other words have other keys.
-        history = [[line["asked"], line["survivors"]] for line in before]
+        history = [[line.asked, line.survivors] for line in before]
         after = bytes.fromhex(digest({"fixed": history}))
-        about = self._ledger.key, keys, threshold, context, after
-        return secagg.Party(self.name, *about)
+        return secagg.Party(
+            self.name,
+            self._ledger.key,
+            request.keys,
+            request.survivor_threshold,
+            # Privacy: the whole request is the context, so no mask serves two vectors.
+            request.context,
+            after,
+        )
 
-    def _lineage(self, request: Message) -> str:
+    def _lineage(self, request: Request) -> str:
         """What the rounds of one promise have in common."""
-        return self._limits.lineage or request["study"]
+        return self._limits.lineage or request.study
 
-    def _fixed_before(self, request: Message) -> list[dict[str, Any]]:
+    def _fixed_before(self, request: Request) -> list[SurvivorsLine]:
         """Sums of this lineage that this site fixed before a request's, in order."""
-        own = self._own(digest(request))
+        own = self._own(request.digest)
         return self._ledger.fixed_before(own, self._lineage(request), self.name)
 
-    def _admit(self, request: Message) -> tuple[Query, float, float | None]:
-        """Check a request against all rules; returns its query, sensitivity, mu."""
-        check_form(request)
-        described = self.describe(request)
+    def _check_rules(self, request: Request) -> float | None:
+        """Check a request against the rules from public facts; returns its mu."""
+        description = self._description(request.unit)
         ceiling = self._ledger.ceiling
-        mu = admit(request, self.name, described, self._limits, ceiling)
-        query, _ = self._asked(request)
-        sensitivity = query.sensitivity(
-            self._n_units(request["unit"]), request["relation"], request["parameters"]
-        )
-        if request["arm"] not in EXACT_ARMS and not np.isfinite(sensitivity):
-            raise Refused("unbounded sensitivity")
-        return query, sensitivity, mu
+        return admit(request, self.name, description, self._limits, ceiling)
 
-    def _asked(self, request: Message) -> tuple[Query, int]:
-        """Query of a well-formed request, and the rows of the data that it reads."""
-        query = QUERIES.get(request["query"])
+    def _admit(self, request: Request) -> tuple[Query, float | None]:
+        """Check a request against all rules; returns its query and mu."""
+        mu = self._check_rules(request)
+        query, _ = self._query(request)
+        if not (request.is_exact or np.isfinite(self._sensitivity(request))):
+            raise Refused("unbounded sensitivity")
+        return query, mu
+
+    def _query(self, request: Request) -> tuple[Query, int]:
+        """Query of a request, and the rows of the data that it reads."""
+        query = QUERIES.get(request.query)
         if query is None:
             raise Refused("unknown query")
         n_rows = self._n_features
         if query.stage == "components":
-            if self._reduced is None or request["reduction"] != self._reduction:
+            if self._reduced is None or request.reduction != self._reduction:
                 raise Refused("query before its projection")
             n_rows = len(self._reduced)
-        if not query.admits(request["parameters"], n_rows):
+        if not query.admits(request.parameters, n_rows):
             raise Refused("parameters of the query")
         return query, n_rows
 
-    def _mean(self, query: Query, message: Message) -> np.ndarray:
+    def _sensitivity(self, request: Request) -> float:
+        """L2 sensitivity of this site's unweighted mean."""
+        n_units, query = self._n_units(request.unit), QUERIES[request.query]
+        return query.sensitivity(n_units, request.relation, request.parameters)
+
+    def _mean(self, query: Query, request: Request) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
-        unit, total = message["unit"], 0.0
+        total: np.ndarray | float = 0.0
         for X, starts in self._data(query.stage):
-            part = query.total(X, starts, unit, **message["parameters"])
+            part = query.total(X, starts, request.unit, **request.parameters)
             part += total  # in place: of a whole brain it is large
             total = part
-        total /= self._n_units(unit)
+        total /= self._n_units(request.unit)
         return total
 
     def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -742,37 +674,38 @@ class Site:
             lengths = np.array([self._n_samples[s] for s in self._subjects])
             yield self._reduced, np.cumsum(lengths) - lengths
 
-    def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
+    def _noisy(self, u: np.ndarray, sensitivity: float, message: Release) -> Answer:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""
-        request = message["request"]
-        drawn = perturb(u, sensitivity, request, self.name, self._normal)
-        if request["arm"] in ("local", "conventional"):
-            return {"noisy": drawn.f}
+        request = message.request
+        noise_draw = perturb(u, sensitivity, request, self.name, self._normal)
+        if not request.is_cooperative:
+            return Answer(noisy=noise_draw.f)
         masks = secagg.masks(
             self._party(request),
-            advertised=message["advertised"],
-            sealed=message["sealed"],
+            advertised=message.advertised,
+            sealed=message.sealed,
             size=u.size,
             knows=lambda word: self._ledger.knows(self._own(word.hex())),
         )
-        if request["arm"] == "secure_sum":
-            return {"masked": drawn.f + masks}
-        return {"noisy": drawn.f + drawn.e, "masked": drawn.e + masks}
+        if noise_draw.e is None:
+            return Answer(masked=noise_draw.f + masks)
+        e = noise_draw.e
+        return Answer(noisy=noise_draw.f + e, masked=e + masks)
 
-    def _signed(self, request: Message, answer: Message) -> bytes:
+    def _signed(self, request: Request, answer: Answer) -> bytes:
         """Pack an answer with its signature: what was changed on the way shows."""
-        context = bytes.fromhex(digest(request))
-        statement = signing.of_answer(context, self.name, pack(answer))
-        return pack({**answer, "signature": self._ledger.key.sign(statement)})
+        statement = signing.of_answer(request.context, self.name, pack(answer.message))
+        signature = self._ledger.key.sign(statement)
+        return pack({**answer.message, "signature": signature})
 
     def _normal(
-        self, size: int, variance: float, message: Message, which: str
+        self, size: int, variance: float, request: Request, term: str
     ) -> np.ndarray:
         """Normal noise; from a seed only where the constructor allowed one."""
         if self._seed is None:
             return np.sqrt(variance) * noise.standard_normal(size)
-        label = [self._seed, self.name, which]
-        label += [message[key] for key in ("study", "query", "round", "attempt")]
+        label = [self._seed, self.name, term]
+        label += [request.study, request.query, request.round, request.attempt]
         seed = hashlib.sha256(repr(label).encode()).digest()
         rng = np.random.default_rng(np.frombuffer(seed, dtype="<u4"))
         return np.sqrt(variance) * rng.standard_normal(size)
@@ -781,21 +714,27 @@ class Site:
         counts = self._n_samples
         return len(counts) if unit == "subject" else sum(counts.values())
 
-    def _entry(self, message: Message, sensitivity: float, mu: float) -> dict[str, Any]:
+    def _entry(self, request: Request, mu: float) -> ReleaseLine:
         """What the ledger keeps of a release."""
-        kept = ("study", "query", "round", "attempt", "arm", "unit", "relation")
-        kept += ("n_colluding", "survivor_threshold")
-        return {
-            **{key: message[key] for key in kept},
-            "site": self.name,
-            "roster": digest(message["roster"]),
-            "version": message["roster"][self.name]["version"],
-            **({"lineage": self._limits.lineage} if self._limits.lineage else {}),
-            "sensitivity": float(sensitivity),
-            "noise": message["noise"],
-            "noise_multiplier": 1 / mu,
-            "mu": mu,
-        }
+        return ReleaseLine(
+            study=request.study,
+            query=request.query,
+            round=request.round,
+            attempt=request.attempt,
+            arm=request.arm,
+            unit=request.unit,
+            relation=request.relation,
+            n_colluding=request.n_colluding,
+            survivor_threshold=request.survivor_threshold,
+            site=self.name,
+            roster=digest({n: s.message for n, s in request.roster.items()}),
+            version=request.roster[self.name].version,
+            lineage=self._limits.lineage or None,
+            sensitivity=float(self._sensitivity(request)),
+            noise=request.noise,
+            noise_multiplier=1 / mu,
+            mu=mu,
+        )
 
     def _guards_subjects(self) -> bool:
         private = self._limits.kind == "private"
@@ -805,7 +744,3 @@ class Site:
     def _n_features(self) -> int:
         """Of all people alike; each look at a person opens the file."""
         return next(iter(self._subjects.values())).shape[0]
-
-
-def _total(roster: Mapping[str, dict[str, Any]]) -> int:
-    return sum(site["n_units"] for site in roster.values())

@@ -39,8 +39,8 @@ from capeneuro.federation.gate import Authority, Gate
 from capeneuro.federation.in_process import Replies, sort_reply
 from capeneuro.federation.manifest import Manifest
 from capeneuro.federation.messages import Message
+from capeneuro.federation.requests import EXACT_ARMS
 from capeneuro.federation.rounds import RoundFailed, RoundVoid
-from capeneuro.federation.rules import EXACT_ARMS
 from capeneuro.flare import joining
 from capeneuro.flare.presence import Presence
 from capeneuro.flare.standing import Standing

@@ -14,8 +14,7 @@ again, as a revision of the manifest.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import chdir
+from collections.abc import Iterable
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from capeneuro import __version__
-from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation import synced
+from capeneuro.federation.entries import PromiseLine
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.manifest import Approval, Entry, Manifest
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.secagg import masking
 from capeneuro.privacy import accounting
 from capeneuro.report import record
@@ -77,7 +76,7 @@ def enter(study: Study, name: str, institution: str, contact: str) -> Path:
             kind=site.data,
             unit=site.unit,
             # Not its lines: that somebody is new to the ledger is one, too.
-            n_releases=sum(e["kind"] == "release" for e in book.entries()),
+            n_releases=len(book.releases()),
             study=study.digest,
         )
     except ValueError as error:
@@ -133,7 +132,9 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
         raise ConfigError(f"{path}: why: a revision must say why")
     _follows(study, _signed(study, site), manifest, path)
     told = [
-        one["told"] for one in site_files.open_ledger(site).promises() if "told" in one
+        promise.told
+        for promise in site_files.open_ledger(site).promises()
+        if promise.told is not None
     ]
     for other, party in manifest.sites.items():
         known = max((one.get(party.key, 0) for one in told), default=0)
@@ -228,10 +229,10 @@ def held(study: Study, name: str) -> Manifest:
     # Privacy: the ledger knows the last one, whatever file was put in its place.
     signed = _signed(study, flow.one_site(site_files.load_sites(study), name))
     last = _of_root(signed, manifest) or signed
-    if last and last[-1]["manifest"] != manifest.fingerprint:
+    if last and last[-1].manifest != manifest.fingerprint:
         raise ConfigError(
             f"{path}: is not the manifest that this site approved last, "
-            f"{last[-1]['manifest']}; bring that back, or approve a revision"
+            f"{last[-1].manifest}; bring that back, or approve a revision"
         )
     return manifest
 
@@ -398,40 +399,6 @@ def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
     return made, approvals
 
 
-def rehearse(path: str, hub: Path, folders: Mapping[str, Path]) -> Manifest:
-    """All four steps where every party's folder is on this machine.
-
-    Parameters
-    ----------
-    path
-        The study file in each folder.
-    hub
-        The aggregator's folder.
-    folders
-        By site its folder.
-
-    Returns
-    -------
-    Manifest
-        What all of them signed.
-    """
-    entries, approvals = [], []
-    for name, folder in folders.items():
-        with chdir(folder):
-            about = name, f"Institute {name}", f"dpo@{name}.example"
-            entries.append(folder / enter(load.load_study(path), *about))
-    with chdir(hub):
-        manifest = assemble(load.load_study(path), entries)
-    for name, folder in folders.items():
-        with chdir(folder):
-            about = hub / "manifest.json", manifest.fingerprint
-            signed = approve(load.load_study(path), name, *about)
-            approvals.append(folder / signed)
-    with chdir(hub):
-        collect(load.load_study(path), approvals)
-    return manifest
-
-
 # --- both ----------------------------------------------------------------------------
 
 
@@ -526,21 +493,21 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
     return found
 
 
-def _signed(study: Study, site: SiteConfig) -> list[dict[str, Any]]:
+def _signed(study: Study, site: SiteConfig) -> list[PromiseLine]:
     """What a site signed for a study of this name, as its ledger has it, in order."""
     return site_files.signed(study.study, site.name, site_files.open_ledger(site))
 
 
-def _of_root(signed: list[dict[str, Any]], manifest: Manifest) -> list[dict[str, Any]]:
+def _of_root(signed: list[PromiseLine], manifest: Manifest) -> list[PromiseLine]:
     """Of what a site signed that of a manifest's lineage, in order.
 
     A ledger that was merged into this one may have signed another lineage.
     """
-    return [one for one in signed if one["lineage"] == manifest.root]
+    return [promise for promise in signed if promise.lineage == manifest.root]
 
 
 def _follows(
-    study: Study, signed: list[dict[str, Any]], new: Manifest, path: Path
+    study: Study, signed: list[PromiseLine], new: Manifest, path: Path
 ) -> None:
     """Raise unless a manifest is the last one that was signed, or a revision of one.
 
@@ -551,31 +518,31 @@ def _follows(
         return
     same = _of_root(signed, new)
     last = (same or signed)[-1]
-    if new.fingerprint == last["manifest"]:
+    if new.fingerprint == last.manifest:
         return
-    if new.fingerprint in {one["manifest"] for one in same} or (
-        same and new.revision <= last.get("revision", -1)
+    if new.fingerprint in {promise.manifest for promise in same} or (
+        same and new.revision <= (-1 if last.revision is None else last.revision)
     ):
         raise ConfigError(
             f"{path}: revision: must be the last one that this site approved, "
-            f"{last['manifest']}, or one that supersedes it, got {new.revision}, which "
+            f"{last.manifest}, or one that supersedes it, got {new.revision}, which "
             "is of before; ask the coordinator for the last"
         )
-    if new.supersedes not in {one["manifest"] for one in same}:
+    if new.supersedes not in {promise.manifest for promise in same}:
         # Privacy: a new lineage would start the promise to the same people anew.
         raise ConfigError(
             f"{path}: supersedes: must be a manifest of this study that this site "
-            f"approved, {last['manifest']}, got {new.supersedes or 'none'}; for other "
+            f"approved, {last.manifest}, got {new.supersedes or 'none'}; for other "
             "people give the study another name"
         )
     _promises_no_less(study, same, path)
 
 
-def _promises_no_less(study: Study, signed: list[dict[str, Any]], path: Path) -> None:
+def _promises_no_less(study: Study, signed: list[PromiseLine], path: Path) -> None:
     """Raise if a study promises people less than a revision of its lineage did."""
-    promise = study.promise_of(signed[-1]["site"])
-    mu = min(one["mu"] for one in signed)
-    units = {one["unit"] for one in signed}
+    promise = study.promise_of(signed[-1].site)
+    mu = min(line.mu for line in signed)
+    units = {line.unit for line in signed}
     if promise.mu > mu * (1 + site_files.TOLERANCE) or (
         "subject" in units and promise.unit == "sample"
     ):
@@ -587,7 +554,7 @@ def _promises_no_less(study: Study, signed: list[dict[str, Any]], path: Path) ->
             "study of another name"
         )
     # Of sites that remain no more than all others can collude.
-    guarded = max(one.get("n_colluding") or 0 for one in signed)
+    guarded = max(line.n_colluding or 0 for line in signed)
     least = min(guarded, len(study.sites) - 1)
     if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
         others = least - (not study.is_independent)

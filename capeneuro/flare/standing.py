@@ -73,7 +73,7 @@ class Standing:
         about = self._lineage, study.identity, site.name
         own = book.of_lineage(*about, site_files.stages_of(study))
         promise = study.promise_of(site.name)
-        mu = accounting.compose([e["mu"] for e in own])
+        mu = accounting.compose([e.mu for e in own])
         left = max(0.0, 1 - (mu / promise.mu) ** 2)
         self._told |= {
             "at": datetime.now().isoformat(timespec="seconds"),

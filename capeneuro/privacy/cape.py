@@ -251,7 +251,7 @@ def arm_ratio(arm: str, ratio: float) -> float:
     Parameters
     ----------
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     ratio
         ``sigma2 / gamma`` of CAPE, at least 0.
 
@@ -271,7 +271,7 @@ def arm_variances(
     Parameters
     ----------
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     mu
         Largest loss of each site over its sensitivity, (n_sites,), positive.
     ratio
@@ -326,7 +326,7 @@ def views(
     Parameters
     ----------
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     gamma
         Variance of each site's noise at unit sensitivity, (n_sites,).
     ratio

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation import vouching
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
@@ -270,7 +271,9 @@ def signed(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def in_ledger(record: Mapping[str, Any], site: str, entries: Iterable[dict]) -> int:
+def in_ledger(
+    record: Mapping[str, Any], site: str, charges: Iterable[ReleaseLine]
+) -> int:
     """Releases of a record about one site that its ledger has charged, as many.
 
     Raises
@@ -280,9 +283,9 @@ def in_ledger(record: Mapping[str, Any], site: str, entries: Iterable[dict]) -> 
     """
     identities = record["digests"]["identities"]
     charged: dict[tuple[str, int], list[float]] = {}
-    for one in entries:
-        if one["kind"] == "release" and one["study"] in identities:
-            charged.setdefault((one["query"], one["round"]), []).append(one["mu"])
+    for entry in charges:
+        if entry.study in identities:
+            charged.setdefault((entry.query, entry.round), []).append(entry.mu)
     own = [one for one in record["releases"] if site in one["sites"]]
     if not own:
         raise ConfigError(f"site {site}: the record has no release about it")

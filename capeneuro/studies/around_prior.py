@@ -15,6 +15,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.federation.requests import Description
 from capeneuro.report import words
 from capeneuro.studies.components_plan import (
     forecast_alone,
@@ -59,7 +60,7 @@ def subspace(
     (check, mechanism), (prior, digest) = stages, open_prior(study)
     K, bound = study.n_components, study.pca.norm_bound
     roster = mechanism.describe(federation)
-    n = sum(own["n_units"] for own in roster.values())
+    n = sum(site.n_units for site in roster.values())
     # Of the arm `local` the first site alone described itself.
     everyone = n * (len(study.sites) if study.arm == "local" else 1)
     least, _ = least_share(study, tuple(roster), everyone)
@@ -78,7 +79,9 @@ def subspace(
     return priors.subspace(prior, found, K, bound, n, values, digest)
 
 
-def _can_do_without(study: ComponentsConfig, sites: Sites, roster: dict) -> None:
+def _can_do_without(
+    study: ComponentsConfig, sites: Sites, roster: dict[str, Description]
+) -> None:
     """Refuse to go on without the prior where nothing would come of it."""
     if study.pca.method == "power":
         raise ConfigError(

@@ -48,7 +48,8 @@ from capeneuro.algorithms import regression
 from capeneuro.algorithms.regression import LinearModel, Task
 from capeneuro.federation.arrays import Sites
 from capeneuro.federation.ledger import Ledger
-from capeneuro.federation.rules import EXACT_ARMS, TABLE, Arm, Kind
+from capeneuro.federation.requests import EXACT_ARMS, Arm, Kind
+from capeneuro.federation.rules import TABLE
 from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import RANGE
@@ -80,7 +81,7 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         An intercept for each site: what sites differ by in the target is not attributed
         to features, and ``predict`` uses the mean of all. False: one for all.
     arm
-        One of :data:`.rules.Arm`.
+        One of :data:`.requests.Arm`.
     kind
         ``"public"`` or ``"simulated"`` where the tables are; ``"private"`` needs
         ``ledgers`` and refuses exact arms and cross-validation.
@@ -416,7 +417,8 @@ def _check(self: Any, names: Sequence[str]) -> None:
             raise ValueError(rule)
     for name, ledger in (self.ledgers or {}).items():
         # Privacy: rows and people who are charged by name cannot be added up.
-        if any(e.get("study", TABLE) != TABLE for e in ledger.entries()):
+        entries = *ledger.releases(), *ledger.promises()
+        if any((e.study or TABLE) != TABLE for e in entries):
             raise ValueError(
                 f"{name}: its ledger holds studies, to which rows without names "
                 "cannot be added; write a study file for the same people"

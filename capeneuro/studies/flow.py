@@ -179,7 +179,7 @@ def write_released(
     folder = folder_of(study, reference)
     kinds = {own: site.data for own, site in sites.items()}
     # Of sites elsewhere what they say of themselves is all that is known.
-    kinds |= {own: said["kind"] for own, said in stages[-1].roster.items()}
+    kinds |= {own: said.kind for own, said in stages[-1].roster.items()}
     about = {
         "releases": json.dumps([one for stage in stages for one in stage.releases]),
         "sites": json.dumps(kinds),

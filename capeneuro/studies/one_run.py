@@ -28,7 +28,8 @@ from capeneuro.federation.guesses import epsilon_lower, mu_lower
 from capeneuro.federation.in_process import InProcess, Replies
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.messages import Message, digest
-from capeneuro.federation.rounds import Checkpoint
+from capeneuro.federation.requests import Project, Request
+from capeneuro.federation.rounds import Checkpoint, Round
 from capeneuro.federation.rules import Limits
 from capeneuro.privacy import ring
 from capeneuro.privacy.accounting import epsilon_from_mu
@@ -65,22 +66,21 @@ class Listening(InProcess):
 
     def __init__(self, sites: Mapping[str, Witness]) -> None:
         super().__init__(sites)
-        self.requests: dict[str, Message] = {}
+        self.requests: dict[str, Request] = {}
         self.drawn: dict[str, dict[str, np.ndarray]] = {}
-        self.projections: dict[str, Message] = {}
+        self.projections: dict[str, Project] = {}
 
     def ask(self, what: str, messages: Mapping[str, Message], *args, **more) -> Replies:
         """Ask as :class:`InProcess` does."""
         replies = super().ask(what, messages, *args, **more)
         if what == "project":
             message = next(iter(messages.values()))
-            self.projections[digest(message)] = message
+            self.projections[digest(message)] = Project.parse(message)
         if what == "release":
-            request = next(iter(messages.values()))["request"]
-            key = digest(request)
-            self.requests[key] = request
+            request = Request.parse(next(iter(messages.values()))["request"])
+            self.requests[request.digest] = request
             # Of a site the first draw is g; what it draws else is not in the sum.
-            self.drawn[key] = {n: self._sites[n].drawn[0] for n in messages}
+            self.drawn[request.digest] = {n: self._sites[n].drawn[0] for n in messages}
         return replies
 
 
@@ -196,30 +196,30 @@ def _scores(
     G, r = np.zeros((m, m)), np.zeros(m)
     rounds = Checkpoint(Path("private") / "_aggregator" / study.study)
     for key, request in federation.requests.items():
-        state = rounds.read(key)
-        if "total" not in state:
+        total_sum = Round.read(rounds, request).total
+        if total_sum is None:
             continue
-        query, asked = QUERIES[request["query"]], request["parameters"]
-        n_units = sum(site["n_units"] for site in request["roster"].values())
-        t = query.sensitivity(n_units, request["relation"], asked)
-        gamma = {s: t**2 * v for s, v in request["variances"].items()}
-        h = ring.grid(list(gamma.values()), t, state["total"].size, request["noise"])
-        y = ring.from_ring(state["total"], h)
+        query, asked = QUERIES[request.query], request.parameters
+        n_units = request.n_units
+        t = query.sensitivity(n_units, request.relation, asked)
+        gamma = {s: t**2 * v for s, v in request.variances.items()}
+        h = ring.grid(list(gamma.values()), t, total_sum.size, request.noise)
+        y = ring.from_ring(total_sum, h)
         known = list(federation.names)[len(federation.names) - study.n_colluding :]
         drawn = federation.drawn[key]
         y = y - sum(drawn[name] for name in known if name in drawn)
         deviation = np.sqrt(sum(v for name, v in gamma.items() if name not in known))
-        projection = federation.projections.get(request["reduction"])
+        projection = federation.projections.get(request.reduction)
 
         def total(
             X: np.ndarray,
             query: Any = query,
             asked: Any = asked,
-            projection: Message | None = projection,
+            projection: Project | None = projection,
         ) -> np.ndarray:
             if projection is not None:
-                bound, center = projection["norm_bound"], projection["center"]
-                X = projection["matrix"].astype("f4") @ scaled(X, bound, center)
+                bound, center = projection.norm_bound, projection.center
+                X = projection.matrix.astype("f4") @ scaled(X, bound, center)
                 X = without_outliers(X)
             each = study.budget.unit
             starts = np.zeros(1, int)

@@ -18,7 +18,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
 from capeneuro.studies import kinds
@@ -186,7 +186,7 @@ def foreseen(
 def gate(
     study: Study,
     sites: Sites,
-    roster: Mapping[str, Mapping[str, Any]] | None = None,
+    roster: Mapping[str, Description] | None = None,
     forecaster: Forecaster | None = None,
 ) -> None:
     """End a study before its first release where noise will drown its result.
@@ -212,7 +212,7 @@ def gate(
         return
     counts = counted(study, sites)
     if roster is not None:
-        n_units = sum(description["n_units"] for description in roster.values())
+        n_units = sum(site.n_units for site in roster.values())
         if study.arm == "local":  # the first site alone described itself
             n_units *= len(study.sites)
         counts = counts._replace(people=n_units)

@@ -20,10 +20,12 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
 from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
+from capeneuro.federation.entries import PromiseLine, ReleaseLine
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.manifest import Manifest, parse
-from capeneuro.federation.rules import COOPERATIVE_ARMS, TABLE, Limits
+from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.rules import TABLE, Limits
 from capeneuro.federation.site import Site, empty, longer
 from capeneuro.privacy import accounting, cape, ring
 
@@ -175,8 +177,9 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
             f"{path}: seed: exact noise has no seed, got {site.seed}; remove it, "
             "or set noise: rounded in the study"
         )
-    begun_for = open_ledger(site).lines.named().get("data", "")
-    if begun_for and (begun_for == "private") != (site.data == "private"):
+    name_line = open_ledger(site).lines.named()
+    begun_for = name_line.data if name_line else site.data
+    if (begun_for == "private") != (site.data == "private"):
         raise ConfigError(
             f"{path}: data: must be {begun_for}, got {site.data!r}: its ledger "
             f"{site.ledger} is one of {begun_for} data; set data: {begun_for}, or give "
@@ -265,7 +268,7 @@ def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
     for name, site in sites.items():
         if site.second_place is None or site.ledger.is_dir():
             continue
-        if any(one["n_lines"] for one in open_ledger(site).lines.remembered()):
+        if any(record.n_lines for record in open_ledger(site).lines.remembered()):
             continue
         files = (path for path in study.sites if path.exists())
         file = next((f for f in files if load_site(f).name == name), "SITE_FILE")
@@ -312,17 +315,15 @@ def paid_for(study: Study, name: str, site: SiteConfig) -> int:
     book, n = open_ledger(site), 0
     for member in study.members.values():
         own = _of_study(member, name, book)
-        n += len({(e["query"], e["round"]) for e in own})
+        n += len({(e.query, e.round) for e in own})
     return n
 
 
-def _of_study(study: Study, name: str, book: Ledger) -> list[dict[str, Any]]:
+def _of_study(study: Study, name: str, book: Ledger) -> list[ReleaseLine]:
     """Entries of a ledger that a study charged for a site's data as they are."""
     same = (study.identity, _version(study, name, book))
     return [
-        entry
-        for entry in book.entries()
-        if (entry.get("study"), entry.get("version", "")) == same
+        entry for entry in book.releases() if (entry.study, entry.version or "") == same
     ]
 
 
@@ -341,19 +342,19 @@ def stages_of(study: Study) -> tuple[str, ...]:
     return tuple(member.identity for member in study.whole.members.values())
 
 
-def signed(study: str, name: str, book: Ledger) -> list[dict[str, Any]]:
+def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
     """What a site's ledger says that it signed for a study of this name, in order.
 
     By the number of the revision, for a restored ledger has them in any order; what a
     ledger brought that was merged into this one comes first.
     """
-    lines = [p for p in book.promises() if (p.get("named"), p["site"]) == (study, name)]
-    return sorted(lines, key=lambda p: ("merged" not in p, p.get("revision", 0)))
+    lines = [p for p in book.promises() if (p.named, p.site) == (study, name)]
+    return sorted(lines, key=lambda p: (p.merged is None, p.revision or 0))
 
 
 def _lineage(study: Study, name: str, book: Ledger) -> str:
     """Lineage under which a site's releases of a study count."""
-    lineages = [p["lineage"] for p in signed(study.whole.study, name, book)]
+    lineages = [p.lineage for p in signed(study.whole.study, name, book)]
     with suppress(OSError, ValueError):
         path = study.whole.private(name) / "manifest.json"
         root = parse(Manifest, path.read_bytes()).root
@@ -379,13 +380,13 @@ def _spent_before(
     book = open_ledger(site)
     if on_paper:
         book = Ledger(None, book.ceiling)
-    entries = book.entries()
-    if site.unit == "subject" and any(e.get("unit") == "sample" for e in entries):
+    entries = *book.releases(), *book.promises()
+    if site.unit == "subject" and any(e.unit == "sample" for e in entries):
         raise BudgetExceeded(
             f"site {name}: unit: earlier releases per sample cannot be counted per "
             "subject; keep the ceiling's unit, or start a ledger for other people"
         )
-    if any(e.get("study") == TABLE for e in entries):
+    if any(e.study == TABLE for e in entries):
         raise BudgetExceeded(
             f"site {name}: ledger: holds releases of tables whose rows have no names, "
             "to which people's cannot be added; start a ledger for other people"
@@ -396,9 +397,9 @@ def _spent_before(
     # Other stages have other features of the same people. Features that are not there
     # are not other data: nothing is released of them, and `prepare` makes them anew.
     if current is not None and any(
-        e.get("query") != "restored"
-        and e["study"].rsplit(":", 1)[0] == study.study
-        and e.get("version", "") != current
+        e.query != "restored"
+        and e.study.rsplit(":", 1)[0] == study.study
+        and (e.version or "") != current
         for e in own
     ):
         raise BudgetExceeded(
@@ -406,7 +407,7 @@ def _spent_before(
             "they were before, and its promise counts that; restore them, or give "
             "the study another name: what was spent stays spent"
         )
-    spent = book.total(without=[entry["request"] for entry in own])
+    spent = book.total(without=[entry.request for entry in own])
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
     features = study.private(name) / "projected.npz"
@@ -475,8 +476,8 @@ def _in_another_ledger(
     study: Study, site: SiteConfig, book: Ledger, people: Collection[str]
 ) -> str:
     """Say in which other ledger, or as which other site, people are; empty: none."""
-    about = {"study": study.identity, "lineage": study.lineage, "site": site.name}
-    if other := book.in_study_as(about, people, stages_of(study)):
+    place = study.identity, study.lineage, site.name
+    if other := book.in_study_as(*place, people, stages_of(study)):
         return (
             f"name: people of it are in this study as site {other!r} already, and a "
             "promise counts each of them once; keep that name"

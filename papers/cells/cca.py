@@ -178,7 +178,7 @@ def find_directions(
     budget
         The promise, which is each site's ceiling too.
     arm
-        One of :data:`.rules.Arm`, ``local`` the first site; or ``chance``,
+        One of :data:`.requests.Arm`, ``local`` the first site; or ``chance``,
         random directions and correlations of 0.5.
     clip, n_directions, debias
         See :func:`.cca.canonical_directions`; ``n_directions`` of 0 keeps all

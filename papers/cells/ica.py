@@ -128,7 +128,7 @@ def run_ica(
     budget
         The promise, which is each site's ceiling too: what is not paid for is refused.
     arm
-        One of :data:`.rules.Arm`; non-private does not clip.
+        One of :data:`.requests.Arm`; non-private does not clip.
     memo
         Statistics that were computed before on these data.
     pca_share, pca_clip

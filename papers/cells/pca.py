@@ -153,7 +153,7 @@ def find_subspace(
     budget
         The promise, which is each site's ceiling too.
     arm
-        One of :data:`.rules.Arm`; ``dpdispca`` [Imtiaz 2018]; ``wishart``
+        One of :data:`.requests.Arm`; ``dpdispca`` [Imtiaz 2018]; ``wishart``
         [imtiaz2016dpdjica], which spends the epsilon that its paper claims; or
         ``chance``, random directions. ``local`` is the largest site.
     norm_bound, clip

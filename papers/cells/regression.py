@@ -263,7 +263,7 @@ def functional(
     study, epsilon, delta
         Rows and promise.
     arm
-        One of :data:`.rules.Arm`; ``cape`` at one site is ``pooled``.
+        One of :data:`.requests.Arm`; ``cape`` at one site is ``pooled``.
     clip, intercept
         See :func:`.regression.linear_model`. An intercept comes last in w.
     stretch

@@ -266,7 +266,7 @@ def find_components(
     budget
         The promise, half of mu^2 for each moment.
     arm
-        One of :data:`.rules.Arm`, ``local`` the first site; one of
+        One of :data:`.requests.Arm`, ``local`` the first site; one of
         :data:`CURATORS`, as printed where it says so; or ``random``.
     projected
         See :func:`.tensors.mixture_components`; what is printed is not.

@@ -1,6 +1,7 @@
 """The audit bounds mu from below, the code withstands it, planted bugs do not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from capeneuro.federation.audit import (
     mu_lower,
     transcript,
 )
-from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.ledger import Exchange, Ledger
 from capeneuro.federation.secagg import masking
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
@@ -145,7 +146,8 @@ def test_colluders_remove_their_masks(arm):
 
 def test_the_claim_is_what_the_ledger_says(monkeypatch):
     assert transcript(_case(mu=1.5, n_rounds=4), 0)[3] == pytest.approx(1.5)
-    monkeypatch.setattr(Ledger, "charge", lambda self, *args: (args[4], args[3]))
+    free = lambda self, *args: Exchange(args[4], args[3])  # noqa: E731
+    monkeypatch.setattr(Ledger, "charge", free)
     assert transcript(_case(arm="local", n_sites=1, mu=1.5), 0)[3] == 0
 
 
@@ -231,7 +233,7 @@ def same_noise_everywhere(monkeypatch):
     """The seed of a site's noise lacks the name of the site."""
 
     def normal(self, size, variance, message, which):
-        label = repr([message[key] for key in ("study", "query", "round")] + [which])
+        label = repr([message.study, message.query, message.round, which])
         return np.sqrt(variance) * np.random.default_rng(
             list(label.encode())
         ).standard_normal(size)
@@ -281,7 +283,7 @@ def thesis_loss(monkeypatch):
 
 def ledger_charges_a_quarter(monkeypatch):
     entry = Site._entry
-    less = lambda *args: {**entry(*args), "mu": entry(*args)["mu"] / 4}  # noqa: E731
+    less = lambda *args: replace(entry(*args), mu=entry(*args).mu / 4)  # noqa: E731
     monkeypatch.setattr(Site, "_entry", less)
 
 

@@ -23,7 +23,8 @@ SURFACE = {
     "federation/noise_addition": "perturb",
     "federation/site": "Site.answer Site.describe Site.project Site.advertise "
     "Site.share Site.release Site.confirm Site.unmask",
-    "federation/rules": "check_form admit",
+    "federation/requests": "Form.parse parse",
+    "federation/rules": "admit",
     "federation/ledger": "Ledger.pseudonym Ledger.stored Ledger.check Ledger.charge "
     "Ledger.fix_survivors Ledger.total Ledger.promise",
     "federation/mechanism": "Mechanism.clip Mechanism.variances Mechanism.answer "

@@ -17,7 +17,7 @@ from capeneuro.federation.audit import PARAMETERS
 from capeneuro.federation.gate import HEADER, SIGNATURE, Authority, Gate
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.messages import pack, unpack
-from capeneuro.federation.site import REQUESTS
+from capeneuro.federation.requests import PROTOCOL
 from capeneuro.privacy.queries import QUERIES
 
 AGREED = hashlib.sha256(b"manifest").digest()
@@ -223,7 +223,7 @@ def test_whatever_an_aggregator_signs_is_answered_or_refused(seed, n):
     site = make_sites([2] * 3, 2, 2)["site0"]
     authority = Authority(AGREED)
     behind = Gate("site0", AGREED, authority.public, site.answer, site.room)
-    whats, found, most = [*REQUESTS, "ping", "odd"], Counter(), 0
+    whats, found, most = [*PROTOCOL, "ping", "odd"], Counter(), 0
     ping = authority.request("site0", "ping", {})
     authority.read("site0", ping, behind.answer(ping))
     tracemalloc.start()

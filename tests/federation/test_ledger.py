@@ -2,6 +2,7 @@
 
 import multiprocessing
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from helpers import UNLIMITED, budget, charge_many
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capeneuro.federation.ledger import BudgetExceeded, Ledger, LedgerDamaged
+from capeneuro.federation.entries import ReleaseLine
+from capeneuro.federation.ledger import BudgetExceeded, Exchange, Ledger, LedgerDamaged
 from capeneuro.privacy import accounting
 
 CEILING = budget(1.0)
-HALF = {"mu": CEILING.mu / 2**0.5, "query": "q"}
+HALF = ReleaseLine(mu=CEILING.mu / 2**0.5, query="q")
 
 
 def _request(i: int) -> str:
@@ -41,12 +43,12 @@ def test_releases_compose_and_fill_the_ceiling_exactly(either):
     either.charge(_request(1), ["a", "b"], HALF, b"1")
     assert _epsilon(either) == pytest.approx(CEILING.epsilon, rel=1e-9)
     with pytest.raises(BudgetExceeded, match="ceiling is 1"):
-        either.charge(_request(2), ["a", "b"], {**HALF, "mu": 0.01}, b"2")
+        either.charge(_request(2), ["a", "b"], replace(HALF, mu=0.01), b"2")
 
 
 def test_a_refused_release_leaves_no_answer(either):
     with pytest.raises(BudgetExceeded):
-        either.charge(_request(0), ["a"], {**HALF, "mu": 2 * CEILING.mu}, b"0")
+        either.charge(_request(0), ["a"], replace(HALF, mu=2 * CEILING.mu), b"0")
     assert either.stored(_request(0)) is None
     assert either.total() == 0
 
@@ -64,22 +66,22 @@ def test_others_count_as_if_they_were_the_same_people(either):
     # Privacy: whether it refuses must not tell who was in an earlier cohort.
     for people in (["a"], ["b"], ["c"]):
         with pytest.raises(BudgetExceeded):
-            either.charge(_request(2), people, {**HALF, "mu": 0.01}, b"x")
+            either.charge(_request(2), people, replace(HALF, mu=0.01), b"x")
 
 
 def test_the_ceiling_is_over_all_studies_and_lineages(either):
     for i, study in enumerate(("one", "two")):
-        entry = {**HALF, "study": study, "lineage": study, "site": study}
+        entry = replace(HALF, study=study, lineage=study, site=study)
         either.charge(_request(i), ["a"], entry, b"x")
     with pytest.raises(BudgetExceeded, match="the ceiling is 1"):
-        either.charge(_request(2), ["a"], {"mu": 0.01, "study": "three"}, b"x")
+        either.charge(_request(2), ["a"], ReleaseLine(mu=0.01, study="three"), b"x")
 
 
 def test_named_cohorts_are_counted_apart_and_what_had_no_name_for_all(tmp_path):
     book = {n: Ledger(tmp_path / "l", CEILING, cohort=n) for n in ("", "old", "new")}
-    book[""].charge(_request(0), ["z"], {"mu": 0.03}, b"x")
-    book["old"].charge(_request(1), ["a"], {"mu": 0.04}, b"x")
-    book["new"].charge(_request(2), ["b"], {"mu": 0.1}, b"x")
+    book[""].charge(_request(0), ["z"], ReleaseLine(mu=0.03), b"x")
+    book["old"].charge(_request(1), ["a"], ReleaseLine(mu=0.04), b"x")
+    book["new"].charge(_request(2), ["b"], ReleaseLine(mu=0.1), b"x")
     assert book["old"].total() == pytest.approx(0.05)
     assert book["new"].total() == pytest.approx((0.03**2 + 0.1**2) ** 0.5)
     assert book[""].total() == pytest.approx((0.03**2 + 0.04**2 + 0.1**2) ** 0.5)
@@ -103,7 +105,7 @@ def test_the_total_never_falls_and_nobody_has_a_larger_one(charges):
     ledger, before = Ledger(None, UNLIMITED), 0.0
     squares = dict.fromkeys("abcde", 0.0)
     for i, (subjects, mu) in enumerate(charges):
-        ledger.charge(_request(i), subjects, {"mu": mu}, b"x")
+        ledger.charge(_request(i), subjects, ReleaseLine(mu=mu), b"x")
         for subject in subjects:
             squares[subject] += mu**2
         assert ledger.total() >= before
@@ -114,15 +116,15 @@ def test_the_total_never_falls_and_nobody_has_a_larger_one(charges):
 
 def test_the_order_of_subjects_is_no_new_cohort(either):
     for i, subjects in enumerate((["a", "b"], ["b", "a"])):
-        either.charge(_request(i), subjects, {"mu": 0.01}, b"x")
-    assert [e["kind"] for e in either.entries()] == ["cohort", "release", "release"]
+        either.charge(_request(i), subjects, ReleaseLine(mu=0.01), b"x")
+    assert [e.kind for e in either.entries()] == ["cohort", "release", "release"]
 
 
 def test_an_identical_request_gets_identical_bytes_uncharged(either):
     first = either.charge(_request(0), ["a"], HALF, b"first")
     again = either.charge(_request(0), ["a"], HALF, b"second")
-    assert first == again == either.stored(_request(0)) == (b"", b"first")
-    assert either.total() == pytest.approx(HALF["mu"])
+    assert first == again == either.stored(_request(0)) == Exchange(b"", b"first")
+    assert either.total() == pytest.approx(HALF.mu)
     assert either.stored(_request(1)) is None
 
 
@@ -131,7 +133,7 @@ def test_a_ledger_outlives_its_object(ledger):
     again = Ledger(ledger.folder, CEILING)
     assert again.entries() == ledger.entries()
     assert again.total() == ledger.total()
-    assert again.stored(_request(0)) == (b"", b"bytes")
+    assert again.stored(_request(0)) == Exchange(b"", b"bytes")
     assert again.key.private_bytes_raw() == ledger.key.private_bytes_raw()
 
 
@@ -144,13 +146,13 @@ def test_another_ledger_has_other_secrets(tmp_path):
 @pytest.mark.parametrize("kept", [1, 20, -1])
 def test_a_torn_last_line_counts_and_is_restored(ledger, kept):
     for i in range(2):
-        ledger.charge(_request(i), ["a"], {"mu": 0.1}, b"%d" % i)
+        ledger.charge(_request(i), ["a"], ReleaseLine(mu=0.1), b"%d" % i)
     expected, path = ledger.entries(), ledger.folder / "ledger.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:kept])
     again = Ledger(ledger.folder, CEILING)
     assert again.entries() == expected
-    assert again.stored(_request(1)) == (b"", b"1")
+    assert again.stored(_request(1)) == Exchange(b"", b"1")
     assert path.read_bytes().splitlines(keepends=True) == lines
 
 
@@ -167,7 +169,7 @@ def test_a_release_file_without_a_line_is_charged(ledger):
 
 def test_bytes_lie_on_disk_before_the_line(ledger, monkeypatch):
     def crash(entry: dict) -> None:
-        if entry["kind"] == "release":
+        if entry.kind == "release":
             raise OSError("crash")
         append(entry)
 
@@ -176,8 +178,8 @@ def test_bytes_lie_on_disk_before_the_line(ledger, monkeypatch):
     with pytest.raises(OSError, match="crash"):
         ledger.charge(_request(0), ["a"], HALF, b"0")
     again = Ledger(ledger.folder, CEILING)
-    assert again.charge(_request(0), ["a"], HALF, b"other") == (b"", b"0")
-    assert again.total() == pytest.approx(HALF["mu"])
+    assert again.charge(_request(0), ["a"], HALF, b"other") == Exchange(b"", b"0")
+    assert again.total() == pytest.approx(HALF.mu)
 
 
 def test_a_half_written_release_file_is_no_release(ledger):
@@ -200,7 +202,7 @@ def test_a_half_written_release_file_is_no_release(ledger):
 )
 def test_a_damaged_line_stops_everything(ledger, line, damage):
     for i in range(2):
-        ledger.charge(_request(i), ["a"], {"mu": 0.1}, b"x")
+        ledger.charge(_request(i), ["a"], ReleaseLine(mu=0.1), b"x")
     path = ledger.folder / "ledger.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines[line] = damage(lines[line])
@@ -221,7 +223,7 @@ def test_two_processes_lose_nothing(tmp_path):
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0]
     ledger = Ledger(tmp_path, UNLIMITED)
-    requests = [e["request"] for e in ledger.entries() if e["kind"] == "release"]
+    requests = [e.request for e in ledger.releases()]
     assert sorted(requests) == [_request(i) for i in range(25)]
     assert ledger.total() == pytest.approx(0.1 * 25**0.5)
 
@@ -247,15 +249,15 @@ def test_looking_creates_nothing(tmp_path):
 
 
 def test_the_total_can_leave_out_a_study(either):
-    either.charge(_request(0), ["a"], {"mu": 0.03}, b"0")
-    either.charge(_request(1), ["a", "b"], {"mu": 0.04}, b"1")
+    either.charge(_request(0), ["a"], ReleaseLine(mu=0.03), b"0")
+    either.charge(_request(1), ["a", "b"], ReleaseLine(mu=0.04), b"1")
     assert either.total(without=[_request(0)]) == pytest.approx(0.04)
 
 
 def test_another_process_is_seen_at_once(ledger):
     other = Ledger(ledger.folder, CEILING)
     for i, book in enumerate((ledger, other, ledger, other)):
-        book.charge(_request(i), ["a", f"s{i}"], {"mu": 0.01}, b"x")
+        book.charge(_request(i), ["a", f"s{i}"], ReleaseLine(mu=0.01), b"x")
     assert ledger.entries() == other.entries()
     assert ledger.total() == other.total() == Ledger(ledger.folder, CEILING).total()
     assert ledger.verify() == 4
@@ -286,7 +288,7 @@ def test_a_lone_damaged_release_file_stops_everything(ledger):
 
 def test_a_ledger_that_lost_lines_is_not_trusted(ledger):
     for i in range(2):
-        ledger.charge(_request(i), ["a"], {"mu": 0.1}, b"x")
+        ledger.charge(_request(i), ["a"], ReleaseLine(mu=0.1), b"x")
     path = ledger.folder / "ledger.jsonl"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     with pytest.raises(LedgerDamaged, match="shorter than it was"):
@@ -306,11 +308,11 @@ def test_no_subject_id_is_written(ledger):
 @pytest.mark.parametrize("mu", [-0.1, float("nan")])
 def test_no_charge_gives_budget_back(either, mu):
     with pytest.raises(ValueError, match="negative"):
-        either.charge(_request(0), ["a"], {"mu": mu}, b"x")
+        either.charge(_request(0), ["a"], ReleaseLine(mu=mu), b"x")
     assert either.total() == 0
 
 
 def test_an_entry_that_is_no_json_does_not_break_the_ledger(ledger):
     with pytest.raises(TypeError):
-        ledger.charge(_request(0), ["a"], {**HALF, "study": np.zeros(1)}, b"x")
+        ledger.charge(_request(0), ["a"], replace(HALF, study=np.zeros(1)), b"x")
     assert ledger.stored(_request(1)) is None

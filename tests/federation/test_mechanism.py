@@ -4,12 +4,19 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from helpers import assert_same_law, in_process, make_mechanism, make_site, make_sites
+from helpers import (
+    assert_same_law,
+    in_process,
+    make_mechanism,
+    make_site,
+    make_sites,
+    request,
+)
 
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import RoundFailed
 from capeneuro.federation.messages import digest
-from capeneuro.federation.rules import EXACT_ARMS, Arm
+from capeneuro.federation.requests import EXACT_ARMS, Arm, Request
 
 ARMS = get_args(Arm)
 PARAMETERS = {"norm_bound": 1.0, "clip": 1.0}
@@ -86,7 +93,7 @@ def test_asking_again_gives_the_same_and_is_not_charged(rng):
         for _ in range(2)
     ]
     np.testing.assert_array_equal(*answers)
-    assert len([e for e in sites["site0"]._ledger.entries() if "mu" in e]) == 1
+    assert len(sites["site0"]._ledger.releases()) == 1
 
 
 def test_fixed_seeds_repeat_and_other_seeds_do_not(rng):
@@ -103,7 +110,7 @@ def test_fixed_seeds_repeat_and_other_seeds_do_not(rng):
 
 def test_sites_of_one_seed_do_not_share_their_noise():
     sites = {n: make_site(n, {"s": np.zeros((5, 4))}, seed=1) for n in ("a", "b")}
-    asked = {"study": "t", "query": "q", "round": 0, "attempt": 0}
+    asked = Request.parse(request(sites))
     draws = [s._normal(9, 1.0, asked, w) for s in sites.values() for w in "eg"]
     assert np.abs(np.corrcoef(draws) - np.eye(4)).max() < 0.99
     assert len({d[0] for d in draws}) == 4
@@ -181,7 +188,7 @@ def test_each_site_charges_its_own_promise(arm):
     noise = mechanism.answer(in_process(sites), "second_moment", PARAMETERS).value
     (release,) = mechanism.releases
     for name, site in sites.items():
-        (charged,) = [e["mu"] for e in site._ledger.entries() if "mu" in e]
+        (charged,) = [e.mu for e in site._ledger.releases()]
         assert charged <= factors.get(name, 1.0) / 4
         recorded = release["sites"][name]["mu"]["aggregator_and_colluders"]
         assert charged == pytest.approx(recorded, rel=1e-12)

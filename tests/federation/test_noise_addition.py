@@ -1,19 +1,20 @@
 """What the grid of a release cannot hold, or would not hide, is refused beforehand."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from capeneuro.federation.noise_addition import Drawn, perturb
-from capeneuro.federation.rules import Refused
+from capeneuro.federation.noise_addition import NoiseDraw, perturb
+from capeneuro.federation.requests import Refused
 from capeneuro.privacy import noise, ring
 
 SIZE = 5
 
 
-def _drawn(*, largest: float = 0.0, clip: float = 1.0, **changes: Any) -> Drawn:
+def _drawn(*, largest: float = 0.0, clip: float = 1.0, **changes: Any) -> NoiseDraw:
     """Noise of site a, each draw ``largest`` deviations, on the largest statistic."""
     asked = {
         "arm": "cape",
@@ -26,10 +27,10 @@ def _drawn(*, largest: float = 0.0, clip: float = 1.0, **changes: Any) -> Drawn:
     }
 
     def draw(size: int, variance: float, request: Any, term: str) -> np.ndarray:
-        assert asked["noise"] == "rounded", "exact noise has a sampler of its own"
+        assert request.noise == "rounded", "exact noise has a sampler of its own"
         return np.full(size, largest * math.sqrt(variance))
 
-    return perturb(np.full(SIZE, clip), 1.0, asked, "a", draw)
+    return perturb(np.full(SIZE, clip), 1.0, SimpleNamespace(**asked), "a", draw)
 
 
 def _refused(**changes: Any) -> bool:

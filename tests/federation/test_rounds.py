@@ -20,7 +20,9 @@ from faulty import (
 )
 from helpers import budget, make_mechanism, make_site, make_sites, request
 
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import (
     TRIES,
     Checkpoint,
@@ -104,14 +106,14 @@ def check(drawn: Drawn, S: int, variant: tuple[str, int, bool], losses: Losses) 
     about = f"{S} sites, {variant}, {losses}"
     if promise.survivors is None:
         with pytest.raises(RoundFailed):
-            gather(federation, asked, checkpoint)
+            gather(federation, Request.parse(asked), checkpoint)
     else:
-        total, survivors = gather(federation, asked, checkpoint)
+        total, survivors = gather(federation, Request.parse(asked), checkpoint)
         assert set(survivors) == promise.survivors, about
         np.testing.assert_array_equal(total, drawn.total(asked, survivors), about)
     assert {n for n in sites if charges(sites[n])} == promise.charged, about
     federation.faults.clear()
-    total, survivors = gather(federation, asked, checkpoint)
+    total, survivors = gather(federation, Request.parse(asked), checkpoint)
     assert set(survivors) == promise.resumed, about
     np.testing.assert_array_equal(total, drawn.total(asked, survivors), about)
     assert all(len(charges(member)) <= 1 for member in sites.values()), about
@@ -189,7 +191,7 @@ def test_the_matrix_notices_a_site_that_is_charged_twice(drawn, monkeypatch):
     real = Site.release
 
     def twice(self: Site, message: Message) -> Message:
-        entry = {"mu": 0.1, "unit": "subject"}
+        entry = ReleaseLine(mu=0.1, unit="subject")
         self._ledger.charge(f"{len(charges(self)):064x}", self._subjects, entry, b"")
         return real(self, message)
 
@@ -209,7 +211,7 @@ def last_is_spent() -> dict[str, Site]:
     """Four sites, of which the last has room for no further release."""
     sites = make_sites([2] * 4, 2, 2, ceiling=budget(4.0))
     member, spent = sites["site3"], 0.9 * budget(4.0).mu
-    entry = {"study": "earlier", "mu": spent, "unit": "subject"}
+    entry = ReleaseLine(study="earlier", mu=spent, unit="subject")
     member._ledger.charge("0" * 64, member._subjects, entry, b"")
     return sites
 
@@ -220,7 +222,7 @@ def test_nobody_is_charged_for_a_round_that_one_site_refuses(last_is_spent, arm)
     asked = request(sites, arm=arm, noise_multiplier=2 / budget(4.0).mu)
     federation, before = Faulty(sites), charges(sites["site3"])
     with pytest.raises(RoundFailed) as failure:
-        gather(federation, asked, Checkpoint())
+        gather(federation, Request.parse(asked), Checkpoint())
     assert failure.value.lost == {"site3": "budget: ceiling"}
     assert [charges(member) for member in sites.values()] == [[], [], [], before]
     assert {sent.what for sent in federation.log} == {"advertise"}
@@ -232,7 +234,7 @@ def test_a_round_goes_on_without_a_site_that_refuses(drawn, last_is_spent, arm):
     forms = {"arm": arm, "survivor_threshold": 3}
     asked = request(sites, noise_multiplier=2 / budget(4.0).mu, **forms)
     federation = Faulty(sites)
-    total, survivors = gather(federation, asked, Checkpoint())
+    total, survivors = gather(federation, Request.parse(asked), Checkpoint())
     assert survivors == federation.asked("release") == FOUR[:3]
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
     assert [len(charges(member)) for member in sites.values()] == [1, 1, 1, 1]
@@ -246,10 +248,10 @@ def test_without_a_secure_sum_who_is_lost_early_costs_nobody(arm, how):
     chatty = Fault(how, "advertise", ["site1"], forger=lambda _: {"keys": b""})
     federation = Faulty(sites, [chatty])
     with pytest.raises(RoundFailed):
-        gather(federation, asked, checkpoint)
+        gather(federation, Request.parse(asked), checkpoint)
     assert not any(charges(member) for member in sites.values())
     federation.faults.clear()
-    _, survivors = gather(federation, asked, checkpoint)
+    _, survivors = gather(federation, Request.parse(asked), checkpoint)
     assert survivors == list(sites)
     assert [len(charges(member)) for member in sites.values()] == [1, 1, 1]
 
@@ -281,12 +283,14 @@ def test_an_aggregator_killed_at_any_instant_resumes(drawn, tmp_path, arm, consi
         sites = make_sites([2] * 4, 2, 2)
         asked, clock = request(sites, **forms), Clock(at)
         checkpoint = Ticking(tmp_path / str(at), clock)
-        gather(Faulty(sites, late, clock=clock), asked, checkpoint)
+        gather(Faulty(sites, late, clock=clock), Request.parse(asked), checkpoint)
 
     sites, asked = {}, {}
     for at in instants(run):
         again = Faulty(sites, late)
-        total, survivors = gather(again, asked, Checkpoint(tmp_path / str(at)))
+        total, survivors = gather(
+            again, Request.parse(asked), Checkpoint(tmp_path / str(at))
+        )
         assert survivors == FOUR[:3]
         np.testing.assert_array_equal(total, drawn.total(asked, survivors))
         assert [len(charges(member)) for member in sites.values()] == [1, 1, 1, 1]
@@ -304,7 +308,7 @@ def test_without_its_checkpoint_it_gets_no_second_set_of_survivors(
         sites, clock = make_sites([2] * 4, 2, 2), Clock(at)
         asked = request(sites, survivor_threshold=3)
         first = Faulty(sites, [Fault("lose reply", "release", ["site3"])], clock=clock)
-        gather(first, asked, Ticking(tmp_path / str(at), clock))
+        gather(first, Request.parse(asked), Ticking(tmp_path / str(at), clock))
 
     sites, asked, first = {}, {}, None
     outcomes = []
@@ -316,11 +320,15 @@ def test_without_its_checkpoint_it_gets_no_second_set_of_survivors(
         again.log += first.log
         if set(stuck) & set(FOUR[1:]):
             with pytest.raises(RoundVoid):
-                gather(again, asked, Checkpoint(tmp_path / str(at)))
+                gather(again, Request.parse(asked), Checkpoint(tmp_path / str(at)))
             with pytest.raises(RoundVoid, match="gave it up"):
-                gather(Faulty(sites), asked, Checkpoint(tmp_path / str(at)))
+                gather(
+                    Faulty(sites), Request.parse(asked), Checkpoint(tmp_path / str(at))
+                )
         else:
-            total, survivors = gather(again, asked, Checkpoint(tmp_path / str(at)))
+            total, survivors = gather(
+                again, Request.parse(asked), Checkpoint(tmp_path / str(at))
+            )
             assert survivors == FOUR[1:]
             np.testing.assert_array_equal(total, drawn.total(asked, survivors))
         outcomes.append(bool(stuck))
@@ -362,14 +370,14 @@ def test_unmasking_that_fails_too_often_makes_the_round_void(drawn):
     federation = Faulty(sites, [Fault("lose reply", "unmask", ["site0", "site2"])])
     for _ in range(TRIES - 1):
         with pytest.raises(RoundFailed) as failure:
-            gather(federation, asked, checkpoint)
+            gather(federation, Request.parse(asked), checkpoint)
         assert not isinstance(failure.value, RoundVoid)
         assert failure.value.lost == dict.fromkeys(
             ("site0", "site2"), "failed: no answer"
         )
     for _ in range(2):
         with pytest.raises(RoundVoid):
-            gather(federation, asked, checkpoint)
+            gather(federation, Request.parse(asked), checkpoint)
     assert len(federation.asked("unmask")) == 4 * TRIES
     assert all(len(charges(member)) == 1 for member in sites.values())
 
@@ -407,7 +415,7 @@ def test_a_site_that_restarts_sends_the_same_bytes(drawn, tmp_path, rng, what):
     asked = request(sites, **forms)
     faults = [Fault("restart", what, five), Fault("lose reply", "share", ["site4"])]
     federation = Faulty(sites, faults, opened)
-    total, survivors = gather(federation, asked, Checkpoint())
+    total, survivors = gather(federation, Request.parse(asked), Checkpoint())
     assert survivors == (five if what == "share" else FOUR)
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
     for sent in list(federation.log):

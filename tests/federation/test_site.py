@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,11 +19,12 @@ from helpers import (
     request,
 )
 
-from capeneuro.federation.ledger import Ledger
+from capeneuro.federation.ledger import Exchange, Ledger
 from capeneuro.federation.messages import pack
+from capeneuro.federation.requests import COOPERATIVE_ARMS, EXACT_ARMS, PROTOCOL
 from capeneuro.federation.rounds import RoundFailed
-from capeneuro.federation.rules import COOPERATIVE_ARMS, EXACT_ARMS, Limits
-from capeneuro.federation.site import PROTOCOL, REQUESTS, Site
+from capeneuro.federation.rules import Limits
+from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, queries
 
 REFUSED = "refused"
@@ -87,17 +88,18 @@ def _spent(site: Site) -> float:
 
 def test_public_methods_are_the_protocol():
     public = [n for n, _ in inspect.getmembers(Site) if not n.startswith("_")]
-    assert public == sorted(["answer", "quantum", "room", *REQUESTS])
-    assert set(REQUESTS) == {"describe", "project", "advertise", "share", "release"} | {
+    assert public == sorted(["answer", "quantum", "room", *PROTOCOL])
+    assert set(PROTOCOL) == {"describe", "project", "advertise", "share", "release"} | {
         "confirm",
         "unmask",
     }
 
 
 def test_the_table_of_the_protocol_is_what_a_site_answers(site):
-    assert tuple(site._methods()) == REQUESTS == tuple(PROTOCOL)
-    assert all(m.__name__ == name for name, m in site._methods().items())
-    assert all(one.takes and one.guarantee for one in PROTOCOL.values())
+    for name, task in PROTOCOL.items():
+        hints = get_type_hints(getattr(site, name))
+        assert hints == {"message": task.takes, "return": task.leaves}
+        assert task.guarantee
 
 
 @pytest.mark.parametrize("arm", ["cape", "secure_sum", "conventional", "non-private"])
@@ -120,11 +122,15 @@ def test_messages_have_the_fields_of_the_table(rng, arm):
     mechanism.project(federation, np.eye(2, 5), 1.0)
     mechanism.answer(federation, "mean", {"norm_bound": 1.0, "clip": 1.0})
     if arm == "cape":  # which sends all that can be sent
-        assert taken == {name: set(one.takes) for name, one in PROTOCOL.items()}
-        assert left == {name: set(one.leaves) for name, one in PROTOCOL.items()}
+        assert taken == {
+            name: set(one.takes.model_fields) for name, one in PROTOCOL.items()
+        }
+        assert left == {
+            name: set(one.leaves.model_fields) for name, one in PROTOCOL.items()
+        }
     for name in taken:
-        assert taken[name] <= set(PROTOCOL[name].takes)
-        assert left[name] <= set(PROTOCOL[name].leaves)
+        assert taken[name] <= set(PROTOCOL[name].takes.model_fields)
+        assert left[name] <= set(PROTOCOL[name].leaves.model_fields)
 
 
 def test_a_site_has_no_public_attributes(site):
@@ -155,7 +161,7 @@ def test_version_tells_that_data_changed_and_nothing_more(tmp_path):
     folder, other = tmp_path / "x", tmp_path / "y"
     a, b = (make_site("s", data, folder, digest=d) for d in ("one", "two"))
     c = make_site("s", data, other, digest="one")
-    versions = {s.describe({"unit": "subject"})["version"] for s in (a, b, c)}
+    versions = {s.answer("describe", {"unit": "subject"})["version"] for s in (a, b, c)}
     assert len(versions) == 3
     assert not any("one" in v or "two" in v for v in versions)
 
@@ -290,7 +296,7 @@ def test_a_query_of_another_projection_is_refused(rng):
 
 def test_a_line_of_the_ledger_says_what_noise_was_asked_for(sites):
     _ask(sites, noise_multiplier=20.0)
-    (line,) = [e for e in sites["site0"]._ledger.entries() if e["kind"] == "release"]
+    (line,) = sites["site0"]._ledger.releases()
     assert line["noise_multiplier"] == pytest.approx(1 / line["mu"])
     assert line["mu"] == pytest.approx(1 / 20)
 
@@ -390,7 +396,7 @@ def test_without_a_charge_nothing_leaves(sites, monkeypatch, error):
 def test_what_leaves_is_what_the_ledger_returned(sites, monkeypatch):
     stored = {"noisy": np.arange(3.0)}
     monkeypatch.setattr(
-        sites["site0"]._ledger, "charge", lambda *args: (args[4], pack(stored))
+        sites["site0"]._ledger, "charge", lambda *args: Exchange(args[4], pack(stored))
     )
     np.testing.assert_array_equal(_ask(sites)["noisy"], stored["noisy"])
 
@@ -427,7 +433,7 @@ def test_an_error_carries_a_code_and_a_rule_only(tmp_path, monkeypatch, error):
     [{}, {"unit": "subject"}, {"roster": []}, {"query": []}, {"roster": {"site0": 1}}],
     ids=str,
 )
-@pytest.mark.parametrize("what", REQUESTS)
+@pytest.mark.parametrize("what", PROTOCOL)
 def test_a_malformed_message_is_an_error_reply(site, what, message):
     if what == "describe" and message.get("unit"):
         return
@@ -527,7 +533,7 @@ def test_no_variance_shows_the_lattice_of_doubles(tmp_path, rng, arm, changes):
 
 def test_a_pinned_key_must_be_the_one_that_was_agreed(tmp_path, rng):
     sites = make_sites([2, 3], 5, 6, rng, tmp_path, kind="private")
-    facts = sites["site1"].describe({"unit": "subject"})
+    facts = sites["site1"].answer("describe", {"unit": "subject"})
     data = {"a": rng.standard_normal((5, 6))}
     for key, rule in (
         (facts["key"], None),
@@ -616,7 +622,7 @@ def test_parameters_out_of_range_are_refused(sites, parameters):
 def test_components_parameters_out_of_range_are_refused(sites, changes):
     matrix = np.ones((1 if np.shape(changes.get("W"))[-1:] == (1,) else 2, 5))
     projection = {"matrix": matrix, "norm_bound": 1.0, "center": np.zeros(5)}
-    sites["site0"].project(projection)
+    sites["site0"].answer("project", projection)
     parameters = {"W": np.eye(2), "b": np.zeros(2), "clip": 1.0, **changes}
     reply = _attacked(
         sites,
@@ -717,7 +723,7 @@ def test_another_roster_does_not_start_the_promise_anew(rng, tmp_path):
     asked = request(sites, n_colluding=1, noise_multiplier=1.01 / promise.mu)
     assert "noisy" in _answer(sites, asked)
     sites["site2"]._digest = "another"
-    asked["roster"]["site2"] = sites["site2"].describe({"unit": "subject"})
+    asked["roster"]["site2"] = sites["site2"].answer("describe", {"unit": "subject"})
     one = {"request": asked}
     assert sites["site0"].answer("advertise", one) == {
         "error": REFUSED,

@@ -167,6 +167,6 @@ def test_stages_across_processes_are_those_of_one(tmp_path):
     with contextlib.chdir(root / "site-0"):
         study = load.load_study(STUDY)
         book: Ledger = site_files.open_ledger(load.load_site("site-0.yaml"))
-        releases = [e for e in book.entries() if e["kind"] == "release"]
-        assert len({e["lineage"] for e in releases}) == 1 and len(releases) == 3
+        releases = book.releases()
+        assert len({e.lineage for e in releases}) == 1 and len(releases) == 3
         assert book.total() == pytest.approx(study.promise.mu, rel=1e-9)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
 from capeneuro.federation import custody
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.manifest import Manifest
 from capeneuro.flare import joining
 from capeneuro.studies import sites as site_files
@@ -341,8 +343,8 @@ def test_a_revision_guards_against_as_many_sites(joined):
     second, path = revise(joined), joined / HUB / "manifest.json"
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
-        (first,) = (p for p in book.promises() if "named" in p)
-        book.lines.append(first | {"n_colluding": 2})
+        (first,) = (p for p in book.promises() if p.named)
+        book.lines.append(replace(first, n_colluding=2))
         with pytest.raises(ConfigError, match=r"guard against 2 sites, .* got 1"):
             joining.approve(study, "site-0", path, second.fingerprint)
 
@@ -352,13 +354,18 @@ def test_a_lineage_of_a_merged_ledger_is_another_promise(joined, merged):
     """It does not decide what is weaker, what is last, or what was spent."""
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
-        (first,) = (p for p in book.promises() if "named" in p)
+        (first,) = (p for p in book.promises() if p.named)
         other = {"lineage": "a" * 64, "manifest": "b" * 64, "revision": 5, **merged}
-        other |= {"mu": 3 * first["mu"], "n_colluding": 2}
-        book.lines.append(first | other)
+        other |= {"mu": 3 * first.mu, "n_colluding": 2}
+        book.lines.append(replace(first, **other))
         assert joining.held(study, "site-0").revision == 0
-        entry = {"study": "tiny:old", "unit": "subject", "mu": 0.9 * first["mu"]}
-        entry |= {"lineage": first["lineage"], "site": "site-0"}
+        entry = ReleaseLine(
+            study="tiny:old",
+            unit="subject",
+            mu=0.9 * first.mu,
+            lineage=first.lineage,
+            site="site-0",
+        )
         book.charge("1" * 64, ["ann"], entry, b"")
         own = load.load_site("site-0.yaml")
         assert site_files.check_ceilings(study, {"site-0": own}) == {"site-0": 0.0}
@@ -409,7 +416,7 @@ def test_lines_of_a_merged_ledger_do_not_set_the_last_manifest_back(joined):
         path = joined / HUB / "manifest.json"
         joining.approve(study, "site-0", path, second.fingerprint)
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
-        earlier = next(p for p in book.promises() if p.get("revision") == 0)
+        earlier = next(p for p in book.promises() if p.revision == 0)
         book.lines.append(earlier)  # as a merge would
         assert joining.held(study, "site-0").digest == second.digest
 
@@ -519,12 +526,12 @@ def test_the_promise_is_counted_over_revisions(joined):
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         promise, own = study.promise, manifest_of(joined)
         entry = {"study": study.identity, "unit": "subject", "lineage": own.root}
-        book.charge("1" * 64, ["ann"], {**entry, "mu": promise.mu}, b"")
+        book.charge("1" * 64, ["ann"], ReleaseLine(**{**entry, "mu": promise.mu}), b"")
         # Another study file, in a later revision of the same lineage.
         later = {**entry, "study": "tiny:another", "mu": 0.01}
         with pytest.raises(Exception, match="promise"):
-            book.check(later, promise)
-        book.check({**later, "lineage": "another"}, promise)
+            book.check(ReleaseLine(**later), promise)
+        book.check(ReleaseLine(**{**later, "lineage": "another"}), promise)
 
 
 def test_a_ledger_from_before_manifests_goes_on(joined):
@@ -532,10 +539,10 @@ def test_a_ledger_from_before_manifests_goes_on(joined):
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         old = {"study": study.identity, "unit": "subject", "mu": study.promise.mu}
-        book.charge("1" * 64, ["ann"], old, b"")
+        book.charge("1" * 64, ["ann"], ReleaseLine(**old), b"")
         now = {**old, "lineage": manifest_of(joined).root, "mu": 0.01}
         with pytest.raises(Exception, match="promise"):
-            book.check(now, study.promise)
+            book.check(ReleaseLine(**now), study.promise)
 
 
 def test_a_site_with_another_key_does_not_answer_for_the_manifest(joined):
@@ -554,10 +561,11 @@ PAID = {"arm": "cape", "n_colluding": 1, "survivor_threshold": 3, "unit": "sampl
 def test_losses_of_a_weaker_promise_are_not_added_to_a_stronger_one(joined, changes):
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
-        book.charge("1" * 64, ["ann"], {**PAID, "study": "s", "mu": 0.1}, b"")
-        book.check({**PAID, "study": "s", "mu": 0.1}, study.promise)
+        entry = ReleaseLine(**PAID, study="s", mu=0.1)
+        book.charge("1" * 64, ["ann"], entry, b"")
+        book.check(entry, study.promise)
         with pytest.raises(Exception, match="promised less"):
-            book.check({**PAID, **changes, "study": "s", "mu": 0.1}, study.promise)
+            book.check(replace(entry, **changes), study.promise)
 
 
 def test_a_site_that_was_excluded_does_not_end_the_study_of_the_others(joined):
@@ -565,8 +573,8 @@ def test_a_site_that_was_excluded_does_not_end_the_study_of_the_others(joined):
     with at(joined, "site-0") as study:
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         about = {**PAID, "study": "s", "mu": 0.1}
-        book.charge("1" * 64, ["ann"], about, b"")
-        book.check({**about, "survivor_threshold": 2}, study.promise)
+        book.charge("1" * 64, ["ann"], ReleaseLine(**about), b"")
+        book.check(ReleaseLine(**{**about, "survivor_threshold": 2}), study.promise)
 
 
 def test_a_restored_site_may_join_again(joined):
@@ -576,7 +584,7 @@ def test_a_restored_site_may_join_again(joined):
         book = site_files.open_ledger(own)
         custody.begin(book)
         charged = custody.restore(site_files.open_ledger(own))
-        assert [entry["study"] for entry in charged] == [study.identity]
+        assert [entry.study for entry in charged] == [study.identity]
         assert joining.enter(study, "site-0", "Institute", "dpo@example.org").exists()
 
 
@@ -589,8 +597,8 @@ def test_another_study_file_of_the_same_lineage_is_the_same_promise(
         own = load.load_site("site-0.yaml")
         book, root = site_files.open_ledger(own), manifest_of(joined).root
         about = {"study": study.identity, "lineage": root, "site": "site-0"}
-        mu = 0.8 * study.promise.mu
-        book.charge("1" * 64, ["ann"], about | {"unit": "subject", "mu": mu}, b"")
+        entry = ReleaseLine(**about, unit="subject", mu=0.8 * study.promise.mu)
+        book.charge("1" * 64, ["ann"], entry, b"")
         edit(STUDY, "ica.n_rounds", 7)
         revised = load.load_study(STUDY)
         assert revised.identity != study.identity
@@ -617,10 +625,10 @@ def test_sites_that_share_a_ledger_have_a_promise_each(joined):
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         mu = study.promise.mu
         for k, site in enumerate(("a", "b")):
-            about = {**PAID, "study": "s", "site": site, "mu": mu}
-            book.charge(f"{k:064x}", [site], about, b"", b"", study.promise)
+            entry = ReleaseLine(**PAID, study="s", site=site, mu=mu)
+            book.charge(f"{k:064x}", [site], entry, b"", b"", study.promise)
         with pytest.raises(Exception, match="promise"):
-            book.check({**about, "site": "a"}, study.promise)
+            book.check(replace(entry, site="a"), study.promise)
 
 
 def test_a_site_says_the_same_of_itself_after_a_revision(joined):
@@ -635,7 +643,7 @@ def test_a_site_says_the_same_of_itself_after_a_revision(joined):
         with at(joined, "site-0") as study:
             sites = site_files.load_sites(study)
             site = site_files.open_site(study, sites, "site-0", manifest)
-            said.append(site.describe({"unit": "subject"}))
+            said.append(site.answer("describe", {"unit": "subject"}))
     assert said[0] == said[1]
 
 
@@ -645,9 +653,10 @@ def test_sites_that_share_a_ledger_resume(joined, monkeypatch):
         own = load.load_site("site-0.yaml")
         book = site_files.open_ledger(own)
         monkeypatch.setattr(site_files, "_version", lambda *about: "others")
-        about = {**PAID, "unit": "subject", "study": study.identity, "site": "site-1"}
-        book.charge("1" * 64, ["bob"], {**about, "version": "x", "mu": 0.1}, b"")
+        charge = {**PAID, "unit": "subject", "study": study.identity, "mu": 0.1}
+        there = ReleaseLine(**charge, site="site-1", version="x")
+        book.charge("1" * 64, ["bob"], there, b"")
         site_files.check_ceilings(study, {"site-0": own})
-        book.charge("2" * 64, ["ann"], {**about, "site": "site-0", "mu": 0.1}, b"")
+        book.charge("2" * 64, ["ann"], ReleaseLine(**charge, site="site-0"), b"")
         with pytest.raises(Exception, match="as they were before"):
             site_files.check_ceilings(study, {"site-0": own})

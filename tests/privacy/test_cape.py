@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from capeneuro.federation.rules import EXACT_ARMS, Arm
+from capeneuro.federation.requests import EXACT_ARMS, Arm
 from capeneuro.privacy import accounting, cape
 
 # Delta = tau, the papers' split [docs/privacy.md].

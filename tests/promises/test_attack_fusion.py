@@ -105,7 +105,7 @@ def _transcript(world: int, name: str, arm: str, mu: float) -> tuple[np.ndarray,
     cca.canonical_directions(federation, second, 1, 1, 1.0, center)
     more, _ = audit.overhear(sites, n_honest, [])
     entries = sites[0]._ledger.entries()
-    claim = accounting.compose(e["mu"] for e in entries if e["kind"] == "release")
+    claim = accounting.compose(e.mu for e in entries if e.kind == "release")
     return np.concatenate([*view, *more]), claim
 
 
@@ -240,7 +240,7 @@ def charges() -> list[list[tuple[str, float]]]:
     """Query and mu of every release in each site's ledger."""
     sites = site_files.load_sites(load.load_study(STUDY))
     books = [site_files.open_ledger(site).entries() for site in sites.values()]
-    return [[(e["query"], e["mu"]) for e in b if e["kind"] == "release"] for b in books]
+    return [[(e.query, e.mu) for e in b if e.kind == "release"] for b in books]
 
 
 @pytest.fixture
@@ -268,8 +268,8 @@ def test_a_killed_fusion_goes_on_and_is_charged_once(private, monkeypatch, befor
         if n_calls == at and before:
             raise Killed
         reply = release(site, message)
-        key = site.name, message["request"]["query"]
-        sent = {k: v.tobytes() for k, v in reply.items() if k != "signature"}
+        key = site.name, message.request.query
+        sent = {k: v.tobytes() for k, v in reply.message.items() if k != "signature"}
         assert left.setdefault(key, sent) == sent
         if n_calls == at:
             raise Killed

@@ -192,7 +192,7 @@ def _transcript(
     else:
         tensors.topic_components(federation, mechanisms, 1, projected=False)
     entries = site._ledger.entries()
-    claim = accounting.compose(e["mu"] for e in entries if e["kind"] == "release")
+    claim = accounting.compose(e.mu for e in entries if e.kind == "release")
     return np.concatenate(shown), claim
 
 
@@ -254,7 +254,7 @@ def test_a_renamed_table_does_not_start_anew(rng, tmp_path):
     _front({"a": book}).fit(X, y, groups=["a"] * len(y))
     with pytest.raises(Exception, match="ceiling"):
         _front({"b": book}).fit(X, y, groups=["b"] * len(y))
-    assert len([e for e in book.entries() if e["kind"] == "release"]) == 1
+    assert len(book.releases()) == 1
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def charges() -> list[list[tuple[str, float]]]:
         site_files.open_ledger(load.load_site(path)).entries()
         for path in sorted(Path().glob("site-*.yaml"))
     )
-    return [[(e["query"], e["mu"]) for e in b if e["kind"] == "release"] for b in books]
+    return [[(e.query, e.mu) for e in b if e.kind == "release"] for b in books]
 
 
 @pytest.fixture
@@ -386,9 +386,9 @@ def test_a_killed_study_goes_on_and_is_charged_once(here, monkeypatch, kind, bef
         if n_calls == at and before:
             raise Killed
         reply = release(site, message)
-        asked = message["request"]
-        key = site.name, asked["query"], asked["round"]
-        sent = {k: v.tobytes() for k, v in reply.items() if k != "signature"}
+        asked = message.request
+        key = site.name, asked.query, asked.round
+        sent = {k: v.tobytes() for k, v in reply.message.items() if k != "signature"}
         assert left.setdefault(key, sent) == sent
         if n_calls == at:
             raise Killed

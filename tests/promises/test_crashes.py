@@ -20,6 +20,7 @@ from tiny_study import STUDY, command, edit, write_study
 
 from capeneuro.config import load
 from capeneuro.data import files
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger, LedgerDamaged
 from capeneuro.federation.messages import pack
 from capeneuro.federation.site import Site
@@ -128,9 +129,9 @@ class Study:
             shutil.copytree(ledger, copy / site)
             book = Ledger(copy / site, UNLIMITED)
             for e in book.entries():
-                if e["kind"] == "release" and e["study"] == identity:
-                    digest = short(book.stored(e["request"])[1])
-                    stored[site, e["query"], e["round"]] = {digest}
+                if e.kind == "release" and e.study == identity:
+                    digest = short(book.stored(e.request).reply)
+                    stored[site, e.query, e.round] = {digest}
         shutil.rmtree(copy, ignore_errors=True)
         lost = {k: v for k, v in self.sent().items() if stored.get(k) != v}
         assert not lost, f"left but not in the ledger: {lost}"
@@ -143,11 +144,11 @@ class Study:
             sites = site_files.load_sites(study)
             for site in sites.values():
                 book = site_files.open_ledger(site)
-                entries = [e for e in book.entries() if e["kind"] == "release"]
-                assert len({e["request"] for e in entries}) == len(entries)
+                entries = book.releases()
+                assert len({e.request for e in entries}) == len(entries)
                 assert len(entries) == n_studies * len(ROUNDS)
-                mine = [e for e in entries if e["study"] == study.identity]
-                assert {(e["query"], e["round"]) for e in mine} == ROUNDS
+                mine = [e for e in entries if e.study == study.identity]
+                assert {(e.query, e.round) for e in mine} == ROUNDS
                 mu = study.promise.mu * n_studies**0.5
                 assert book.total() == pytest.approx(mu, rel=1e-9)
             half = [p.name for p in study.results.rglob(".part-*")]
@@ -319,7 +320,7 @@ def ended(process: multiprocessing.Process) -> bool:
 
 
 def releases(ledger: Ledger) -> list[str]:
-    return [e["request"] for e in ledger.entries() if e["kind"] == "release"]
+    return [e.request for e in ledger.releases()]
 
 
 def check_sent(ledger: Ledger, tap: Path) -> None:
@@ -328,7 +329,7 @@ def check_sent(ledger: Ledger, tap: Path) -> None:
     assert len(set(charged)) == len(charged)
     for asked, digest in lines(tap, "sent") if tap.exists() else []:
         assert asked in charged
-        assert short(ledger.stored(asked)[1]) == digest
+        assert short(ledger.stored(asked).reply) == digest
 
 
 @pytest.mark.parametrize("state", ["new", "used", "other cohort", "half a line"])
@@ -362,7 +363,7 @@ def test_a_charge_killed_at_any_change_counts_once(tmp_path, state):
             assert after.entries() == watching.entries()
             check_sent(after, tap)
             for one in asked:
-                watching.charge(one, people, {"mu": 0.1}, b"again")
+                watching.charge(one, people, ReleaseLine(mu=0.1), b"again")
             check_sent(after, tap)
             assert len(releases(after)) == n_before + 2
             spent = after.total()
@@ -616,7 +617,7 @@ def test_what_left_survives_a_power_cut(tmp_path, made, charges):
     with Durable(disk) as durable:
         ledger = opened(disk / "ledger")
         for one in asking(*range(charges)):
-            ledger.charge(one, ["ann"], {"mu": 0.1}, one.encode())
+            ledger.charge(one, ["ann"], ReleaseLine(mu=0.1), one.encode())
         durable.restore(tmp_path / "left")
     check_kept(tmp_path / "left" / "ledger", ledger, asking(*range(charges)))
 
@@ -632,12 +633,12 @@ def test_what_left_after_a_failure_survives_a_power_cut(tmp_path, earlier, again
         with Durable(disk) as durable:
             ledger = opened(disk)
             for one in asked[:-1]:
-                ledger.charge(one, ["ann"], {"mu": 0.1}, b"reply")
+                ledger.charge(one, ["ann"], ReleaseLine(mu=0.1), b"reply")
             with Faults(disk, "once", at) as faults, contextlib.suppress(OSError):
-                ledger.charge(asked[-1], ["ann"], {"mu": 0.1}, b"reply")
+                ledger.charge(asked[-1], ["ann"], ReleaseLine(mu=0.1), b"reply")
             if again == "new object":
                 ledger = opened(disk)
-            ledger.charge(asked[-1], ["ann"], {"mu": 0.1}, b"reply")
+            ledger.charge(asked[-1], ["ann"], ReleaseLine(mu=0.1), b"reply")
             durable.restore(left)
         if not faults.struck:
             break
@@ -650,21 +651,23 @@ def test_what_left_after_a_failure_survives_a_power_cut(tmp_path, earlier, again
 
 def test_replies_without_their_ledger_are_damage(tmp_path):
     """The people whom the replies are about are known to the lost file alone."""
-    Ledger(tmp_path, UNLIMITED).charge(asking(0)[0], ["ann"], {"mu": 0.1}, b"reply")
+    Ledger(tmp_path, UNLIMITED).charge(
+        asking(0)[0], ["ann"], ReleaseLine(mu=0.1), b"reply"
+    )
     (tmp_path / "ledger.jsonl").unlink()
     for _ in range(2):
         with pytest.raises(LedgerDamaged):
             Ledger(tmp_path, UNLIMITED).total()
         with pytest.raises(LedgerDamaged):
             Ledger(tmp_path, UNLIMITED).charge(
-                asking(1)[0], ["ann"], {"mu": 0.1}, b"reply"
+                asking(1)[0], ["ann"], ReleaseLine(mu=0.1), b"reply"
             )
 
 
 @pytest.mark.parametrize("content", [b"", b"cut", b"\0" * 300])
 def test_a_damaged_reply_without_its_line_is_damage(tmp_path, content):
     ledger = Ledger(tmp_path, UNLIMITED)
-    ledger.charge(asking(0)[0], ["ann"], {"mu": 0.1}, b"reply")
+    ledger.charge(asking(0)[0], ["ann"], ReleaseLine(mu=0.1), b"reply")
     (tmp_path / "releases" / f"{asking(1)[0]}.bin").write_bytes(content)
     with pytest.raises(LedgerDamaged, match="restore"):
         Ledger(tmp_path, UNLIMITED).entries()

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tiny_study import command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.federation import custody, registry
+from capeneuro.federation.entries import DistinctLine
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.lines import LedgerDamaged, LedgerSetBack, Lines
 
@@ -115,8 +117,7 @@ def test_lists_of_before_are_still_read(tmp_path):
     old = {"people": people, "distinct": ["another"]}
     people_file(north).write_text(json.dumps(old))
     (record,) = north.lines.remembered()
-    record.pop("people")
-    north.lines._write(record | {"has_people": True})
+    north.lines._write(replace(record, people=None, has_people=True))
     third = ledger(tmp_path, "third")
     assert third.known_elsewhere(["ann"]) == {north.folder: 1}
     assert north.known_elsewhere(["ann", "bob"]) == {}
@@ -205,8 +206,8 @@ def test_with_another_salt_people_of_before_are_anybody(tmp_path):
     spend(book, "1", CEILING.mu, ("ann",), CEILING, **about)
     (book.folder / "salt").unlink()
     custody.restore(opened(tmp_path, "north"))
-    entry = {"study": "s", "lineage": "l", "site": "south"}
-    assert opened(tmp_path, "north").in_study_as(entry, ["ann"], []) == "north"
+    book = opened(tmp_path, "north")
+    assert book.in_study_as("s", "l", "south", ["ann"], []) == "north"
 
 
 # --- moved ---------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def test_of_two_copies_one_charges_at_a_time(tmp_path):
         other.start()
         other.join(0.3)
         assert other.is_alive()
-        north.lines.append({"kind": "distinct", "ledger": "", "reason": "a line"})
+        north.lines.append(DistinctLine(ledger="", reason="a line"))
     other.join(30)
     assert len(errors) == 1
     assert opened(tmp_path, "north").total() == 0
@@ -348,7 +349,7 @@ def test_equal_promises_of_merged_ledgers_are_two(tmp_path):
     shutil.rmtree(north.folder)
     for expected in (2, 0):  # for each of both, once
         charged = custody.restore(opened(tmp_path, "north"))
-        assert sum(e["mu"] > 1e-6 for e in charged) == expected
+        assert sum(e.mu > 1e-6 for e in charged) == expected
         total = opened(tmp_path, "north").total()
         assert total == pytest.approx(2**0.5 * CEILING.mu)
 
@@ -363,9 +364,8 @@ def test_a_ledger_goes_on_in_its_study_after_a_merge(tmp_path):
         books[name].known_elsewhere([who])
     custody.merge(books["south"], books["east"].folder)
     custody.merge(books["north"], books["south"].folder)
-    entry = {"study": "s", "lineage": "l", "site": "north"}
     north = opened(tmp_path, "north")
-    sites = [north.in_study_as(entry, [who], []) for who in names.values()]
+    sites = [north.in_study_as("s", "l", "north", [who], []) for who in names.values()]
     assert [bool(site) for site in sites] == [False, True, True]
 
 
@@ -402,7 +402,7 @@ def test_a_folder_that_a_ledger_left_may_have_another(tmp_path, how):
         custody.restore(opened(tmp_path, "south"))
     again = ledger(tmp_path, "south")
     assert again.total() == 0
-    assert again.promises() == again.lines.remembered()[0]["promises"] == []
+    assert again.promises() == [*again.lines.remembered()[0].promises] == []
 
 
 # --- restored ------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from faulty import Drawn, Fault, Faulty, assert_one_story, charges
 from helpers import agree, make_sites, release, request
 
 from capeneuro.federation.messages import Message, digest, pack
+from capeneuro.federation.requests import Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, RoundVoid, gather
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
@@ -40,7 +41,7 @@ def run(
     """Survivors of one round with faults, its sum checked, all charged once."""
     asked = asked_of(sites, **changes)
     federation = Faulty(sites, faults)
-    total, survivors = gather(federation, asked, Checkpoint())
+    total, survivors = gather(federation, Request.parse(asked), Checkpoint())
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
     assert all(len(charges(sites[n])) == 1 for n in survivors)
     assert all(len(charges(member)) <= 1 for member in sites.values())
@@ -64,8 +65,8 @@ def test_late_replies_end_a_round_that_had_failed(drawn, sites, what):
     asked, checkpoint = asked_of(sites), Checkpoint()
     federation = Faulty(sites, [Fault("late", what, ["site0", "site1"], times=1)])
     with pytest.raises(RoundFailed, match="site0: failed: no answer"):
-        gather(federation, asked, checkpoint)
-    total, survivors = gather(federation, asked, checkpoint)
+        gather(federation, Request.parse(asked), checkpoint)
+    total, survivors = gather(federation, Request.parse(asked), checkpoint)
     assert survivors == NAMES
     np.testing.assert_array_equal(total, drawn.total(asked, NAMES))
     assert all(len(charges(member)) == 1 for member in sites.values())
@@ -78,7 +79,7 @@ def test_the_order_of_answers_does_not_matter(drawn, arm):
         sites = make_sites([2] * 4, 2, 2)
         asked = asked_of(sites, arm=arm)
         federation = Faulty(sites, reverse=reverse)
-        total, survivors = gather(federation, asked, Checkpoint())
+        total, survivors = gather(federation, Request.parse(asked), Checkpoint())
         assert survivors == NAMES
         totals.append((total - drawn.total(asked, NAMES)).any())
     assert totals == [False, False]
@@ -100,7 +101,7 @@ def test_a_flipped_bit_is_noticed(drawn, sites, how, what, name):
     asked, checkpoint = asked_of(sites), Checkpoint()
     for _ in range(3):
         try:
-            total, survivors = gather(federation, asked, checkpoint)
+            total, survivors = gather(federation, Request.parse(asked), checkpoint)
             break
         except RoundFailed:
             continue
@@ -112,17 +113,17 @@ def test_a_flipped_bit_is_noticed(drawn, sites, how, what, name):
 @pytest.mark.parametrize("what", STAGES)
 def test_a_reply_of_an_earlier_round_is_noticed(drawn, sites, what):
     federation, checkpoint = Faulty(sites), Checkpoint()
-    gather(federation, asked_of(sites), checkpoint)
+    gather(federation, Request.parse(asked_of(sites)), checkpoint)
     federation.faults = [Fault("replay", what, ["site1"], times=1)]
     asked = asked_of(sites, round=1)
     if what == "share":  # old boxes for everyone: nobody can open them
         with pytest.raises(RoundVoid, match="sealed shares"):
-            gather(federation, asked, checkpoint)
+            gather(federation, Request.parse(asked), checkpoint)
         asked = asked_of(sites, round=1, attempt=1)
     elif what == "unmask":
         with pytest.raises(RoundFailed, match="aggregator: failed: shares of site0"):
-            gather(federation, asked, checkpoint)
-    total, survivors = gather(federation, asked, checkpoint)
+            gather(federation, Request.parse(asked), checkpoint)
+    total, survivors = gather(federation, Request.parse(asked), checkpoint)
     lost = {"site1"} if what in ("advertise", "release") else set()
     assert set(survivors) == set(NAMES) - lost
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
@@ -139,7 +140,7 @@ def test_any_flipped_bit_is_noticed(drawn, how, what):
         total = None
         for _ in range(4):
             try:
-                total, survivors = gather(federation, asked, checkpoint)
+                total, survivors = gather(federation, Request.parse(asked), checkpoint)
                 break
             except RoundFailed:
                 continue
@@ -209,11 +210,11 @@ def test_a_round_that_forged_boxes_spoil_can_be_attempted_again(drawn, sites):
     federation, checkpoint = Faulty(sites, [fault]), Checkpoint()
     asked = asked_of(sites)
     with pytest.raises(RoundVoid, match="refused: sealed shares"):
-        gather(federation, asked, checkpoint)
+        gather(federation, Request.parse(asked), checkpoint)
     with pytest.raises(RoundVoid):
-        gather(federation, asked, checkpoint)
+        gather(federation, Request.parse(asked), checkpoint)
     asked = asked_of(sites, attempt=1)
-    total, survivors = gather(federation, asked, checkpoint)
+    total, survivors = gather(federation, Request.parse(asked), checkpoint)
     assert survivors == NAMES
     np.testing.assert_array_equal(total, drawn.total(asked, survivors))
 
@@ -251,7 +252,7 @@ def _refused(reply: Message, rule: str) -> bool:
 @pytest.mark.parametrize("second", ["confirm", "unmask"])
 def test_a_second_set_of_survivors_is_refused(answered, first, second):
     sites, asked, _ = answered
-    one = {"request": digest(asked), "survivors": NAMES, "signatures": {}}
+    one = {"request": digest(asked), "survivors": NAMES}
     two = {**one, "survivors": NAMES[:3]}
     sites["site0"].answer(first, one)
     for what in (first, second):

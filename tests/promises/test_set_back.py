@@ -15,6 +15,7 @@ from tiny_study import STUDY, command, edit, site_content
 
 from capeneuro.config import load
 from capeneuro.federation import custody, synced
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import (
     Ledger,
     LedgerDamaged,
@@ -23,8 +24,8 @@ from capeneuro.federation.ledger import (
     PromiseExceeded,
 )
 from capeneuro.federation.lines import Lines
+from capeneuro.federation.requests import COOPERATIVE_ARMS, Request
 from capeneuro.federation.rounds import Checkpoint, RoundFailed, gather
-from capeneuro.federation.rules import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 
@@ -47,7 +48,7 @@ def charge(book: Ledger, i: int, promise: accounting.Budget | None = PROMISE) ->
     entry = {"study": "t", "site": "site0", "lineage": "l", "mu": 0.1}
     about = entry | {"unit": "subject", "arm": "cape", "n_colluding": 1}
     about |= {"survivor_threshold": 3}
-    book.charge(f"{i:064x}", ["ann"], about, b"reply", b"", promise)
+    book.charge(f"{i:064x}", ["ann"], ReleaseLine(**about), b"reply", b"", promise)
 
 
 def anew(book: Ledger, second: str = "second") -> Ledger:
@@ -66,7 +67,7 @@ def test_an_older_copy_of_the_folder_is_refused_whatever_is_asked(ledger, tmp_pa
         "entries": lambda b: b.entries(),
         "charge": lambda b: charge(b, 10),
         "stored": lambda b: b.stored("0" * 64),
-        "check": lambda b: b.check({"study": "t", "mu": 0.1}),
+        "check": lambda b: b.check(ReleaseLine(study="t", mu=0.1)),
         "salt": lambda b: b.pseudonym("ann"),
         "key": lambda b: b.public_key,
         "total": lambda b: b.total(),
@@ -163,7 +164,7 @@ def test_a_restored_ledger_has_a_new_key_and_has_spent_its_promises(
         shutil.move(tmp_path / "older", ledger.folder)
     book = anew(ledger)
     charged = custody.restore(book, tmp_path / "backup" if left == "a backup" else None)
-    assert [entry["study"] for entry in charged] == ["t"]
+    assert [entry.study for entry in charged] == ["t"]
     for again in (book, anew(ledger)):
         assert again.total() == pytest.approx(PROMISE.mu)
         assert again.public_key != key
@@ -184,10 +185,8 @@ def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at
     custody.begin(book)
     shutil.copytree(book.folder, tmp_path / "older")
     for i, study in enumerate("abc"):
-        about = {"study": study, "site": "", "lineage": study, "mu": 0.1}
-        book.charge(
-            f"{i:064x}", ["ann"], {**about, "unit": "subject"}, b"", b"", PROMISE
-        )
+        entry = ReleaseLine(study=study, site="", lineage=study, mu=0.1, unit="subject")
+        book.charge(f"{i:064x}", ["ann"], entry, b"", b"", PROMISE)
     shutil.rmtree(book.folder)
     shutil.move(tmp_path / "older", book.folder)
     n, key = 0, (book.folder / "key").read_bytes()
@@ -212,7 +211,7 @@ def test_a_restore_that_is_interrupted_forgets_nothing(tmp_path, monkeypatch, at
         custody.restore(anew(book))
     assert anew(book).total() == pytest.approx(3**0.5 * PROMISE.mu)
     assert (book.folder / "key").read_bytes() != key
-    assert {line["study"] for line in anew(book).promises()} == set("abc")
+    assert {line.study for line in anew(book).promises()} == set("abc")
 
 
 def test_what_the_second_place_alone_knows_is_kept_when_restored_twice(
@@ -220,11 +219,11 @@ def test_what_the_second_place_alone_knows_is_kept_when_restored_twice(
 ):
     custody.backup(ledger, tmp_path / "backup")
     about = {"study": "u", "site": "", "lineage": "u", "mu": 0.1, "unit": "subject"}
-    ledger.charge("9" * 64, ["ann"], about, b"", b"", PROMISE)
+    ledger.charge("9" * 64, ["ann"], ReleaseLine(**about), b"", b"", PROMISE)
     for _ in range(2):
         shutil.rmtree(ledger.folder)
         charged = custody.restore(anew(ledger), tmp_path / "backup")
-        assert [entry["study"] for entry in charged] == ["t", "u"]
+        assert [entry.study for entry in charged] == ["t", "u"]
 
 
 def test_what_was_done_survives_a_power_cut(tmp_path):
@@ -269,8 +268,8 @@ def test_of_promises_that_were_revised_the_largest_is_spent(ledger):
     # It goes on to be remembered by the process that restored it, too.
     book.promise(PROMISE, "u", "v", "site0")
     (record,) = book.lines.remembered()
-    assert record["n_lines"] == len(book.lines.entries)
-    assert record["chain"] == book.lines.chains[-1]
+    assert record.n_lines == len(book.lines.entries)
+    assert record.chain == book.lines.chains[-1]
 
 
 @pytest.mark.parametrize(
@@ -290,13 +289,13 @@ def test_what_was_promised_less_cannot_be_added_to(tmp_path, earlier, refused):
     about = {"study": "t", "site": "site0", "lineage": "l", "mu": 0.1}
     about |= {"unit": "subject", "arm": "cape", "n_colluding": 1}
     less = replace(PROMISE, unit="sample", n_colluding=0)
-    book.charge("0" * 64, ["ann"], about | earlier, b"", b"", less)
+    book.charge("0" * 64, ["ann"], ReleaseLine(**about | earlier), b"", b"", less)
     if refused:
         with pytest.raises(PromiseExceeded, match="promised less"):
-            book.charge("1" * 64, ["ann"], about, b"", b"", PROMISE)
+            book.charge("1" * 64, ["ann"], ReleaseLine(**about), b"", b"", PROMISE)
     else:
-        book.charge("1" * 64, ["ann"], about, b"", b"", PROMISE)
-    assert len([e for e in book.entries() if e["kind"] == "release"]) == 2 - refused
+        book.charge("1" * 64, ["ann"], ReleaseLine(**about), b"", b"", PROMISE)
+    assert len(book.releases()) == 2 - refused
 
 
 def test_nothing_leaves_while_the_second_place_cannot_be_written(ledger, monkeypatch):
@@ -410,7 +409,7 @@ class Machines:
     def round(self, **changes) -> list[str]:
         faults = changes.pop("faults", ())
         federation = Faulty(self.sites(), faults)
-        return gather(federation, self.asked(**changes), Checkpoint())[1]
+        return gather(federation, Request.parse(self.asked(**changes)), Checkpoint())[1]
 
     def save(self, name: str) -> None:
         shutil.copytree(self.folder / name, self.folder / f"{name}-saved")
@@ -488,7 +487,7 @@ def test_a_site_that_was_away_for_ten_rounds_is_not_refused(tmp_path):
     def run(number: int, away=()) -> list[str]:
         asked = request(sites, round=number, survivor_threshold=3)
         federation = Faulty(sites, [Fault("lose request", "advertise", away)])
-        return gather(federation, asked, Checkpoint())[1]
+        return gather(federation, Request.parse(asked), Checkpoint())[1]
 
     assert run(0) == names
     for number in range(1, 11):
@@ -516,13 +515,14 @@ def test_a_round_that_goes_on_after_a_crash_is_the_same(machines):
     asked = machines.asked()
     lost = [Fault("lose request", "unmask", ["site2"])]
     with pytest.raises(RoundFailed):
-        gather(Faulty(machines.sites(), lost), asked, Checkpoint())
-    total, survivors = gather(Faulty(machines.sites()), asked, Checkpoint())
+        gather(Faulty(machines.sites(), lost), Request.parse(asked), Checkpoint())
+    ready = Request.parse(asked)
+    total, survivors = gather(Faulty(machines.sites()), ready, Checkpoint())
     assert survivors == list(NAMES)
-    again, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    again, _ = gather(Faulty(machines.sites()), Request.parse(asked), Checkpoint())
     np.testing.assert_array_equal(total, again)
     machines.round()
-    later, _ = gather(Faulty(machines.sites()), asked, Checkpoint())
+    later, _ = gather(Faulty(machines.sites()), Request.parse(asked), Checkpoint())
     np.testing.assert_array_equal(total, later)  # the same bytes, no new charge
     assert {len(charges(machines.site(name))) for name in NAMES} == {3}
 
@@ -554,11 +554,11 @@ def test_thresholds_leave_a_witness(S, c, t, holds):
 def test_who_holds_no_manifest_any_more_still_knows_what_it_signed(tmp_path):
     """Without `private/` a site is not led to a second beginning of its study."""
     book = Ledger(tmp_path / "ledger", UNLIMITED)
-    about = {"named": "tiny", "manifest": "a", "lines": {}}
+    about = {"named": "tiny", "manifest": "a", "told": {}}
     for _ in range(2):
         book.promise(PROMISE, "tiny:1", "l", "site0", **about)
     book.promise(PROMISE, "tiny:2", "l", "site0", **{**about, "manifest": "b"})
-    assert [line["manifest"] for line in book.promises()] == ["a", "b"]
+    assert [line.manifest for line in book.promises()] == ["a", "b"]
 
 
 def test_a_private_ledger_lies_outside_the_work_folder(tmp_path, monkeypatch):

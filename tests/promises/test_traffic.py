@@ -13,8 +13,9 @@ from helpers import make_mechanism, make_sites, request
 from capeneuro.algorithms.ica import infomax
 from capeneuro.algorithms.pca import principal_subspace
 from capeneuro.federation.messages import Message, pack, unpack
+from capeneuro.federation.requests import PROTOCOL, Request
 from capeneuro.federation.rounds import Checkpoint, gather
-from capeneuro.federation.site import REQUESTS, Site
+from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 
 S, D, K, ROUNDS = 5, 6, 3, 2
@@ -77,7 +78,7 @@ def test_only_declared_kinds_of_messages_leave(traffic):
         kinds = Counter(sent.what for sent in log if sent.name == name)
         expected = {what: n * rounds for what, n in per_round.items()}
         assert kinds == {"describe": 2, "project": 1, **expected}
-    assert {sent.what for sent in log} == set(REQUESTS)
+    assert {sent.what for sent in log} == set(PROTOCOL)
 
 
 def test_every_reply_has_its_declared_fields_and_types(traffic):
@@ -137,12 +138,13 @@ def test_no_reply_holds_a_number_of_the_data(traffic):
 
 
 def test_the_record_notices_an_undeclared_field(traffic, monkeypatch):
-    real = Site.advertise
+    real = Site.answer
 
-    def chatty(self: Site, message: Message) -> Message:
-        return {**real(self, message), "mean": np.zeros(3)}
+    def chatty(self: Site, task: str, message: Message) -> Message:
+        more = {"mean": np.zeros(3)} if task == "project" else {}
+        return real(self, task, message) | more
 
-    monkeypatch.setattr(Site, "advertise", chatty)
+    monkeypatch.setattr(Site, "answer", chatty)
     arm, _, _ = traffic
     log = study(make_sites([3] * S, D, 8, np.random.default_rng(2)), arm).log
     with pytest.raises(AssertionError):
@@ -167,7 +169,11 @@ def moved(n_sites: int, n_features: int, **forms: Any) -> tuple[int, int]:
     """Bytes to and from one site, and all sites, in one round."""
     sites = make_sites([2] * n_sites, n_features, 2)
     federation = Faulty(sites)
-    gather(federation, request(sites, consistency=True, **forms), Checkpoint())
+    gather(
+        federation,
+        Request.parse(request(sites, consistency=True, **forms)),
+        Checkpoint(),
+    )
     by_site: Counter[str] = Counter()
     for sent in federation.log:
         by_site[sent.name] += len(sent.request) + len(sent.reply)
@@ -199,6 +205,6 @@ def test_more_entries_cost_their_bytes_once_and_nothing_else(arm, width):
 def test_what_a_site_sends_follows_the_formula(n_sites):
     sites = make_sites([2] * n_sites, 4, 2)
     federation = Faulty(sites)
-    gather(federation, request(sites, consistency=True), Checkpoint())
+    gather(federation, Request.parse(request(sites, consistency=True)), Checkpoint())
     sent = [split(s.reply)[1] for s in federation.log if s.name == "site0"]
     assert sum(sent) == 160 + 114 * (n_sites - 1) + 16 * 10 + 2 * 64 + 33 * n_sites

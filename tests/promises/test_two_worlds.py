@@ -29,9 +29,10 @@ from nvflare.apis.shareable import Shareable
 
 from capeneuro import __version__
 from capeneuro.federation import site as sites_module
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.gate import Authority
 from capeneuro.federation.messages import digest
-from capeneuro.federation.rules import COOPERATIVE_ARMS
+from capeneuro.federation.requests import COOPERATIVE_ARMS
 from capeneuro.federation.site import Site
 from capeneuro.flare import controller
 from capeneuro.privacy.queries import QUERIES
@@ -66,7 +67,7 @@ class Network:
             made = make_site(name, people, folder / name, CEILING, **own)
             made._longest = LONGEST
             self.sites[name] = made
-            spent = {"study": "earlier", "mu": 0.8 * CEILING.mu, "unit": "subject"}
+            spent = ReleaseLine(study="earlier", mu=0.8 * CEILING.mu, unit="subject")
             if name == "site0":
                 made._ledger.charge("0" * 64, earlier, spent, b"")
             self.executors[name] = self._executor(name, made)

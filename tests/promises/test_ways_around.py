@@ -22,7 +22,8 @@ from tiny_study import STUDY, begin, command, edit, make_private
 
 from capeneuro.config import load
 from capeneuro.federation import custody
-from capeneuro.federation.ledger import Ledger, LedgerSetBack
+from capeneuro.federation.entries import ReleaseLine
+from capeneuro.federation.ledger import Exchange, Ledger, LedgerSetBack
 from capeneuro.federation.lines import LedgerDamaged, Lines
 from capeneuro.report import protection
 from capeneuro.studies import sites as site_files
@@ -104,8 +105,8 @@ def test_other_people_of_equal_labels_are_a_statement_with_a_reason(tmp_path):
     custody.state_distinct(south, north.folder, "another cohort, numbered alike")
     assert south.known_elsewhere(["sub-01"]) == {}
     assert north.known_elsewhere(["sub-01"]) == {}
-    stated = [e for e in south.entries() if e["kind"] == "distinct"]
-    assert [e["reason"] for e in stated] == ["another cohort, numbered alike"]
+    stated = [e for e in south.entries() if e.kind == "distinct"]
+    assert [e.reason for e in stated] == ["another cohort, numbered alike"]
 
 
 def test_a_damaged_list_of_people_stops_everything(tmp_path):
@@ -126,7 +127,7 @@ def test_a_moved_ledger_has_spent_what_it_had(tmp_path):
     assert not north.folder.exists()
     assert (clinic.total(), clinic.public_key) == (0.3, key)
     assert clinic.known_elsewhere(["ann", "bob"]) == {}
-    assert clinic.stored("1" * 64) == (b"", b"")
+    assert clinic.stored("1" * 64) == Exchange(b"", b"")
     south = ledger(tmp_path, "south")
     for source, said in ((north, "no ledger is there"), (south, "another ledger is")):
         with pytest.raises(LedgerSetBack, match=said):
@@ -139,7 +140,7 @@ def test_merged_ledgers_have_spent_both_and_one_of_them_ends(tmp_path):
     spend(south, "1", 0.4, ("ann",))
     for book in (north, south):
         book.known_elsewhere([book.folder.name])
-    assert [e["mu"] for e in custody.merge(north, south.folder)] == [0.4]
+    assert [e.mu for e in custody.merge(north, south.folder)] == [0.4]
     assert north.total() == pytest.approx(0.5)
     assert north.known_elsewhere(["south", "north"]) == {}
     assert north.verify() == 2
@@ -160,7 +161,7 @@ def test_a_ledger_that_was_lost_and_restored_goes_on_with_its_people(tmp_path):
     assert north.known_elsewhere(["ann"]) == {}
     shutil.rmtree(north.folder)
     again = opened(tmp_path, "north")
-    assert [e["mu"] for e in custody.restore(again)] == [CEILING.mu]
+    assert [e.mu for e in custody.restore(again)] == [CEILING.mu]
     assert again.lines.id != north.lines.id
     assert again.known_elsewhere(["ann", "bob"]) == {}
     elsewhere = opened(tmp_path, "elsewhere")
@@ -257,12 +258,11 @@ def test_what_is_known_of_people_is_missed_when_it_is_lost(tmp_path, lost):
 
 def test_people_of_a_merged_ledger_are_in_a_study_under_one_name(tmp_path):
     north, south = (ledger(tmp_path, name) for name in ("north", "south"))
-    about = {"study": "s", "lineage": "l", "mu": 0.3, "unit": "subject"}
-    south.charge("1" * 64, ["ann"], {**about, "site": "south"}, b"")
+    entry = ReleaseLine(study="s", lineage="l", site="south", mu=0.3, unit="subject")
+    south.charge("1" * 64, ["ann"], entry, b"")
     custody.merge(north, south.folder)
     again = opened(tmp_path, "north")
-    entry = {**about, "site": "north"}
-    assert again.in_study_as(entry, ["ann"], []) == "south"
+    assert again.in_study_as("s", "l", "north", ["ann"], []) == "south"
 
 
 def test_a_ledger_that_was_merged_is_not_restored(tmp_path):

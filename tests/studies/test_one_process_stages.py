@@ -1,6 +1,7 @@
 """Studies of several stages: one promise, and nothing of a person in another's row."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from tiny_study import STUDY, command, edit, study_content, tiny
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files
+from capeneuro.federation.entries import ReleaseLine, parse
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
@@ -76,11 +78,11 @@ def run(name: str, *steps: str) -> None:
             assert command(step, STUDY, "--stage", name) == 0, step
 
 
-def entries(site: str) -> list[dict]:
+def entries(site: str) -> list[ReleaseLine]:
     """Releases in a ledger."""
     lines = Path(f"private/{site}/ledger/ledger.jsonl").read_text().splitlines()
-    found = [json.loads(json.loads(line)["entry"]) for line in lines]
-    return [entry for entry in found if entry["kind"] == "release"]
+    found = [parse(json.loads(json.loads(line)["entry"])) for line in lines]
+    return [entry for entry in found if isinstance(entry, ReleaseLine)]
 
 
 def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsys):
@@ -94,9 +96,9 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     run("components", "prepare", "pca", "ica")
     run("contrast", "prepare", "contrast")
     for site in SITES:
-        mus = [entry["mu"] for entry in entries(site)]
+        mus = [entry.mu for entry in entries(site)]
         assert len(mus) == 3  # PCA; a center and the contrast
-        assert len({entry["lineage"] for entry in entries(site)}) == 1
+        assert len({entry.lineage for entry in entries(site)}) == 1
         spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
         assert spent == pytest.approx(5.0, rel=1e-9)
     # Again it costs nothing; what is beyond the promise is refused by the ledger.
@@ -104,7 +106,7 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
     assert len(entries("site-0")) == 3
     study, own = stage("contrast")
     book = sites.open_ledger(own["site-0"])
-    extra = {**entries("site-0")[-1], "mu": 0.1}
+    extra = replace(entries("site-0")[-1], mu=0.1)
     with pytest.raises(PromiseExceeded):
         book.check(extra, study.promise)
     for name, steps in (
@@ -156,14 +158,12 @@ def test_a_changed_stage_is_another_and_the_others_still_count(chain, capsys):
     assert len(later) == 2
     study, own = stage("contrast")
     book, promise = sites.open_ledger(own["site-0"]), study.promise
-    extra = {**later[-1], "mu": 0.3}
+    extra = replace(later[-1], mu=0.3)
     with pytest.raises(PromiseExceeded):
         book.check(extra, promise, sites.stages_of(study))
     book.check(extra, promise)  # but for the stages it would be admitted
     assert sites.check_ceilings(study, own)["site-0"] == pytest.approx(
-        accounting.epsilon_from_mu(
-            accounting.compose([e["mu"] for e in before[1:]]), 1e-5
-        )
+        accounting.epsilon_from_mu(accounting.compose([e.mu for e in before[1:]]), 1e-5)
     )
     # A changed earlier one: what reads it is another, too; old features are refused.
     edit(STUDY, "stages.components.pca.norm_bound", 11.0)
@@ -233,7 +233,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
     asked = []
     release = Site.release
     monkeypatch.setattr(
-        Site, "release", lambda own, m: asked.append(m["request"]) or release(own, m)
+        Site, "release", lambda own, m: asked.append(m.request) or release(own, m)
     )
     # Private pages, most of the time of `prepare`.
     empty = SimpleNamespace(render=lambda **_: "")
@@ -252,7 +252,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
         run(name, "prepare", *steps)
         requests[name] = asked[:1] if name == "components" else asked[:: len(SITES)]
         asked.clear()
-    mus = [entry["mu"] for entry in entries("site-1")]
+    mus = [entry.mu for entry in entries("site-1")]
     assert len(mus) == sum(map(len, requests.values())) == 7
     spent = accounting.epsilon_from_mu(accounting.compose(mus), 1e-5)
     assert spent == pytest.approx(5.0, rel=1e-9)
@@ -279,11 +279,11 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
             worlds[name].append(now["sub-10"])
     for name, own in worlds.items():
         for request in requests[name]:
-            query, about = QUERIES[request["query"]], request["parameters"]
+            query, about = QUERIES[request.query], request.parameters
             parts = [query.total(z, np.zeros(1, int), "subject", **about) for z in own]
             moved = max(np.linalg.norm(a - b) for a in parts for b in parts)
             most = moved / query.sensitivity(1, "replace-one", about)
-            assert 0.1 < most <= 1, (name, request["query"])
+            assert 0.1 < most <= 1, (name, request.query)
 
 
 @pytest.mark.parametrize(

@@ -273,9 +273,8 @@ def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(
     assert "note: the prior was not used" in said.out
     assert "nothing of it is released" in said.err
     # One number was released, and nothing else.
-    charged = site_files.open_ledger(load.load_site(Path("site-0.yaml"))).entries()
-    charged = [one for one in charged if one["kind"] == "release"]
-    mine = [one["query"] for one in charged if one["study"].startswith("drowned")]
+    charged = site_files.open_ledger(load.load_site(Path("site-0.yaml"))).releases()
+    mine = [one.query for one in charged if one.study.startswith("drowned")]
     assert mine == ["held"]
 
 

@@ -39,7 +39,7 @@ def half_noise_later(monkeypatch):
     real = Site._normal
 
     def normal(self, size, variance, message, *about):
-        less = 4 if message["study"].endswith(" 1") else 1
+        less = 4 if message.study.endswith(" 1") else 1
         return real(self, size, variance / less, message, *about)
 
     monkeypatch.setattr(Site, "_normal", normal)
@@ -50,7 +50,7 @@ def later_is_free(monkeypatch):
 
     def entry(self, *about):
         found = real(self, *about)
-        return {**found, "mu": 1e-9} if found["study"].endswith(" 1") else found
+        return replace(found, mu=1e-9) if found.study.endswith(" 1") else found
 
     monkeypatch.setattr(Site, "_entry", entry)
 

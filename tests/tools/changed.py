@@ -41,7 +41,10 @@ def real_messages() -> list[bytes]:
     asked = request(sites, consistency=True, survivor_threshold=3)
     told = agree(sites, asked)["site0"]
     matrix = {"matrix": np.ones((2, 2), "<f4"), "norm_bound": 1.0, "center": None}
-    answers = sites["site0"].describe(asked), sites["site0"].release(told)
+    unit = {"unit": asked["unit"]}
+    answers = [
+        sites["site0"].answer(*task) for task in (("describe", unit), ("release", told))
+    ]
     messages = [{"request": asked}, told, matrix, *answers, {"x": ARRAYS, "y": PLAIN}]
     return [pack(message) for message in messages]
 

@@ -26,6 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import BudgetExceeded, Ledger
 from capeneuro.federation.messages import pack
 from capeneuro.federation.site import Site
@@ -306,8 +307,8 @@ def charge_all(
         for request in requests:
             with suppress(BudgetExceeded):
                 reply = os.urandom(300)
-                reply = ledger.charge(request, subjects, {"mu": mu}, reply)[1]
-                note("sent", request, short(reply))
+                left = ledger.charge(request, subjects, ReleaseLine(mu=mu), reply)
+                note("sent", request, short(left.reply))
 
 
 def main(tap: str, how: str, at: str, *command: str) -> None:

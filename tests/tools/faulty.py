@@ -189,9 +189,9 @@ class Drawn:
     def __init__(self) -> None:
         self._f: dict[tuple[str, str], np.ndarray] = {}
 
-    def spy(self, u, sensitivity, asked, name, draw):
-        drawn = perturb(u, sensitivity, asked, name, draw)
-        key = digest(asked), name
+    def spy(self, u, sensitivity, request, name, draw):
+        drawn = perturb(u, sensitivity, request, name, draw)
+        key = request.digest, name
         assert key not in self._f, "drawn twice for one request"
         self._f[key] = drawn.f
         return drawn
@@ -202,7 +202,7 @@ class Drawn:
 
 
 def charges(member: Site) -> list[Message]:
-    return [e for e in member._ledger.entries() if "mu" in e]
+    return member._ledger.releases()
 
 
 def assert_one_story(federation: Faulty) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.in_process import Ungated
 from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import digest, pack, unpack
-from capeneuro.federation.rules import COOPERATIVE_ARMS, Limits
+from capeneuro.federation.requests import COOPERATIVE_ARMS
+from capeneuro.federation.rules import Limits
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.site import Site
 from capeneuro.privacy.accounting import Budget
@@ -148,7 +150,7 @@ def request(sites: Mapping[str, Site], **changes: Any) -> dict[str, Any]:
         "consistency": False,
         "noise_ratio": 100.0,
         "noise": "rounded",
-        "roster": {n: site.describe({"unit": unit}) for n, site in sites.items()},
+        "roster": {n: s.answer("describe", {"unit": unit}) for n, s in sites.items()},
     }
     return unpack(pack({**message, **changes}))
 
@@ -196,4 +198,4 @@ def charge_many(folder: str, first: int, n: int, mu: float) -> None:
     """Charge ``n`` releases of ``mu``; runs in a process of its own."""
     ledger = Ledger(Path(folder), UNLIMITED)
     for i in range(first, first + n):
-        ledger.charge(f"{i:064x}", ["ann", "bob"], {"mu": mu}, b"bytes %d" % i)
+        ledger.charge(f"{i:064x}", ["ann", "bob"], ReleaseLine(mu=mu), b"bytes %d" % i)

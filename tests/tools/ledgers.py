@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.federation import custody
+from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Ledger
 from capeneuro.privacy import accounting
 
@@ -31,5 +32,5 @@ def spend(
     **about: Any,
 ) -> None:
     """Charge one release of study `s` to people."""
-    entry = {"study": "s", "mu": mu, "unit": "subject"} | about
+    entry = ReleaseLine(study="s", mu=mu, unit="subject", **about)
     book.charge(request * 64, people, entry, b"", promise=promise)

@@ -80,8 +80,22 @@ def write_parties(
 
 
 def join_all(root: Path, sites=SITES) -> None:
-    """The joining ceremony."""
-    joining.rehearse(STUDY, root / "aggregator", {n: root / n for n in sites})
+    """The joining ceremony, where every party's folder is on this machine."""
+    entries, approvals, hub = [], [], root / "aggregator"
+    for name in sites:
+        with contextlib.chdir(root / name):
+            contact = f"Institute {name}", f"dpo@{name}.example"
+            entry = joining.enter(load.load_study(STUDY), name, *contact)
+            entries.append(root / name / entry)
+    with contextlib.chdir(hub):
+        manifest = joining.assemble(load.load_study(STUDY), entries)
+    for name in sites:
+        with contextlib.chdir(root / name):
+            signed = hub / "manifest.json", manifest.fingerprint
+            approval = joining.approve(load.load_study(STUDY), name, *signed)
+            approvals.append(root / name / approval)
+    with contextlib.chdir(hub):
+        joining.collect(load.load_study(STUDY), approvals)
 
 
 def make_kits(folder: Path, port: int) -> None:
