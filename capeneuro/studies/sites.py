@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
+from capeneuro.config.names import plain
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
 from capeneuro.data import files, inventory
@@ -255,7 +256,7 @@ def open_ledger(site: SiteConfig) -> Ledger:
     """Open a site's ledger with its ceiling, and its second place if it has one."""
     ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
     about = site.second_place, site.cohort or "", site.data
-    return Ledger(site.ledger, ceiling, *about)
+    return Ledger(site.ledger, ceiling, *about, spelling=plain)
 
 
 def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
