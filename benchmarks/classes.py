@@ -75,8 +75,9 @@ def main() -> None:
             least = next(t for t in range(1, S + 1) if 2 * t > S + c)
             for t in dict.fromkeys((S, least)):
                 rho, mu = 100.0 * S, np.full(S, promise.mu)
-                gamma = cape.arm_variances("cape", mu, rho, c, S - t)
-                views = cape.views("cape", gamma, rho, c, S - t)
+                coalition = accounting.Coalition(S, c, S - t)
+                gamma = cape.arm_variances("cape", mu, rho, coalition)
+                views = cape.views("cape", gamma, rho, coalition)
                 for view in SHOWN:
                     losses = [float(views[view][0])]
                     square = formula(view, rho, t, c) / gamma[0]

@@ -454,9 +454,8 @@ def _noise(
     n_units = design.n_subjects
     if promise.unit == "sample":
         n_units *= design.n_volumes
-    n_missing = promise.n_colluding + promise.n_dropout(design.n_sites)
-    n_honest = design.n_sites - n_missing
-    over = design.noise_over_pooled or math.sqrt(design.n_sites / n_honest)
+    coalition = promise.coalition(design.n_sites)
+    over = design.noise_over_pooled or coalition.noise_over_pooled
     t = QUERIES[query].sensitivity(n_units, promise.relation, {"clip": clip})
     return over * float(t) / (promise.mu * math.sqrt(share))
 

@@ -83,7 +83,7 @@ class InProcess:
         self._sites = dict(sites)
         self.names = tuple(self._sites)
         self._n_workers = n_workers
-        self._seconds: dict[tuple[str, object], float] = {}  # of answers of a kind
+        self._seconds: dict[str, float] = {}  # of an answer to a task
         # Keys and manifest are made by themselves: all parties are this process.
         agreed = digest({"sites": list(self.names)})
         self._authority = Authority(bytes.fromhex(agreed))
@@ -114,11 +114,10 @@ class InProcess:
                 request = self._authority.request(name, asked, message)
                 sealed = self._gates[name].answer(request)
                 reply = self._authority.read(name, request, sealed)
-            self._seconds[kind] = time.perf_counter() - start
+            self._seconds[what] = time.perf_counter() - start
             return reply
 
-        kind = what, next((m.get("query") for m in messages.values()), None)
-        is_quick = self._seconds.get(kind, math.inf) < WORTH_THREADS
+        is_quick = self._seconds.get(what, math.inf) < WORTH_THREADS
 
         with ExitStack() as stack:
             run = map  # one at a time needs no threads, which cost more than an answer

@@ -151,10 +151,11 @@ class Mechanism:
 
             replies = federation.ask("describe", requests, fold=keep)
             messages = {**before, **{n: d.message for n, d in described.items()}}
-            enough = len(described) >= len(names) - self.budget.n_dropout(len(names))
+            n_dropout = self.budget.coalition(len(names)).n_dropout
+            enough = len(described) >= len(names) - n_dropout
             if not enough or set(names) - set(messages):
                 raise RoundFailed(replies.lost)
-            if messages != before and self.budget.n_dropout(len(names)):
+            if messages != before and n_dropout:
                 self.checkpoint.write(key, messages)  # for when one of them is away
             roster = {name: Description.parse(messages[name]) for name in names}
             self.roster.update(roster)
@@ -163,12 +164,12 @@ class Mechanism:
     @property
     def threshold(self) -> int:
         """Fewest sites that a release rests on."""
-        return len(self.roster) - self.budget.n_dropout(len(self.roster))
+        return len(self.roster) - self.coalition.n_dropout
 
     @property
-    def _missing(self) -> tuple[int, int]:
-        """Sites whose noise does not count: colluding, and dropped out."""
-        return self.budget.n_colluding, self.budget.n_dropout(len(self.roster))
+    def coalition(self) -> accounting.Coalition:
+        """Sites whose noise does not count."""
+        return self.budget.coalition(len(self.roster))
 
     def variances(self) -> dict[str, float]:
         """Variance of each site's noise g at unit sensitivity, for this arm.
@@ -184,7 +185,7 @@ class Mechanism:
         Enough noise for every site's promise, from :func:`.cape.arm_variances`.
         """
         mu = [self.mu_factors.get(s, 1.0) / self.noise_multiplier for s in self.roster]
-        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, *self._missing)
+        gamma = cape.arm_variances(self.arm, mu, self.noise_ratio, self.coalition)
         return dict(zip(self.roster, gamma.tolist(), strict=True))
 
     def clip(self, bound: float) -> float:
@@ -371,7 +372,7 @@ class Mechanism:
         clip = float(parameters["clip"])
         bounded = np.isfinite(clip)
         gamma = list(request.variances.values())
-        views = cape.views(self.arm, gamma, self.noise_ratio, *self._missing)
+        views = cape.views(self.arm, gamma, self.noise_ratio, self.coalition)
         sites = {}
         for k, (name, site) in enumerate(request.roster.items()):
             t = query.sensitivity(site.n_units, request.relation, parameters)

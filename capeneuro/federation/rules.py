@@ -175,13 +175,16 @@ def _loss(request: Request, name: str) -> float:
     if len(variances) > len(names) or min(gamma) < SMALLEST_VARIANCE:
         raise Refused("form of the request, variances")
     n_dropout = max(len(names) - request.survivor_threshold, 0)
-    sizes = request.noise_ratio, request.n_colluding, n_dropout
-    return _losses(request.arm, tuple(gamma), *sizes)[names.index(name)]
+    coalition = accounting.Coalition(len(names), request.n_colluding, n_dropout)
+    losses = _losses(request.arm, tuple(gamma), request.noise_ratio, coalition)
+    return losses[names.index(name)]
 
 
 @lru_cache(maxsize=2**8)  # a site checks a request in each exchange
-def _losses(arm: str, gamma: tuple[float, ...], *others: float) -> list[float]:
-    return cape.views(arm, gamma, *others)["aggregator_and_colluders"].tolist()
+def _losses(
+    arm: str, gamma: tuple[float, ...], ratio: float, coalition: accounting.Coalition
+) -> list[float]:
+    return cape.views(arm, gamma, ratio, coalition)["aggregator_and_colluders"].tolist()
 
 
 def _agreed(pins: Mapping[str, bytes | None], keys: Mapping[str, bytes]) -> bool:

@@ -27,6 +27,35 @@ SAFETY = 1e-12
 
 
 @dataclass(frozen=True)
+class Coalition:
+    """The sites of a study whose noise does not protect the others.
+
+    Parameters
+    ----------
+    n_sites
+        Sites of the study.
+    n_colluding
+        Sites that pool what they know with the aggregator, its own among them.
+    n_dropout
+        Sites that may be missing from a release; 0: all are in it.
+    """
+
+    n_sites: int
+    n_colluding: int
+    n_dropout: int = 0
+
+    @property
+    def n_missing(self) -> int:
+        """Sites whose noise does not count."""
+        return self.n_colluding + self.n_dropout
+
+    @property
+    def noise_over_pooled(self) -> float:
+        """Noise of a secure sum over that of a trusted curator, sqrt(S / S_H)."""
+        return math.sqrt(self.n_sites / (self.n_sites - self.n_missing))
+
+
+@dataclass(frozen=True)
 class Budget:
     """The promise of a study, fixed before its first release.
 
@@ -75,8 +104,8 @@ class Budget:
                     f"{getattr(self, name)!r}"
                 )
 
-    def n_dropout(self, n_sites: int) -> int:
-        """Sites that may drop out of a release, of ``n_sites``.
+    def coalition(self, n_sites: int) -> "Coalition":
+        """Sites whose noise does not count, of ``n_sites``.
 
         Parameters
         ----------
@@ -85,10 +114,11 @@ class Budget:
 
         Returns
         -------
-        int
-            ``n_sites`` less the survivor threshold; 0 if all are needed.
+        Coalition
+            All but the survivor threshold may drop out; nobody if all are needed.
         """
-        return max(n_sites - (self.survivor_threshold or n_sites), 0)
+        n_dropout = max(n_sites - (self.survivor_threshold or n_sites), 0)
+        return Coalition(n_sites, self.n_colluding or 0, n_dropout)
 
     @property
     def mu(self) -> float:

@@ -35,7 +35,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from capeneuro.privacy.accounting import SAFETY
+from capeneuro.privacy.accounting import SAFETY, Coalition
 
 # sigma2 = ratio * gamma with ratio = 100 S: the zero-sum noise costs nothing, and the
 # aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
@@ -264,7 +264,7 @@ def arm_ratio(arm: str, ratio: float) -> float:
 
 
 def arm_variances(
-    arm: str, mu: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
+    arm: str, mu: ArrayLike, ratio: float, coalition: Coalition
 ) -> np.ndarray:
     """Variance gamma of every site's noise in an arm, at unit sensitivity.
 
@@ -276,11 +276,8 @@ def arm_variances(
         Largest loss of each site over its sensitivity, (n_sites,), positive.
     ratio
         ``sigma2 / gamma`` of CAPE; other arms have their own.
-    n_colluding
-        Sites that pool what they know with the aggregator.
-    n_dropout
-        Sites that may be missing, whose noise does not count; 0 by default: all are
-        there.
+    coalition
+        Sites whose noise does not count.
 
     Returns
     -------
@@ -305,12 +302,10 @@ def arm_variances(
         return np.full(len(mu), 1 / mu.min() ** 2 / len(mu))
     ratio = arm_ratio(arm, ratio)
     # Without zero-sum noise a site relies on no other.
-    return calibrate(mu, ratio, n_colluding + n_dropout if ratio else 0)
+    return calibrate(mu, ratio, coalition.n_missing if ratio else 0)
 
 
-def views(
-    arm: str, gamma: ArrayLike, ratio: float, n_colluding: int, n_dropout: int = 0
-) -> Views:
+def views(arm: str, gamma: ArrayLike, ratio: float, coalition: Coalition) -> Views:
     """Privacy loss of every site for what different parties see; None if exact.
 
     ========================  ========================================================
@@ -331,11 +326,9 @@ def views(
         Variance of each site's noise at unit sensitivity, (n_sites,).
     ratio
         ``sigma2 / gamma`` of CAPE; other arms have their own.
-    n_colluding
-        Sites of the coalition, the aggregator's own among them.
-    n_dropout
-        Sites that may be missing; each loss is that of the worst case. 0 by default:
-        all are there.
+    coalition
+        Sites that collude, and that may be missing; each loss is that of the worst
+        case.
 
     Returns
     -------
@@ -345,8 +338,8 @@ def views(
 
     Guarantee
     ---------
-    No party of a view learns more than its mu-GDP, whichever ``n_colluding`` sites
-    collude and ``n_dropout`` sites are missing.
+    No party of a view learns more than its mu-GDP, whichever sites collude and
+    are missing, as many as the coalition says.
     """
     gamma = np.asarray(gamma, float)
     exact: Views = dict.fromkeys(VIEWS)
@@ -359,16 +352,16 @@ def views(
 
     def result(k: int) -> np.ndarray:
         """To whom the average leaves the noise of all but k sites and the missing."""
-        return 1 / np.sqrt(_least_sums(gamma, k + n_dropout))
+        return 1 / np.sqrt(_least_sums(gamma, k + coalition.n_dropout))
 
     def messages(k: int) -> np.ndarray:
-        return losses(1.0, sigma2, gamma, k + n_dropout)
+        return losses(1.0, sigma2, gamma, k + coalition.n_dropout)
 
     return {
         "reader": result(0),
         "partner": result(1),
-        "partners": result(n_colluding),
+        "partners": result(coalition.n_colluding),
         "aggregator": messages(0),
-        "aggregator_and_colluders": messages(n_colluding),
+        "aggregator_and_colluders": messages(coalition.n_colluding),
         "site_as_aggregator": messages(1),
     }

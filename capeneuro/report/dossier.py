@@ -310,9 +310,9 @@ def _of_releases(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         query, asked = QUERIES[one["query"]], {"clip": one["clip"]}
         n_units = [one["sites"][name]["n_units"] for name in names]
         gamma = [one["sites"][name]["variance"] for name in names]
-        missing = max(len(names) - record["survivor_threshold"], 0)
-        about = record["noise_ratio"], record["n_colluding"], missing
-        views = cape.views(one["arm"], gamma, *about)
+        n_dropout = max(len(names) - record["survivor_threshold"], 0)
+        coalition = accounting.Coalition(len(names), record["n_colluding"], n_dropout)
+        views = cape.views(one["arm"], gamma, record["noise_ratio"], coalition)
         for k, name in enumerate(names):
             own, at = one["sites"][name], f"{here}.sites.{name}"
             yield f"n_units.{name}", record["n_units"].get(name), own["n_units"]

@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -374,11 +375,13 @@ def spending(study: Study) -> None:
         print(f"for a person: {person_in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
-    if n_dropout := promise.n_dropout(S):
+    coalition = promise.coalition(S)
+    if n := coalition.n_dropout:
         more = (
-            (S - promise.n_colluding) / (S - promise.n_colluding - n_dropout)
-        ) ** 0.5
-        print(f"{n_dropout} of {S} sites may drop out, for {more:.2f} times the noise")
+            coalition.noise_over_pooled
+            / replace(coalition, n_dropout=0).noise_over_pooled
+        )
+        print(f"{n} of {S} sites may drop out, for {more:.2f} times the noise")
     if study.arm in COOPERATIVE_ARMS:
         _price_of_the_coalition(study)
     for stage, multiplier in study.multipliers.items():
@@ -410,16 +413,21 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
         site = ""
     everyone = [site] if local else [*study.budget.site_epsilon, *[""] * S][:S]
     mu = [study.promise_of(name).mu for name in everyone]
-    n_dropout = 0 if local else S - study.survivor_threshold
-    about = study.noise_ratio, 0 if local else study.n_colluding, n_dropout
-    gamma = cape.arm_variances(study.arm, mu, *about)
-    found = cape.views(study.arm, gamma, *about)
+    coalition = accounting.Coalition(1, 0) if local else _coalition(study)
+    gamma = cape.arm_variances(study.arm, mu, study.noise_ratio, coalition)
+    losses = cape.views(study.arm, gamma, study.noise_ratio, coalition)
     k = everyone.index(site) if site in everyone else 0
     return {
-        who: accounting.epsilon_from_mu(float(found[view][k]), study.budget.delta)
+        who: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)
         for view, who in words.parties(study).items()
-        if found[view] is not None
+        if losses[view] is not None
     }
+
+
+def _coalition(study: Study) -> accounting.Coalition:
+    """Sites of a study whose noise does not count."""
+    S = len(study.sites)
+    return accounting.Coalition(S, study.n_colluding, S - study.survivor_threshold)
 
 
 def person_in_words(study: Study) -> str:
@@ -482,7 +490,7 @@ def noise_over_pooled(
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in everyone]
-    missing = study.n_colluding, S - study.survivor_threshold
-    gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, *missing)
+    ratio, coalition = study.noise_ratio, _coalition(study)
+    gamma = cape.arm_variances(study.arm, factors, ratio, coalition)
     over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))
     return (1, max(people // S, 1), over) if local else (S, people, over)

@@ -292,9 +292,9 @@ def check_ceilings(
         return {}
     everyone = names(study, sites)
     factors = [study.mu_factors.get(name, 1.0) for name in everyone]
-    ratio = study.noise_ratio
-    missing = study.n_colluding, len(everyone) - study.survivor_threshold
-    gamma = cape.arm_variances(study.arm, factors, ratio, *missing)
+    n_dropout = len(everyone) - study.survivor_threshold
+    coalition = accounting.Coalition(len(everyone), study.n_colluding, n_dropout)
+    gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, coalition)
     apart = float(np.sqrt(gamma.max() / gamma.min()))
     if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
         raise ConfigError(

@@ -297,8 +297,8 @@ def test_a_query_of_another_projection_is_refused(rng):
 def test_a_line_of_the_ledger_says_what_noise_was_asked_for(sites):
     _ask(sites, noise_multiplier=20.0)
     (line,) = sites["site0"]._ledger.releases()
-    assert line["noise_multiplier"] == pytest.approx(1 / line["mu"])
-    assert line["mu"] == pytest.approx(1 / 20)
+    assert line.noise_multiplier == pytest.approx(1 / line.mu)
+    assert line.mu == pytest.approx(1 / 20)
 
 
 def test_a_query_before_its_projection_is_refused(sites):

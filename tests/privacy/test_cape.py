@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 from capeneuro.federation.requests import EXACT_ARMS, Arm
 from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.accounting import Coalition
 
 # Delta = tau, the papers' split [docs/privacy.md].
 PAPERS_SPLIT = """
@@ -370,8 +371,8 @@ def test_default_ratio_is_close_to_a_trusted_sum(S, S_C):
 @pytest.mark.parametrize(("S", "S_C"), [(1, 0), (4, 0), (10, 3), (5, 4)])
 def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
     mu, ratio = np.linspace(0.3, 0.5, S), 100.0 * S
-    gamma = cape.arm_variances(arm, mu, ratio, S_C)
-    views = cape.views(arm, gamma, ratio, S_C)
+    gamma = cape.arm_variances(arm, mu, ratio, Coalition(S, S_C))
+    views = cape.views(arm, gamma, ratio, Coalition(S, S_C))
     assert tuple(views) == VIEWS
     if arm in EXACT_ARMS:  # who sees exact means is not guarded against
         assert views["aggregator"] is views["aggregator_and_colluders"] is None
@@ -388,8 +389,8 @@ def test_views_are_ordered_and_the_last_is_the_charge(arm, S, S_C):
 
 
 def test_views_of_a_secure_sum_are_those_of_sums():
-    gamma = cape.arm_variances("secure_sum", np.full(10, 0.3), 7.0, 3)
-    views = cape.views("secure_sum", gamma, 7.0, 3)
+    gamma = cape.arm_variances("secure_sum", np.full(10, 0.3), 7.0, Coalition(10, 3))
+    views = cape.views("secure_sum", gamma, 7.0, Coalition(10, 3))
     assert views["aggregator"] == pytest.approx(0.3 * 0.7**0.5)
     np.testing.assert_array_equal(views["aggregator"], views["reader"])
 
@@ -409,8 +410,8 @@ def test_no_party_of_any_class_is_above_the_promise(n_sites):
                 ("secure_sum", 1.0),
             ):
                 mu = rng.uniform(0.2, 2.0, S) if t % 2 else np.full(S, 0.5)
-                gamma = cape.arm_variances(arm, mu, ratio, c, S - t)
-                views = cape.views(arm, gamma, ratio, c, S - t)
+                gamma = cape.arm_variances(arm, mu, ratio, Coalition(S, c, S - t))
+                views = cape.views(arm, gamma, ratio, Coalition(S, c, S - t))
                 for view in VIEWS:
                     assert (views[view] <= mu * (1 + 1e-9)).all(), (arm, c, t, view)
                 n_tried += 1
@@ -424,7 +425,8 @@ def test_a_promise_against_no_partner_is_broken_by_one(n_sites, n_partners, foun
     """What a partner learned when the default at two and three sites was none."""
     promise = accounting.Budget(2.0, 1e-5, "subject")
     mu, ratio = np.full(n_sites, promise.mu), 100.0 * n_sites
-    gamma = cape.arm_variances("cape", mu, ratio, 0)
-    partners = cape.views("cape", gamma, ratio, n_partners)["partners"][0]
+    gamma = cape.arm_variances("cape", mu, ratio, Coalition(n_sites, 0))
+    coalition = Coalition(n_sites, n_partners)
+    partners = cape.views("cape", gamma, ratio, coalition)["partners"][0]
     epsilon = accounting.epsilon_from_mu(partners, 1e-5)
     assert epsilon == pytest.approx(found, abs=0.006)
