@@ -577,7 +577,7 @@ def from_release(
         ]
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
-        together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
+        together = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
     # Collinear covariates cannot be told from each other, with or without noise.
     is_told = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
     if not tau:

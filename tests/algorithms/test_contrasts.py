@@ -107,6 +107,9 @@ def test_an_exact_arm_is_least_squares(rng, known):
             np.testing.assert_allclose(found.errors[:, j], oracle.bse, rtol=1e-6)
             residual = np.sqrt(oracle.mse_resid)
             assert found.deviations[j] == pytest.approx(residual, rel=1e-6)
+    if not known:  # Bonferroni, of t as of each outcome alone
+        least = np.minimum(1, D * found.p_values.min(axis=1))
+        np.testing.assert_allclose(found.together, least, rtol=1e-9)
 
 
 def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):
