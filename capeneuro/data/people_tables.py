@@ -115,7 +115,8 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
         If a row has no name, or two have the same, with or without `sub-`.
     """
     column = ID if ID in table or not file_column else file_column
-    check_columns(path, table, [column, *filter(None, [file_column])], "")
+    remedy = f"call the column with the names of people, as files have them, {ID}"
+    check_columns(path, table, [column, *filter(None, [file_column])], remedy)
     people = table[column].fillna("").str.strip().str.strip(INVISIBLE).tolist()
     if column != ID:
         people = [name_of(Path(name)) if name else "" for name in people]
@@ -128,7 +129,8 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
     times = Counter(map(label, people))
     if twice := sorted({p for p in people if times[label(p)] > 1}):
         raise ConfigError(
-            f"{path}: must have a row for each person, twice: {some(twice)}; keep one"
+            f"{path}: must have a row for each person, twice: {some(twice)}; keep one, "
+            "or none where no person of the study is called so"
         )
     return people
 
@@ -319,11 +321,29 @@ def _check_rows(
 ) -> None:
     """Refuse a table that lacks rows of people."""
     if lacking := [person for person in people if person not in rows]:
+        if pattern := _longer(lacking, ids):
+            raise ConfigError(
+                f"{path}: must have a row for each person of the site, calls people "
+                f"without the ends that names of files have, {lacking[0]}; write into "
+                f"the site file what of a path is the person, person: '{pattern}'"
+            )
         raise ConfigError(
             f"{path}: must have a row for each person of the site, lacks "
             f"{some(lacking)}{_unlike(ids, rows.values())}; add them, or "
             f"{remedy(lacking[0])}"
         )
+
+
+def _longer(people: Collection[str], ids: Collection[str]) -> str:
+    """Pattern of paths where each person is an id of the table, and one same end."""
+    ends = set()
+    for person in people:
+        begin = max(
+            (name for name in ids if person.startswith(name)), key=len, default=""
+        )
+        ends.add(person.removeprefix(begin) if begin else "")
+    end = ends.pop()
+    return f"{{person}}{end}*" if not ends and end[:1] in ("_", "-", ".") else ""
 
 
 def _number(person: str) -> int | None:

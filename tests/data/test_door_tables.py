@@ -150,6 +150,11 @@ REFUSED = {
         "a.tsv",
         "lacks the columns participant_id; it has Participant_ID, age, score; did you",
     ),
+    "ABIDE": (
+        text(*ROWS, header=["FILE_ID", *COLUMNS]),
+        "a.tsv",
+        "call the column with the names of people, as files have them, participant_id",
+    ),
     "decimal comma": (of("1,5", ";"), "a.csv", "'1,5' of sub-02 in score; write a poi"),
     "thousands": (of("1,234.5"), "a.tsv", "'1,234.5' of sub-02 in score; write it w"),
     "a percentage": (of("3%"), "a.tsv", "'3%' of sub-02 in score; write it with a poi"),
@@ -228,6 +233,12 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-1-2"], ["2-Jan"], "2-Jan, which a spreadsheet made of labels"),
         (["sub-12E5"], ["1.20E+06"], "1.20E+06, which a spreadsheet made of labels"),
         (["sub-A"], ["a"], "lacks sub-A (has a, after whom no file is"),
+        (
+            ["Pitt_0050003_func_preproc", "Pitt_0050004_func_preproc"],
+            ["Pitt_0050003", "Pitt_0050004", "NYU_0050952"],
+            "is the person, person: '{person}_func_preproc*'",
+        ),
+        (["A_1_run", "B_1_end"], ["A_1", "B_1"], "lacks A_1_run, B_1_end (has A_1"),
     ],
 )
 def test_who_cannot_be_matched_surely_is_refused(tmp_path, people, ids, words):
