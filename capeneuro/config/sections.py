@@ -126,8 +126,8 @@ class Space(Section):
     """Where maps live: a public mask, and the features that voxels become."""
 
     mask: str
-    """Public mask image (NIfTI), or `computed`: from the data, intersected over sites
-    (simulated or public data only)."""
+    """Public mask image (NIfTI). In a study of components also `computed`: from the
+    data, intersected over sites (simulated or public data only)."""
     basis: Literal["voxels", "grid", "atlas", "template"]
     """Public feature basis: every in-mask voxel, cubes of a coarser grid, parcels of an
     atlas image, or the maps of a component template."""

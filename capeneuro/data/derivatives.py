@@ -3,6 +3,7 @@
 Names alone are read here. Why not PyBIDS: see docs/derivatives.md.
 """
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -151,20 +152,49 @@ def _not_asked_for(files: Iterable[Path], asked: Derivatives) -> dict[Path, str]
     return aside
 
 
-def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
-    """Refuse a run without a number beside numbered ones: it may hold them all."""
+def combined(runs: Iterable[Path]) -> tuple[Path, Path] | None:
+    """A run without a number and one of the numbered ones that it may hold, if any.
+
+    Parameters
+    ----------
+    runs
+        Of one person: names as in BIDS with and without `run-` (XCP-D's of all runs),
+        or folders of the Human Connectome Project (`rfMRI_REST` of `rfMRI_REST1_AP`).
+    """
     series: dict[tuple[tuple[str, str], ...], dict[bool, Path]] = {}
+    scans: dict[str, Path] = {}
     for run in runs:
+        if "MNINonLinear" in run.parts:
+            scans[run.parent.name] = run
+            continue
         named = entities(run)
         is_numbered = named.pop("run", None) is not None
         same = series.setdefault(tuple(sorted(named.items())), {})
         same[is_numbered] = run
         if len(same) == 2:
-            raise ConfigError(
-                f"site {site.name}: images: {same[False]} has no run- and "
-                f"{same[True].name} has one: does the first hold both? Say which in "
-                "`images`, run: [1, 2] or run: none"
-            )
+            return same[False], same[True]
+    for whole, part in itertools.permutations(scans, 2):
+        if re.match(rf"{re.escape(whole)}\d", part):
+            return scans[whole], scans[part]
+    return None
+
+
+def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
+    """Refuse a run without a number beside numbered ones: it may hold them all."""
+    both = combined(runs)
+    if both is None:
+        return
+    whole, part = both
+    if "MNINonLinear" in part.parts:
+        raise ConfigError(
+            f"site {site.name}: images: {whole} may hold the scans of {part.parent}, "
+            f"too; in the pattern {whole.parent.name}[0-9]*/ takes the single ones, "
+            f"{whole.parent.name}/ what holds all"
+        )
+    raise ConfigError(
+        f"site {site.name}: images: {whole} has no run- and {part.name} has one: does "
+        "the first hold both? Say which in `images`, run: [1, 2] or run: none"
+    )
 
 
 def _nothing(site: SiteConfig, there: list[Path]) -> str:

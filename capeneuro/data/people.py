@@ -90,7 +90,7 @@ def by_person(
         labelled = [file for file, person in whose.items() if person is not None]
         if not labelled:
             whose = {file: re.sub(OF_EEG, "", stem(file)) for file in files}
-            _check_unlabelled(whose, where)
+            _check_unlabelled(whose, root, where)
         elif others := [file.name for file in files if whose[file] is None]:
             raise ConfigError(
                 f"{where}: {len(labelled)} names say whose files they are, as "
@@ -191,7 +191,7 @@ def _plain(name: str) -> str:
     return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
 
 
-def _check_unlabelled(whose: Mapping[Path, str], where: str) -> None:
+def _check_unlabelled(whose: Mapping[Path, str], root: Path, where: str) -> None:
     """Refuse files without labels whose names tell of several files of one person."""
     files = list(whose)
     parts = [re.split(r"[_\-. ]+", name) for name in whose.values()]
@@ -213,7 +213,7 @@ def _check_unlabelled(whose: Mapping[Path, str], where: str) -> None:
         return first[file] if re.search(r"\d", first[file]) else str(file)
 
     for reading in (whose.__getitem__, without_runs, beginning):
-        _check_same(files, _path, reading, where)
+        _check_same(files, _path, reading, where, root)
 
 
 def _path(file: Path) -> str:
@@ -226,6 +226,7 @@ def _check_same(
     first: Callable[[Path], str],
     second: Callable[[Path], str],
     where: str,
+    root: Path | None = None,
 ) -> None:
     """Refuse files that two readings of their names put together differently.
 
@@ -241,8 +242,19 @@ def _check_same(
     if merged is None:
         return
     n_people = len({first(file) for file in files})
-    shown = " and ".join(Path(name).name for name in merged[:2])
+    shown, remedy = " and ".join(Path(name).name for name in merged[:2]), REMEDY
+    if root is not None and len({Path(name).name for name in merged}) == 1:
+        paths = [_below(Path(name), root) for name in (merged[0], merged[-1])]
+        shown = " and ".join(map(str, paths))
+        remedy = REMEDY.replace("{person}_*", _folder_of_person(*paths))
     raise ConfigError(
         f"{where}: {len(files)} files may be of {n_people} people or of "
-        f"{len(several)}: are {shown} the same person? {REMEDY.capitalize()}"
+        f"{len(several)}: are {shown} the same person? {remedy[0].upper()}{remedy[1:]}"
     )
+
+
+def _folder_of_person(first: Path, second: Path) -> str:
+    """Pattern that takes the folder by which two paths differ first for the person."""
+    pairs = zip(first.parts, second.parts, strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return "/".join([*(part for part, _ in same), "{person}", "*"])

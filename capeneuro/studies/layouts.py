@@ -14,11 +14,15 @@ class Layout(NamedTuple):
     """Below the site's folder; the first of which there is a file is taken."""
     note: str = ""
     """What to know of what was taken."""
+    is_denoised: bool = False
+    """Whether noise was taken out of these runs before."""
     why_not: str = ""
     """Why it cannot be taken as it is, and what to do; empty: it can."""
 
 
-_HCP = "*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*"
+# Scans one by one; `rfMRI_REST` of HCP Aging and Development holds all of a person.
+_HCP = "*/MNINonLinear/Results/rfMRI_REST[0-9]*/rfMRI_REST*"
+_HCP_WHOLE = "*/MNINonLinear/Results/rfMRI_REST/rfMRI_REST"
 LAYOUTS = (
     Layout(
         "the Human Connectome Project",
@@ -26,18 +30,22 @@ LAYOUTS = (
             f"{_HCP}_hp0_clean_rclean_tclean.nii.gz",
             f"{_HCP}_hp2000_clean.nii.gz",
             f"{_HCP}_hp0_clean.nii.gz",
+            f"{_HCP_WHOLE}_hp0_clean_rclean_tclean.nii.gz",
+            f"{_HCP_WHOLE}_hp0_clean.nii.gz",
         ),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "the Human Connectome Project",
-        ("*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*[LRAP].nii.gz",),
+        (f"{_HCP}[LRAP].nii.gz",),
         "no cleaned runs (*_clean.nii.gz) are here: these have their motion in them",
     ),
     Layout(
         "UK Biobank",
         ("*/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "UK Biobank",
@@ -55,11 +63,13 @@ LAYOUTS = (
         "CONN",
         ("**/niftiDATA_Subject*_Condition000.nii*",),
         "these runs are denoised by CONN: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "SPM",
         ("**/dsw*.nii*", "**/dw*.nii*", "**/swa*.nii*", "**/sw*.nii*", "**/wa*.nii*"),
-        "taken by SPM's prefixes (d denoised, s smoothed, w warped); say which others",
+        "taken by SPM's prefixes (d denoised, s smoothed, w warped); for others "
+        "change the pattern in `images` of the site files",
     ),
     Layout(
         "a program that writes CIFTI",
@@ -70,8 +80,10 @@ LAYOUTS = (
 )
 
 
-def find(folder: Path) -> tuple[str, list[str]] | None:
-    """Pattern of a project's runs in a folder, with notes; None: no layout is known.
+def find(folder: Path) -> tuple[str, list[str], bool] | None:
+    """Pattern of a project's runs in a folder, notes, whether they are denoised.
+
+    None: no layout is known.
 
     Raises
     ------
@@ -87,5 +99,6 @@ def find(folder: Path) -> tuple[str, list[str]] | None:
                     f"--from: {folder}: looks like {layout.name}: {layout.why_not}"
                 )
             note = f"looks like {layout.name}: took {pattern}"
-            return f"{folder}/{pattern}", [note, *filter(None, [layout.note])]
+            notes = [note, *filter(None, [layout.note])]
+            return f"{folder}/{pattern}", notes, layout.is_denoised
     return None
