@@ -151,11 +151,15 @@ class Contrasts:
         return np.stack([size, size - half, size + half], axis=-1)
 
     @property
+    def degrees(self) -> int:
+        """Degrees of freedom: people beyond the covariates and constants."""
+        return max(self.n_units - len(self.names), 1)
+
+    @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        degrees = max(self.n_units - len(self.names), 1)
         z = np.abs(self.effects) / np.maximum(self.null_errors, TINY)
-        return 2 * scipy.stats.t.sf(z, degrees)
+        return 2 * scipy.stats.t.sf(z, self.degrees)
 
     @property
     def q_values(self) -> np.ndarray:
