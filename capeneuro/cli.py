@@ -46,8 +46,14 @@ def init(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     given = (folder / "config" / "config.yaml").exists()
     if options.sources and (given or options.kind != "components"):
-        why = f"{folder} has one" if given else "--kind components is what it makes"
-        raise ConfigError(f"--from: writes a study file, and {why}; leave one out")
+        if given:
+            raise ConfigError(
+                f"--from: writes a study file, and {folder} has one; leave one out"
+            )
+        raise ConfigError(
+            f"--from: begins studies of components, got --kind {options.kind}; leave "
+            "--from out, and name the folders in the site files that --kind writes"
+        )
     if options.sites < 2:
         raise ConfigError(f"--sites: must be at least 2, got {options.sites}")
     made_here = options.data == "simulated" and not options.sources

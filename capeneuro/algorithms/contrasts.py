@@ -151,11 +151,15 @@ class Contrasts:
         return np.stack([size, size - half, size + half], axis=-1)
 
     @property
+    def degrees(self) -> int:
+        """Degrees of freedom: people beyond the covariates and constants."""
+        return max(self.n_units - len(self.names), 1)
+
+    @property
     def p_values(self) -> np.ndarray:
         """Two-sided, of each effect alone, shape (p, d)."""
-        degrees = max(self.n_units - len(self.names), 1)
         z = np.abs(self.effects) / np.maximum(self.null_errors, TINY)
-        return 2 * scipy.stats.t.sf(z, degrees)
+        return 2 * scipy.stats.t.sf(z, self.degrees)
 
     @property
     def q_values(self) -> np.ndarray:
@@ -577,7 +581,7 @@ def from_release(
         ]
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
-        together = np.minimum(1, 2 * d * scipy.stats.norm.sf(z))
+        together = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
     # Collinear covariates cannot be told from each other, with or without noise.
     is_told = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
     if not tau:

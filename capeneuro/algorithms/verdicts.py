@@ -389,7 +389,7 @@ def of_contrasts(
     """
     here = np.flatnonzero(shown)
     z = np.abs(found.effects[here]) / np.maximum(found.null_errors[here], TINY)
-    level = float(scipy.stats.norm.isf(LEVEL / 2 / z.size))
+    level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, found.degrees))
     told = np.repeat(found.is_told[here], z.shape[1])
     words = np.select([~told, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
     every = tuple(name for k in here for name in names[k])

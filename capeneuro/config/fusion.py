@@ -161,7 +161,10 @@ class FusionConfig(Study):
         if self.space is not None and self.space.has_parcels:
             fail("space.basis: must be of voxels in a fusion study, got parcels")
         if self.computes_mask:
-            fail("space.mask: must be a file in a fusion study, got 'computed'")
+            fail(
+                "space.mask: must be a file in a fusion study, got 'computed'; "
+                "docs/derivatives.md makes one of MNI152 on the grid of an image"
+            )
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind
         if self.score.truth is not None and kinds != ("maps", "erp"):
             fail(f"score.truth: needs views of maps and erp, got {' and '.join(kinds)}")

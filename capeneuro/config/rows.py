@@ -278,7 +278,10 @@ class RowStudy(Study):
         if self.rows.shorten and self.rows.norm_bound is None:
             fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
-            fail("space.mask: must be a file in a study of rows, got 'computed'")
+            fail(
+                "space.mask: must be a file in a study of rows, got 'computed'; "
+                "docs/derivatives.md makes one of MNI152 on the grid of an image"
+            )
         if self.data is not None and self.data.kind == "rows" and not is_table:
             fail(f"data: made rows are tables, got rows.features of {kind}")
         if self.data is not None and self.levels:

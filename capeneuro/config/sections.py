@@ -136,10 +136,11 @@ class Space(Section):
     """Where maps live: a public mask, and the features that voxels become."""
 
     mask: str
-    """Public mask image (NIfTI), or `computed`: from the data, intersected over sites
-    (simulated or public data only). With basis `parcels` what names the parcels of
-    series on the surface (CIFTI): a parcellation (.dlabel.nii), a file of parcels
-    (.pscalar.nii, .ptseries.nii), or a table (.tsv) with their `name`."""
+    """Public mask image (NIfTI). In a study of components also `computed`: from the
+    data, intersected over sites (simulated or public data only). With basis `parcels`
+    what names the parcels of series on the surface (CIFTI): a parcellation
+    (.dlabel.nii), a file of parcels (.pscalar.nii, .ptseries.nii), or a table (.tsv)
+    with their `name`."""
     basis: Literal["voxels", "grid", "atlas", "template", "parcels"]
     """Public feature basis: every in-mask voxel, cubes of a coarser grid, parcels of an
     atlas image, the maps of a component template; or of series on the surface (CIFTI)

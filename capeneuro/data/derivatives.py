@@ -3,6 +3,7 @@
 Names alone are read here. Why not PyBIDS: see docs/derivatives.md.
 """
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -215,24 +216,50 @@ def _check_kinds(site: SiteConfig, inventory: Inventory) -> None:
         )
 
 
+def combined(runs: Iterable[Path]) -> tuple[Path, Path] | None:
+    """A run without a number and one of the numbered ones that it may hold, if any.
+
+    Parameters
+    ----------
+    runs
+        Of one person: names as in BIDS with and without `run-` (XCP-D's of all runs),
+        or folders of the Human Connectome Project (`rfMRI_REST` of `rfMRI_REST1_AP`).
+    """
+    series: dict[str, list[Path]] = defaultdict(list)
+    scans: dict[str, Path] = {}
+    for run in runs:
+        if "MNINonLinear" in run.parts:
+            scans[run.parent.name] = run
+        else:
+            series[_without(run, "run", "dir")].append(run)
+    for same in series.values():
+        for whole, part in itertools.permutations(same, 2):
+            named, numbered = entities(whole), entities(part)
+            is_part = named.items() < numbered.items() and "run" in numbered
+            if is_part and "run" not in named:
+                return whole, part
+    for whole, part in itertools.permutations(scans, 2):
+        if re.match(rf"{re.escape(whole)}\d", part):
+            return scans[whole], scans[part]
+    return None
+
+
 def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
     """Refuse a run without a number beside numbered ones: it may hold them all."""
-    series: dict[str, list[Path]] = defaultdict(list)
-    for run in runs:
-        series[_without(run, "run", "dir")].append(run)
-    for same in series.values():
-        numbered = [run for run in same if "run" in entities(run)]
-        for run in same:
-            mine = entities(run)
-            parts = (
-                other for other in numbered if mine.items() < entities(other).items()
-            )
-            if "run" not in mine and (part := next(parts, None)):
-                raise ConfigError(
-                    f"site {site.name}: images: {run} has no run- and {part.name} has "
-                    "one: does the first hold both? Say which in `images`, run: [1, 2] "
-                    "or run: none"
-                )
+    pair = combined(runs)
+    if pair is None:
+        return
+    whole, part = pair
+    if "MNINonLinear" in part.parts:
+        raise ConfigError(
+            f"site {site.name}: images: {whole} may hold the scans of {part.parent}, "
+            f"too; in the pattern {whole.parent.name}[0-9]*/ takes the single ones, "
+            f"{whole.parent.name}/ what holds all"
+        )
+    raise ConfigError(
+        f"site {site.name}: images: {whole} has no run- and {part.name} has one: does "
+        "the first hold both? Say which in `images`, run: [1, 2] or run: none"
+    )
 
 
 def _nothing(site: SiteConfig, there: list[Path]) -> str:

@@ -79,6 +79,12 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     return mask_like(inside, images[0])
 
 
+def says_mni152(image: nib.Nifti1Image) -> bool:
+    """Whether an image's header says that it lies in MNI152 (code 4 of NIfTI)."""
+    header = image.header
+    return int(header["sform_code"] or header["qform_code"]) == 4
+
+
 def standard_mask(like: nib.Nifti1Image) -> nib.Nifti1Image | None:
     """Brain of MNI152, as nilearn has it, on an image's grid; None: not there."""
     from nilearn.datasets import load_mni152_brain_mask

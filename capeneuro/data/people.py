@@ -27,10 +27,8 @@ from capeneuro.config.names import (
 
 # Names of people; they become names of files and of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
-REMEDY = (
-    "say in the site file what of a path is the person, as in person: '{person}_*', "
-    "'{person}/*' or '*/{person}.nii'"
-)
+SAY = "say in the site file what of a path is the person, as in person: "
+REMEDY = f"{SAY}'{{person}}_*', '{{person}}/*' or '*/{{person}}.nii'"
 # Parts of a name by which files of one person usually differ.
 OF_ONE_PERSON = (
     r"(?i)(^|[_\-. ])((run|sess?|session|visit|rest|echo|part|day|week|month|year|tp|"
@@ -219,7 +217,7 @@ def _check_unlabelled(
 
     beginnings = numbered(in_names), numbered(in_folders)
     for reading in (whose.__getitem__, without_runs, *beginnings):
-        _check_same(files, _path, reading, where, remedy)
+        _check_same(files, _path, reading, where, remedy, root)
 
 
 def _first_differing(parts: Sequence[Sequence[str]]) -> list[str]:
@@ -242,6 +240,7 @@ def _check_same(
     second: Callable[[Path], str],
     where: str,
     remedy: str,
+    root: Path | None = None,
 ) -> None:
     """Refuse files that two readings of their names put together differently.
 
@@ -258,7 +257,18 @@ def _check_same(
         return
     n_people = len({first(file) for file in files})
     shown = " and ".join(Path(name).name for name in merged[:2])
+    if root is not None and len({Path(name).name for name in merged}) == 1:
+        paths = [_below(Path(name), root) for name in (merged[0], merged[-1])]
+        shown = " and ".join(map(str, paths))
+        remedy = f"{SAY}{_folder_of_person(*paths)!r}"
     raise ConfigError(
         f"{where}: {len(files)} files may be of {n_people} people or of "
         f"{len(several)}: are {shown} the same person? {remedy[0].upper()}{remedy[1:]}"
     )
+
+
+def _folder_of_person(first: Path, second: Path) -> str:
+    """Pattern that takes the folder by which two paths differ first for the person."""
+    pairs = zip(first.parts, second.parts, strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return "/".join([*(part for part, _ in same), "{person}", "*"])

@@ -23,7 +23,8 @@ from capeneuro.data.tables import check_columns, maps_in_folder, open_table
 ID = "participant_id"
 # What a spreadsheet calls rows that sum up the others.
 SUMMARIES = ("average", "mean", "median", "sd", "std", "sum", "total")
-NAMES_PEOPLE = "call the column of people's labels participant_id"
+NAMES_PEOPLE = "call the column with the names of people, as files have them, "
+NAMES_PEOPLE += "participant_id"
 # What spreadsheets make of labels such as 1-2 and 12E5.
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 SPOILT = re.compile(
@@ -167,7 +168,8 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
     times = Counter(map(label, people))
     if twice := sorted({p for p in people if times[label(p)] > 1}):
         raise ConfigError(
-            f"{path}: must have a row for each person, twice: {some(twice)}; keep one"
+            f"{path}: must have a row for each person, twice: {some(twice)}; keep one, "
+            "or none where no person of the study is called so"
         )
     return people
 
@@ -364,11 +366,29 @@ def _check_rows(
 ) -> None:
     """Refuse a table that lacks rows of people."""
     if lacking := [person for person in people if person not in rows]:
+        if pattern := _longer(lacking, ids):
+            raise ConfigError(
+                f"{path}: must have a row for each person of the site, calls people "
+                f"without the ends that names of files have, {lacking[0]}; write into "
+                f"the site file what of a path is the person, person: '{pattern}'"
+            )
         raise ConfigError(
             f"{path}: must have a row for each person of the site, lacks "
             f"{some(lacking)}{_unlike(ids, rows.values())}; add them, or "
             f"{remedy(lacking[0])}"
         )
+
+
+def _longer(people: Collection[str], ids: Collection[str]) -> str:
+    """Pattern of paths where each person is an id of the table, and one same end."""
+    ends = set()
+    for person in people:
+        begin = max(
+            (name for name in ids if person.startswith(name)), key=len, default=""
+        )
+        ends.add(person.removeprefix(begin) if begin else "")
+    end = ends.pop()
+    return f"{{person}}{end}*" if not ends and end[:1] in ("_", "-", ".") else ""
 
 
 def _alike(people: Iterable[str]) -> dict[str, list[str]]:

@@ -127,11 +127,14 @@ def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
     check_all(partial(look, run) for run in runs)
     notes = [
         f"  repetition time unknown of {len(whose)}: {why}; filters and spectra in Hz "
-        f"need `repetition_time` in the site file: {some(whose)}"
+        f"need `repetition_time` in the site file: {some(dict.fromkeys(whose))}"
         for why, whose in names.items()
     ]
     if len(times) > 1 and not beside.is_one_time(times):
-        several = "; ".join(f"{t:g} s: {some(times[t])}" for t in sorted(times))
+        # Names alone are alike of all people of the Human Connectome Project.
+        several = "; ".join(
+            f"{t:g} s: {some(dict.fromkeys(times[t]))}" for t in sorted(times)
+        )
         notes.append(
             f"  repetition times differ, spectra are in cycles per volume: {several}"
         )

@@ -7,12 +7,13 @@ nowhere.
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import name_of
 from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cifti, cleaning, derivatives, files, nifti, survey
@@ -46,6 +47,8 @@ class Found(NamedTuple):
     images: dict[str, Any] | str
     notes: list[str]
     """What else there is to choose."""
+    is_denoised: bool = False
+    """Whether noise was taken out before: by XCP-D, HALFpipe's setting, ICA-FIX."""
 
 
 def look(
@@ -74,9 +77,11 @@ def look(
     inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
     series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
     done = [p for p, files in series.items() if any(map(_is_done, files))]
-    on_surface = surface.find([*inner, folder])
+    on_surface, is_denoised = surface.find([*inner, folder]), False
     if done:
         images, notes = _choices(done[0], series[done[0]])
+        # XCP-D's, and HALFpipe's, whose settings say what was taken out.
+        is_denoised = images.get("desc") == "denoised" or "filters" in images
         if on_surface is not None:
             notes.append(f"took volumes; {surface.BESIDE} {on_surface[1]}")
         if done[1:]:
@@ -87,7 +92,7 @@ def look(
         images["series"] = on_surface[1]
         notes.append(f"took series on the surface (CIFTI), {on_surface[1]}")
     elif (layout := layouts.find(folder)) is not None:
-        images, notes = layout
+        images, notes, is_denoised = layout
     elif series[folder]:
         images, notes = str(folder), ["raw BIDS: were these images preprocessed?"]
     else:
@@ -105,7 +110,7 @@ def look(
     if not notes and all(len(runs) == 1 for runs in people.values()):
         notes = ["each file counts as ONE PERSON; those of one person are to be named"]
         notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
-    return Found(name, site, moved(images, base), notes)
+    return Found(name, site, moved(images, base), notes, is_denoised)
 
 
 def _is_done(file: Path) -> bool:
@@ -149,7 +154,24 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
         if others:
             notes.append(f"{key}: took {chosen}; there is also {', '.join(others)}")
         left = [f for f in left if derivatives.entities(f).get(key) == chosen]
+    if runs := _single_runs(left):
+        images["run"] = runs
+        notes.append(
+            f"run: took {', '.join(runs)}; there is also none, which may hold all runs "
+            "of a person: write run: none into the site files for these"
+        )
     return images, notes
+
+
+def _single_runs(there: list[Path]) -> list[str]:
+    """Labels of runs where somebody's are there one by one and in one file, too."""
+    people: dict[str, list[Path]] = defaultdict(list)
+    for file in there:
+        people[name_of(file)].append(file)
+    if not any(map(derivatives.combined, people.values())):
+        return []
+    labels = {derivatives.entities(file).get("run") for file in there}
+    return sorted(label for label in labels if label is not None)
 
 
 def _is_series(file: Path) -> bool:
@@ -164,10 +186,12 @@ def _plain(folder: Path) -> str:
             return f"{folder}/{beginning}{ends[0] if len(ends) == 1 else '.nii*'}"
     tables = [p.name for p in sorted(folder.glob("*.[tc]sv"))]
     recordings = [p.name for p in sorted(folder.rglob("*")) if p.suffix in EEG[:5]]
-    if tables:
-        hint = f"the table {tables[0]}: capeneuro init STUDY --kind regression"
-    elif recordings:
-        hint = f"EEG such as {recordings[0]}: capeneuro init STUDY --kind fusion"
+    if recordings:
+        hint = f"EEG such as {recordings[0]}: capeneuro init STUDY --kind contrast"
+        hint += ", and `eeg` in its site files, as docs/eeg.md has it"
+    elif tables:
+        hint = f"the table {tables[0]}: capeneuro init STUDY --kind contrast, or"
+        hint += " regression, and `images` in its site files, as docs/rows.md has it"
     else:
         hint = "nothing to read; name a folder with sub-*/ or *.nii.gz in it"
     raise ConfigError(f"--from: {folder}: no 4-D images; there is {hint}")
@@ -218,11 +242,14 @@ def design(found: list[Found], base: Path) -> Design:
     if any(map(is_cifti, first.values())):
         return _of_parcels(found, runs, base)
     is_open = all(own.site.data != "private" for own in found)
-    standard = len(spaces) == 1 and min(spaces).startswith("MNI152")
+    images = [nifti.open_image(run, 4) for run in first.values()]
+    # SPM, CONN and FSL say the space in headers, ABCD-BIDS also as `space-MNI`.
+    in_header = spaces <= {"", "MNI"} and all(map(nifti.says_mni152, images))
+    by_name = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
     why = "from the data, which are not private; for private data a public mask"
-    like = nifti.open_image(next(iter(first.values())), 4)
-    made = nifti.standard_mask(like) if standard else None
+    like = images[0]
+    made = nifti.standard_mask(like) if by_name or in_header else None
     if made is not None:
         nifti.write_mask(base / MASK, made)
         mask, why = MASK, "the brain of MNI152 as nilearn has it, on the images' grid"
@@ -236,14 +263,10 @@ def design(found: list[Found], base: Path) -> Design:
     every = [run for own in runs.values() for run in own]
     if all(beside.mask_file(run).is_file() for run in every):
         given |= {"run_mask": True}
-    chosen = [own.images for own in found if isinstance(own.images, dict)]
-    # XCP-D's, and HALFpipe's, whose settings say what was taken out.
-    denoised = any(c.get("desc") in ("denoised", []) for c in chosen)
-    if not denoised:
+    if not any(own.is_denoised for own in found):
         asked = (each for each in ("simple", MOTION) if _has(each, found, first))
         given["confounds"] = next(asked, [])
-    others = (nifti.open_image(run, 4) for run in first.values())
-    apart = not all(same_grid(image, like) for image in others)
+    apart = not all(same_grid(image, like) for image in images)
     return Design(apart, mask, size, features, Cleaning(**given), why)
 
 
@@ -367,13 +390,18 @@ def write_found(
             f"put a public mask in the images' space at {TO_DECIDE} (space.mask); "
             "docs/derivatives.md makes one"
         )
+        todo.append(
+            "set pca.norm_bound to the root of the number of features on that mask: "
+            "the last line of capeneuro validate config/config.yaml counts them"
+        )
     if chosen.mask == surface.TO_DECIDE:
         todo.append(
             f"put a public parcellation (.dlabel.nii) at {chosen.mask} (space.mask), "
             "and the root of its number of parcels into pca.norm_bound; "
             "docs/derivatives.md says where there are some"
         )
-    if not chosen.cleaning.confounds and kind != "simulated":
+    is_raw = not all(own.is_denoised for own in found)
+    if is_raw and not chosen.cleaning.confounds and kind != "simulated":
         todo.append(
             "nothing takes out motion: if tables of confounds are there, choose "
             "cleaning.confounds in the study file"

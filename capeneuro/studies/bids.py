@@ -69,7 +69,9 @@ def halves(
         site = site.model_copy(update={"name": name})
         said = site.images.model_dump(mode="json", exclude_defaults=True)
         notes = [] if i else whole.notes
-        found.append(begin.Found(name, site, begin.moved(said, base), notes))
+        found.append(
+            begin.Found(name, site, begin.moved(said, base), notes, whole.is_denoised)
+        )
     return found
 
 

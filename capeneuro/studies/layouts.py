@@ -14,11 +14,13 @@ class Layout(NamedTuple):
     """Below the site's folder; the first of which there is a file is taken."""
     note: str = ""
     """What to know of what was taken."""
+    is_denoised: bool = False
+    """Whether noise was taken out of these runs before."""
     why_not: str = ""
     """Why it cannot be taken as it is, and what to do; empty: it can."""
 
 
-# Of each run: beside them may lie `rfMRI_REST`, all of them in one.
+# Of each run: beside them may lie `rfMRI_REST`, all of a person's in one.
 _HCP = "*/MNINonLinear/Results/rfMRI_REST[0-9]*/rfMRI_REST[0-9]*"
 _HCP_ALL = "*/MNINonLinear/Results/rfMRI_REST/rfMRI_REST"
 _CLEANED = ("hp0_clean_rclean_tclean", "hp2000_clean_rclean_tclean", "hp2000_clean")
@@ -32,6 +34,7 @@ LAYOUTS = (
             *(f"{_HCP_ALL}_{how}.nii.gz" for how in _CLEANED),
         ),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "the Human Connectome Project",
@@ -41,6 +44,7 @@ LAYOUTS = (
             for how in _CLEANED
         ),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "the Human Connectome Project",
@@ -51,6 +55,7 @@ LAYOUTS = (
         "UK Biobank",
         ("*/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "UK Biobank",
@@ -68,11 +73,13 @@ LAYOUTS = (
         "CONN",
         ("**/niftiDATA_Subject*_Condition000.nii*",),
         "these runs are denoised by CONN: no confounds are taken out again",
+        is_denoised=True,
     ),
     Layout(
         "SPM",
         ("**/dsw*.nii*", "**/dw*.nii*", "**/swa*.nii*", "**/sw*.nii*", "**/wa*.nii*"),
-        "taken by SPM's prefixes (d denoised, s smoothed, w warped); say which others",
+        "taken by SPM's prefixes (d denoised, s smoothed, w warped); for others "
+        "change the pattern in `images` of the site files",
     ),
     Layout(
         "a program that writes CIFTI",
@@ -82,8 +89,10 @@ LAYOUTS = (
 )
 
 
-def find(folder: Path) -> tuple[str, list[str]] | None:
-    """Pattern of a project's runs in a folder, with notes; None: no layout is known.
+def find(folder: Path) -> tuple[str, list[str], bool] | None:
+    """Pattern of a project's runs in a folder, notes, whether they are denoised.
+
+    None: no layout is known.
 
     Raises
     ------
@@ -99,5 +108,6 @@ def find(folder: Path) -> tuple[str, list[str]] | None:
                     f"--from: {folder}: looks like {layout.name}: {layout.why_not}"
                 )
             note = f"looks like {layout.name}: took {pattern}"
-            return f"{folder}/{pattern}", [note, *filter(None, [layout.note])]
+            notes = [note, *filter(None, [layout.note])]
+            return f"{folder}/{pattern}", notes, layout.is_denoised
     return None

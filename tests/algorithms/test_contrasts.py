@@ -8,7 +8,7 @@ import pytest
 import statsmodels.api
 from helpers import in_process, make_mechanism, make_site
 
-from capeneuro.algorithms import contrasts, designs
+from capeneuro.algorithms import contrasts, designs, verdicts
 from capeneuro.algorithms.designs import Effect
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
@@ -107,6 +107,29 @@ def test_an_exact_arm_is_least_squares(rng, known):
             np.testing.assert_allclose(found.errors[:, j], oracle.bse, rtol=1e-6)
             residual = np.sqrt(oracle.mse_resid)
             assert found.deviations[j] == pytest.approx(residual, rel=1e-6)
+    if not known:  # Bonferroni, of t as of each outcome alone
+        own = ~found.is_constant
+        least = np.minimum(1, D * found.p_values[own].min(axis=1))
+        np.testing.assert_allclose(found.together[own], least, rtol=1e-9)
+
+
+def test_few_people_give_no_false_alarms():
+    alarms, group = [], np.arange(12) % 2
+    coded, of_z = designs.code_group(group, 0.5)
+    x, z = np.stack([coded, np.ones(12)]), np.stack([of_z, np.ones(12)])
+    of_group = designs.group_effect("group", [0.5, 0.5], [6, 6])
+    effects = designs.weighted([of_group, designs.constant_effect("mean")], {"group"})
+    outcomes = Outcomes(np.zeros(60), np.ones(60))
+    for i in range(40):
+        rng = np.random.default_rng(i)
+        y = rng.standard_normal((60, 12))
+        X = contrasts.stack(z, x, y, effects, outcomes)
+        release = released(X, effects, 0.5, 0.0, rng)
+        found = contrasts.from_release(release, effects, outcomes, 0.5)
+        names = [[str(k) for k in range(60)]] * 2
+        told = verdicts.of_contrasts(found, [True, False], names)
+        alarms.append([found.together[0] < 0.05, told.above.any()])
+    assert np.sum(alarms, axis=0).max() <= 6  # 2 of 40 are meant
 
 
 def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):

@@ -164,6 +164,11 @@ REFUSED = {
         "a.tsv",
         "lacks the columns participant_id; it has Participant_ID, age, score; did you",
     ),
+    "ABIDE": (
+        text(*ROWS, header=["FILE_ID", *COLUMNS]),
+        "a.tsv",
+        "call the column with the names of people, as files have them, participant_id",
+    ),
     "decimal comma": (of("1,5", ";"), "a.csv", "'1,5' of sub-02 in score; write a poi"),
     "thousands": (of("1,234.5"), "a.tsv", "'1,234.5' of sub-02 in score; write it w"),
     "thousands or a decimal": (of("1,234"), "a.tsv", "write 1.234 or 1234, whichever"),
@@ -276,6 +281,12 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-01"], ["sub-01", "1.0"], "sub-01, 1.0 may be of sub-01; write names"),
         (["sub-A"], ["a", "SUB_a"], "a, SUB_a may be of sub-A; write names as in the"),
         (["sub-N1"], ["N_1x"], "lacks sub-N1 (has N_1x, after whom no file is"),
+        (
+            ["Pitt_0050003_func_preproc", "Pitt_0050004_func_preproc"],
+            ["Pitt_0050003", "Pitt_0050004", "NYU_0050952"],
+            "is the person, person: '{person}_func_preproc*'",
+        ),
+        (["A_1_run", "B_1_end"], ["A_1", "B_1"], "lacks A_1_run, B_1_end (has A_1"),
     ],
 )
 def test_who_cannot_be_matched_surely_is_refused(tmp_path, people, ids, words):

@@ -365,7 +365,16 @@ def test_two_readings_are_refused_with_both(pattern, names, said):
     write(*names)
     with pytest.raises(ConfigError) as error:
         n_files(pattern)
-    assert said in str(error.value) and "person: '{person}_*'" in str(error.value)
+    assert said in str(error.value)
+    assert re.search(r"person: '{person}(_\*|/\*)'", str(error.value))
+
+
+def test_the_remedy_for_names_alike_is_the_folder_in_which_they_differ():
+    write(*(f"d/P0{k}/run{i}/rest.nii" for k in (1, 2) for i in (1, 2)))
+    with pytest.raises(ConfigError, match="are P01/run1/rest and P02/run2/r") as error:
+        n_files("d/**/*.nii")
+    person = re.search("person: '(.*)'", str(error.value))[1]
+    assert n_files("d/**/*.nii", person=person) == {"P01": 2, "P02": 2}
 
 
 def test_the_site_can_say_who_a_person_is():
@@ -411,6 +420,23 @@ def test_a_scan_in_two_places_is_refused(extra, said):
     with pytest.raises(ConfigError, match="sub-01") as error:
         n_files({"derivatives": "data"})
     assert said in str(error.value)
+
+
+def test_all_scans_of_hcp_in_one_file_are_refused_beside_single_ones():
+    ways = ("rfMRI_REST1_AP", "rfMRI_REST1_PA", "rfMRI_REST")
+    results = "d/HCA60{}_V1_MR/MNINonLinear/Results"
+    write(
+        *(
+            f"{results.format(k)}/{way}/{way}_hp0_clean.nii.gz"
+            for k in (1, 2)
+            for way in ways
+        )
+    )
+    pattern = "d/*/MNINonLinear/Results/rfMRI_REST{}/*_clean.nii.gz"
+    with pytest.raises(ConfigError, match=r"rfMRI_REST\[0-9\]\*/ takes the single"):
+        n_files(pattern.format("*"))
+    assert n_files(pattern.format("[0-9]*")) == {"HCA601": 2, "HCA602": 2}
+    assert n_files(pattern.format("")) == {"HCA601": 1, "HCA602": 1}
 
 
 @pytest.mark.parametrize("run", [[1], "01", "none"])

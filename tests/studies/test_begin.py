@@ -148,6 +148,23 @@ def test_other_programs_layouts(
             id="DPARSF",
         ),
         pytest.param(
+            [f"{k}/func/{prefix}rest.nii" for k in "AB" for prefix in ("swa", "a", "")],
+            "{person}/*",
+            ["2 people, 2 runs", "SPM", "space: config/mask.nii.gz"],
+            id="SPM-folders-of-people",
+        ),
+        pytest.param(
+            [
+                f"sub-0{k}/func/sub-0{k}_task-rest{run}_space-MNI152NLin2009cAsym_desc-"
+                "denoised_bold.nii.gz"
+                for k in (1, 2)
+                for run in ("_run-1", "_run-2", "")
+            ],
+            None,
+            ["2 people, 4 runs", "run: took 1, 2; there is also none"],
+            id="XCP-D-with-combined-runs",
+        ),
+        pytest.param(
             [
                 f"100000{k}_20227_2_0/fMRI/rfMRI.ica/reg_standard/"
                 "filtered_func_data_clean.nii.gz"
@@ -205,10 +222,16 @@ def test_layouts_that_are_not_bids(tmp_path, monkeypatch, capsys, names, person,
         for name in names:
             data = 100 + rng.standard_normal((*SHAPE, T))
             write_image(Path(place, name), data, AFFINE)
+            if person == "{person}/*":  # SPM says the space in its headers
+                image = nib.load(Path(place, name))
+                image.set_sform(AFFINE, code=4)
+                nib.save(
+                    nib.Nifti1Image(data, AFFINE, image.header), image.get_filename()
+                )
     begun = ["init", "aging", "--from", "north", "south", "--data", "public"]
     if person is not None:
         assert command(*begun) == 2
-        assert "--person '{person}_*'" in capsys.readouterr().err
+        assert f"--person '{person}'" in capsys.readouterr().err
         begun += ["--person", person]
     assert command(*begun) == 0
     output = capsys.readouterr().out
@@ -239,6 +262,27 @@ def test_layouts_that_cannot_be_taken(tmp_path, monkeypatch, capsys, name, said)
     assert command("init", "aging", "--from", "north", "south") == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("sub-01/eeg/sub-01_eeg.vhdr", "contrast, and `eeg`", id="EEG"),
+        pytest.param("covariates.csv", "contrast, or regression", id="COINSTAC"),
+    ],
+)
+def test_other_data_are_sent_to_their_kind_of_study(
+    tmp_path, monkeypatch, capsys, name, said
+):
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("north", name), Path("north/participants.tsv")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    begun = ["init", "aging", "--from", "north", "north"]
+    assert command(*begun) == 2
+    assert said in capsys.readouterr().err
+    assert command(*begun, "--kind", "contrast") == 2
+    assert "got --kind contrast; leave --from out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])

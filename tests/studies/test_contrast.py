@@ -274,6 +274,20 @@ def test_a_study_says_what_leaves_without_noise(made, noised, monkeypatch):
     assert list(load_study("noised.yaml").n_releases) == ["means", "contrast"]
 
 
+def test_the_report_of_a_run_without_noise_speaks_of_none(made, monkeypatch):
+    monkeypatch.chdir(made)
+    Path("exact.yaml").write_text(Path("study.yaml").read_text())
+    changes = {"contrast__means": None, "score__reference": False}
+    edit(Path("exact.yaml"), study="exact", arm="non-private", **changes)
+    done = [("validate",), *(("prepare", "--site", name) for name in SITES)]
+    for step, *more in [*done, ("contrast",), ("maps",), ("score",), ("report",)]:
+        assert cli.main([step, "exact.yaml", *more]) == 0, step
+    page = Path("results/exact/report.html").read_text()
+    assert "those of ordinary least squares" in page and "without noise. Drawn" in page
+    for words in ("released with noise", "noised means", "clipped to", "noise for"):
+        assert words not in page, words
+
+
 def test_a_rough_mean_and_means_of_sites_are_both_charged(made, monkeypatch):
     monkeypatch.chdir(made)
     Path("rough.yaml").write_text(Path("study.yaml").read_text())
