@@ -29,8 +29,8 @@ import yaml
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.flare import controller, daemon, kit, parties
-from capeneuro.studies import components
 from capeneuro.studies import sites as site_files
+from capeneuro.studies.components import SUBSPACE, UNMIXING, ComponentsKind
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "tools"))
 from parties import join_all
@@ -102,9 +102,9 @@ def in_process(folder: Path) -> float:
     with contextlib.chdir(folder):
         study = load.load_study(STUDY)
         sites = site_files.load_sites(study)
-        components.pca(study, sites, 1, False)
+        ComponentsKind(study).release("pca", sites)
         start = time.perf_counter()
-        components.ica(study, sites, 1, False)
+        ComponentsKind(study).release("ica", sites)
         return (time.perf_counter() - start) / ROUNDS
 
 
@@ -232,7 +232,7 @@ def main(root: Path) -> None:
         found = WORK.findall((root / name / "log").read_text())
         found = [float(s) for what, s in found if what in EXCHANGES]
         worked.append(np.reshape(found, (-1, len(EXCHANGES)))[-ROUNDS:].sum(axis=1))
-    for name in (components.SUBSPACE, components.UNMIXING):
+    for name in (SUBSPACE, UNMIXING):
         a, b = (
             files.read_arrays(root / folder / "results/bench" / name)
             for folder in ("together", "aggregator")

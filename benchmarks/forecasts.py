@@ -138,14 +138,13 @@ def run(path: str) -> None:
     """All steps of a study that a report needs, one after the other."""
     study = load.load_study(path)
     sites = load_sites(study)
-    own = kinds.of(study)
-    stages = [name for name, _ in own.stages]
-    for step in own.steps:
+    kind = kinds.of(study)
+    for step in kind.steps:
         if step in ("reconstruct", "report"):
             continue
         apart = [["--site", name] for name in sites] if step == "prepare" else [[]]
         for options in apart:
-            if step in stages and study.score.reference:
+            if step in kind.result_files and study.score.reference:
                 done(cli.main([step, path, "--reference"]), step)
             done(cli.main([step, path, *options]), step)
 

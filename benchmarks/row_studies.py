@@ -65,7 +65,7 @@ def draw(
     budget = accounting.Budget(epsilon, *rest)
     sites = {}
     for k, (name, (X, y)) in enumerate(people.items()):
-        z = kinds.of(study).own.holder(study, shape, (k, S))(X, y[None])
+        z = kinds.of(study).encoder((k, S))(X, y[None])
         book = Ledger(None, budget), Limits("simulated")
         sites[name] = Site(name, {name: z}, {name: z.shape[1]}, *book, digest=name)
     stages = [
@@ -78,7 +78,7 @@ def draw(
         )
         for stage, n in study.n_releases.items()
     ]
-    return kinds.of(study).own.compute(InProcess(sites), study, shape, stages)
+    return kinds.of(study).compute(InProcess(sites), stages)
 
 
 def explained(found: Any, shape: Shape, people: People) -> float:

@@ -24,6 +24,16 @@ from benchmarks.site_inputs import (
     Features,
 )
 
+# Ways to write a label that are one person's.
+WRITINGS = (
+    "SUB-{}",
+    "sub_{}",
+    "{}",
+    "{}.0",
+    "sub-\u200b{}",
+    "sub\u2011{}",
+    "sub-{}\u00a0",
+)
 # What is meant of the good features after a change; None: to be refused.
 Meant = Callable[[Features], Features] | None
 
@@ -433,6 +443,22 @@ def people_of_the_table(rng) -> Meant:
 
 
 @change("table")
+def who_left_is_written_otherwise(rng) -> Meant:
+    """The row of somebody who is left out, in another writing of the name."""
+    new = str(rng.choice(WRITINGS)).format("011")
+    _edit(Path("people.tsv"), lambda s: s.replace("sub-011", new))
+    return same
+
+
+@change("table")
+def who_left_is_there_twice(rng) -> Meant:
+    """A second row of somebody who is left out, in another writing of the name."""
+    new = str(rng.choice([*WRITINGS, "sub-{}_ses-2"])).format("011")
+    _edit(Path("people.tsv"), lambda s: f"{s}{new}\t0.5\t0.5\t0.5\n")
+    return None
+
+
+@change("table")
 def stray_quotes(rng) -> Meant:
     """A note with a quote that opens in one row and closes in another."""
     lines = Path("people.tsv").read_text().splitlines()
@@ -511,6 +537,19 @@ def cells_of_events(rng) -> Meant:
     _edit(path, lambda s: f"{s}{new}\t0.0\tgo\n")
     is_beyond = new in ("-1.0", "1e9")  # dropped, and counted at the site
     return (lambda good: all_but_one) if is_beyond else None
+
+
+@change("eeg")
+def unit_of_a_recording(rng) -> Meant:
+    """A recording of microvolts that says volts, or the other way round."""
+    import mne
+
+    label, factor = _person(rng), float(rng.choice([1e6, 1e-6]))
+    path = Path(f"eeg/sub-{label}/eeg/sub-{label}_task-odd_eeg.fif")
+    raw = mne.io.read_raw(path, preload=True, verbose="error")
+    raw.apply_function(lambda x: factor * x, verbose="error")
+    raw.save(path, overwrite=True, verbose="error")
+    return None
 
 
 @change("eeg")

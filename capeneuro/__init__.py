@@ -35,6 +35,7 @@ Verbs, each with a share of the budget, the same call in every arm
     topic_components       topics in counts of words: capeAGN
     linear_model           linear and logistic regression: capeFM
     train_network          a network of two layers
+    distribution           how numbers are distributed: quantiles
     linear_contrasts       many outcomes between groups, and with numbers
 
 Estimators, for tables of rows in scikit-learn's manner
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from capeneuro.studies.estimators import PrivateRegressor as PrivateRegressor
     from capeneuro.studies.results import load as load
     from capeneuro.studies.verbs import canonical_directions as canonical_directions
+    from capeneuro.studies.verbs import distribution as distribution
     from capeneuro.studies.verbs import infomax as infomax
     from capeneuro.studies.verbs import linear_contrasts as linear_contrasts
     from capeneuro.studies.verbs import linear_model as linear_model
@@ -90,6 +92,7 @@ _HOMES = {
     "infomax": "studies.verbs",
     "spatial_components": "algorithms.ica",
     "canonical_directions": "studies.verbs",
+    "distribution": "studies.verbs",
     "pattern_components": "studies.verbs",
     "mixture_components": "studies.verbs",
     "topic_components": "studies.verbs",

@@ -25,36 +25,7 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
 from capeneuro.privacy import cape
-
-# Steps of a study, in their order: what they do, and which options they are given
-# beside the study and its sites. Which of them a study has, its kind says.
-OVER = ("threads", "reference")
-STEPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "validate": (
-        "Check all sites' data and budgets; say what will be read.",
-        ("threads",),
-    ),
-    "plan": (
-        "Say what a run would spend and what may come out, before anything is spent.",
-        ("people", "volumes", "features"),
-    ),
-    "prepare": (
-        "Turn one site's data into features; nothing leaves the site.",
-        ("site", "threads"),
-    ),
-    "pca": ("Find the subspace that all sites share.", OVER),
-    "ica": ("Find independent components in the subspace.", OVER),
-    "maps": ("Write what was released as maps and tables; costs nothing.", ()),
-    "reconstruct": ("Write what one site's people have of it; stays there.", ("site",)),
-    "score": ("Compare results with the truth and with a run without privacy.", ()),
-    "report": ("Write the report and the record of what was spent.", ("threads",)),
-    "cca": ("Find what two views of the same people have in common.", OVER),
-    "tensors": ("Find the parts of a mixture, or topics.", OVER),
-    "patterns": ("Find patterns that people's rows differ by.", OVER),
-    "regression": ("Fit regressions to the people of all sites.", OVER),
-    "network": ("Train a network on the people of all sites.", OVER),
-    "contrast": ("Find what outcomes of people differ by.", OVER),
-}
+from capeneuro.studies.steps import steps
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
 EXPORTED = ("study", "query", "round", "arm", "unit", "relation", "n_colluding")
@@ -185,24 +156,15 @@ def check(options: argparse.Namespace) -> None:
 def step(options: argparse.Namespace) -> None:
     """Run one step of a study."""
     from capeneuro.data import files
-    from capeneuro.studies import apart, kinds
+    from capeneuro.studies import one_process
     from capeneuro.studies.sites import load_sites
 
     study = load.load_study(options.study, options.stage)
-    given = {name: getattr(options, name) for name in STEPS[options.step][1]}
-    own = kinds.of(study)
-    if options.step not in own.steps:
-        stages = ", ".join(filter(None, study.members))
-        hint = f"; --stage says which of {stages}" if stages else ""
-        raise ConfigError(
-            f"{options.study}: {options.step}: no step of a study of {own.name}; its "
-            f"steps are {', '.join(own.steps)}{hint}"
-        )
     sites = load_sites(study)
     files.keep_private()
-    if options.step in ("validate", "prepare"):
-        apart.check(study, sites)
-    own.steps[options.step](study, sites, **given)
+    names = steps()[options.step].options
+    given = {name: getattr(options, name) for name in names}
+    one_process.run_step(study, sites, options.step, **given)
 
 
 def run_study(options: argparse.Namespace) -> int:
@@ -708,9 +670,11 @@ def parser() -> argparse.ArgumentParser:
             },
         ),
     }
-    for name, (text, names) in STEPS.items():
+    for name, of_study in steps().items():
+        names = of_study.options
         shown = [f"--{n} {arguments[n][0]}" for n in names if arguments[n][0]]
-        command = add(step, " ".join(["config/config.yaml", *shown]), name, text)
+        usage = " ".join(["config/config.yaml", *shown])
+        command = add(step, usage, name, of_study.summary)
         command.add_argument("study", help="study file")
         command.add_argument("--stage", default="", help="one of several stages")
         for option in names:
@@ -892,7 +856,7 @@ def main(argv: list[str] | None = None) -> int:
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
     start = time.monotonic()
-    if options.step in STEPS and "CAPENEURO_RUN" in os.environ and options.log:
+    if options.step in steps() and "CAPENEURO_RUN" in os.environ and options.log:
         handlers[0].setLevel(logging.CRITICAL)  # `run` says it, last of all
         beside = BESIDE if getattr(options, "reference", False) else ""
         names = (options.step, options.stage, getattr(options, "site", ""), beside)

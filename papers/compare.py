@@ -199,12 +199,12 @@ def _arms(study: Study) -> list[str]:
 
 
 def _tensors(study: TensorConfig, people: People) -> list[Table]:
-    shape, memo = open_rows(study), {}
+    kind, memo = kinds.of(study), {}
     ratio, N = study.noise_ratio, sum(len(own) for own in people.values())
 
     def found(stages: list[Mechanism]) -> np.ndarray:
         sites = InProcess(in_memory.federate(people, study.promise, memo))
-        return kinds.of(study).own.compute(sites, study, shape, stages).components
+        return kind.compute(sites, stages).components
 
     def stages(arm: str) -> list[Mechanism]:
         return [

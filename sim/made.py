@@ -80,7 +80,7 @@ def write_study(tables: dict[str, Path], study: RowStudy) -> None:
     else:
         rows_ = [[name, f"{-bounds:.6g}", f"{bounds:.6g}"] for name in names]
         write_tsv(public, ["feature", "low", "high"], rows_)
-    for name, (head, lines) in zip(kinds.of(study).own.truths, truth, strict=True):
+    for name, (head, lines) in zip(kinds.of(study).truth_files, truth, strict=True):
         write_tsv(public.parent / "truth" / name, head, lines)
 
 

@@ -3,11 +3,11 @@
     python tests/digests.py FOLDER > before.txt
 
 Run it before and after such a change, in two new folders on one machine, and compare:
-every line must be the same. All kinds of study but patterns, with fixed seeds, two
-arms, both units, and the routes of PCA and ICA. A site's noise depends on its seed and
-on the identity of the study, which is pinned here: what keys a study file has may
-change, what it releases may not. Four minutes. Digests of other machines differ, since
-their matrix products round otherwise.
+every line must be the same. All kinds of study, with fixed seeds, two arms, both units,
+the routes of PCA and ICA, and the notebook's verbs on arrays. A site's noise depends on
+its seed and on the identity of the study, which is pinned here: what keys a study file
+has may change, what it releases may not. Four minutes. Digests of other machines
+differ, since their matrix products round otherwise.
 """
 
 import argparse
@@ -18,14 +18,17 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nibabel
 import numpy as np
 import yaml
 
+import capeneuro as cn
 from capeneuro import cli
 from capeneuro.config.study import Study
+from capeneuro.privacy import noise
 from sim.__main__ import main as make_data
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +59,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixture": ("mixture", {"budget": BUDGET, **ROWS}),
     "whole": ("mixture", {"budget": BUDGET, "tensors": {"projected": False}, **ROWS}),
     "topics": ("topics", {"budget": BUDGET, **ROWS}),
+    "patterns": (
+        "mixture",
+        {"budget": BUDGET, **ROWS},
+    ),
     "regression": ("regression", {"budget": BUDGET, **ROWS}),
     "logistic": (
         "regression",
@@ -69,25 +76,30 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "contrast": ("contrast", {"budget": BUDGET, **ROWS}),
 }
 ARMS = ("cape", "conventional")
-STAGES = ("pca", "ica", "cca", "tensors", "regression", "network", "contrast")
+# Of the privacy record what changes with libraries or with when files were packed.
+VERSIONS = {"versions", "digests", "digest"}
+STAGES = ("pca", "ica", "cca", "tensors", "patterns")
+STAGES += ("regression", "network", "contrast")
 
 
 def main() -> None:
     """Run all cases in a folder and print the digests of what they wrote."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(CASES))
-    given = parser.parse_args()
+    parser.add_argument("--only", nargs="*", default=[*CASES, "verbs"])
+    options = parser.parse_args()
     pin()
-    given.folder.mkdir(parents=True)
-    os.chdir(given.folder)
-    for case in given.only:
+    options.folder.mkdir(parents=True)
+    os.chdir(options.folder)
+    for case in [name for name in options.only if name in CASES]:
         for arm in ARMS:
             run(case, arm)
             for line in digests(Path(f"results/{case}-{arm}")):
                 print(line, flush=True)
             for path in sorted(Path("private").glob(f"*/{case}-{arm}/*.tsv")):
                 print(path, digest(path.read_bytes()), flush=True)
+    for arm in ARMS if "verbs" in options.only else ():
+        print(*verb_digests(arm), sep="\n", flush=True)
 
 
 def run(case: str, arm: str) -> None:
@@ -97,7 +109,7 @@ def run(case: str, arm: str) -> None:
     path = path if path.exists() else ROOT / "config/config.yaml"
     content = yaml.safe_load(path.read_text())
     for key, value in changes.items():
-        content[key] = {**content[key], **value}
+        content[key] = {**content.get(key, {}), **value}
     content |= {"study": f"{case}-{arm}", "arm": arm}
     content["accept"] = [{"rule": "noise", "reason": "bytes are compared, not results"}]
     where = f"data/{content['study']}"
@@ -115,24 +127,31 @@ def run(case: str, arm: str) -> None:
         Path(path).write_text(yaml.safe_dump(site))
     study = f"{where}/study.yaml"
     Path(study).write_text(yaml.safe_dump(content))
+    messages = io.StringIO()
+    with contextlib.redirect_stdout(messages), contextlib.redirect_stderr(messages):
+        failed = make_data([study])
+    if case == "patterns":  # for which nobody makes data: of the people of a mixture
+        del content["tensors"], content["data"], content["score"]["truth"]
+        content["patterns"] = {}
+        Path(study).write_text(yaml.safe_dump(content))
     steps = ["validate", *(f"prepare --site s{i}" for i in range(4))]
     steps += [s for s in STAGES if s in has(content)]
     steps += [f"{s} --reference" for s in STAGES if s in has(content)]
     steps += ["maps", *(f"reconstruct --site s{i}" for i in range(4)), "score"]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        failed = make_data([study])
+    with contextlib.redirect_stdout(messages), contextlib.redirect_stderr(messages):
         for step in steps:
             name, *options = step.split()
             failed = failed or cli.main([name, study, *options])
     if failed:
-        sys.exit(said.getvalue())
+        sys.exit(messages.getvalue())
 
 
 def has(content: dict[str, Any]) -> set[str]:
     """Stages of a study."""
     kinds = {"fusion": {"cca"}, "tensors": {"tensors"}}
-    kinds |= {name: {name} for name in ("regression", "network", "contrast")}
+    kinds |= {
+        name: {name} for name in ("patterns", "regression", "network", "contrast")
+    }
     return next((s for k, s in kinds.items() if k in content), {"pca", "ica"})
 
 
@@ -141,27 +160,75 @@ def pin() -> None:
     Study.identity = property(lambda study: f"{study.study}:pinned")
 
 
+def verb_digests(arm: str) -> list[str]:
+    """Digests of what the notebook's verbs return of made arrays, in one arm."""
+    rng = np.random.default_rng(0)
+    # Privacy: noise from a seed hides nothing; these are made numbers, of this process.
+    noise.os = SimpleNamespace(urandom=np.random.default_rng(1).bytes)
+    x = rng.uniform(-1, 1, (4, 600))
+    y = 40 + 5 * (np.array([2.0, -1.0, 0.0, 1.0]) @ x) + rng.standard_normal(600)
+    is_patient = rng.integers(0, 2, 600)
+    groups = 0.9 * np.eye(4)[rng.integers(3, size=600)].T
+    groups += 0.05 * rng.standard_normal(groups.shape)
+    counts = rng.multinomial(12, rng.dirichlet(np.full(6, 0.3)), 600).T
+    maps = np.kron(np.diag([1.0, 0.8, 0.6]), np.ones((4, 1)))
+    scans = [maps @ rng.laplace(size=(3, 30)) for _ in range(600)]
+
+    def sites(*rows: np.ndarray) -> Any:
+        return federated([column[:, None] for column in np.vstack(rows).T])
+
+    def federated(people: list[np.ndarray]) -> Any:
+        budget = cn.Budget(50, 1e-5, unit="subject")
+        parts = {f"s{k}": people[k::4] for k in range(4)}
+        return cn.federate(parts, budget, arm, accept="bytes are compared")
+
+    scanned = federated(scans)
+    subspace = cn.principal_subspace(scanned, 3, norm_bound=4, share=0.5)
+    results = {
+        "principal_subspace": subspace,
+        "infomax": cn.infomax(scanned, subspace),
+        "spatial_components": cn.spatial_components(subspace),
+        "canonical_directions": cn.canonical_directions(sites(x, y / 40), 1, 4, (2, 2)),
+        "pattern_components": cn.pattern_components(sites(x), 2, 2.0),
+        "mixture_components": cn.mixture_components(sites(groups), 3, 1.0),
+        "topic_components": cn.topic_components(sites(counts), 2),
+        "linear_model": cn.linear_model(sites(x, y), 2.0, (20.0, 60.0)),
+        "train_network": cn.train_network(sites(x, y > 40), 1.2, n_rounds=10),
+        "linear_contrasts": cn.linear_contrasts(
+            sites(x, is_patient),
+            {"patient": {"groups": (0, 1)}},
+            np.zeros(4),
+            np.eye(4),
+        ),
+    }
+    return [
+        f"verbs {arm} {verb}:{name} {digest(np.ascontiguousarray(value).tobytes())}"
+        for verb, result in results.items()
+        for name, value in sorted(vars(result).items())
+        if value is not None and np.asarray(value).dtype != object
+    ]
+
+
 def digests(folder: Path) -> list[str]:
     """Released arrays, images and tables of a folder, and what was charged."""
     lines = []
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".npz":
             arrays = np.load(path)
-            told = {"releases", "sites", "stamp"}
-            for name in sorted(set(arrays.files) - told):
-                about = f"{arrays[name].dtype}{arrays[name].shape}"
-                lines.append(f"{path}:{name} {about} {digest(arrays[name].tobytes())}")
+            for name in sorted(set(arrays.files) - {"releases", "sites", "stamp"}):
+                form = f"{arrays[name].dtype}{arrays[name].shape}"
+                lines.append(f"{path}:{name} {form} {digest(arrays[name].tobytes())}")
         elif path.name.endswith(".nii.gz"):
             lines.append(f"{path} {digest(nibabel.load(path).get_fdata().tobytes())}")
         elif path.suffix == ".tsv":
             lines.append(f"{path} {digest(path.read_bytes())}")
         elif path.name == "privacy.json":
             record = json.loads(path.read_text())
-            kept = {key: record[key] for key in ("promise", "releases", "sites")}
-            for release in kept["releases"]:
-                release.pop("parameters", None)
-            text = json.dumps(kept, sort_keys=True)
-            lines.append(f"{path} {digest(text.encode())}")
+            for key in VERSIONS & record.keys():
+                del record[key]
+            for key, value in sorted(record.items()):
+                text = json.dumps(value, sort_keys=True)
+                lines.append(f"{path}:{key} {digest(text.encode())}")
     return lines
 
 

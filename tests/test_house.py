@@ -50,7 +50,7 @@ ALONE = {
     "psutil": {"flare/daemon"},
     "mne": {"data/recordings", "report/scalps"},
     "pyxdf": {"data/recordings"},
-    "nibabel": {"data/images", "data/nifti", "report/slices"},
+    "nibabel": {"data/cifti", "data/images", "data/nifti", "report/slices"},
     "nilearn": {
         "data/images",
         "data/nifti",

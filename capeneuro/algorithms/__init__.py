@@ -20,6 +20,8 @@ tensors
     Components of mixtures and topics: capeAGN.
 patterns
     Patterns that people's rows differ by: PCA, and ICA of the released subspace.
+distribution
+    Shares of people in public bins, and quantiles.
 regression
     Linear and logistic regression: capeFM.
 network

@@ -20,6 +20,8 @@ tensors
     Studies of groups of people: mixtures and topics.
 patterns
     Studies of patterns that people's rows differ by: PCA and ICA.
+distribution
+    Studies of how numbers are distributed over people.
 regression
     Studies that predict a number or a group.
 network
@@ -30,6 +32,8 @@ stages
     Studies of several stages with one promise.
 scaffold
     Files of a new study, every key explained.
+names
+    Names of people and files: one name for one person, however written.
 errors
     A YAML file as a model; its errors, one line each.
 """

@@ -1,7 +1,7 @@
 """Studies of components: PCA, then ICA, of fMRI."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -21,7 +21,7 @@ from capeneuro.config.sections import (
     Space,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, Study
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
 
 
 def _number_or_measured(value: Any) -> Any:
@@ -225,6 +225,20 @@ class Prior(Section):
 class ComponentsConfig(Study):
     """A study of components: PCA, then ICA."""
 
+    kind: ClassVar = "components"
+    release_steps: ClassVar = {
+        "pca": ReleaseStep(
+            "Find the subspace that all sites share.",
+            "group_desc-pca_subspace.npz",
+            "subspace",
+        ),
+        "ica": ReleaseStep(
+            "Find independent components in the subspace.",
+            "group_desc-ica_unmixing.npz",
+            "unmixing",
+        ),
+    }
+
     space: Space
     cleaning: Cleaning
     n_components: Annotated[int, Field(ge=1)]
@@ -265,6 +279,16 @@ class ComponentsConfig(Study):
                 f"pca.start_grid: must be a multiple of space.grid_size {size}, "
                 f"got {edge}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parcels_are_no_voxels(self) -> "ComponentsConfig":
+        if text := self.space.misfit(self.cleaning):
+            fail(text)
+        if self.space.has_parcels and (self.names or self.data or self.score.truth):
+            fail("names, data, score.truth: are of voxels, and not of basis parcels")
+        if self.space.has_parcels and self.prior is not None:
+            fail("prior: is of voxels, and not of basis parcels")
         return self
 
     @model_validator(mode="after")

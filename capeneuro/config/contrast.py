@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,7 @@ from capeneuro.config.sections import (
     are_words,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE
+from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE, ReleaseStep
 
 # Deviations from its mean beyond which a number like -9999 is a missing value.
 FAR = 5.0
@@ -100,6 +100,15 @@ class Contrast(Section):
 
 class ContrastConfig(RowStudy):
     """A study of contrasts: many outcomes of people on few covariates."""
+
+    kind: ClassVar = "contrast"
+    release_steps: ClassVar = {
+        "contrast": ReleaseStep(
+            "Find what outcomes of people differ by.",
+            "group_desc-contrast_effects.npz",
+            "contrasts",
+        ),
+    }
 
     contrast: Contrast
 

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from capeneuro.config.names import stated
+
 
 class ConfigError(Exception):
     """Something in a study file, a site file or the data is wrong; the text says it."""
@@ -87,10 +89,8 @@ def _together(lines: Iterable[str]) -> list[str]:
 
 
 def _whose(file: str) -> str:
-    """Label of the person that a file is of, or its name."""
-    name = Path(file).name
-    label = re.match("sub-[A-Za-z0-9]+", name)
-    return label[0] if label else name
+    """The person that a file is of, or its name."""
+    return stated(Path(file)) or Path(file).name
 
 
 class RepeatedKey(Exception):
@@ -146,6 +146,7 @@ FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
 FORMS["string_pattern_mismatch"] = (
     "must be letters, digits, - and _, the first of them a letter or digit"
 )
+FORMS["path_type"] = "must be the path of a file"
 FORMS["int_parsing"] = FORMS["int_from_float"] = "must be a whole number"
 # Kinds of blocks that have a key `kind`.
 KINDS = ("simtb", "painted", "linked", "maps", "erp", "table", "runs", "components")
@@ -232,7 +233,7 @@ def build(
 def content(path: Path) -> dict[str, Any]:
     """Keys and values of a YAML file; raises :class:`ConfigError` if it is none."""
     try:
-        found = yaml.load(path.read_text(), PlainYaml)
+        found = yaml.load(path.read_text("utf-8-sig"), PlainYaml)
     except FileNotFoundError:
         moved = next((p for p in _moved(path) if p.is_file()), None)
         here = "" if path.is_absolute() else f", which starts from {Path.cwd()}"
@@ -244,11 +245,17 @@ def content(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except RepeatedKey as error:
         raise ConfigError(f"{path}: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{path}: not a YAML file: must be text in UTF-8; save it so"
+        ) from None
+    except yaml.YAMLError as error:
         text = " ".join(str(error).split())
         if "character '\\t'" in text:
             text = f"indent with blanks, not with tabs: {text}"
-        elif isinstance(error, yaml.YAMLError):
+        elif "\u00a0" in path.read_text("utf-8-sig"):
+            text = f"blanks must be plain ones, some are not: type them anew: {text}"
+        else:
             text += "; mend that line, or the indent of it or of the line before"
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
     if not isinstance(found, dict):

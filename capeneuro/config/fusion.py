@@ -1,7 +1,7 @@
 """Studies of fusion: canonical correlations of fMRI and EEG of the same people."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import Components
 from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import CENTER_SHARE, Study
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
@@ -120,6 +120,15 @@ class Linked(Section):
 class FusionConfig(Study):
     """A study of fusion: canonical correlations of two views of the same people."""
 
+    kind: ClassVar = "fusion"
+    release_steps: ClassVar = {
+        "cca": ReleaseStep(
+            "Find what two views of the same people share.",
+            "group_desc-cca_directions.npz",
+            "directions",
+        ),
+    }
+
     space: Space | None
     """Null where `fusion.fmri` is a table, or of an earlier stage."""
     n_components: Annotated[int, Field(ge=1)]
@@ -149,6 +158,8 @@ class FusionConfig(Study):
             )
         if self.names and self.space is None:
             fail("names: there are no maps to call where space is null")
+        if self.space is not None and self.space.has_parcels:
+            fail("space.basis: must be of voxels in a fusion study, got parcels")
         if self.computes_mask:
             fail("space.mask: must be a file in a fusion study, got 'computed'")
         kinds = self.fusion.fmri.kind, self.fusion.eeg.kind

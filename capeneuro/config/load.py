@@ -1,9 +1,9 @@
 """Study files and site files, read and checked.
 
 A study is of the kind whose block it has: `fusion`, `tensors`, `patterns`,
-`regression`, `network`, `contrast`, or none of them for a study of components. Unknown
-or misspelled keys are errors that name the nearest known key, and all errors of a file
-are shown at once.
+`regression`, `network`, `contrast`, `distribution`, or none of them for a study of
+components. Unknown or misspelled keys are errors that name the nearest known key, and
+all errors of a file are shown at once.
 """
 
 import json
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from capeneuro.config import errors
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
+from capeneuro.config.distribution import DistributionConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.fusion import FusionConfig
 from capeneuro.config.network import NetworkConfig
@@ -28,14 +29,23 @@ from capeneuro.config.tensors import TensorConfig
 COMMON = "common.yaml"
 OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 # Blocks that tell the kind of a study.
-KINDS = {
-    "fusion": FusionConfig,
-    "tensors": TensorConfig,
-    "patterns": PatternsConfig,
-    "regression": RegressionConfig,
-    "network": NetworkConfig,
-    "contrast": ContrastConfig,
+KINDS: dict[str, type[Study]] = {
+    config.kind: config
+    for config in (
+        FusionConfig,
+        TensorConfig,
+        PatternsConfig,
+        RegressionConfig,
+        NetworkConfig,
+        ContrastConfig,
+        DistributionConfig,
+    )
 }
+
+
+def every_kind() -> tuple[type[Study], ...]:
+    """All kinds of study: of components, and those that have a block."""
+    return (ComponentsConfig, *KINDS.values())
 
 
 def load_study(path: Path | str, stage: str = "") -> Study:

@@ -1,12 +1,13 @@
 """Studies of a network of two layers that tells two groups apart."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy, WideOrWords, limits
 from capeneuro.config.sections import Bound, Positive, Section, are_words
+from capeneuro.config.study import ReleaseStep
 
 
 class Network(Section):
@@ -31,6 +32,15 @@ class Network(Section):
 
 class NetworkConfig(RowStudy):
     """A study of a network of two layers that tells two groups apart."""
+
+    kind: ClassVar = "network"
+    release_steps: ClassVar = {
+        "network": ReleaseStep(
+            "Train a network on the people of all sites.",
+            "group_desc-network_weights.npz",
+            "network",
+        ),
+    }
 
     network: Network
 

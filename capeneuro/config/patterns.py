@@ -1,13 +1,13 @@
 """Studies of patterns that people differ by: PCA and ICA over their rows."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Bound, Section
-from capeneuro.config.study import CENTER_SHARE
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
 
 class Patterns(Section):
@@ -31,6 +31,15 @@ class Patterns(Section):
 
 class PatternsConfig(RowStudy):
     """A study of patterns: PCA and ICA over people's rows."""
+
+    kind: ClassVar = "patterns"
+    release_steps: ClassVar = {
+        "patterns": ReleaseStep(
+            "Find patterns that people's rows differ by.",
+            "group_desc-pattern_components.npz",
+            "patterns",
+        ),
+    }
 
     n_components: Annotated[int, Field(ge=1)]
     """Number K of patterns."""

@@ -1,13 +1,13 @@
 """Studies of regression: one number, or one of two groups, told by features."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy, WideOrWords, limits
 from capeneuro.config.sections import Bound, Section, are_words, fail
-from capeneuro.config.study import CENTER_SHARE
+from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
 
 class Regression(Section):
@@ -43,6 +43,15 @@ class Regression(Section):
 
 class RegressionConfig(RowStudy):
     """A study of regression: capeFM."""
+
+    kind: ClassVar = "regression"
+    release_steps: ClassVar = {
+        "regression": ReleaseStep(
+            "Fit regressions to the people of all sites.",
+            "group_desc-regression_model.npz",
+            "model",
+        ),
+    }
 
     regression: Regression
 

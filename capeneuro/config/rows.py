@@ -87,7 +87,8 @@ class Domains(Section):
 
     file: Path
     """Table (.tsv) with a row for each region or map: `index`, its label in the atlas
-    or the number of the map, and a column with its network (empty: left out)."""
+    or the number of the map (with basis `parcels`: `name`, that of the parcel), and a
+    column with its network (empty: left out)."""
     column: str = "network"
     """Name of that column."""
     without: tuple[str, ...] = ()
@@ -257,10 +258,18 @@ class RowStudy(Study):
                 "space: must be null where rows.features is a table, of EEG or of an "
                 "earlier stage, and only there"
             )
-        if kind == "runs" and self.space.basis not in ("atlas", "template"):
+        bases = ("atlas", "template", "parcels")
+        if kind == "runs" and self.space.basis not in bases:
             fail(
-                "space.basis: must be atlas or template where rows.features are of "
-                f"runs, got {self.space.basis}"
+                "space.basis: must be atlas, template or parcels where rows.features "
+                f"are of runs, got {self.space.basis}"
+            )
+        if kind == "runs" and (text := self.space.misfit(self.rows.features.cleaning)):
+            fail(text)
+        if kind == "maps" and self.space.has_parcels:
+            fail(
+                "space.basis: parcels are of series on the surface: rows.features must "
+                "be of runs, got maps"
             )
         if kind == "runs" and "similarity" in self.rows.features.measures:
             fail("rows.features.measures: similarity is of components alone")

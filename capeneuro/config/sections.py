@@ -3,6 +3,7 @@
 The text under a key is what `capeneuro init` writes beside it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -122,15 +123,27 @@ def are_words(values: Any) -> bool:
     return values is not None and isinstance(values[0], str)
 
 
+def is_cifti(path: Path | str) -> bool:
+    """Whether a file's name says that it is of CIFTI: `.dtseries.nii`, `.dlabel.nii`.
+
+    Some programs compress them (`.nii.gz`).
+    """
+    kinds = "tseries|scalar|label|conn"
+    return re.search(rf"(?i)\.[dp]+({kinds})\.nii(\.gz)?$", str(path)) is not None
+
+
 class Space(Section):
     """Where maps live: a public mask, and the features that voxels become."""
 
     mask: str
     """Public mask image (NIfTI), or `computed`: from the data, intersected over sites
-    (simulated or public data only)."""
-    basis: Literal["voxels", "grid", "atlas", "template"]
+    (simulated or public data only). With basis `parcels` what names the parcels of
+    series on the surface (CIFTI): a parcellation (.dlabel.nii), a file of parcels
+    (.pscalar.nii, .ptseries.nii), or a table (.tsv) with their `name`."""
+    basis: Literal["voxels", "grid", "atlas", "template", "parcels"]
     """Public feature basis: every in-mask voxel, cubes of a coarser grid, parcels of an
-    atlas image, or the maps of a component template."""
+    atlas image, the maps of a component template; or of series on the surface (CIFTI)
+    the parcels of `mask`."""
     basis_file: Path | None = None
     """Atlas or template image; only with `atlas` and `template`."""
     grid_size: Annotated[int, Field(ge=2)] = 2
@@ -142,7 +155,33 @@ class Space(Section):
     def _file_with_basis(self) -> "Space":
         if (self.basis in ("atlas", "template")) != (self.basis_file is not None):
             fail(f"basis {self.basis!r} and basis_file do not go together")
+        named = is_cifti(self.mask) or self.mask.endswith(".tsv")
+        if named != (self.basis == "parcels"):
+            fail(
+                "mask: must be a parcellation (.dlabel.nii, .pscalar.nii, "
+                ".ptseries.nii, .tsv) with basis parcels, and only there, got "
+                f"{self.mask!r} with basis {self.basis}"
+            )
+        if self.basis == "parcels" and self.resample:
+            fail("resample: must be false with basis parcels, which have no grid")
         return self
+
+    @property
+    def has_parcels(self) -> bool:
+        """Whether images are on the surface (CIFTI), and maps are of parcels."""
+        return self.basis == "parcels"
+
+    def misfit(self, cleaning: "Cleaning") -> str:
+        """What of a cleaning no parcels can have; empty: nothing."""
+        asked = {
+            "run_mask": cleaning.run_mask,
+            "smoothing_fwhm": cleaning.smoothing_fwhm is not None,
+            "exclude.min_coverage": getattr(cleaning.exclude, "min_coverage", None),
+        }
+        key = next((key for key, value in asked.items() if value), None)
+        if self.basis != "parcels" or key is None:
+            return ""
+        return f"cleaning.{key}: goes with voxels, and not with basis parcels; leave it"
 
 
 class Atlas(Section):

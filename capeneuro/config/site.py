@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from capeneuro.config.names import label
 from capeneuro.config.sections import (
     Fraction,
     Label,
@@ -50,8 +51,8 @@ def _labels(given: Any) -> Any:
         return ()
     several = given if isinstance(given, (list, tuple)) else [given]
     odd = [v for v in several if isinstance(v, bool) or not isinstance(v, (str, int))]
-    labels = [re.sub("^(?i:sub)-", "", str(v).strip()) for v in several]
-    if odd or not all(re.fullmatch(r"[^\W_][^\s/\\]*", label) for label in labels):
+    labels = [label(str(v)) for v in several]
+    if odd or not all(re.fullmatch(r"[^\W_][^\s/\\]*", one) for one in labels):
         fail("must be a person's label as in file names, or a list of such labels")
     return tuple(labels)
 
@@ -104,6 +105,10 @@ class Derivatives(Section):
     desc: Chosen = ("preproc",)
     """What was done: `preproc` of fMRIPrep, `denoised` of XCP-D (with `cleaning: none`
     in the study file); empty: whichever there is, if it is one."""
+    series: Literal["volumes", "dense", "parcels"] = "volumes"
+    """Which files of a run: `volumes` (NIfTI); or on the surface (CIFTI), where the
+    study's `space.basis` is parcels, `dense` (.dtseries.nii) or `parcels`
+    (.ptseries.nii)."""
     filters: Annotated[dict[Label, Chosen], Field(default_factory=dict)]
     """Any other entity of the file names, such as `{acq: mb4}` or `{setting: a}`."""
     people: People = ()
@@ -283,8 +288,7 @@ class SiteConfig(Section):
 
     def leaving_out(self, people: Iterable[str]) -> str:
         """What to write into this file so that people do not take part."""
-        labels = [name.removeprefix("sub-") for name in people]
-        quoted = ", ".join(f'"{label}"' for label in labels)
+        quoted = ", ".join(f'"{label(name)}"' for name in people)
         return f"without: [{quoted}] in the site file"
 
     @model_validator(mode="before")

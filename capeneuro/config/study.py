@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -75,6 +76,17 @@ class Place(NamedTuple):
     """Stages before it, by name."""
 
 
+class ReleaseStep(NamedTuple):
+    """A step over all sites, whose releases make one result."""
+
+    summary: str
+    """What it does, in a sentence."""
+    file: str
+    """The result, under results/<study>/."""
+    attribute: str
+    """Name by which :func:`capeneuro.load` gives the result."""
+
+
 class Study(Section):
     """What every kind of study says.
 
@@ -82,6 +94,11 @@ class Study(Section):
     and `asked`.
     """
 
+    kind: ClassVar[str] = ""
+    """Name of the kind, and of the block that only its studies have; empty: the study
+    has stages, each of a kind of its own."""
+    release_steps: ClassVar[Mapping[str, ReleaseStep]] = MappingProxyType({})
+    """Its steps over all sites, in their order, by the name of their command."""
     study: Label
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
     sites: list[Annotated[Path, AfterValidator(_inside)]]
@@ -161,6 +178,12 @@ class Study(Section):
         """What this kind of study cannot take of a site file; empty: nothing."""
         if site.images is None and not all(m.has_eeg for m in self.members.values()):
             return "images: this study needs them, got null"
+        spaces = [m.space for m in self.members.values() if m.space is not None]
+        if site.mask is not None and any(space.has_parcels for space in spaces):
+            return (
+                "mask: is of voxels, and this study of parcels (CIFTI), got "
+                f"'{site.mask}'; set it to null"
+            )
         is_listed = isinstance(site.images, Listed)
         if is_listed and not all(m.has_maps for m in self.members.values()):
             return (

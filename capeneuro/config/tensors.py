@@ -1,12 +1,13 @@
 """Studies of the groups that people come from: components of a mixture, or topics."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Fraction, Section, fail
+from capeneuro.config.study import ReleaseStep
 
 
 class Tensors(Section):
@@ -28,6 +29,15 @@ class Tensors(Section):
 
 class TensorConfig(RowStudy):
     """A study of components of a mixture, or of topics: capeAGN."""
+
+    kind: ClassVar = "tensors"
+    release_steps: ClassVar = {
+        "tensors": ReleaseStep(
+            "Find the parts of a mixture, or topics.",
+            "group_desc-tensor_components.npz",
+            "tensors",
+        ),
+    }
 
     n_components: Annotated[int, Field(ge=1)]
     """Number K of components."""

@@ -18,6 +18,8 @@ nifti
     FMRI runs and maps (nibabel, nilearn).
 confounds
     A run's table of confounds, read and checked.
+cifti
+    Series on the surface: means over parcels (nibabel).
 cleaning
     A run cleaned in time: confounds, scrubbing, filters (nilearn).
 recordings

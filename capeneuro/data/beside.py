@@ -3,6 +3,7 @@
 Names are read here, small sidecars, and of the image its header.
 """
 
+import itertools
 import json
 import math
 import os
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError, some
-from capeneuro.config.sections import Cleaning
+from capeneuro.config.names import stem
+from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import NO_REPETITION_TIME, SiteConfig, is_repetition_time
+from capeneuro.data import cifti
 from capeneuro.data.door import check_file
 from capeneuro.data.images import open_image
-from capeneuro.data.inventory import SAME_SCAN
-from capeneuro.data.people import stem
+from capeneuro.data.inventory import SAME_SCAN, data_of
 
 # Endings of tables of confounds, the best first: fMRIPrep's of today, of 1.2 to 20.1
 # (and HALFpipe's), of before; XCP-D's tables of motion, which have no other confounds.
@@ -30,7 +32,7 @@ TABLES = (
 )
 MASKS = ("desc-brain_mask.nii.gz", "desc-brain_mask.nii")
 # Entities that a table does not have: it is of the scan, whatever its images' space.
-OF_IMAGES = ("space", "res", "den", "cohort", "desc", "echo")
+OF_IMAGES = ("space", "res", "den", "cohort", "desc", "echo", "seg", "atlas", "stat")
 # Entities that a mask must have as its run has them, or its grid or scan is another.
 OF_MASKS = ("space", "res", "den", "cohort", "ses", "task", "run")
 # Of headers, in seconds; what has no unit is not believed.
@@ -99,6 +101,7 @@ def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
     more = [mask_file(run)] if cleaning.run_mask else []
     if cleaning.confounds or cleaning.scrubs or cleaning.exclude:
         more.append(confounds_file(run))
+    more += [data for data in (data_of(run),) if data not in (None, run)]
     return [run, *(path for path in more if path.is_file())]
 
 
@@ -260,11 +263,8 @@ def _is_same(seconds: float, others: float) -> bool:
 def _in_sidecars(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
     """What the nearest BIDS sidecar says that says something, and which it is."""
     for sidecar in _sidecars(run, site):
-        try:
-            content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
-            told, slices = content.get("RepetitionTime"), content.get("SliceTiming")
-        except (ValueError, AttributeError):
-            raise ConfigError(f"{sidecar}: not a JSON file; mend it") from None
+        content = _content(sidecar)
+        told, slices = content.get("RepetitionTime"), content.get("SliceTiming")
         if told is not None:
             if site.repetition_time is None:
                 _check_told(told, slices, sidecar)
@@ -301,7 +301,7 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
     Each is in the run's folder or one above, up to the data set's, and has no entity
     that the run does not have.
     """
-    named = run.with_name(run.name.split(".nii")[0] + ".json")
+    named = run.with_name(stem(run) + ".json")
     if named.exists() or named.is_symlink():
         yield named
     parts = {*stem(run).split("_")[:-1]}
@@ -311,7 +311,30 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
             has = {*stem(path).split("_")[:-1]}
             if _suffix(path) == _suffix(run) and has <= parts and path != named:
                 fitting.append((-len(has), path))
+        _check_equal(fitting)
         yield from (path for _, path in sorted(fitting))
+
+
+def _check_equal(fitting: list[tuple[int, Path]]) -> None:
+    """Refuse sidecars of one folder that fit a run equally well, and differ."""
+    for (n, path), (n_other, other) in itertools.pairwise(sorted(fitting)):
+        times = [_content(file).get("RepetitionTime") for file in (path, other)]
+        if n == n_other and None not in times and times[0] != times[1]:
+            raise ConfigError(
+                f"{path}: RepetitionTime: is {times[0]}, and {other.name}, which is of "
+                f"the same runs, says {times[1]}; mend one, or remove it"
+            )
+
+
+def _content(sidecar: Path) -> dict[str, Any]:
+    """What a sidecar says."""
+    try:
+        content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{sidecar}: not a JSON file; mend it")
+    return content
 
 
 def _folders(run: Path, root: Path) -> list[Path]:
@@ -326,6 +349,9 @@ def _folders(run: Path, root: Path) -> list[Path]:
 def _in_header(run: Path) -> float | None:
     """Repetition time that an image's header tells [s]; None if it is not sure."""
     try:
+        if is_cifti(run):
+            step = cifti.open_series(run).step
+            return step if is_repetition_time(step) else None
         header = open_image(run, 4).header
     except ConfigError:
         return None  # what is wrong says who reads the image

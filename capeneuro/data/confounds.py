@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.config.names import label, name_of
 from capeneuro.data.beside import check_one_table, confounds_file
 from capeneuro.data.derivatives import entities
 from capeneuro.data.door import check_file
@@ -292,15 +293,13 @@ def _numbers(path: Path, name: str, cells: list[str], n_first: int) -> np.ndarra
 
 def _again(table: Path) -> str:
     """What to do with a table whose numbers cannot be used."""
-    label = entities(table).get("sub")
-    if not label:
-        return "make it again, or leave its image out"
-    return f'make it again, or write without: ["{label}"] into the site file'
+    whose = label(name_of(table))
+    return f'make it again, or write without: ["{whose}"] into the site file'
 
 
 def _number(cell: str) -> float | None:
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
         return None
 

@@ -9,16 +9,33 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.names import stem
+from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import Derivatives, SiteConfig
-from capeneuro.data.inventory import Inventory, is_one_of, search, take, walk
-from capeneuro.data.people import stem
+from capeneuro.data.inventory import (
+    Inventory,
+    is_one_of,
+    people_in,
+    search,
+    sessions,
+    take,
+    walk,
+)
 
 # Entities that a message names, in their order in file names.
-SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "setting", "desc")
+SHOWN = ("task", "ses", "acq", "run", "echo", "space", "res", "seg", "atlas")
+SHOWN += ("setting", "desc")
 # Entities that preprocessed images have one of: fMRIPrep's, XCP-D's, and HALFpipe's.
 DONE = {"desc", "setting"}
+# Entities of which a site has one value, unless its file asks for several.
+KINDS = ("space", "cohort", "res", "den", "setting", "desc", "echo", "part")
+# What is meant where a name says nothing of them; of others nothing is.
+USUAL = {"part": "mag"}
 # Keys of the `images` block that are not called as the entity is.
 KEYS = {"ses": "session"}
+
+# How names of runs end, by `series` of the `images` block.
+ENDINGS = {"volumes": "_bold", "dense": r"\.dtseries", "parcels": r"\.ptseries"}
 
 
 def entities(file: Path) -> dict[str, str]:
@@ -27,13 +44,14 @@ def entities(file: Path) -> dict[str, str]:
     A session that only a folder names is one, too.
     """
     parts = stem(file).split("_")
-    folders = [part for part in file.parts[:-1] if part.startswith("ses-")]
-    return dict(part.split("-", 1) for part in (*folders, *parts) if "-" in part)
+    return dict(part.split("-", 1) for part in (*sessions(file), *parts) if "-" in part)
 
 
 def space(file: Path) -> str:
     """Template space of an image; HALFpipe and HCP have but one, and do not name it."""
     own = entities(file)
+    if is_cifti(file):  # HCP's and ABCD's do not name it
+        return own.get("space", "fsLR")
     if {"MNINonLinear", "reg_standard"} & {*file.parts}:
         return "MNI152NLin6Asym"
     return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
@@ -108,20 +126,24 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     else:
         asked = selection(site)
         root = Path(asked.derivatives)
-        files = candidates(root)
+        files = candidates(root, asked.series)
         aside = _not_asked_for(files, asked)
     found = take(site, files, root, "images", aside, is_whole=is_whole)
     if not found.people:
         raise ConfigError(_nothing(site, files))
+    _check_kinds(site, found)
     for own in found.people.values():
         _check_combined(site, own)
     return found
 
 
-def candidates(folder: Path) -> list[Path]:
-    """All 4-D images of a folder's people, in the order of their names."""
-    people = sorted(path for path in folder.glob("[sS][uU][bB]-*") if path.is_dir())
-    runs = re.compile(r"(?i)sub-.*_bold\.nii(\.gz)?")
+def candidates(folder: Path, series: str = "volumes") -> list[Path]:
+    """All 4-D images of a folder's people, in the order of their names.
+
+    ``series`` is that of :class:`.config.site.Derivatives`.
+    """
+    people = [path for path in people_in(folder) if path.is_dir()]
+    runs = re.compile(rf"(?i)sub-.*{ENDINGS[series]}\.nii(\.gz)?")
     return [file for own in people for file in walk(own) if runs.fullmatch(file.name)]
 
 
@@ -134,6 +156,12 @@ def selection(site: SiteConfig) -> Derivatives:
     return site.images
 
 
+def _asked(site: SiteConfig) -> dict[str, tuple[str, ...]]:
+    """Values that a site's file asks for, by entity; none of a pattern."""
+    is_pattern = isinstance(site.images, str) and not Path(site.images).is_dir()
+    return {} if is_pattern else selection(site).entities()
+
+
 def _not_asked_for(files: Iterable[Path], asked: Derivatives) -> dict[Path, str]:
     """Files that a site's file does not ask for, each with the entity that differs."""
     aside = {}
@@ -144,27 +172,67 @@ def _not_asked_for(files: Iterable[Path], asked: Derivatives) -> dict[Path, str]
                 value = named.get(entity, "none")
                 aside[file] = f"{KEYS.get(entity, entity)} is {value}"
                 break
-    kept = [file for file in files if file not in aside]
-    echoes = [file for file in kept if "echo" in entities(file)]
-    if not asked.echo and len(echoes) < len(kept):
-        aside |= dict.fromkeys(echoes, "one echo beside the combined series")
+    if asked.echo:
+        return aside
+    scans: dict[str, list[Path]] = defaultdict(list)
+    for file in (file for file in files if file not in aside):
+        scans[f"{file.parent}/{_without(file, 'echo')}"].append(file)
+    for same in scans.values():
+        echoes = [file for file in same if "echo" in entities(file)]
+        if len(echoes) < len(same):
+            aside |= dict.fromkeys(echoes, "one echo beside the combined series")
     return aside
+
+
+def _without(file: Path, *left: str) -> str:
+    """A name without some entities."""
+    parts = stem(file).split("_")
+    return "_".join(part for part in parts if part.split("-")[0] not in left)
+
+
+def _check_kinds(site: SiteConfig, inventory: Inventory) -> None:
+    """Refuse images of several kinds that the site's file does not choose between.
+
+    Resampled as one, images in native space beside those in a template's, or phases
+    beside magnitudes, would be taken for the same.
+    """
+    asked = _asked(site)
+    there: dict[str, dict[str, Path]] = {entity: {} for entity in KINDS}
+    for run in (run for runs in inventory.people.values() for run in runs):
+        named = entities(run)
+        for entity, values in there.items():
+            values.setdefault(named.get(entity, USUAL.get(entity, "none")), run)
+    for entity, values in there.items():
+        is_unusual = entity in USUAL and not {*values} <= {USUAL[entity]}
+        if entity in asked or not (len(values) > 1 or is_unusual):
+            continue
+        listed = " and ".join(f"{v} ({run.name})" for v, run in sorted(values.items()))
+        key = entity if entity in Derivatives.model_fields else "filters"
+        key = key if key == entity else f"{key}: {{{entity}: ...}}"
+        raise ConfigError(
+            f"site {site.name}: images: must be of one {entity}, there is {listed}; "
+            f"say in `{key}` of `images` which to take, or give a pattern of them"
+        )
 
 
 def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
     """Refuse a run without a number beside numbered ones: it may hold them all."""
-    series: dict[tuple[tuple[str, str], ...], dict[bool, Path]] = {}
+    series: dict[str, list[Path]] = defaultdict(list)
     for run in runs:
-        named = entities(run)
-        is_numbered = named.pop("run", None) is not None
-        same = series.setdefault(tuple(sorted(named.items())), {})
-        same[is_numbered] = run
-        if len(same) == 2:
-            raise ConfigError(
-                f"site {site.name}: images: {same[False]} has no run- and "
-                f"{same[True].name} has one: does the first hold both? Say which in "
-                "`images`, run: [1, 2] or run: none"
+        series[_without(run, "run", "dir")].append(run)
+    for same in series.values():
+        numbered = [run for run in same if "run" in entities(run)]
+        for run in same:
+            mine = entities(run)
+            parts = (
+                other for other in numbered if mine.items() < entities(other).items()
             )
+            if "run" not in mine and (part := next(parts, None)):
+                raise ConfigError(
+                    f"site {site.name}: images: {run} has no run- and {part.name} has "
+                    "one: does the first hold both? Say which in `images`, run: [1, 2] "
+                    "or run: none"
+                )
 
 
 def _nothing(site: SiteConfig, there: list[Path]) -> str:
@@ -175,6 +243,13 @@ def _nothing(site: SiteConfig, there: list[Path]) -> str:
     )
     text = f"site {site.name}: images: nothing found at {own.derivatives!r}"
     text += f" with {asked}" if asked else ""
+    others = [s for s in ENDINGS if s != own.series]
+    others = [s for s in others if not there and candidates(Path(own.derivatives), s)]
+    if others:
+        return (
+            f"{text} as {own.series}; there are runs as {' and '.join(others)}: write "
+            f"series: {others[0]} into `images` of its site file"
+        )
     if not there:
         return f"{text}; put the data there or change `images` in its site file"
     if len(_not_asked_for(there, own)) < len(there):

@@ -43,8 +43,7 @@ def check_file(path: Path | str, remedy: str = "check the path") -> Path:
         fetched, or may not be read.
     """
     path = Path(path)
-    if path.is_symlink() and not path.exists():
-        raise ConfigError(f"{path}: {_link_to_nothing(path)}")
+    check_link(path)
     if not path.exists():
         raise ConfigError(f"{path}: file not found{_nearest(path)}; {remedy}")
     if path.is_dir():
@@ -66,6 +65,12 @@ def check_file(path: Path | str, remedy: str = "check the path") -> Path:
                 f"fetch it: {command} {path}"
             )
     return path
+
+
+def check_link(path: Path) -> None:
+    """Refuse a link to nothing, or to what has to be fetched."""
+    if path.is_symlink() and not path.exists():
+        raise ConfigError(f"{path}: {_link_to_nothing(path)}")
 
 
 def is_compressed(path: Path) -> bool:

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
+from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import plain, stem
 from capeneuro.data.door import check_file
-from capeneuro.data.people import stem
 from capeneuro.data.tables import check_columns, open_texts
 
 ENDINGS = "events.tsv", "channels.tsv", "eeg.json"
 # Largest difference of the rate of a recording from the one that is said.
 RATE_OFF = 0.005
 NOTHING = ("", "n/a")
+STATUSES = ("good", "bad", *NOTHING)
 
 
 def sidecar(file: Path, ending: str) -> Path | None:
@@ -39,7 +41,8 @@ def sidecar(file: Path, ending: str) -> Path | None:
     # What was made of a recording has its events, but other channels and rates.
     derived = {e for e in entities if e.startswith(("desc-", "proc-"))}
     derived = set() if ending == "events.tsv" else derived
-    of_person = [up for up in file.parents if up.name == entities[0]][:1]
+    person = plain(entities[0])
+    of_person = [up for up in file.parents if plain(up.name) == person][:1]
     depth = len(file.parent.relative_to(of_person[0].parent).parts) if of_person else 0
     for folder in [file.parent, *file.parents[1 : depth + 1]]:
         known = [
@@ -82,8 +85,9 @@ def read_events(path: Path) -> list[tuple[float, float, str]]:
         if name is None or cells["onset"] in NOTHING:
             continue
         try:
-            times = [float(cells[c].replace("n/a", "0")) for c in ("onset", "duration")]
-            if not np.isfinite(times).all() or times[1] < 0:
+            texts = [cells[c].replace("n/a", "0") for c in ("onset", "duration")]
+            times = list(map(float, texts))
+            if "_" in "".join(texts) or not np.isfinite(times).all() or times[1] < 0:
                 raise ValueError
         except ValueError:
             raise ConfigError(
@@ -122,7 +126,7 @@ def check_events(
         )
 
 
-def read_channels(file: Path) -> tuple[Path, dict[str, str]] | None:
+def read_channels(file: Path) -> tuple[Path, dict[str, set[str]]] | None:
     """Status of the channels of a BIDS recording, where a table says it.
 
     Parameters
@@ -133,12 +137,13 @@ def read_channels(file: Path) -> tuple[Path, dict[str, str]] | None:
     Returns
     -------
     tuple or None
-        The table, and by name of each of its channels ``bad``, ``good`` or nothing.
+        The table, and by name of each of its channels, as of :func:`.plain_name`, what
+        its rows say: ``bad``, ``good`` or nothing.
 
     Raises
     ------
     ConfigError
-        If the table has no names.
+        If the table has no names, or says another word of a channel.
     """
     path = sidecar(file, "channels.tsv")
     if path is None:
@@ -146,10 +151,15 @@ def read_channels(file: Path) -> tuple[Path, dict[str, str]] | None:
     table = open_texts(path)
     check_columns(path, table, ("name",), "mend it")
     status = table["status"] if "status" in table else [""] * len(table)
-    names = [name.strip() for name in table["name"]]
-    return path, {
-        name: value.strip().lower() for name, value in zip(names, status, strict=True)
-    }
+    words: dict[str, set[str]] = {}
+    for row, (name, word) in enumerate(zip(table["name"], status, strict=True), 2):
+        if word.lower() not in STATUSES:
+            raise ConfigError(
+                f"{path}, line {row}: status must be good, bad or n/a, is {word!r:.40} "
+                f"of {name}; mend it"
+            )
+        words.setdefault(plain_name(name), set()).add(word.lower())
+    return path, words
 
 
 def check_rate(file: Path, rates: set[float]) -> None:

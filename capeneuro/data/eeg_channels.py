@@ -16,6 +16,8 @@ from capeneuro.data.recordings import Recording, mne_python, reading
 VOLT = 107  # MNE-Python's code of the unit (FIFF_UNIT_V)
 PLACES = "easycap-M1"  # where the study names no montage
 FEWEST_SOURCES = 3
+# Largest potential that any amplifier holds, and less than the noise of the best [V].
+LARGEST, LEAST = 1.0, 1e-9
 
 
 def read_channels(
@@ -75,7 +77,21 @@ def read_channels(
         X[..., bad, :] = W @ S
     if not np.isfinite(X).all():
         raise ConfigError(f"{file}: must be finite, holds NaN or Inf; mend it")
+    _check_size(file, X)
     return X, len(bad)
+
+
+def _check_size(file: Path, X: np.ndarray) -> None:
+    """Refuse potentials that no head and no amplifier has: their unit is another."""
+    largest, widest = np.abs(X).max(initial=0.0), np.ptp(X, axis=-1).max(initial=0.0)
+    if largest > LARGEST or 0 < widest < LEAST:
+        extent = "up to" if largest > LARGEST else "which vary by"
+        size = largest if largest > LARGEST else widest
+        raise ConfigError(
+            f"{file}: potentials must vary by {LEAST:g} V or more, and be no larger "
+            f"than {LARGEST:g} V, got such {extent} {size:.2g} V; their unit is not "
+            f"what the file says: multiply them, or {leave_out(file)}"
+        )
 
 
 def _names(
@@ -136,10 +152,7 @@ def _marked(
     marked = set(data.info["bads"])
     if (beside := eeg_bids.read_channels(file)) is None:
         return marked
-    path, status = beside
-    statuses: dict[str, set[str]] = {}
-    for name, value in status.items():
-        statuses.setdefault(plain_name(name), set()).add(value)
+    path, statuses = beside
     # A table may have the names of the study where a file has others.
     wanted = dict(zip(names, options.channels, strict=True))
     of = {n: statuses.get(plain_name(n)) for n in data.ch_names}

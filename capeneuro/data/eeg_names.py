@@ -7,8 +7,8 @@ from pathlib import Path
 
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import label, name_of
 from capeneuro.config.site import EegAbout
-from capeneuro.data.people import name_of
 
 # What one of a unit is [V], by the names that files give it.
 UNITS = {"uv": 1e-6, "microv": 1e-6, "uvolt": 1e-6, "microvolt": 1e-6}
@@ -57,5 +57,5 @@ def in_volts(file: Path, unit: str | None) -> float:
 
 def leave_out(file: Path) -> str:
     """Remedy: how a site leaves out the person that a file is of."""
-    label = name_of(file).removeprefix("sub-")
-    return f'leave out the person: without: ["{label}"] in the site file'
+    whose = label(name_of(file))
+    return f'leave out the person: without: ["{whose}"] in the site file'

@@ -7,7 +7,10 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from scipy.io import loadmat
+
 from capeneuro.config.errors import ConfigError
+from capeneuro.data.inventory import data_of
 
 FIF = (".fif", ".fif.gz")
 # Tags of FIF files, and the role of a reference to the part before.
@@ -138,7 +141,8 @@ def check_pointers(file: Path, read: Iterable[Path]) -> None:
     ------
     ConfigError
         If a file that it names has another name than the header's, and either there is
-        one of the header's name, or a header of that other name.
+        one of the header's name, or a header of that other name, or another header that
+        names it, too.
     """
     suffix = file.suffix.lower()
     named = [Path(path) for path in read] if suffix in (".vhdr", ".set") else []
@@ -147,14 +151,31 @@ def check_pointers(file: Path, read: Iterable[Path]) -> None:
         markers = re.findall(r"(?im)^\s*MarkerFile\s*=\s*(.*?)\s*$", text)
         named += [file.with_name(name) for name in markers if "$" not in name]
     for path in named:
-        same_name, header = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
-        if path.stem == file.stem or not (same_name.is_file() or header.is_file()):
+        if path.stem == file.stem:
             continue
-        other = header if header.is_file() else same_name
+        same_name, header = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
+        headers = (p for p in sorted(file.parent.glob(f"*{file.suffix}")) if p != file)
+        others = [p for p in (header, same_name) if p.is_file()]
+        others += [p for p in headers if not others and _named_data(p) == path.name]
+        if not others:
+            continue
+        other = others[0]
         raise ConfigError(
             f"{file}: names {path.name}, and beside it lies {other.name}; mend the "
             f"name in the header, or remove what is not of this recording"
         )
+
+
+def _named_data(header: Path) -> str | None:
+    """Name of the data file that another header names; None where it names none."""
+    if header.suffix.lower() == ".vhdr":
+        return data_of(header).name if data_of(header) else None
+    try:
+        content = loadmat(header, squeeze_me=True, struct_as_record=False)
+    except Exception:  # whoever opens it says what is wrong
+        return None
+    data = getattr(content.get("EEG"), "data", content.get("data"))
+    return Path(data).name if isinstance(data, str) else None
 
 
 def _previous(file: Path) -> str | None:

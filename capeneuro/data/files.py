@@ -44,6 +44,11 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def of_parcels(path: Path) -> Path:
+    """What a file of maps is called where they are of parcels: `.pscalar.nii`."""
+    return path.with_name(path.name.removesuffix(".nii.gz") + ".pscalar.nii")
+
+
 def keep_private(*others: str) -> None:
     """Make `private/` its owner's alone, whoever made it.
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 import nibabel as nib
 import numpy as np
@@ -15,9 +16,11 @@ from nibabel.arrayproxy import ArrayProxy
 from nibabel.filebasedimages import ImageFileError
 from nibabel.openers import ImageOpener
 from nibabel.spatialimages import HeaderDataError, HeaderTypeError
+from nibabel.tripwire import TripWireError
 from nibabel.volumeutils import apply_read_scaling, array_from_file
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.sections import is_cifti
 from capeneuro.data.door import check_file, is_compressed
 
 AFFINE_TOLERANCE = 1e-3  # [mm]; affines that differ by less are one grid
@@ -63,6 +66,14 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
         numbers, or its affine places nothing.
     """
     path = check_file(path)
+    if is_cifti(path):
+        raise ConfigError(
+            f"{path}: must be an image of voxels (NIfTI), is on the surface (CIFTI); "
+            "take *_bold.nii.gz, or in the study file space.basis: parcels with a "
+            "parcellation (.dlabel.nii) as space.mask"
+        )
+    for beside in _pair(path):
+        check_file(beside, "an image of two files needs both: copy that one, too")
     try:
         image = _of_wrong_name(path) if _is_misnamed(path) else nib.load(path)
     except (HeaderDataError, HeaderTypeError, ValueError) as error:
@@ -71,15 +82,25 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
             f"{path}: not a readable NIfTI image, its header is wrong: {why:.100}; "
             "make it again"
         ) from None
-    except (ImageFileError, OSError, EOFError, zlib.error):
+    except TripWireError:
+        raise ConfigError(
+            f"{path}: is packed in a way that nobody here can read; pack it as .gz"
+        ) from None
+    except (ImageFileError, OSError, EOFError, zlib.error, ExpatError):
         raise ConfigError(
             f"{path}: not a readable NIfTI image; is it cut? Copy or convert it again"
         ) from None
     if not isinstance(image, (nib.nifti1.Nifti1Pair, nib.MGHImage)):
         kind = type(image).__name__.removesuffix("Image")
+        is_surface = kind in ("Cifti2", "Gifti", "NoneType")
+        remedy = (
+            "these are series on the surface: have the volumes written, too"
+            if is_surface
+            else "convert it with a program that knows its left from its right"
+        )
         raise ConfigError(
-            f"{path}: must be a NIfTI image (.nii, .nii.gz), is {kind}; convert it "
-            "with a program that knows its left from its right"
+            f"{path}: must be a NIfTI image (.nii, .nii.gz), is "
+            f"{'no volume' if kind == 'NoneType' else kind}; {remedy}"
         )
     dtype = image.get_data_dtype()
     if dtype.kind not in "fiu":
@@ -96,6 +117,21 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
     return _without_ones(path, image, n_dimensions)
 
 
+def _pair(path: Path) -> list[Path]:
+    """The other file of an image of two files, header and data."""
+    other = {".hdr": ".img", ".img": ".hdr"}
+    zipped = path.suffix if path.suffix.lower() == ".gz" else ""
+    bare = path.with_suffix("") if zipped else path
+    end = other.get(bare.suffix.lower())
+    if end is None:
+        return []
+    end = end.upper() if bare.suffix.isupper() else end
+    pair = [bare.with_suffix(end), bare.with_suffix(f"{end}.gz")]
+    return (
+        [] if any(file.exists() for file in pair) else [bare.with_suffix(end + zipped)]
+    )
+
+
 def _is_misnamed(path: Path) -> bool:
     """Whether a NIfTI image is compressed and not called so, or the other way round."""
     suffix = path.suffix.lower()
@@ -104,7 +140,7 @@ def _is_misnamed(path: Path) -> bool:
 
 def _of_wrong_name(path: Path) -> nib.Nifti1Image:
     """Open a NIfTI image whose name does not say whether it is compressed."""
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         beginning = file.read(nib.Nifti2Header.template_dtype.itemsize)
         file.seek(0)
         kinds = [nib.Nifti2Image, nib.Nifti1Image]
@@ -120,7 +156,7 @@ def _of_wrong_name(path: Path) -> nib.Nifti1Image:
     return kind(ArrayProxy(str(path), header), affine, header, **about)
 
 
-def _unpacked(path: Path) -> Any:
+def unpacked(path: Path) -> Any:
     """Open a file for its bytes, unpacked where its content is compressed."""
     if is_compressed(path):
         return gzip.open(path, "rb")
@@ -132,7 +168,7 @@ def _unpacked(path: Path) -> Any:
 def _check_header(path: Path, image: nib.Nifti1Image) -> None:
     """Refuse a header that nibabel would mend by guess."""
     holder = image.file_map.get("header", image.file_map["image"])
-    with _unpacked(Path(holder.filename)) as file:
+    with unpacked(Path(holder.filename)) as file:
         header = type(image.header).from_fileobj(file, check=False)
     sizes = header["pixdim"][1:4]
     # Where there is an sform, sizes and turns stand there.
@@ -186,7 +222,10 @@ def _without_ones(
         axes.append(3)  # one volume
     if len(axes) not in n_dimensions or len(shape) < 3:
         kinds = " or ".join(f"{n}-D" for n in n_dimensions)
-        raise ConfigError(f"{path}: must be a {kinds} image, got shape {shape}")
+        raise ConfigError(
+            f"{path}: must be a {kinds} image, got shape {shape}; "
+            f"{_other_dimension(len(axes), n_dimensions)}"
+        )
     if min(shape) < 1:
         raise ConfigError(
             f"{path}: must hold voxels, got none: shape {shape}; make it again"
@@ -199,6 +238,19 @@ def _without_ones(
     header.set_zooms([zooms[i] for i in axes])
     data = image.dataobj.reshape(shape)
     return type(image)(data, image.affine, header, file_map=image.file_map)
+
+
+def _other_dimension(n: int, asked: tuple[int, ...]) -> str:
+    """What to do about an image of n axes where others are asked for."""
+    if n > 4:
+        return "give each echo or part as an image of its own"
+    if n == 4:
+        return "give one volume, such as a mean or a map"
+    if asked == (4,):
+        return (
+            "give a series: is it a reference (sbref), a mean, or one volume of many?"
+        )
+    return "give an image in space"
 
 
 def stored_values(image: nib.Nifti1Image) -> tuple[np.ndarray, float, float]:
@@ -220,7 +272,7 @@ def stored_values(image: nib.Nifti1Image) -> tuple[np.ndarray, float, float]:
     path = check_file(image.file_map["image"].filename)
     n_bytes = int(np.prod(proxy.shape, dtype=object)) * proxy.dtype.itemsize
     try:
-        with _unpacked(path) as file:
+        with unpacked(path) as file:
             where = proxy.shape, proxy.dtype, file, proxy.offset
             values = array_from_file(*where, order="F")
             file.seek(proxy.offset + n_bytes)

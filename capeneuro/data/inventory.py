@@ -7,9 +7,11 @@ whom the site leaves out, and each scan once.
 import difflib
 import functools
 import glob
+import gzip
 import hashlib
 import os
 import re
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,19 +19,28 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import OF_EEG, label, plain, stem, tidy
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import files as tables
 from capeneuro.data import people
+from capeneuro.data.door import check_link, is_compressed
 
 HEAD = ["participant_id", "file", "taken"]
 NAME = "inventory.tsv"
+# Names of folders that hold people's files.
+OF_FOLDERS = r"(?i)(sub|ses)-[^.]*|func|anat|eeg"
 # Bytes of a file's beginning, middle and end that are compared before the whole.
 SAMPLE = 2**16
-# Data beside the headers of BrainVision and EEGLAB.
-DATA_OF = {".vhdr": (".eeg", ".dat"), ".set": (".fdt",)}
+# Data beside the headers of BrainVision, EEGLAB and Analyze.
+DATA_OF = {".vhdr": (".eeg", ".dat"), ".set": (".fdt",), ".hdr": (".img", ".img.gz")}
+# Length of what ends a compressed file: a checksum of its content, and its size.
+END_OF_GZIP = 8
+# What SPM writes before the names of files that it made of others.
+OF_SPM = r"(?i)^[a-z]{1,6}(?=sub-)"
 # Entities by which files of one scan differ; where several do, the site's file chooses.
 SAME_SCAN = ("space", "res", "den", "cohort", "desc", "echo", "part", "rec", "proc")
 SAME_SCAN += ("setting", "split")  # HALFpipe's; parts of recordings
+SAME_SCAN += ("seg", "atlas")  # of parcels
 
 
 class Inventory(NamedTuple):
@@ -41,11 +52,14 @@ class Inventory(NamedTuple):
     """Why each other file that was found is not taken."""
     left_out: frozenset[str] = frozenset()
     """People who do not take part."""
+    whose: Mapping[Path, str] = MappingProxyType({})
+    """Person of each file that was found."""
 
     def rows(self) -> list[list[str]]:
         """A row of :data:`HEAD` for each file, and for who is left out of a table."""
         rows = [[name, str(f), "yes"] for name, own in self.people.items() for f in own]
-        rows += [[people.name_of(f), str(f), f"no: {r}"] for f, r in self.aside.items()]
+        for file, reason in self.aside.items():
+            rows.append([self.whose.get(file, ""), str(file), f"no: {reason}"])
         if not self.aside:
             rows += [[name, "n/a", "no"] for name in sorted(self.left_out)]
         return rows
@@ -77,17 +91,29 @@ def of_rows(
 
 
 def search(pattern: str) -> tuple[list[Path], Path]:
-    """Find the files of a pattern, sorted, and the folder that it begins in."""
+    """Find the files of a pattern, sorted, and the folder that it begins in.
+
+    Of images of two files the header stands for both.
+    """
     parts = Path(pattern).parts[:-1]
     fixed = [i for i, part in enumerate(parts) if glob.has_magic(part)]
     root = Path(*parts[: fixed[0] if fixed else len(parts)])
-    return sorted(map(Path, glob.glob(pattern, recursive=True))), root
+    there = {Path(path) for path in glob.glob(pattern, recursive=True)}
+    data = {beside for path in there if (beside := data_of(path)) != path}
+    return sorted(there - data), root
 
 
 def walk(folder: Path) -> list[Path]:
-    """All files below a folder, sorted; links to folders are followed."""
+    """All files below a folder, sorted; links to folders are followed.
+
+    Raises
+    ------
+    ConfigError
+        If a folder may not be read, or a link to one leads nowhere: somebody's files
+        would be passed over.
+    """
     files: list[Path] = []
-    for place, inner, names in os.walk(folder, followlinks=True):
+    for place, inner, names in os.walk(folder, onerror=_unread, followlinks=True):
         above = Path(place).resolve()
         inner[:] = [
             name
@@ -97,7 +123,25 @@ def walk(folder: Path) -> list[Path]:
             and not above.is_relative_to(Path(place, name).resolve())
         ]
         files += [Path(place, name) for name in names if not name.startswith(".")]
+        for name in names:
+            if re.fullmatch(OF_FOLDERS, name):
+                check_link(Path(place, name))
     return sorted(files)
+
+
+def people_in(folder: Path) -> list[Path]:
+    """Folders of people in a folder, sorted; refused as by :func:`walk`."""
+    folders = sorted(folder.glob("[sS][uU][bB]-*"))
+    for path in folders:
+        check_link(path)
+    return folders
+
+
+def _unread(error: OSError) -> None:
+    raise ConfigError(
+        f"{error.filename}: folder cannot be read ({error.strerror}); change its "
+        "permissions"
+    )
 
 
 def take(
@@ -141,12 +185,14 @@ def take(
         elif kept := [file for file in own if file not in aside]:
             taken[name] = kept
     check_once(taken, root, where)
-    return Inventory(taken, aside, frozenset(name for name in absent if absent[name]))
+    whose = {file: name for name, files in everybody.items() for file in files}
+    left_out = frozenset(name for name in absent if absent[name])
+    return Inventory(taken, aside, left_out, whose)
 
 
 def check_left_out(site: SiteConfig, names: Collection[str]) -> None:
     """Refuse a site's `without` if it names nobody of all whom its readers found."""
-    labels = [name.removeprefix("sub-") for name in names]
+    labels = list(map(label, names))
     named(site.without, labels, f"site {site.name}: without")
 
 
@@ -160,7 +206,7 @@ def reasons_not_to_take(
     ConfigError
         If the site's file names somebody who is not there, or may be two.
     """
-    labels = [name.removeprefix("sub-") for name in names]
+    labels = list(map(label, names))
     images = None if isinstance(site.images, str) else site.images
     left_out = named(site.without, labels, f"{where}: without", is_whole)
     chosen: set[str] = set()
@@ -169,12 +215,31 @@ def reasons_not_to_take(
         asked = getattr(images, "people", ())
         chosen = named(asked, labels, f"{where}.people")
     reasons = {}
-    for name, label in zip(names, labels, strict=True):
-        is_chosen = not chosen or label in chosen
+    for name, its_label in zip(names, labels, strict=True):
+        is_chosen = not chosen or its_label in chosen
         reasons[name] = "" if is_chosen else "the person is not named in people"
-        if label in left_out:
+        if its_label in left_out:
             reasons[name] = "the person is named in without"
     return reasons
+
+
+def no_longer_taken(site: SiteConfig, names: Collection[str]) -> list[str]:
+    """Those of some people whom the site's file, as it is now, leaves out.
+
+    Parameters
+    ----------
+    site
+        Its file.
+    names
+        People who were there before, such as those who were prepared.
+    """
+    labels, where = list(map(label, names)), f"site {site.name}: without"
+    images = None if isinstance(site.images, str) else site.images
+    asked = {*site.without, *getattr(images, "without", ())}
+    left_out = named(asked, labels, where, must_be_there=False)
+    asked = getattr(images, "people", ())
+    chosen = named(asked, labels, where, must_be_there=False) if asked else {*labels}
+    return [n for n in names if label(n) in left_out or label(n) not in chosen]
 
 
 def named(
@@ -185,26 +250,31 @@ def named(
 ) -> set[str]:
     """People whom a site's file names, each of whom must be there, and be one person.
 
-    A label is meant as it is written; where nobody has it, as a number: 1 is 01.
+    A label is meant as it is written; where nobody has it, as :func:`.names.plain` has
+    it: 1 is 01, and a1 is A01.
 
     Raises
     ------
     ConfigError
-        If a label is nobody's, or as a number that of several: who withdrew would stay.
+        If a label is nobody's, or as another writing that of several: who withdrew
+        would stay.
     """
     meant = set()
-    for label in labels if there else ():
-        same = [own for own in there if own == label]
-        same = same or [own for own in there if is_one_of(own, (label,))]
+    for one in labels if there else ():
+        same = [person for person in there if person == one]
+        same = same or [person for person in there if plain(person) == plain(one)]
         if len(same) == 1:
             meant |= {*same}
         elif same or must_be_there:
             whose = "several people are" if same else "nobody is"
-            near = same or difflib.get_close_matches(label, there, 3, 0.5)
+            longer = [person for person in there if one in person][:3]
+            near = same or longer or difflib.get_close_matches(one, there, 3, 0.5)
             beside = f" (there is {', '.join(near)})" if near else ""
             raise ConfigError(
-                f"{where}: {whose} called {label!r}{beside}; write labels in quotes, "
+                f"{where}: {whose} called {one!r}{beside}; write labels in quotes, "
                 "as in the names of files"
+                + ", or take out one whose data are gone"
+                * (not same)
             )
     return meant
 
@@ -214,7 +284,8 @@ def is_one_of(value: str | None, asked: tuple[str, ...]) -> bool:
     if value is None:
         return "none" in asked
     return any(
-        value == one or (value.isdigit() and one.isdigit() and int(value) == int(one))
+        value == one
+        or (value.isdecimal() and one.isdecimal() and int(value) == int(one))
         for one in asked
     )
 
@@ -242,6 +313,8 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
         scans[key] = file
     for first, second in copies(file for own in taken.values() for file in own):
         one = "are one file" if first.samefile(second) else "have the same content"
+        if first != second and data_of(first) == data_of(second):
+            one = f"lead to the same data {data_of(first).name}"
         raise ConfigError(
             f"{where}: {first} and {second} {one}; take one of them away, or leave one "
             "of the people out"
@@ -251,24 +324,31 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
 def scan(file: Path, root: Path) -> str:
     """What of a path tells one scan of a person from another.
 
-    Of names as in BIDS all parts but the person's label and :data:`SAME_SCAN`, in any
-    order and with numbers as numbers, wherever the file lies; of others the path.
+    Of names as in BIDS, also behind SPM's letters, all parts but the person's label and
+    :data:`SAME_SCAN`, in any order and with numbers as numbers, wherever the file lies;
+    of others the path.
     """
-    name = re.sub(people.OF_EEG, "", people.stem(file))
+    name = re.sub(OF_SPM, "", re.sub(OF_EEG, "", tidy(stem(file))))
     if not re.match("(?i)sub-", name):
         below = file.relative_to(root) if file.is_relative_to(root) else file
         return str(below.with_name(name))
     parts = [part.lower() for part in name.split("_")[1:]]
     if not any(part.startswith("ses-") for part in parts):
-        parts += [part for part in map(str.lower, file.parts) if part[:4] == "ses-"]
+        parts += map(str.lower, sessions(file))
     kept = [part for part in parts if part.split("-")[0] not in SAME_SCAN]
     return "_".join(sorted(re.sub(r"(?<!\d)0+(?=\d)", "", part) for part in kept))
+
+
+def sessions(file: Path) -> list[str]:
+    """Sessions that folders name, as in `ses-1` and `sub-01_ses-1`."""
+    inner = "/".join(file.parts[:-1])
+    return re.findall(r"(?:^|[/_])(ses-[^/_]+)", inner)
 
 
 def _remedy(first: Path, second: Path) -> str:
     """How to take one of two files of one scan."""
     entities = [
-        dict(p.split("-", 1) for p in people.stem(f).split("_") if "-" in p)
+        dict(p.split("-", 1) for p in stem(f).split("_") if "-" in p)
         for f in (first, second)
     ]
     differ = [e for e in SAME_SCAN if entities[0].get(e) != entities[1].get(e)]
@@ -286,37 +366,68 @@ def _remedy(first: Path, second: Path) -> str:
 def copies(files: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
     """Each file that has the content of one before it, behind that one.
 
-    Sizes are compared first, then a few places of files, then all bytes. A link counts
-    as a copy; files that are empty, or not there, are passed over.
+    The content of a header is the data that it leads to, and that of a compressed file
+    what is in it. Sizes are compared first, then a few places of files, then all bytes.
+    A link counts as a copy; files that are empty, or not there, are passed over.
     """
-    by_size: dict[int, list[Path]] = defaultdict(list)
+    by_size: dict[tuple[bool, int], list[tuple[Path, Path]]] = defaultdict(list)
     for file in files:
-        # A header alone, whose data have another name, is alike for many.
-        if file.is_file() and (file.suffix.lower() != ".vhdr" or len(_parts(file)) > 1):
-            by_size[file.stat().st_size].append(file)
-    for size, same_size in by_size.items():
-        by_sample: dict[bytes, list[Path]] = defaultdict(list)
-        for file in same_size if size and len(same_size) > 1 else ():
-            by_sample[_sample(file, file.stat().st_mtime_ns)].append(file)
+        data = data_of(file)
+        if data is not None and data.is_file() and os.access(data, os.R_OK):
+            by_size[_size(data, data.stat().st_mtime_ns)].append((file, data))
+    for (_, size), same_size in by_size.items():
+        by_sample: dict[bytes, list[tuple[Path, Path]]] = defaultdict(list)
+        for file, data in same_size if size and len(same_size) > 1 else ():
+            by_sample[_sample(data, data.stat().st_mtime_ns)].append((file, data))
         for alike in by_sample.values():
             first: dict[bytes, Path] = {}
-            for file in alike if len(alike) > 1 else ():
-                digest = _digest(file, file.stat().st_mtime_ns)
+            for file, data in alike if len(alike) > 1 else ():
+                digest = _digest(data, data.stat().st_mtime_ns)
                 if digest in first:
                     yield first[digest], file
                 first.setdefault(digest, file)
 
 
-def _parts(file: Path) -> list[Path]:
-    """A file, with the data that a header of EEG leads to."""
-    ends = DATA_OF.get(file.suffix.lower(), ())
-    beside = (file.with_suffix(end) for end in ends)
-    return [file, *(path for path in beside if path.is_file())]
+def data_of(file: Path) -> Path | None:
+    """The file that holds the data of a recording or image: itself, or beside it.
+
+    None where a header has none beside it.
+    """
+    suffix = file.suffix.lower()
+    if suffix not in DATA_OF or not (file.is_file() and os.access(file, os.R_OK)):
+        return file
+    beside = [file.with_suffix(end) for end in DATA_OF[suffix]]
+    if suffix == ".vhdr":
+        text = file.read_text(encoding="latin-1")
+        named = re.search(r"(?im)^\s*DataFile\s*=[ \t]*(\S.*?)\s*$", text)
+        beside = (
+            [file.with_name(named[1].replace("$b", file.stem))] if named else beside
+        )
+    alone = file if suffix == ".set" else None  # whose data are mostly in it
+    return next((path for path in beside if path.is_file()), alone)
+
+
+@functools.lru_cache(2**16)
+def _size(file: Path, modified: int) -> tuple[bool, int]:
+    """Whether a file is compressed, and the size of what is in it."""
+    size = file.stat().st_size
+    if not size or not is_compressed(file):
+        return False, size
+    return True, int.from_bytes(_end(file)[-4:], "little")
+
+
+def _end(file: Path) -> bytes:
+    """Last bytes of a file, which tell what a compressed one holds."""
+    with open(file, "rb") as content:
+        content.seek(max(file.stat().st_size - END_OF_GZIP, 0))
+        return content.read()
 
 
 @functools.lru_cache(2**16)
 def _sample(file: Path, modified: int) -> bytes:
-    """Digest of a file's beginning, middle and end."""
+    """Digest of a file's beginning, middle and end; of a compressed one, its sum."""
+    if is_compressed(file):
+        return _end(file)
     size, digest = file.stat().st_size, hashlib.sha256()
     with open(file, "rb") as content:
         for start in (0, size // 2, max(size - SAMPLE, 0)):
@@ -327,8 +438,11 @@ def _sample(file: Path, modified: int) -> bytes:
 
 @functools.lru_cache(2**12)
 def _digest(file: Path, modified: int) -> bytes:
-    digest = hashlib.sha256()
-    for part in _parts(file):
-        with open(part, "rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.digest()
+    """Digest of what is in a file; of one that is damaged, of the file."""
+    for unpack in (gzip.open, open) if is_compressed(file) else (open,):
+        try:
+            with unpack(file, "rb") as content:
+                return hashlib.file_digest(content, "sha256").digest()
+        except (OSError, EOFError, zlib.error):
+            continue
+    return b""

@@ -8,7 +8,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.sections import Atlas
 from capeneuro.data import nifti
-from capeneuro.data.tables import check_columns, open_texts
+from capeneuro.data.tables import check_columns, open_texts, whole
 
 
 class Regions(NamedTuple):
@@ -52,7 +52,8 @@ def _names(path: Path) -> dict[int, str]:
     """Names by index, with the network of a region behind its name, if there is one."""
     table = open_texts(path)
     check_columns(path, table, ("index", "name"), "")
-    if odd := [index for index in table["index"] if not index.isdigit()]:
+    table["index"] = list(map(whole, table["index"]))
+    if odd := [index for index in table["index"] if not index.isdecimal()]:
         raise ConfigError(f"{path}: index must be a whole number, got {odd[0]!r}")
     if twice := repeated(table["index"]):
         raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")

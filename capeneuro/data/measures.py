@@ -1,18 +1,20 @@
 """What measures of people's time courses are called, and their public bounds."""
 
+import difflib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import Domains, Measures
-from capeneuro.data.tables import check_columns, open_texts
+from capeneuro.data.tables import check_columns, open_texts, whole
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0
 
 
-def domains(given: Domains | None, labels: Sequence[int]) -> tuple[str, ...]:
+def domains(given: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
     """Network of each course; its own label where none are given.
 
     Parameters
@@ -20,7 +22,8 @@ def domains(given: Domains | None, labels: Sequence[int]) -> tuple[str, ...]:
     given
         Table of networks, or None.
     labels
-        Of the courses.
+        Of the courses: numbers, found in the table's `index`, or names of parcels,
+        found in its `name`.
 
     Raises
     ------
@@ -31,13 +34,22 @@ def domains(given: Domains | None, labels: Sequence[int]) -> tuple[str, ...]:
         return tuple(map(str, labels))
     path, column = given.file, given.column
     table = open_texts(path)
-    check_columns(path, table, ("index", column), "")
-    if twice := repeated(table["index"]):
-        raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")
-    known = dict(zip(table["index"], table[column], strict=True))
+    key = "name" if any(isinstance(label, str) for label in labels) else "index"
+    check_columns(path, table, (key, column), "")
+    if key == "index":
+        table[key] = list(map(whole, table[key]))
+    if twice := repeated(table[key]):
+        raise ConfigError(f"{path}: must name each {key} once, got {some(twice)} again")
+    known = dict(zip(table[key], table[column], strict=True))
     if lacking := [str(label) for label in labels if str(label) not in known]:
         raise ConfigError(
             f"{path}: must have a row for each region or map, lacks {some(lacking)}"
+        )
+    if unknown := [name for name in given.without if name not in known.values()]:
+        near = difflib.get_close_matches(unknown[0], set(known.values()), 3, 0.5)
+        raise ConfigError(
+            f"{path}: {column}: domains.without: no network is called {unknown[0]!r}; "
+            f"it has {some(near or sorted(set(known.values())))}"
         )
     found = [known[str(label)] for label in labels]
     found = ["" if name in given.without else name for name in found]

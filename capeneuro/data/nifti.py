@@ -13,9 +13,10 @@ import nibabel as nib
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.names import label
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import basis
+from capeneuro.data import basis, cifti, files, images
 from capeneuro.data.beside import mask_file
 from capeneuro.data.cleaning import clean, kept_volumes, left_out, regressors
 from capeneuro.data.derivatives import entities
@@ -27,7 +28,6 @@ from capeneuro.data.images import (
     on_grid,
     open_image,
     read_data,
-    read_mask,
     resampled,
     smoothed,
     stored_values,
@@ -40,6 +40,13 @@ RUNS = ["subject", "session", "task", "run", "volumes", "kept", "left out"]
 
 
 # --- masks and bases -----------------------------------------------------------------
+
+
+def read_mask(path: Path) -> nib.Nifti1Image:
+    """Read a study's mask, or the parcels that stand for one; see :mod:`.cifti`."""
+    if cifti.is_cifti(path) or Path(path).suffix == ".tsv":
+        return cifti.as_mask(path)
+    return images.read_mask(path)
 
 
 def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
@@ -106,7 +113,7 @@ def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
 def build_basis(space: Space, mask: nib.Nifti1Image) -> basis.Basis:
     """Build the study's feature basis on its mask; atlases are resampled by affine."""
     inside = np.asarray(mask.dataobj) > 0
-    if space.basis == "voxels":
+    if space.basis in ("voxels", "parcels"):
         return basis.voxels(int(inside.sum()))
     if space.basis == "grid":
         return basis.grid(inside, space.grid_size)
@@ -129,8 +136,10 @@ def _parcels(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, dict[int, i
     return np.asarray(on_grid(atlas, mask, True, nearest=True).dataobj), there
 
 
-def basis_labels(space: Space, mask: nib.Nifti1Image, own: basis.Basis) -> list[int]:
-    """Label of each feature: of an atlas its parcels', else numbers from 1."""
+def basis_labels(space: Space, mask: nib.Nifti1Image, own: basis.Basis) -> list[Any]:
+    """Label of each feature: an atlas' number, a parcel's name, else from 1."""
+    if space.basis == "parcels":
+        return cifti.read_parcels(space.mask).names
     if space.basis != "atlas":
         return list(range(1, own.n_features + 1))
     return sorted(_parcels(space.basis_file, mask)[1])
@@ -181,12 +190,31 @@ def run_features(
         mean = V.mean(axis=0, dtype=np.float64, where=kept)
         V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
         V *= (100.0 / mean).astype("f4")
-    if space.basis == "voxels":  # the identity
+    if space.basis in ("voxels", "parcels"):  # the identity
         return clean(V, covered, run, site, cleaning)
     X = np.zeros((covered.size, len(V)), dtype=np.float32)
     X[covered] = V.T
     reached = study_basis.analysis @ covered.astype(np.float32) != 0
     return clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
+
+
+def map_features(
+    path: Path, space: Space, standardize: str, mask: nib.Nifti1Image, own: basis.Basis
+) -> np.ndarray:
+    """Features of one image, (D_x,)."""
+    image = on_grid(open_image(path, 3), mask, space.resample)
+    v = read_data(image)[np.asarray(mask.dataobj) > 0]
+    if bad := int((~np.isfinite(v)).sum()):
+        raise ConfigError(
+            f"{path}: voxels must be finite, {bad} in the mask hold NaN or Inf; use a "
+            "tighter mask or mend it"
+        )
+    if standardize == "zscore":
+        deviation = v.std(dtype=np.float64)
+        if deviation == 0:
+            raise ConfigError(f"{path}: constant over the mask; exclude the person")
+        v = (v - v.mean(dtype=np.float64)) / deviation
+    return own.analysis @ v.astype(np.float32)
 
 
 def check_run(
@@ -206,7 +234,7 @@ def check_run(
     ConfigError
         As there, but for features that cleaning leaves nothing of.
     """
-    image = open_image(run, 4)
+    n_volumes = cifti.n_volumes(run)
     about = run, site, space, cleaning, mask
 
     def voxels() -> None:
@@ -214,7 +242,7 @@ def check_run(
         if look is not None:
             look(V, covered)
 
-    in_time = partial(regressors, run, site, cleaning, image.shape[3])
+    in_time = partial(regressors, run, site, cleaning, n_volumes)
     check_all([in_time, voxels])
 
 
@@ -260,7 +288,7 @@ def keep_runs(
     rows: list[list[Any]] = []
 
     def look(name: str, run: Path) -> None:
-        n = open_image(run, 4).shape[3]
+        n = cifti.n_volumes(run)
         share = 1.0
         if cleaning.exclude is not None:
             share = float(_covered(run, site, space, cleaning, mask).mean())
@@ -275,7 +303,7 @@ def keep_runs(
     check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
     if alone := [name for name, runs in kept.items() if not runs]:
         # Privacy: dropped silently, somebody's data would change a public number.
-        labels = ", ".join(f'"{name.removeprefix("sub-")}"' for name in alone)
+        labels = ", ".join(f'"{label(name)}"' for name in alone)
         # Rules with their public numbers, not what was measured.
         rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in alone}
         raise ConfigError(
@@ -300,7 +328,17 @@ def _in_mask(
     smooth: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Voxels of a run, (n_volumes, n_voxels), and which of the mask's they are."""
+    if space.basis == "parcels":
+        V = cifti.read_run(run, space.mask, cleaning)
+        _check_volumes(V, run, cleaning)
+        _check_means(V, run, cleaning, "parcel")
+        return V, np.ones(V.shape[1], dtype=bool)
     raw = open_image(run, 4)
+    if raw.shape[3] < 2:
+        raise ConfigError(
+            f"{run}: must be a series of volumes, has one; is it a reference (sbref)? "
+            "choose others in `images` of the site file"
+        )
     if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
         data, affine = read_data(raw), raw.affine
         raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)
@@ -314,14 +352,21 @@ def _in_mask(
         image = smoothed(image, cleaning.smoothing_fwhm)
     V = _read_voxels(image, voxels)
     _check_voxels(V, run, cleaning)
-    if cleaning.standardize == "psc":
-        mean = V.mean(axis=0, dtype=np.float64)
-        if (mean <= 0).any():
-            raise ConfigError(
-                f"{run}: percent signal change needs positive voxel means, "
-                f"{int((mean <= 0).sum())} voxels have not; use standardize: zscore"
-            )
+    _check_means(V, run, cleaning)
     return V, covered
+
+
+def _check_means(
+    V: np.ndarray, run: Path, cleaning: Cleaning, of: str = "voxel"
+) -> None:
+    if cleaning.standardize != "psc":
+        return
+    mean = V.mean(axis=0, dtype=np.float64)
+    if (mean <= 0).any():
+        raise ConfigError(
+            f"{run}: percent signal change needs positive {of} means, "
+            f"{int((mean <= 0).sum())} {of}s have not; use standardize: zscore"
+        )
 
 
 def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
@@ -353,6 +398,11 @@ def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
             f"{run}: {constant} of {V.shape[1]} in-mask voxels are constant; use a "
             f"tighter mask or raise max_constant_voxels {cleaning.max_constant_voxels}"
         )
+    _check_volumes(V, run, cleaning)
+
+
+def _check_volumes(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
+    """Refuse volumes of one value, as a hole in a copy leaves them."""
     empty = np.flatnonzero((V[:, :1] == V).all(axis=1))
     if empty.size in (0, len(V)):
         return
@@ -369,7 +419,11 @@ def _check_voxels(V: np.ndarray, run: Path, cleaning: Cleaning) -> None:
 
 
 def write_mask(path: Path, mask: nib.Nifti1Image) -> None:
-    """Write the study's mask."""
+    """Write the study's mask; of parcels a ``.pscalar.nii`` of ones."""
+    if (parcels := cifti.parcels_of(mask)) is not None:
+        ones = np.ones((len(parcels.names), 1))
+        cifti.write_scalars(files.of_parcels(path), ones, parcels, ["parcels"])
+        return
     with atomic(path) as part:
         nib.save(mask, part)
 
@@ -382,7 +436,7 @@ def write_maps(
     Parameters
     ----------
     path
-        Ends in ``.nii.gz``.
+        Ends in ``.nii.gz``; of parcels it is :func:`.files.of_parcels`.
     maps
         (n_voxels, n_maps), in the order of the mask's voxels.
     mask
@@ -390,6 +444,11 @@ def write_maps(
     sidecar
         Written beside the image.
     """
+    write_json(path.with_name(path.name.split(".")[0] + ".json"), sidecar)
+    if (parcels := cifti.parcels_of(mask)) is not None:
+        names = [f"map {i + 1}" for i in range(maps.shape[1])]
+        cifti.write_scalars(files.of_parcels(path), maps, parcels, names)
+        return
     inside = np.asarray(mask.dataobj) > 0
     volume = np.zeros((*mask.shape, maps.shape[1]), dtype=np.float32)
     volume[inside] = maps
@@ -399,7 +458,6 @@ def write_maps(
     image.set_sform(mask.affine, code=int(mask.header["sform_code"]) or "aligned")
     with atomic(path) as part:
         nib.save(image, part)
-    write_json(path.with_name(path.name.split(".")[0] + ".json"), sidecar)
 
 
 def read_atlas(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, bool]:

@@ -11,54 +11,48 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.names import (
+    LABEL,
+    OF_EEG,
+    WHOLE_LABEL,
+    by_layout,
+    folder_label,
+    label,
+    plain,
+    repeats,
+    stated,
+    stem,
+    tidy,
+)
 
 # Names of people; they become names of files and of parts of projected.npz.
 PERSON = r"[^\W_][^\s/\\\x00]{0,99}"
-# Where projects other than BIDS have the person in a path.
-LAYOUTS = {
-    "the Human Connectome Project": r"(?:^|/)([^/]+)/MNINonLinear/",
-    "UK Biobank": r"(?:^|/)(\d{7})(?:_\d+_\d+_\d+)?/fMRI/",
-    "UK Biobank's bulk files": r"(?:^|/)(\d{7})_\d{5}_\d+_\d+[^/]*$",
-    "CONN": r"niftiDATA_(Subject\d+)_Condition\d+",
-    "PhysioNet": r"(?:^|/)(S\d{3})R\d{2}\.[^/]*$",
-}
-# What may stand before a label: nothing, a separator, or SPM's prefixes.
-BEFORE = r"(?:^[a-z]{0,6}|[^a-z0-9])"
-# Label in a name: letters and digits as BIDS has it, or all up to the next entity.
-LABEL = rf"(?i){BEFORE}sub-([a-z0-9]+)"
-END_OF_LABEL = r"_[a-z]+-|_[a-z][a-z0-9]*$|-(?:epo|raw|eeg|ave)$|\.|$"
-WHOLE_LABEL = rf"(?i){BEFORE}sub-(.+?)(?={END_OF_LABEL})"
-REMEDY = "say in the site file what of a path is the person, as in person: '{person}_*'"
+REMEDY = (
+    "say in the site file what of a path is the person, as in person: '{person}_*', "
+    "'{person}/*' or '*/{person}.nii'"
+)
 # Parts of a name by which files of one person usually differ.
 OF_ONE_PERSON = (
-    r"(?i)(^|[_\-. ])((run|ses|session|visit|rest|echo|part|day|tp|wave|task|rec"
-    r"|block)[_\-. ]?\d*|lr|rl|ap|pa)(?=[_\-. ]|$)"
+    r"(?i)(^|[_\-. ])((run|sess?|session|visit|rest|echo|part|day|week|month|year|tp|"
+    r"timepoint|wave|task|rec|block|trial|night|fu|follow[_\-. ]?up)[_\-. ]?\d*|"
+    r"(?<=[_\-. ])([tv]|scan)\d+|lr|rl|ap|pa|pre|post|baseline|bl|eo|ec|"
+    r"(eyes?)?[_\-. ]?(open|closed))(?=[_\-. ]|$)"
 )
-# Ends of names of EEG, which tell what a file holds and not whose it is.
-OF_EEG = r"(?i)[-_](eeg|epo|raw)$"
-FORMATS = r"\.(nii|hdr|img|edf|bdf|vhdr|set|fif|xdfz?|csv|tsv)(\.gz)?$|\.[^.]*$"
-
-
-def stem(file: Path) -> str:
-    """Name of a file without its format."""
-    return re.sub(FORMATS, "", file.name, count=1, flags=re.IGNORECASE)
-
-
-def name_of(file: Path) -> str:
-    """Whose file it is, by its name alone: `sub-<label>`, or its name."""
-    match = re.search(LABEL, stem(file))
-    return f"sub-{match[1]}" if match else stem(file)
 
 
 def by_person(
-    files: Sequence[Path], root: Path, where: str, pattern: str | None = None
+    files: Sequence[Path],
+    root: Path,
+    where: str,
+    pattern: str | None = None,
+    remedy: str = REMEDY,
 ) -> dict[str, list[Path]]:
     """Put files together by person.
 
     The site's own pattern counts first. Else the person is the folder `sub-<label>`
     that a file lies in, which its name must repeat if it has a label; the label in the
-    name; the part of the path that :data:`LAYOUTS` knows; or, where no file has any of
-    these, each file is of one person.
+    name; the part of the path that :data:`.names.LAYOUTS` know; or, where no file has
+    any of these, each file is of one person.
 
     Parameters
     ----------
@@ -71,6 +65,8 @@ def by_person(
     pattern
         Path below ``root`` with ``{person}`` in it, such as
         ``{person}/MNINonLinear/*``; ``*`` is any text.
+    remedy
+        What to do where names can be read in two ways.
 
     Returns
     -------
@@ -86,24 +82,24 @@ def by_person(
     if pattern is not None:
         whose = _by_pattern(files, root, where, pattern)
     else:
-        whose = {file: _labelled(file, root, where) for file in files}
+        whose = {file: _stated(file, root, where) for file in files}
         labelled = [file for file, person in whose.items() if person is not None]
         if not labelled:
-            whose = {file: re.sub(OF_EEG, "", stem(file)) for file in files}
-            _check_unlabelled(whose, where)
+            whose = {file: re.sub(OF_EEG, "", tidy(stem(file))) for file in files}
+            _check_unlabelled(whose, root, where, remedy)
         elif others := [file.name for file in files if whose[file] is None]:
             raise ConfigError(
                 f"{where}: {len(labelled)} names say whose files they are, as "
                 f"{labelled[0].name} does, and {len(others)} do not: {some(others)}; "
-                f"narrow the pattern, or {REMEDY}"
+                f"narrow the pattern, or {remedy}"
             )
         else:
-            _check_labels(files, whose, root, where)
+            _check_labels(files, whose, root, where, remedy)
     odd = [name for name in whose.values() if not re.fullmatch(PERSON, name)]
     if odd:
         raise ConfigError(
             f"{where}: a person must be called by letters and signs without blanks, "
-            f"got {odd[0]!r:.60}; rename the file, or {REMEDY}"
+            f"got {odd[0]!r:.60}; rename the file, or {remedy}"
         )
     people: dict[str, list[Path]] = defaultdict(list)
     for file in files:
@@ -115,9 +111,11 @@ def _by_pattern(
     files: Iterable[Path], root: Path, where: str, pattern: str
 ) -> dict[Path, str]:
     """Person of each file by the site's own pattern."""
-    parts = (re.escape(part).replace(r"\*", ".*") for part in pattern.split("{person}"))
-    whole = re.compile("(?P<person>[^/]+?)".join(parts))
-    whose = {}
+    parts = [re.escape(part).replace(r"\*", ".*") for part in pattern.split("{person}")]
+    whole, longest = (
+        re.compile(f"(?P<person>{text})".join(parts)) for text in ("[^/]+?", "[^/]+")
+    )
+    whose, other = {}, {}
     for file in files:
         path = _below(file, root).as_posix()
         match = whole.fullmatch(path)
@@ -126,7 +124,18 @@ def _by_pattern(
                 f"{where}: person: must match every file below {root}, {pattern!r} "
                 f"does not match {path}"
             )
-        whose[file] = match["person"]
+        whose[file], other[file] = (
+            tidy(one["person"]) for one in (match, longest.fullmatch(path))
+        )
+    file = next(iter(files), None)
+    is_numbered = file is not None and re.search(r"\d", whose[file])
+    if len({*whose.values()}) == 1 < len({*other.values()}) and not is_numbered:
+        raise ConfigError(
+            f"{where}: person: {pattern!r} makes all {len(whose)} files one person's, "
+            f"{whose[file]!r}; is {other[file]!r} the person in {file.name}? Write "
+            "all that stands before and behind, as in "
+            f"'{whose[file]}_{{person}}_*'"
+        )
     return whose
 
 
@@ -134,38 +143,41 @@ def _below(file: Path, root: Path) -> Path:
     return file.relative_to(root) if file.is_relative_to(root) else file
 
 
-def _labelled(file: Path, root: Path, where: str) -> str | None:
+def _stated(file: Path, root: Path, where: str) -> str | None:
     """Person whom a file's folder or name states; None: neither does."""
-    folders = _below(file, root).parts[:-1]
-    name, labels = stem(file), [re.match("(?i)sub-(.+)", part) for part in folders]
-    label = next((match[1] for match in reversed(labels) if match), None)
-    if label is None:
-        match = re.search(WHOLE_LABEL, name)
-        if match:
-            return f"sub-{match[1]}"
-        known = (re.search(layout, file.as_posix()) for layout in LAYOUTS.values())
-        return next((match[1] for match in known if match), None)
-    repeats = re.search(rf"(?i){BEFORE}sub-{re.escape(label)}(?![A-Za-z0-9])", name)
-    if re.search(LABEL, name) and not repeats:
+    below, name = _below(file, root), tidy(stem(file))
+    folders = filter(None, map(folder_label, reversed(below.parts[:-1])))
+    outer, inner = next(folders, None), re.search(WHOLE_LABEL, name)
+    if outer and inner and not repeats(name, outer):
         raise ConfigError(
-            f"{where}: {file} lies in the folder 'sub-{label}' and is of "
-            f"{name_of(file)!r}; is the folder a copy? Move it elsewhere, or rename one"
+            f"{where}: {file} lies in the folder 'sub-{outer}' and is of "
+            f"'sub-{inner[1]}'; is the folder a copy? Move it elsewhere, or rename one"
         )
-    return f"sub-{label}"
+    return stated(below) or by_layout(file)
 
 
 def _check_labels(
-    files: Sequence[Path], whose: Mapping[Path, str], root: Path, where: str
+    files: Sequence[Path],
+    whose: Mapping[Path, str],
+    root: Path,
+    where: str,
+    remedy: str,
 ) -> None:
     """Refuse labels of which nobody can tell how many people they are."""
     in_folders = all(
-        any(re.match("(?i)sub-", part) for part in _below(file, root).parts[:-1])
-        for file in files
+        any(map(folder_label, _below(file, root).parts[:-1])) for file in files
     )
     if not in_folders:
         in_names = [file for file in files if re.search(LABEL, stem(file))]
-        _check_same(in_names, whose.__getitem__, name_of, where)
-    _check_same(files, whose.__getitem__, lambda file: _plain(whose[file]), where)
+        _check_same(in_names, whose.__getitem__, _first_label, where, remedy)
+    _check_same(
+        files, whose.__getitem__, lambda file: plain(whose[file]), where, remedy
+    )
+
+
+def _first_label(file: Path) -> str:
+    """Label in a name as BIDS has it: letters and digits."""
+    return re.search(LABEL, stem(file))[1]
 
 
 def check_names(names: Iterable[str], where: str) -> None:
@@ -178,42 +190,45 @@ def check_names(names: Iterable[str], where: str) -> None:
     """
     same: dict[str, str] = {}
     for name in names:
-        other = same.setdefault(_plain(name.removeprefix("sub-")), name)
+        key = plain(re.sub(OF_ONE_PERSON, "", label(name))) or plain(name)
+        other = same.setdefault(key, name)
         if other != name:
             raise ConfigError(
-                f"{where}: {other} and {name} differ by case or noughts alone, and may "
-                "be one person; remove one, or give both names that differ"
+                f"{where}: {other} and {name} differ by case, noughts, signs or a "
+                "session alone, and may be one person; remove one, or give both names "
+                "that differ"
             )
 
 
-def _plain(name: str) -> str:
-    """A name without case, numbers without noughts before them."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
-
-
-def _check_unlabelled(whose: Mapping[Path, str], where: str) -> None:
+def _check_unlabelled(
+    whose: Mapping[Path, str], root: Path, where: str, remedy: str
+) -> None:
     """Refuse files without labels whose names tell of several files of one person."""
     files = list(whose)
-    parts = [re.split(r"[_\-. ]+", name) for name in whose.values()]
-    shared = itertools.takewhile(
-        lambda part: len({*part}) == 1, zip(*parts, strict=False)
-    )
-    n_shared = len(list(shared))
-    first = {
-        file: "".join(names[n_shared : n_shared + 1])
-        for file, names in zip(files, parts, strict=True)
-    }
+    in_names = _first_differing([re.split(r"[_\-. ]+", whose[file]) for file in files])
+    in_folders = _first_differing([_below(file, root).parts[:-1] for file in files])
 
     def without_runs(file: Path) -> str:
         """Name of a file without what tells its run, session or direction."""
         return re.sub(OF_ONE_PERSON, "", whose[file])
 
-    def beginning(file: Path) -> str:
+    def numbered(parts: Sequence[str]) -> Callable[[Path], str]:
         """First part in which names differ, if it may be a person's number."""
-        return first[file] if re.search(r"\d", first[file]) else str(file)
+        of = dict(zip(files, parts, strict=True))
+        return lambda file: of[file] if re.search(r"\d", of[file]) else str(file)
 
-    for reading in (whose.__getitem__, without_runs, beginning):
-        _check_same(files, _path, reading, where)
+    beginnings = numbered(in_names), numbered(in_folders)
+    for reading in (whose.__getitem__, without_runs, *beginnings):
+        _check_same(files, _path, reading, where, remedy)
+
+
+def _first_differing(parts: Sequence[Sequence[str]]) -> list[str]:
+    """Of each of several lists the first part that is not the same in all."""
+    alike = itertools.takewhile(
+        lambda part: len({*part}) == 1, zip(*parts, strict=False)
+    )
+    n_alike = len(list(alike))
+    return ["".join(names[n_alike : n_alike + 1]) for names in parts]
 
 
 def _path(file: Path) -> str:
@@ -226,6 +241,7 @@ def _check_same(
     first: Callable[[Path], str],
     second: Callable[[Path], str],
     where: str,
+    remedy: str,
 ) -> None:
     """Refuse files that two readings of their names put together differently.
 
@@ -244,5 +260,5 @@ def _check_same(
     shown = " and ".join(Path(name).name for name in merged[:2])
     raise ConfigError(
         f"{where}: {len(files)} files may be of {n_people} people or of "
-        f"{len(several)}: are {shown} the same person? {REMEDY.capitalize()}"
+        f"{len(several)}: are {shown} the same person? {remedy[0].upper()}{remedy[1:]}"
     )

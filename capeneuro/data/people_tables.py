@@ -1,6 +1,7 @@
 """Tables of people: who has a row, what it says of them, and which file is theirs."""
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, check_all, some
+from capeneuro.config.names import label, plain, stated, tidy
 from capeneuro.config.sections import BOOLEANS, MISSING
 from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data.door import check_file
 from capeneuro.data.inventory import Inventory, check_once, reasons_not_to_take
-from capeneuro.data.people import PERSON, name_of
+from capeneuro.data.people import PERSON, by_person, check_names
 from capeneuro.data.tables import check_columns, maps_in_folder, open_table
 
 ID = "participant_id"
-# What some programs leave before or behind a text.
-INVISIBLE = "\ufeff\u200b"
-# A label that is a number, also as a spreadsheet leaves it.
-WHOLE = re.compile(r"(\d+)(?:\.0*)?")
+# What a spreadsheet calls rows that sum up the others.
+SUMMARIES = ("average", "mean", "median", "sd", "std", "sum", "total")
+NAMES_PEOPLE = "call the column of people's labels participant_id"
 # What spreadsheets make of labels such as 1-2 and 12E5.
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 SPOILT = re.compile(
@@ -31,14 +32,11 @@ SPOILT = re.compile(
 # Numbers by which tables say that a value is missing; -9 where none can be negative.
 CODES = (-99, -999, -9999, -99999, 999, 9999, 99999)
 CODE_OF_COUNTS = -9
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 REMOVE_ROW = "remove the row of {}"
 NO_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-
-
-def label(person: str) -> str:
-    """The name of a person without `sub-`."""
-    return person.removeprefix("sub-")
 
 
 def leave_out(site: SiteConfig, person: str) -> str:
@@ -61,12 +59,14 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
         return maps_in_folder(site, is_whole=is_whole)
     listed, table = site.images, _open(site.images.table, site.images.column)
     people = person_names(listed.table, table, listed.column)
+    check_names(people, str(listed.table))
     folder = listed.folder or listed.table.parent
     names = table[listed.column].fillna("").str.strip().tolist()
+    _check_owners(listed, dict(zip(people, names, strict=True)))
     where = f"site {site.name}: images"
     absent = reasons_not_to_take(site, people, where, is_whole=is_whole)
     files = {
-        person: folder / name
+        person: _as_spelled(folder, name)
         for person, name in zip(people, names, strict=True)
         if not absent[person]
     }
@@ -90,12 +90,40 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     return Inventory(taken, {}, frozenset(people) - frozenset(taken))
 
 
+def _as_spelled(folder: Path, name: str) -> Path:
+    """A file that a table names, however its file system codes letters with accents."""
+    forms = [folder / unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+    return next((path for path in forms if path.exists()), folder / name)
+
+
+def _check_owners(listed: Listed, files: Mapping[str, str]) -> None:
+    """Refuse a file that is called after the person of another row.
+
+    Parameters
+    ----------
+    listed
+        The table.
+    files
+        Name of the file of each person in it.
+    """
+    people = {plain(person): person for person in files}
+    for person, name in files.items():
+        owner = people.get(plain(stated(Path(name)) or person))
+        if owner not in (None, person):
+            raise ConfigError(
+                f"{listed.table}: {listed.column}: must name each person's own file, "
+                f"{name} is of {owner} by its name and of {person} by its row; mend "
+                "the row, or rename the file"
+            )
+
+
 # --- rows -----------------------------------------------------------------------------
 
 
 def _open(path: Path, *texts: str) -> Any:
-    """Open a table of people; some of its columns are texts."""
-    return open_table(path, dtype=dict.fromkeys((ID, *texts), str))
+    """Open a table of people, without blank rows; some of its columns are texts."""
+    table = open_table(path, dtype=dict.fromkeys((ID, *texts), str))
+    return table.dropna(how="all")
 
 
 def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
@@ -115,15 +143,26 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
         If a row has no name, or two have the same, with or without `sub-`.
     """
     column = ID if ID in table or not file_column else file_column
-    check_columns(path, table, [column, *filter(None, [file_column])], "")
-    people = table[column].fillna("").str.strip().str.strip(INVISIBLE).tolist()
-    if column != ID:
-        people = [name_of(Path(name)) if name else "" for name in people]
-    odd = [i for i, person in enumerate(people) if not re.fullmatch(PERSON, person)]
+    check_columns(path, table, [column, *filter(None, [file_column])], NAMES_PEOPLE)
+    cells = table[column].fillna("").map(tidy).tolist()
+    if column == ID:
+        people = [re.sub("^(?i:sub)-", "sub-", cell) for cell in cells]
+    else:
+        files = [Path(cell) for cell in cells if cell]
+        by_name = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
+        whose = {file: person for person, files in by_name.items() for file in files}
+        people = [whose.get(Path(cell), "") for cell in cells]
+    odd = [i for i, one in enumerate(people) if not re.fullmatch(PERSON, label(one))]
     if odd:
         raise ConfigError(
             f"{path}: {column} must be a name of up to 100 letters and signs "
-            f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}"
+            f"without blanks, row {odd[0] + 2} has {people[odd[0]]!r:.40}; mend it, or "
+            "take the row out"
+        )
+    if sums := [person for person in people if person.casefold() in SUMMARIES]:
+        raise ConfigError(
+            f"{path}: {column} must name people, {some(sums)} sums up others; take "
+            "that row out"
         )
     times = Counter(map(label, people))
     if twice := sorted({p for p in people if times[label(p)] > 1}):
@@ -171,7 +210,7 @@ def read_rows(
     """
     table = _open(path, *words, *filter(None, [file_column]))
     ids = person_names(path, table, file_column)
-    check_columns(path, table, names, "")
+    check_columns(path, table, names, "name it as the study file does")
     if people is None:
         people = ids
     else:
@@ -253,8 +292,15 @@ def _check_numbers(
 
 def _as_number(cell: str) -> str:
     """What to do about a cell that is no number."""
+    if THOUSANDS.fullmatch(cell):
+        point, whole = cell.replace(",", "."), cell.replace(",", "")
+        return f"write {point} or {whole}, whichever is meant"
     if DECIMAL_COMMA.fullmatch(cell):
         return f"write a point, {cell.replace(',', '.')}, and no sign for thousands"
+    if DATE.fullmatch(cell):
+        return "dates are no numbers: give years, or days from a public one"
+    if cell.startswith("#"):
+        return "a formula failed there: mend it, and save the table again"
     if cell.casefold() in BOOLEANS.values():
         return "name both as groups in the study file, [false, true]"
     if '"' in cell:
@@ -272,7 +318,7 @@ def _as_number(cell: str) -> str:
 def match(
     where: Path | str, people: Collection[str], ids: Collection[str]
 ) -> dict[str, str]:
-    """Tell whose rows are whose: by name, or by a number that is one person's alone.
+    """Tell whose rows are whose: by name, or by one that is one person's alone.
 
     Parameters
     ----------
@@ -281,7 +327,7 @@ def match(
     people
         Names by files, `sub-01`.
     ids
-        Names in the table: `sub-01`, `01`, `1`, `1.0`.
+        Names in the table: `sub-01`, `01`, `1`, `1.0`, `SUB-01`.
 
     Returns
     -------
@@ -291,20 +337,19 @@ def match(
     Raises
     ------
     ConfigError
-        If a number is that of several people or rows.
+        If a name may be that of several people or rows.
     """
     by_label = {label(name): name for name in ids}
     rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
-    numbered, called = _by_number(ids), _by_number(people)
-    for person in (p for p in people if p not in rows):
-        number = _number(person)
-        same = [] if number is None else numbered[number]
-        if not same:
+    alike, called = _alike(ids), _alike(people)
+    for person in people:
+        same = alike[plain(person)]
+        if not same or (person in rows and len(same) == 1):
             continue
-        if len(same) > 1 or len(called[number]) > 1:
+        if len(same) > 1 or len(called[plain(person)]) > 1:
             raise ConfigError(
-                f"{where}: {ID}: {some(same)} may be of {some(called[number])}; write "
-                f"names as in the names of files, {person}"
+                f"{where}: {ID}: {some(same)} may be of {some(called[plain(person)])}; "
+                f"write names as in the names of files, {person}"
             )
         rows[person] = same[0]
     return rows
@@ -326,17 +371,12 @@ def _check_rows(
         )
 
 
-def _number(person: str) -> int | None:
-    """The number that a label is; None: it is none."""
-    whole = WHOLE.fullmatch(label(person))
-    return int(whole[1]) if whole else None
-
-
-def _by_number(people: Iterable[str]) -> dict[int | None, list[str]]:
-    by_number = defaultdict(list)
+def _alike(people: Iterable[str]) -> dict[str, list[str]]:
+    """Names that may be one person's, by what they have in common."""
+    alike = defaultdict(list)
     for person in people:
-        by_number[_number(person)].append(person)
-    return by_number
+        alike[plain(person)].append(person)
+    return alike
 
 
 def _unlike(ids: Collection[str], used: Collection[str]) -> str:

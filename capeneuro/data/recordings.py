@@ -17,12 +17,12 @@ import numpy as np
 
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError, some
+from capeneuro.config.names import stem
 from capeneuro.config.site import EegAbout, SiteConfig
 from capeneuro.data import eeg_bids, eeg_edf, eeg_parts
 from capeneuro.data.door import check_file
 from capeneuro.data.eeg_names import in_volts, leave_out, matching, names_in_files
-from capeneuro.data.inventory import Inventory, search, take, walk
-from capeneuro.data.people import stem
+from capeneuro.data.inventory import Inventory, data_of, people_in, search, take, walk
 from capeneuro.data.tables import check_columns, open_table
 
 FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz", ".xdf", ".xdfz")
@@ -68,8 +68,7 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     if root.is_dir():
         of_task = rf"_task-{site.task}[-_]" if site.task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
-        people = sorted(root.glob("[sS][uU][bB]-*"))
-        files = [file for own in people for file in walk(own)]
+        files = [file for own in people_in(root) for file in walk(own)]
         files = [f for f in files if "eeg" in f.parent.parts and names.search(stem(f))]
     else:
         files, root = search(pattern)
@@ -127,6 +126,11 @@ def reading(file: Path) -> Iterator[None]:
                     f"{file}: needs its next part {Path(part[1]).name} beside it, "
                     "which is missing; copy it there, or give the parts the names that "
                     "they were saved with"
+                ) from None
+            if "No raw data in" in text:
+                raise ConfigError(
+                    f"{file}: must be a recording, holds epochs or a mean of them; "
+                    "give the recording, or call epochs ..._epo.fif"
                 ) from None
             raise ConfigError(
                 f"{file}: not a readable recording; is it cut? ({text:.160})"
@@ -289,7 +293,9 @@ def _read_table(file: Path, about: EegAbout | None, channels: Sequence[str]) -> 
         gaps = np.flatnonzero(np.abs(steps) > GAP)
         lasted = np.delete(steps, gaps)
         if not (np.isfinite(times).all() and lasted.sum() > TINY * len(lasted) > 0):
-            raise ConfigError(f"{file}: {about.time} must increase; mend the file")
+            raise ConfigError(
+                f"{file}: {about.time} must increase, and be seconds; mend the file"
+            )
         came = len(lasted) / lasted.sum()
         rate = rate or float(round(came))
         _check_rate(file, came, rate)
@@ -420,6 +426,7 @@ def inputs(site: SiteConfig) -> list[str]:
     people = find_recordings(site)
     own = [file for files in people.values() for file in files]
     own += [part for file in own for part in eeg_parts.later_parts(file)]
+    own += [data for file in own if (data := data_of(file)) not in (None, file)]
     beside = [
         path
         for ending in eeg_bids.ENDINGS

@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
+from capeneuro.config.names import label
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
 from capeneuro.config.site import Listed, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
-from capeneuro.data.inventory import Inventory, of_rows
+from capeneuro.data.inventory import Inventory, named, of_rows
 from capeneuro.data.people_tables import (
     check_codes,
     inventory_of_maps,
-    label,
     leave_out,
     unused,
 )
 from capeneuro.data.people_tables import read_rows as read_people
-from capeneuro.data.tables import check_columns, map_features, open_texts
+from capeneuro.data.tables import check_columns, open_texts
 from capeneuro.privacy.clipping import clip_factors
 
 
@@ -315,9 +315,11 @@ def without_images(
     table, chosen = _table(study, site), getattr(site.images, "people", ())
     if table is None or study.rows.features.kind == "table" or chosen:
         return []
-    left_out = {label(one) for one in getattr(site.images, "without", ())}
     names = unused(table, people, file_column(site))
-    return [name for name in names if label(name) not in left_out]
+    left_out = {*site.without, *getattr(site.images, "without", ())}
+    labels = list(map(label, names))
+    not_here = named(left_out, labels, f"{table}: without", must_be_there=False)
+    return [name for name in names if label(name) not in not_here]
 
 
 def file_column(site: SiteConfig) -> str:
@@ -352,7 +354,8 @@ def _check_groups(study: RowStudy, site: SiteConfig, people: dict[str, Person]) 
             known = " and ".join(f"{value:g}" for value in groups)
             raise ConfigError(
                 f"site {site.name}: {column}: must be one of the groups {known}, is "
-                f"something else for {some(odd)}"
+                f"something else for {some(odd)}; mend the table, or "
+                f"{leave_out(site, odd[0])}"
             )
 
 
@@ -361,6 +364,6 @@ def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
     values = person.values
     if study.has_maps:
         options = study.space, study.rows.features.standardize, shape.mask, shape.basis
-        own = map_features(person.images[0], *options)
+        own = nifti.map_features(person.images[0], *options)
         values = np.concatenate([own, values])
     return shape.scaled(values[:, None].astype(float))

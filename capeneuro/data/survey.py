@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.errors import ConfigError, check_all, some
+from capeneuro.config.names import folder_label
 from capeneuro.config.sections import Cleaning
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import beside, cleaning, derivatives, nifti
+from capeneuro.data import beside, cifti, cleaning, derivatives
+from capeneuro.data.inventory import people_in
 
-COLUMNS = ["task", "session", "run", "space", "res", "setting", "desc"]
-ENTITIES = ["task", "ses", "run", "space", "res", "setting", "desc"]
+COLUMNS = ["task", "session", "run", "space", "res", "seg", "atlas", "setting", "desc"]
+ENTITIES = ["task", "ses", "run", "space", "res", "seg", "atlas", "setting", "desc"]
 COUNTED = ["people", "volumes", "TR [s]", "confounds", "brain mask"]
 BESIDE = {
     "confounds": beside.confounds_file,
@@ -52,7 +54,8 @@ def lines(site: SiteConfig) -> list[str]:
     if not folder.is_dir():
         return found
     found += inventory.lines()
-    everybody = {path.name for path in folder.glob("sub-*") if path.is_dir()}
+    folders_of_people = [path for path in people_in(folder) if path.is_dir()]
+    everybody = {f"sub-{folder_label(path.name)}" for path in folders_of_people}
     if alone := sorted(everybody - set(runs)):
         found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
     return found
@@ -68,7 +71,7 @@ def check_confounds(site: SiteConfig, asked: Cleaning | None) -> None:
     """
     if asked is not None and (asked.confounds or asked.scrubs):
         run = next(iter(derivatives.find_runs(site).values()))[0]
-        cleaning.regressors(run, site, asked, nifti.open_image(run, 4).shape[3])
+        cleaning.regressors(run, site, asked, cifti.n_volumes(run))
 
 
 def is_there(images: str) -> bool:
@@ -92,7 +95,7 @@ def table(rows: list[list[str]]) -> list[str]:
 
 
 def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
-    lengths = sorted({nifti.open_image(run, 4).shape[3] for run in runs})
+    lengths = sorted({cifti.n_volumes(run) for run in runs})
     times = {beside.repetition_time(run, site) for run in runs}
     told = sorted(f"{t_r:g}" for t_r in times - {None})
     n = len(runs)

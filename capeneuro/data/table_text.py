@@ -7,6 +7,7 @@ where two readings fit, or a row fits none, the file is refused with the line.
 import csv
 import gzip
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ BINARY = {
     b"$FL": "a file of SPSS",
     b"PAR1": "a file of Parquet",
 }
+MINUS = "\u2212"
 UTF16 = b"\xff\xfe", b"\xfe\xff"
 # Lines that a separator is tried on.
 TRIED = 1000
@@ -105,11 +107,25 @@ def decoded(path: Path) -> str:
         text = raw.decode("utf-16" if raw.startswith(UTF16) else "utf-8-sig")
     except UnicodeDecodeError:
         text = raw.decode("cp1252", "replace")
+    text = _as_seen(text)
     if "\0" in text:
         raise ConfigError(
             f"{path}: not a table in UTF-8; save it as .tsv or .csv in UTF-8"
         )
     return text
+
+
+def _as_seen(text: str) -> str:
+    """A text without signs that nobody sees, and with plain blanks and minus signs."""
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFC", text)
+    odd = {sign for sign in set(text) if unicodedata.category(sign) in ("Cf", "Zs")}
+    return text.translate(
+        str.maketrans(dict.fromkeys(odd, " "))
+        | {ord(sign): None for sign in odd if unicodedata.category(sign) == "Cf"}
+        | {ord(MINUS): "-"}
+    )
 
 
 def _separator(path: Path, lines: list[str]) -> str:
@@ -168,8 +184,12 @@ def _fit_rows(
         if any(cell.strip() for cell in cells[width:]):
             raise ConfigError(
                 f"{path}, line {i + 1}: has {len(cells)} cells, the header {width}; "
-                "give each column a name, and take separators out of cells (in R: "
-                "row.names = FALSE)"
+                + (
+                    f"take out what stands above the header: {lines[start]!r:.40}"
+                    if width == 1
+                    else "give each column a name, and take separators out of cells "
+                    "(in R: row.names = FALSE)"
+                )
             )
         if len(cells) > width:
             lines[i] = line.rstrip(f"{separator} ")

@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.sections import Space
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import nifti
-from capeneuro.data.basis import Basis
-from capeneuro.data.inventory import Inventory, search, take, walk
+from capeneuro.data.inventory import Inventory, people_in, search, take, walk
 from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
 
 
@@ -31,8 +28,7 @@ def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     names = re.compile(rf"(?i)sub-.*{task}_[^_]*statmap\.nii(\.gz)?")
     root = Path(site.folder)
     if root.is_dir():
-        people = root.glob("[sS][uU][bB]-*")
-        files = [file for own in people for file in walk(own)]
+        files = [file for own in people_in(root) for file in walk(own)]
         files = sorted(file for file in files if names.fullmatch(file.name))
     else:
         files, root = search(site.folder)
@@ -109,6 +105,11 @@ def open_texts(path: Path, comment: str = "") -> Any:
     return table
 
 
+def whole(cell: str) -> str:
+    """A whole number as text, however it was written: `01` and `1.0` are `1`."""
+    return re.sub(r"^0+(?=\d)|\.0*$", "", cell)
+
+
 def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> None:
     """Refuse a table that lacks columns, or has one of them twice.
 
@@ -138,25 +139,6 @@ def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> 
             f"{path}: must have each column once, has {some(twice)} again; rename or "
             "remove one of them"
         )
-
-
-def map_features(
-    path: Path, space: Space, standardize: str, mask: Any, basis: Basis
-) -> np.ndarray:
-    """Features of one image, (D_x,)."""
-    image = nifti.on_grid(nifti.open_image(path, 3), mask, space.resample)
-    v = nifti.read_data(image)[np.asarray(mask.dataobj) > 0]
-    if bad := int((~np.isfinite(v)).sum()):
-        raise ConfigError(
-            f"{path}: voxels must be finite, {bad} in the mask hold NaN or Inf; use a "
-            "tighter mask or mend it"
-        )
-    if standardize == "zscore":
-        deviation = v.std(dtype=np.float64)
-        if deviation == 0:
-            raise ConfigError(f"{path}: constant over the mask; exclude the person")
-        v = (v - v.mean(dtype=np.float64)) / deviation
-    return basis.analysis @ v.astype(np.float32)
 
 
 def column_names(path: Path) -> list[str]:

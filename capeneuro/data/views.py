@@ -17,7 +17,7 @@ from capeneuro.data import derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, check_left_out, of_rows
 from capeneuro.data.people_tables import inventory_of_maps, match, read_rows
-from capeneuro.data.tables import column_names, map_features
+from capeneuro.data.tables import column_names
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def read_person(study: FusionConfig, views: Views, sources: tuple[Any, Any]) -> 
     x, y = sources
     if fmri.kind == "maps":
         options = study.space, fmri.standardize, views.mask, views.basis
-        x = map_features(x, *options)
+        x = nifti.map_features(x, *options)
     n_epochs = []
     if erp.kind != "table":
         files, about = y

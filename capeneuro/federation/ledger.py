@@ -24,7 +24,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -96,6 +96,10 @@ class Ledger:
         all people of the ledger.
     data
         Kind of data of these people, which a ledger remembers from its beginning.
+    spelling
+        Of a person's id: the one way to write it, so that who is `sub-01` of images and
+        `1` of a table is one person to the ledger. By default ids are taken as they
+        are.
     """
 
     def __init__(
@@ -105,8 +109,10 @@ class Ledger:
         second_place: Path | None = None,
         cohort: str = "",
         data: str = "private",
+        spelling: Callable[[str], str] = str,
     ) -> None:
         self.folder = folder
+        self.spelling = spelling
         self.ceiling = ceiling
         self.cohort = cohort
         self.lines = Lines(folder, second_place, self._book, data)
@@ -424,7 +430,7 @@ class Ledger:
             where there is none. For the site's eyes alone.
         """
         with self.locked():
-            shared = registry.enter(self.lines, subjects)
+            shared = registry.enter(self.lines, map(self.spelling, subjects))
         place = self.lines.second_place
         return {registry.folder_of(place, other): n for other, n in shared.items()}
 
@@ -452,14 +458,14 @@ class Ledger:
         str
             Empty where there is none. For the site's eyes alone.
         """
-        subjects = list(subjects)
-        ids = set(self._pseudonyms(subjects))
+        people = [self.spelling(subject) for subject in subjects]
+        ids = set(self._pseudonyms(people))
         with self.locked():
             for e in self.of_lineage(lineage, study, stages=stages):
                 if e.site in (None, site):
                     continue
                 if e.merged is not None:  # its people are under another salt
-                    if registry.were_in(self.lines, e.merged, subjects):
+                    if registry.were_in(self.lines, e.merged, people):
                         return e.site
                 # Of whom a restored one was is not known here: of anybody.
                 elif ids & set(self._cohorts.get(e.cohort, ids)):
@@ -705,7 +711,7 @@ class Ledger:
             )
 
     def _pseudonyms(self, subjects: Iterable[str]) -> list[str]:
-        return sorted(self.pseudonym(subject) for subject in subjects)
+        return sorted(self.pseudonym(self.spelling(subject)) for subject in subjects)
 
     def _release(self, request: str) -> Exchange:
         """Read what was asked and what left, and check it against the line."""

@@ -326,7 +326,7 @@ class StudyController(Controller):
         self._gather(federation, study, abort)
         try:
             with threadpool_limits(1):  # as in process, so that runs are bit-equal
-                kinds.of(study).over(federation, study, sites)
+                kinds.of(study).release_all(federation, sites)
             federation.ask("ping", dict.fromkeys(names, self._greeting(done=True)))
         finally:
             federation.presence.stop()

@@ -25,7 +25,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.flare import joining, kit, reach, standing
-from capeneuro.studies import flow, kinds, plan
+from capeneuro.studies import flow, plan
 from capeneuro.studies import sites as site_files
 
 # Seconds: between looks; for a job to end once its study's part has; for sites behind
@@ -211,7 +211,7 @@ def aggregate(
     site_files.check_ceilings(study, {})
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
-    plan.gate(kinds.of(study).foretell, study, {})
+    plan.gate(study, {})
     joining.authority(study.whole)
     from capeneuro.flare import (
         controller,  # nvflare is an extra
@@ -439,7 +439,7 @@ def asked(study: Study) -> str:
 def _over_network(path: Path, stage: str) -> Study:
     study = load.load_study(path, stage)
     joining.over_network(study)
-    if not kinds.of(study).stages:
+    if "" not in study.members:
         raise ConfigError(
             f"{path}: stages: are run one after the other, as each has to be prepared; "
             f"--stage says which of {', '.join(study.members)}"

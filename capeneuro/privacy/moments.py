@@ -102,6 +102,33 @@ def mean(
     return sum(m * clip_factors(np.linalg.norm(m), clip) for m in means)
 
 
+def bin_shares(
+    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
+) -> np.ndarray:
+    """Sum over units of what is not negative of x, clipped; (D,).
+
+    Of people with ones in their bins and zeros elsewhere it is how many are in each.
+
+    Parameters
+    ----------
+    X, starts, unit
+        As of :func:`mean`.
+    clip
+        Largest norm of x, or of a subject's mean; infinity in exact arms.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, (n_features,).
+
+    Guarantee
+    ---------
+    As of :func:`mean`. No entry is negative, so any two contributions have an inner
+    product of at least 0.
+    """
+    return mean(np.maximum(X, 0), starts, unit, norm_bound=1.0, clip=clip)
+
+
 def second_moment(
     X: np.ndarray,
     starts: np.ndarray,

@@ -575,6 +575,13 @@ QUERIES = {
             },
         ),
         Query(
+            "bin_shares",
+            "features",
+            moments.bin_shares,
+            parameters={"clip": CLIP},
+            positive=True,
+        ),
+        Query(
             "network_gradient",
             "features",
             gradients.network_gradient,

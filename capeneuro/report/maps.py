@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capeneuro.data import files, nifti
+from capeneuro.data import cifti, files, nifti
 from capeneuro.data.basis import Basis
 from capeneuro.data.labels import Regions
 
@@ -20,6 +20,13 @@ ZSCORED = "group_desc-icaz_components.nii.gz"
 TABLE = "group_desc-ica_components.tsv"
 FILES = (MAPS, MAPS.replace(".nii.gz", ".json"), TABLE)
 FILES += (ZSCORED, ZSCORED.replace(".nii.gz", ".json"))
+
+
+def names_of_files(*, has_parcels: bool) -> list[str]:
+    """Names of the group's files; maps of parcels have another format."""
+    if not has_parcels:
+        return [*FILES]
+    return [files.of_parcels(Path(n)).name if n.endswith(".gz") else n for n in FILES]
 
 
 # --- group maps ----------------------------------------------------------------------
@@ -52,7 +59,7 @@ def zscore(maps: np.ndarray) -> np.ndarray:
 def table(
     mixing: np.ndarray,
     maps: np.ndarray,
-    coordinates: np.ndarray,
+    coordinates: np.ndarray | None,
     stability: np.ndarray | None = None,
     verdicts: Sequence[str] = (),
 ) -> list[list[object]]:
@@ -65,7 +72,7 @@ def table(
     maps
         The same over voxels, as they are drawn, (n_voxels, R).
     coordinates
-        Of the voxels [mm], (n_voxels, 3).
+        Of the voxels [mm], (n_voxels, 3); None: of parcels, whose rows say n/a.
     stability
         Of each component over repeated runs, (R,); NaN and None: not measured.
     verdicts
@@ -84,9 +91,11 @@ def table(
     shown = np.full(len(strength), np.nan) if stability is None else stability
     rows: list[list[object]] = []
     for i, size in enumerate(np.abs(maps).T):
-        peak = coordinates[size >= (1 - 1e-6) * size.max()]
-        distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
-        xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
+        xyz = ["n/a"] * 3
+        if coordinates is not None:
+            peak = coordinates[size >= (1 - 1e-6) * size.max()]
+            distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
+            xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
         stable = "n/a" if np.isnan(shown[i]) else f"{shown[i]:.3f}"
         told = verdicts[i] if verdicts else "n/a"
         numbers = f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable
@@ -193,6 +202,9 @@ def write_group(
     """
     maps = basis.synthesis @ A
     z = zscore(maps)
+    parcels = cifti.parcels_of(mask)
+    names = names_of_files(has_parcels=parcels is not None)
+    over = "mask" if parcels is None else "parcels"
     order = {
         "Order": "by strength, the norm of a released map over features, descending",
         "Sign": "the entry of largest magnitude of a map over features is positive",
@@ -204,8 +216,9 @@ def write_group(
         **about,
     }
     scored = {
-        "Description": f"The maps of {MAPS} as z-scores: each minus its mean over the "
-        "mask, divided by its standard deviation over the mask; not a test statistic",
+        "Description": f"The maps of {names[0]} as z-scores: each minus its mean over "
+        f"the {over}, divided by its standard deviation over the {over}; not a test "
+        "statistic",
         **order,
         **about,
     }
@@ -223,14 +236,22 @@ def write_group(
     }
     if known:
         columns |= NAMES
+    if parcels is not None:
+        columns |= dict.fromkeys("xyz", "n/a: parcels are called by name")
+        columns["peak"] = "Parcel with the largest magnitude of the z-score"
     described = {name: {"Description": text} for name, text in columns.items()}
     inside = np.argwhere(np.asarray(mask.dataobj) > 0)
     coordinates = inside @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    if parcels is not None:
+        coordinates = None
     # The peak is that of the map as it is drawn, and as its region is named.
     rows = table(A, z, coordinates, stability, verdicts)
+    if parcels is not None:
+        peaks = [parcels.names[k] for k in np.abs(z).argmax(axis=0)]
+        rows = [[*row, peak] for row, peak in zip(rows, peaks, strict=True)]
     if known:
-        names = named(z, known)
-        rows = [[*row, *n.cells] for row, n in zip(rows, names, strict=True)]
+        called = named(z, known)
+        rows = [[*row, *n.cells] for row, n in zip(rows, called, strict=True)]
     files.write_table(folder / TABLE, list(columns), rows)
     nifti.write_maps(folder / ZSCORED, z, mask, scored)
     nifti.write_maps(folder / MAPS, maps, mask, raw | described)

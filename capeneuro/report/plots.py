@@ -19,6 +19,8 @@ from matplotlib.ticker import (
     NullFormatter,
 )
 
+from capeneuro.config.sections import is_cifti
+from capeneuro.data import cifti
 from capeneuro.report import slices
 
 if "ipykernel" not in sys.modules:  # a notebook shows figures itself
@@ -76,10 +78,30 @@ def component_map(
     unit
         Of the values, printed above the scale of colors.
     """
+    if is_cifti(path):
+        return _parcel_map(path, index, title, unit)
     figure = plt.figure(figsize=(6.4, 2.5), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
     seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), at, unit)
     figure.set_label(f"{title}: {seen}")
+    return figure
+
+
+def _parcel_map(path: Path, index: int, title: str, unit: str) -> Figure:
+    """Draw one map of parcels as a bar for each, in their order, the largest named."""
+    names, maps = cifti.read_scalars(path)
+    values = maps[:, index]
+    figure, axis = plt.subplots(figsize=(6.4, 2.5), layout="constrained")
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    order = np.argsort(-np.abs(values), kind="stable")
+    axis.bar(range(len(values)), values, color=INK, width=1.0)
+    axis.bar(order[:5], values[order[:5]], color=ACCENT, width=1.0)
+    axis.axhline(0, color=INK, lw=0.5)
+    axis.set_xlabel("parcel, in the order of the parcellation")
+    axis.set_ylabel(unit)
+    listed = "\n".join(f"{values[k]:.2g}  {short(names[k])}" for k in order[:5])
+    axis.text(1.02, 0.98, listed, transform=axis.transAxes, va="top", fontsize=8)
+    figure.set_label(f"{title}: largest {largest_in_words(names, values)}")
     return figure
 
 

@@ -6,6 +6,7 @@ from typing import Any
 # Answers of sites, by the name of what was asked (:mod:`.queries`).
 ANSWERS = {
     "mean": "the mean of the features",
+    "bin_shares": "how many people are in each of public bins, as shares",
     "second_moment": "how strongly each two features vary together (second moments)",
     "moment_product": "the same, along some directions only",
     "white_second_moment": "how strongly directions of the prior vary together",

@@ -11,15 +11,12 @@ from typing import Any
 
 import yaml
 
+from capeneuro.config.load import every_kind
 from capeneuro.config.study import WEAK_EPSILON, Study
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import dossier, protection
 
-# Results that carry their releases.
-NAMES = "pca_subspace ica_unmixing cca_directions tensor_components regression_model "
-NAMES += "network_weights contrast_effects pattern_components"
-RELEASED = tuple(f"group_desc-{name}.npz" for name in NAMES.split())
 PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
@@ -38,8 +35,10 @@ def write_beside(config: Study, folder: Path) -> None:
     if folder == config.results:  # of all stages there is one record
         config, folder = config.whole, config.whole.results
     releases, kinds, accepted = [], {}, {}
+    # Of all kinds: whatever was released under the study's name is in its record.
+    names = [step.file for c in every_kind() for step in c.release_steps.values()]
     stages = [folder / stage for stage in config.members]
-    for path in (stage / name for stage in stages for name in RELEASED):
+    for path in (stage / name for stage in stages for name in names):
         if path.exists():
             arrays = files.read_arrays(path)
             releases += json.loads(str(arrays["releases"]))

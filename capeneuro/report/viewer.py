@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from capeneuro.config.sections import is_cifti
 from capeneuro.report import slices
 from capeneuro.report.plots import component_map
 
@@ -39,7 +40,7 @@ def viewer(drawn: Iterable[tuple[str, Callable[[], Any]]]) -> dict[str, Any]:
     found = [
         (title, slices.volume(*draw.args[:2]), draw.args[3:])
         for title, draw in drawn
-        if getattr(draw, "func", None) is component_map
+        if getattr(draw, "func", None) is component_map and not is_cifti(draw.args[0])
     ]
     if not found or found[0][1].values.shape[2] == 1:
         return {}

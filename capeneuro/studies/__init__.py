@@ -1,11 +1,19 @@
 """What a study does: its steps on files, kind by kind, and the verbs on arrays.
 
+steps
+    The steps of studies in their order.
+study_kind
+    What every kind of study does.
 kinds
-    The kinds of study, one entry each.
+    Where the class of each kind is.
+one_process
+    Steps of a study in this process: one, or all in their order.
 layouts
     Folders of projects whose files are not named as in BIDS.
 begin
     A first study from what the sites' folders hold.
+surface
+    What a first study says of series on the surface.
 bids
     One site's derivatives as a BIDS app would take them.
 flow
@@ -14,6 +22,8 @@ sites
     A study's sites: read, checked, opened.
 apart
     Nobody is counted twice: equal files are refused.
+forecasts
+    What a forecast is made of, and what it says.
 counts
     How many people and volumes a forecast is of.
 plan
@@ -34,12 +44,16 @@ fusion
     Steps of a study of fMRI and EEG.
 rows
     What studies of one row a person share.
+row_scores
+    What results over rows are compared with.
 courses
     Rows whose features are measures of time courses.
 tensors
     Steps of studies of groups of people: mixtures and topics.
 patterns
     Studies of patterns that people differ by.
+distribution
+    Studies of how numbers are distributed over people.
 regression
     Steps of studies that predict a number or a group.
 model_file
@@ -52,8 +66,6 @@ contrast_people
     A site's people beside what a study of contrasts says of them in public.
 reports
     The report: one page for all stages.
-stages
-    Studies of several stages with one promise.
 two_stages
     A row of the audit that goes through two stages.
 one_run

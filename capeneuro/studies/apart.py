@@ -11,16 +11,16 @@ from functools import partial
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.names import name_of
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
-from capeneuro.data.inventory import copies
-from capeneuro.data.people import name_of
+from capeneuro.data.inventory import copies, data_of
 from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites
 
 # Files of one person's own; tables and headers beside them may be equal by rights.
-OF_PEOPLE = (".nii", ".nii.gz", ".img", ".edf", ".bdf", ".gdf", ".eeg", ".fdt")
-OF_PEOPLE += (".fif", ".set", ".xdf", ".csv")
+OF_PEOPLE = (".nii", ".nii.gz", ".hdr", ".img", ".img.gz", ".edf", ".bdf", ".gdf")
+OF_PEOPLE += (".vhdr", ".fif", ".set", ".xdf", ".csv")
 MASK = r"[-_]mask\.nii(\.gz)?$"  # of a template's brain they are alike by rights
 
 
@@ -50,9 +50,14 @@ def check(study: Study, sites: Sites) -> None:
 def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
     named = getattr(site.images, "table", None)
     shared = {str(site.people), str(site.mask), str(named)}
-    shared |= {str(path) for path in kinds.of(study).public_files(study)}
+    stages = [kinds.of(stage) for stage in study.members.values()]
+    shared |= {str(path) for kind in stages for path in kind.public_files()}
     tables = {str(site.images), str(site.eeg)}
-    for path in dict.fromkeys(kinds.of(study).inputs(study, site)):
+    inputs = (path for kind in stages for path in kind.input_files(site))
+    paths = list(map(Path, dict.fromkeys(inputs)))
+    # A header stands for the data that it leads to.
+    beside = {data for path in paths if (data := data_of(path)) != path}
+    for path in map(str, (path for path in paths if path not in beside)):
         is_own = path.lower().endswith(OF_PEOPLE) or path in tables
         is_own &= re.search(MASK, path) is None
         if is_own and path not in shared and Path(path).is_file():

@@ -1,6 +1,7 @@
 """Steps of a study of components that starts from public knowledge."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Description
 from capeneuro.report import words
 from capeneuro.studies.components_plan import (
-    foretell_alone,
+    forecast_alone,
     least_share,
     noise_of_prior,
 )
@@ -88,7 +89,7 @@ def _can_do_without(
             "and pca.method power would need more rounds than are paid for; give "
             "another prior, or none, under another name of the study"
         )
-    gate(foretell_alone, study, sites, roster)
+    gate(study, sites, roster, partial(forecast_alone, study))
 
 
 def known(study: ComponentsConfig, found: Subspace) -> tuple[Prior, Posterior]:

@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Cleaning
+from capeneuro.config.sections import Cleaning, is_cifti
 from capeneuro.config.site import SiteConfig
-from capeneuro.data import beside, cleaning, derivatives, files, nifti, survey
+from capeneuro.data import beside, cifti, cleaning, derivatives, files, nifti, survey
 from capeneuro.data.images import same_grid
-from capeneuro.studies import layouts
+from capeneuro.studies import layouts, surface
 
 # Names of folders that tell nothing of a site.
 OF_PROGRAMS = r"(fmriprep|xcp_d|xcpd|halfpipe|derivatives|bids|data|output|out)[-_.\d]*"
+ENDS = ".nii.gz", ".nii"
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
+# What was done: fMRIPrep's, XCP-D's, and ABCD-BIDS'.
+DESC = ("preproc", "denoised", "filtered")
 EEG = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".csv", ".xdf")
 # A second moment of so many features is quick, and its noise is small enough for some
 # thousand people.
@@ -71,29 +74,37 @@ def look(
     inner = sorted(folder.glob("derivatives/*")) + sorted(folder.glob("*"))
     series = {p: derivatives.candidates(p) for p in (*inner, folder) if p.is_dir()}
     done = [p for p, files in series.items() if any(map(_is_done, files))]
+    on_surface = surface.find([*inner, folder])
     if done:
         images, notes = _choices(done[0], series[done[0]])
+        if on_surface is not None:
+            notes.append(f"took volumes; {surface.BESIDE} {on_surface[1]}")
         if done[1:]:
             others = ", ".join(str(place) for place in done[1:])
             notes.append(f"took {done[0]}; for others name them in --from: {others}")
+    elif on_surface is not None:
+        images, notes = _choices(on_surface[0], derivatives.candidates(*on_surface))
+        images["series"] = on_surface[1]
+        notes.append(f"took series on the surface (CIFTI), {on_surface[1]}")
     elif (layout := layouts.find(folder)) is not None:
         images, notes = layout
     elif series[folder]:
         images, notes = str(folder), ["raw BIDS: were these images preprocessed?"]
     else:
-        images = _plain(folder)
-        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
-        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
+        images, notes = _plain(folder), []
     given = {"images": images, "name": name, "data": kind, "person": person}
     promise = {"epsilon": 2.0, "delta": 1e-5, "unit": "subject"}
     site = SiteConfig.model_validate({**given, **promise})
     try:
-        derivatives.find_runs(site)
+        people = derivatives.find_runs(site)
     except ConfigError as error:
         said = (
             str(error).replace("in the site file ", "").replace("person: ", "--person ")
         )
         raise ConfigError(f"--from: {said}") from None
+    if not notes and all(len(runs) == 1 for runs in people.values()):
+        notes = ["each file counts as ONE PERSON; those of one person are to be named"]
+        notes = [f"{notes[0]} sub-<label>_run-1_bold.nii.gz, sub-<label>_run-2_..."]
     return Found(name, site, moved(images, base), notes)
 
 
@@ -114,9 +125,10 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
     """What to take of derivatives; of several choices the usual one, with a note."""
     images: dict[str, Any] = {"derivatives": str(place)}
     notes = []
-    usual = {"task": ("rest",), "desc": ("preproc", "denoised"), "setting": ()}
+    usual = {"task": ("rest",), "desc": DESC, "setting": ()}
+    usual |= {"space": SPACES, "res": ("2",), **surface.USUAL}
     left = there
-    for key, best in {**usual, "space": SPACES, "res": ("2",)}.items():
+    for key, best in usual.items():
         seen = Counter(derivatives.entities(file).get(key) for file in left)
         named = [value for value in seen if value is not None]
         first = next((v for v in best if v in named), None)
@@ -129,8 +141,8 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
             images[key] = []
         if chosen is None:
             continue
-        if key == "setting":
-            images["filters"] = {key: chosen}
+        if key == "setting" or key in surface.USUAL:
+            images.setdefault("filters", {})[key] = chosen
         elif key != "desc" or chosen != "preproc":
             images[key] = chosen
         others = sorted(str(v or "none") for v in seen if v != chosen)
@@ -140,11 +152,16 @@ def _choices(place: Path, there: list[Path]) -> tuple[dict[str, Any], list[str]]
     return images, notes
 
 
+def _is_series(file: Path) -> bool:
+    return len(nifti.open_image(file, 3, 4).shape) == 4
+
+
 def _plain(folder: Path) -> str:
-    for pattern in ("*.nii.gz", "*.nii", "**/*bold*.nii.gz", "**/*.nii.gz"):
-        for file in sorted(folder.glob(pattern)):
-            if len(nifti.open_image(file, 3, 4).shape) == 4:
-                return f"{folder}/{pattern}"
+    for beginning in ("*", "**/*bold*", "**/*"):
+        there = {end: folder.glob(beginning + end) for end in ENDS}
+        ends = [end for end, files in there.items() if any(map(_is_series, files))]
+        if ends:  # one pattern is of both, or somebody would be passed over
+            return f"{folder}/{beginning}{ends[0] if len(ends) == 1 else '.nii*'}"
     tables = [p.name for p in sorted(folder.glob("*.[tc]sv"))]
     recordings = [p.name for p in sorted(folder.rglob("*")) if p.suffix in EEG[:5]]
     if tables:
@@ -176,9 +193,9 @@ class Design(NamedTuple):
     """What the study file says of the space and the cleaning, all of it public."""
 
     resample: bool
-
     mask: str
     size: int
+    """Edge of a cube in voxels; 0: features are parcels."""
     features: int | None
     cleaning: Cleaning
     why_mask: str
@@ -198,6 +215,8 @@ def design(found: list[Found], base: Path) -> Design:
     }
     first = {name: own[0] for name, own in runs.items()}
     spaces = {derivatives.space(run) for run in first.values()}
+    if any(map(is_cifti, first.values())):
+        return _of_parcels(found, runs, base)
     is_open = all(own.site.data != "private" for own in found)
     standard = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
@@ -228,6 +247,19 @@ def design(found: list[Found], base: Path) -> Design:
     return Design(apart, mask, size, features, Cleaning(**given), why)
 
 
+def _of_parcels(found: list[Found], runs: dict[str, list[Path]], base: Path) -> Design:
+    """Parcels and cleaning of series on the surface."""
+    first = {name: own[0] for name, own in runs.items()}
+    mask, features, why = surface.choose(first, base)
+    chosen = [own.images for own in found if isinstance(own.images, dict)]
+    given: dict[str, Any] = {"standardize": "zscore", "max_constant_voxels": 0.2}
+    # fMRIPrep's alone are neither denoised nor means of parcels.
+    if chosen and all(c["series"] == "dense" and not c.get("desc") for c in chosen):
+        asked = (each for each in ("simple", MOTION) if _has(each, found, first))
+        given["confounds"] = next(asked, [])
+    return Design(False, mask, 0, features, Cleaning(**given), why)
+
+
 def _has_computed_mask(first: dict[str, Path]) -> bool:
     try:
         nifti.compute_mask(first.values())
@@ -244,7 +276,7 @@ def _has(
     try:
         for own in found:
             run = first[own.name]
-            n = nifti.open_image(run, 4).shape[3]
+            n = cifti.n_volumes(run)
             cleaning.regressors(run, own.site, asked, n)
     except ConfigError:
         return False
@@ -318,9 +350,8 @@ def write_found(
     text = study_text(name, names, chosen, kind, protocol)
     files.write_text(folder / "config/config.yaml", text)
     said += ["", "What goes into the study file, which all parties read:"]
-    said.append(
-        f"  space: {chosen.mask} ({chosen.why_mask}), cubes of {chosen.size} voxels"
-    )
+    basis = f"cubes of {chosen.size} voxels" if chosen.size else "means over parcels"
+    said.append(f"  space: {chosen.mask} ({chosen.why_mask}), {basis}")
     if chosen.resample:
         said.append("  the sites' images lie on several grids: resample is true")
     said.append(f"  cleaning: {_cleaning_line(chosen.cleaning)}")
@@ -335,6 +366,12 @@ def write_found(
         todo.append(
             f"put a public mask in the images' space at {TO_DECIDE} (space.mask); "
             "docs/derivatives.md makes one"
+        )
+    if chosen.mask == surface.TO_DECIDE:
+        todo.append(
+            f"put a public parcellation (.dlabel.nii) at {chosen.mask} (space.mask), "
+            "and the root of its number of parcels into pca.norm_bound; "
+            "docs/derivatives.md says where there are some"
         )
     if not chosen.cleaning.confounds and kind != "simulated":
         todo.append(
@@ -397,15 +434,12 @@ def study_text(
     own = chosen.cleaning
     columns = f"[{', '.join(own.confounds)}]" if own.confounds == MOTION else "[]"
     confounds = getattr(own.confounds, "strategy", columns)
+    # Of a few parcels fewer components can be told apart.
+    n_components = min(R, max((chosen.features or FEATURES) // 4, 2))
     bound = (chosen.features or 900) ** 0.5
     sites = ", ".join(f"config/sites/{name}.yaml" for name in names)
     cubes = f", {chosen.features} of them" if chosen.features else ""
-    return f"""\
-# A study of components (PCA, then ICA). Keys that need a decision; all others have
-# defaults, and `capeneuro init FOLDER --sites 2` shows every one.
-study: {name}
-sites: [{sites}]
-
+    space = f"""\
 space:
   # {chosen.why_mask[0].upper() + chosen.why_mask[1:]}.
   mask: {chosen.mask}
@@ -414,7 +448,16 @@ space:
   basis: grid
   grid_size: {chosen.size}
   # Images on another grid than the mask's are resampled; false: refused.
-  resample: {str(chosen.resample).lower()}
+  resample: {str(chosen.resample).lower()}"""
+    if not chosen.size:
+        space = surface.space_text(chosen.mask, chosen.why_mask, chosen.features)
+    return f"""\
+# A study of components (PCA, then ICA). Keys that need a decision; all others have
+# defaults, and `capeneuro init FOLDER --sites 2` shows every one.
+study: {name}
+sites: [{sites}]
+
+{space}
 
 cleaning:
   # Each feature to variance 1: then the bounds below follow from arithmetic.
@@ -432,7 +475,7 @@ cleaning:
   # dummy_scans: 4  # volumes, if the scanner kept them
 
 # 10 networks is what halves of a consortium of some hundred people agree on.
-n_components: {R}
+n_components: {n_components}
 ica:
   # Maps independent over space, as in group ICA.
   independence: spatial
@@ -442,7 +485,7 @@ pca:
   # twice too large is up to four times the noise, which `capeneuro plan` cannot see.
   norm_bound: {bound:.3g}
   # A person's second moment; 1 / sqrt(n_components) if so many networks were all.
-  clip: {R**-0.5:.2g}
+  clip: {n_components**-0.5:.2g}
 expected:
   # DECIDE, if data are private: numbers of the study's protocol, for the forecast.
   # People at all sites together; volumes of one person, whom nobody counts.

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.names import label
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data import derivatives
 from capeneuro.studies import begin, workflow
@@ -50,9 +51,9 @@ def halves(
 
     only = {"task": tasks} if tasks else {}
     there = derivatives.find_runs(chosen(**only))
-    there = [name.removeprefix("sub-") for name in there]
-    wanted = [label.removeprefix("sub-") for label in labels] or there
-    if missing := [label for label in wanted if label not in there]:
+    there = list(map(label, there))
+    wanted = list(map(label, labels)) or there
+    if missing := [one for one in wanted if one not in there]:
         raise ConfigError(
             f"--participant-label: {folder} has no {missing[0]} with such images; "
             f"it has {', '.join(there)}"

@@ -14,9 +14,9 @@ from capeneuro.data import files, nifti
 from capeneuro.privacy.deviations import OF_CLIP
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import words
-from capeneuro.studies.counts import Counts, require
 from capeneuro.studies.flow import MOST_FEATURES, mask_file
-from capeneuro.studies.plan import LEAST_GAIN, Forecast, must_tell, noise_over_pooled
+from capeneuro.studies.forecasts import Counts, Forecast, require
+from capeneuro.studies.plan import LEAST_GAIN, must_tell, noise_over_pooled
 from capeneuro.studies.priors import open_prior
 from capeneuro.studies.sites import Sites
 
@@ -30,7 +30,7 @@ TELLS_NOTHING = 0.85
 FORETOLD = "prior.json"
 
 
-def foretell(
+def forecast(
     study: ComponentsConfig, everyone: Sequence[str], counts: Counts
 ) -> Forecast:
     """Foretell the quality of components, and each stage's noise over its signal.
@@ -54,11 +54,11 @@ def foretell(
         If a number is missing.
     """
     if study.has_prior:
-        return _foretell_prior(study, everyone, counts)
-    return foretell_alone(study, everyone, counts)
+        return _forecast_with_prior(study, everyone, counts)
+    return forecast_alone(study, everyone, counts)
 
 
-def foretell_alone(
+def forecast_alone(
     study: ComponentsConfig, everyone: Sequence[str], counts: Counts
 ) -> Forecast:
     """The same as if a prior that the study starts from were not there.
@@ -66,7 +66,7 @@ def foretell_alone(
     Parameters
     ----------
     study, everyone, counts
-        As of :func:`foretell`.
+        As of :func:`forecast`.
     """
     design = _design(study, everyone, counts)
     if "ica" in study.n_releases:
@@ -169,7 +169,7 @@ def least_share(
     return prior_fit.least_energy_share(prior, K, *about), captured
 
 
-def _foretell_prior(
+def _forecast_with_prior(
     study: ComponentsConfig, everyone: Sequence[str], counts: Counts
 ) -> Forecast:
     """Foretell what private data add to a prior, by populations drawn from it."""

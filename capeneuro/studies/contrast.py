@@ -1,8 +1,9 @@
 """Studies of contrasts: outcomes of people between groups, and with numbers."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -14,429 +15,397 @@ from capeneuro.algorithms.row_prediction import FILL, POWER, predict_contrasts
 from capeneuro.algorithms.verdicts import Verdicts, of_contrasts
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data import files, measures
-from capeneuro.data.rows import Shape
+from capeneuro.data.rows import Person
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
-from capeneuro.studies.contrast_people import (
-    check_people,
-    covariates_of,
-    not_estimable,
-)
+from capeneuro.studies import contrast_people
 from capeneuro.studies.flow import MOST_FEATURES
+from capeneuro.studies.row_scores import Compared, OpenPeople
 from capeneuro.studies.rows import (
-    Expected,
+    Encoder,
+    FeatureTable,
     Figures,
-    Holder,
-    Other,
-    People,
-    RowKind,
-    kind_of,
-    scalp,
+    ReleaseNoise,
+    RowStudyKind,
+    SizePage,
 )
 from capeneuro.studies.sites import Sites
 
 # Outcomes of a study: voxels of a brain, where no matrix of them is made.
 MOST_OUTCOMES = 100_000
-STEM = "group_desc-contrast_effects"
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
 MEANS = "group_desc-contrast_means.tsv"
+TABLE_HEADER = (
+    "covariate outcome effect standard_error low high standard_error_of_noise "
+)
+TABLE_HEADER += "size size_low size_high p q verdict"
 
 
-# --- what is public -------------------------------------------------------------------
+@final
+@dataclass(frozen=True)
+class ContrastKind(RowStudyKind):
+    """A study of what people's outcomes differ by: groups, and numbers such as age."""
 
+    study: ContrastConfig
+    result_type: ClassVar = Contrasts
+    stem: ClassVar = "group_desc-contrast_effects"
+    template: ClassVar = "contrast.html.jinja"
+    truth_files: ClassVar = ("effects.tsv",)
+    caveat: ClassVar = (
+        "Of the primary effect, or of each where all are alike. Errors and effects are "
+        "over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 large. The "
+        f"smallest effect is seen in {POWER:.0%} of studies, after\ncorrection for all "
+        "outcomes and covariates. Fewer outcomes (their means over domains), a primary"
+        "\neffect and a public covariance of outcomes lower it most"
+    )
+    fewer_features: ClassVar = (10, 1)
+    shown_table: ClassVar = TABLE
+    headings: ClassVar = {
+        "outcome": "",
+        "covariate": "",
+        "effect": "in the unit of the outcome, when the other covariates stay",
+        "low": "for noise and sampling",
+        "size": "effect over the outcome's deviation",
+        "p": "chance of an effect so large if there were none, uncorrected",
+        "q": "share of false ones that one would have up to there",
+        "verdict": "corrected for all outcomes and covariates together",
+    }
 
-def design_of(study: ContrastConfig) -> Design:
-    """Covariates of a study, and what its public table says of them, if it has one."""
-    own, covariates, means = study.contrast, covariates_of(study), None
-    if study.exact_public:
-        columns = [column for c in covariates for column in c.columns]
-        means = tables_of.site_means(own.means, study.site_names, columns)
-    pairs = tuple((a, b) for a, b in own.interactions)
-    about = covariates, study.site_names, means, pairs, own.primary
-    return Design(*about, is_released=study.releases_means)
+    # --- what is public ---------------------------------------------------------------
 
+    @cached_property
+    def design(self) -> Design:
+        """Covariates, and what the public table says of them, if there is one."""
+        study, options = self.study, self.study.contrast
+        covariates, means = contrast_people.covariates_of(study), None
+        if study.exact_public:
+            columns = [column for c in covariates for column in c.columns]
+            means = tables_of.site_means(options.means, study.site_names, columns)
+        return Design(
+            covariates,
+            study.site_names,
+            means,
+            tuple((a, b) for a, b in options.interactions),
+            options.primary,
+            is_released=study.releases_means,
+        )
 
-def effects_of(study: ContrastConfig) -> tuple[Effect, ...]:
-    """Effects of a study, in the order of its result, from public numbers alone."""
-    return design_of(study).result_effects
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Effects in the order of the result, from public numbers alone."""
+        return self.design.result_effects
 
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """What is public of the outcomes."""
+        shape, covariance = self.shape, self.study.contrast.covariance
+        if covariance is not None:
+            return Outcomes(*tables_of.covariance(covariance, shape.names))
+        bound = self.study.rows.norm_bound
+        filled = FILL if bound is None else bound / len(shape.names) ** 0.5
+        return Outcomes(shape.middle, (filled * shape.spread) ** 2)
 
-def outcomes_of(study: ContrastConfig, shape: Shape) -> Outcomes:
-    """What is public of the outcomes."""
-    if study.contrast.covariance is not None:
-        return Outcomes(*tables_of.covariance(study.contrast.covariance, shape.names))
-    bound = study.rows.norm_bound
-    filled = FILL if bound is None else bound / len(shape.names) ** 0.5
-    return Outcomes(shape.middle, (filled * shape.spread) ** 2)
+    @property
+    def most_features(self) -> int:
+        """Most outcomes: a public covariance is a matrix of them."""
+        is_diagonal = self.study.contrast.covariance is None
+        return MOST_OUTCOMES if is_diagonal else MOST_FEATURES
 
+    def check_features(self) -> None:
+        """Refuse what no data could tell: a group that each site has whole or not."""
+        _ = self.outcomes  # which are opened, and refused where they do not fit
+        for effect in self.effects:
+            if effect.product <= 0:
+                raise ConfigError(
+                    f"study {self.study.study}: contrast.covariates: {effect.name} "
+                    "cannot be told from sites, of which none has both groups; add a "
+                    "site that has, or leave it out"
+                )
 
-def check(study: ContrastConfig, shape: Shape) -> None:
-    """Refuse what no data could tell: a group that sites have whole or not at all."""
-    outcomes_of(study, shape)
-    for effect in effects_of(study):
-        if effect.product <= 0:
-            raise ConfigError(
-                f"study {study.study}: contrast.covariates: {effect.name} cannot be "
-                "told from sites, of which none has both groups; add a site that has, "
-                "or leave it out"
-            )
+    def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
+        """Refuse people of a site who are not those of the study's public means."""
+        contrast_people.check_people(self.study, site, people)
 
+    def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
+        """Say which covariates cannot be told from each other; empty: all can."""
+        return contrast_people.not_estimable(self.study, people)
 
-def most_outcomes(study: ContrastConfig) -> int:
-    """Outcomes that a study may have: a public covariance is a matrix of them."""
-    return MOST_OUTCOMES if study.contrast.covariance is None else MOST_FEATURES
+    # --- at one site -----------------------------------------------------------------
 
+    def encoder(self, place: tuple[int, int]) -> Encoder:
+        """Stack instruments, covariates and outcomes [:func:`.contrasts.stack`].
 
-# --- at one site ---------------------------------------------------------------------
-
-
-def holder(study: ContrastConfig, shape: Shape, place: tuple[int, int]) -> Holder:
-    """Stack instruments, covariates and outcomes [:func:`.contrasts.stack`].
-
-    Parameters
-    ----------
-    study, shape
-        The study, and what its rows are.
-    place
-        That of the people's site among the study's S sites, and S.
-
-    Returns
-    -------
-    Callable
-        Of outcomes scaled to their bounds, (d, N), and covariates in their own unit,
+        Outcomes are given scaled to their bounds, (d, N), covariates in their own unit,
         (n, N).
-    """
-    design, outcomes = design_of(study), outcomes_of(study, shape)
+        """
+        design, outcomes, shape = self.design, self.outcomes, self.shape
 
-    def held(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        z, own = design.code(beside, place[0])
-        y = shape.middle[:, None] + shape.spread[:, None] * x
-        return contrasts.stack(z, own, y, design.effects, outcomes)
+        def encode(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
+            instruments, covariates = design.code(beside, place[0])
+            y = shape.middle[:, None] + shape.spread[:, None] * x
+            return contrasts.stack(instruments, covariates, y, design.effects, outcomes)
 
-    return held
+        return encode
 
+    def decode(self, z: np.ndarray) -> None:
+        """There is no target."""
 
-def size(study: ContrastConfig, shape: Shape, z: np.ndarray) -> float:
-    """Norm of a person's outcomes, over the root of its public mean square."""
-    return float(np.linalg.norm(z[-len(shape.names) :]))
+    def row_size(self, z: np.ndarray) -> float:
+        """Norm of a person's outcomes, over the root of its public mean square."""
+        return float(np.linalg.norm(z[-len(self.shape.names) :]))
 
+    def clip_weight(self, z: np.ndarray) -> float:
+        """Weight with which a person counts."""
+        clip = self.study.contrast.clip**0.5
+        return min(1.0, clip / max(self.row_size(z), 1e-300))
 
-def kept(study: ContrastConfig, shape: Shape, z: np.ndarray) -> float:
-    """Weight with which a person counts."""
-    return min(1.0, study.contrast.clip**0.5 / max(size(study, shape, z), 1e-300))
+    def size_page(self) -> SizePage:
+        """Say what the sizes of rows are, for the site's private page."""
+        text = "Norms of each person's outcomes, over the root of their public mean "
+        text += "square"
+        if self.study.centers:
+            text += ", before the released rough mean is subtracted"
+        text += (
+            ". Above the clip a person counts less, by the share below, whatever group "
+            "the person is of. At the default most people are a little above it."
+        )
+        return SizePage(
+            text,
+            quantity="norm of a person's outcomes over the usual one",
+            unit="norm",
+            limit=float(self.study.contrast.clip**0.5),
+            limit_name="clip",
+        )
 
+    def describe_people(
+        self, result: Contrasts, x: np.ndarray, place: int
+    ) -> np.ndarray:
+        """Root mean square of outcomes, each over its public bounds, (1, N)."""
+        return np.sqrt(np.mean(x**2, axis=0))[None]
 
-def limit(study: ContrastConfig) -> tuple[float, str, str]:
-    """Norm that the clip allows."""
-    what = "norm of a person's outcomes over the usual one"
-    return float(study.contrast.clip**0.5), what, "clip"
+    def people_columns(self) -> list[str]:
+        """Name of what is said of people."""
+        return ["size_of_outcomes"]
 
+    # --- over all sites --------------------------------------------------------------
 
-def about(study: ContrastConfig) -> dict[str, Any]:
-    """What the private page of a site says of this kind."""
-    text = "Norms of each person's outcomes, over the root of their public mean square"
-    if study.centers:
-        text += ", before the released rough mean is subtracted"
-    text += (
-        ". Above the clip a person counts less, by the share below, whatever group the "
-        "person is of. At the default most people are a little above it."
-    )
-    return {"about": text, "size": "norm", "clipped": True}
+    def compute(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> Contrasts:
+        """Regress outcomes on covariates."""
+        stages = dict(zip(self.study.n_releases, mechanisms, strict=True))
+        design, outcomes, clip = self.design, self.outcomes, self.study.contrast.clip
+        center = None
+        if self.study.centers:
+            center = contrasts.rough_center(
+                federation, stages["center"], design.effects, outcomes, clip
+            )
+        return contrasts.centered_contrasts(
+            federation,
+            stages["contrast"],
+            stages.get("means"),
+            design,
+            outcomes,
+            clip,
+            center,
+        )
 
+    def summary(self, result: Contrasts) -> list[str]:
+        """Say in words what was found."""
+        return contrast_lines(result)
 
-def told(
-    study: ContrastConfig, shape: Shape, found: Contrasts, x: np.ndarray, group: int
-) -> np.ndarray:
-    """Root mean square of outcomes, each over its public bounds, (1, N)."""
-    return np.sqrt(np.mean(x**2, axis=0))[None]
+    # --- what readers see ------------------------------------------------------------
 
+    def feature_values(self, result: Contrasts) -> tuple[list[str], np.ndarray]:
+        """Effects on each outcome, in its unit."""
+        return [effect.name for effect in self.effects], result.effects.T
 
-def header(study: ContrastConfig) -> list[str]:
-    """Name of what is said of people."""
-    return ["size_of_outcomes"]
+    def write_tables(
+        self, sites: Sites, result: Contrasts, metadata: dict[str, Any]
+    ) -> FeatureTable:
+        """Write the table of effects with intervals; maps are of effects and sizes."""
+        verdicts = self.verdicts(result, [])
+        words = dict(zip(verdicts.names, verdicts.words, strict=True))
+        columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
+        columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
+        numbers = np.stack([*columns, result.p_values, result.q_values], -1)
+        rows = []
+        for effect, of_outcomes in zip(self.effects, numbers, strict=True):
+            for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
+                verdict = words.get(_title(effect, outcome), "")
+                cells = (f"{value:.6g}" for value in values)
+                rows.append([effect.name, outcome, *cells, verdict])
+        files.write_table(self.study.results / TABLE, TABLE_HEADER.split(), rows)
+        if self._has_means:
+            self._write_means(result)
+        volumes = ", ".join(effect.name for effect in self.effects)
+        description = f"Effects over deviations of outcomes; volumes: {volumes}"
+        maps = {SIZES: (result.sizes[..., 0].T, description)}
+        return FeatureTable({}, f"Effects on outcomes; volumes: {volumes}", maps)
 
-
-# --- over all sites ------------------------------------------------------------------
-
-
-def compute(
-    federation: Federation,
-    study: ContrastConfig,
-    shape: Shape,
-    stages: Sequence[Mechanism],
-) -> Contrasts:
-    """Regress outcomes on covariates."""
-    mechanisms = dict(zip(study.n_releases, stages, strict=True))
-    design, outcomes = design_of(study), outcomes_of(study, shape)
-    about = outcomes, study.contrast.clip
-    center = None
-    if study.centers:
-        first = mechanisms["center"], design.effects
-        center = contrasts.rough_center(federation, *first, *about)
-    return contrasts.centered_contrasts(
-        federation,
-        mechanisms["contrast"],
-        mechanisms.get("means"),
-        design,
-        *about,
-        center,
-    )
-
-
-# --- what readers see ----------------------------------------------------------------
-
-
-def columns(
-    study: ContrastConfig, shape: Shape, found: Contrasts
-) -> tuple[list[str], np.ndarray]:
-    """Effects on each outcome, in its unit."""
-    return [e.name for e in effects_of(study)], found.effects.T
-
-
-def tables(
-    study: ContrastConfig,
-    sites: Sites,
-    shape: Shape,
-    found: Contrasts,
-    about: dict[str, Any],
-) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
-    """Write the table of all effects with intervals; maps are of effects and sizes."""
-    effects, told = effects_of(study), verdicts(study, shape, found, [])
-    words = dict(zip(told.names, told.words, strict=True))
-    columns = [found.effects, found.errors, *np.moveaxis(found.intervals, -1, 0)]
-    columns += [found.noise_errors, *np.moveaxis(found.sizes, -1, 0)]
-    numbers, rows = np.stack([*columns, found.p_values, found.q_values], -1), []
-    for k, effect in enumerate(effects):
-        for name, line in zip(shape.names, numbers[k], strict=True):
-            verdict = words.get(_title(effect, name), "")
-            rows.append([effect.name, name, *(f"{x:.6g}" for x in line), verdict])
-    head = "covariate outcome effect standard_error low high standard_error_of_noise"
-    head += " size size_low size_high p q verdict"
-    files.write_table(study.results / TABLE, head.split(), rows)
-    if _has_means(study):
-        k, public = found.is_constant, outcomes_of(study, shape).center
-        drawn = contrasts.shrunk_means(found, public)
-        numbers = np.stack([public, found.effects[k][0], found.errors[k][0], drawn])
-        means = [
-            [name, *(f"{x:.6g}" for x in own)]
-            for name, own in zip(shape.names, numbers.T, strict=True)
+    def _write_means(self, result: Contrasts) -> None:
+        """Write the mean of each outcome as released, and drawn to the public one."""
+        k, public = result.is_constant, self.outcomes.center
+        released, errors = result.effects[k][0], result.errors[k][0]
+        drawn = contrasts.shrunk_means(result, public)
+        numbers = np.stack([public, released, errors, drawn], axis=1)
+        rows = [
+            [name, *(f"{value:.6g}" for value in values)]
+            for name, values in zip(self.shape.names, numbers, strict=True)
         ]
-        own = ["outcome", "public", "released", "standard_error", "mean"]
-        files.write_table(study.results / MEANS, own, means)
-    what = f"Effects over deviations of outcomes; volumes: {_list(effects)}"
-    more = {SIZES: (found.sizes[..., 0].T, what)}
-    return {}, f"Effects on outcomes; volumes: {_list(effects)}", more
+        header = ["outcome", "public", "released", "standard_error", "mean"]
+        files.write_table(self.study.results / MEANS, header, rows)
 
+    def extra_files(self) -> list[str]:
+        """Tables of effects and of means, and maps of effects' sizes."""
+        maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
+        return [TABLE, *([MEANS] if self._has_means else []), *maps]
 
-def more(study: ContrastConfig) -> list[str]:
-    """Tables of effects and of means, and maps of effects' sizes."""
-    means = [MEANS] if _has_means(study) else []
-    return [TABLE, *means, *([f"{SIZES}.nii.gz"] if study.has_maps else [])]
+    @property
+    def _has_means(self) -> bool:
+        """Whether outcomes have one mean, and a public one to draw it to."""
+        options = self.study.contrast
+        return options.sites == "centered" and options.covariance is not None
 
+    def verdicts(
+        self, result: Contrasts, releases: Sequence[Mapping[str, Any]]
+    ) -> Verdicts:
+        """Tell each effect beside what noise and sampling alone reach."""
+        return of_contrasts(
+            result,
+            [not effect.is_constant for effect in self.effects],
+            [[_title(e, name) for name in self.shape.names] for e in self.effects],
+        )
 
-def _has_means(study: ContrastConfig) -> bool:
-    """Whether outcomes have one mean, and a public one to draw it to."""
-    return study.contrast.sites == "centered" and study.contrast.covariance is not None
+    def figures(
+        self,
+        result: Contrasts,
+        record: Mapping[str, Any],
+        references: Mapping[str, Compared],
+        verdicts: Verdicts,
+    ) -> Figures:
+        """Sizes of each covariate's effects with intervals, and their maps."""
+        from capeneuro.report import plots
 
+        shape, effects, networks = self.shape, self.effects, self._networks
+        is_above = verdicts.above.reshape(-1, len(shape.names))
+        findings, others = {}, {}
+        tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
+        for i, k in enumerate(tested):
+            name, sizes = effects[k].name, result.sizes[k, :, 0]
+            pictures = findings if is_above[i].any() else others
+            compared = {
+                words: reference.values[:, k] / result.deviations
+                for words, reference in references.items()
+                if k < reference.values.shape[1]
+            }
+            pictures[f"{name}: effects with 95% intervals"] = partial(
+                plots.effects,
+                shape.names,
+                sizes,
+                f"{name}: effect over the outcome's deviation",
+                result.sizes[k, :, 1:],
+                compared,
+                rows="outcome",
+            )
+            title = f"{name}: effect over the outcome's deviation, by channel"
+            pictures |= self.scalp(sizes, title, "effect over deviation")
+            if shape.mask is not None:
+                title = f"{name}: effect size"
+                path = self.study.results / f"{SIZES}.nii.gz"
+                draw = partial(plots.component_map, path, k, title, unit="SD")
+                pictures[title] = draw
+            if networks:
+                title = f"{name}: connectivity within and between networks"
+                pictures[title] = partial(
+                    plots.between_networks,
+                    networks,
+                    self._between_networks(sizes),
+                    self._between_networks(is_above[i]) > 0,
+                    "effect over the deviation",
+                )
+        if networks and self._has_means:
+            means = contrasts.shrunk_means(result, self.outcomes.center)
+            others["Mean connectivity within and between networks"] = partial(
+                plots.between_networks,
+                networks,
+                self._between_networks(means),
+                label="mean, drawn to the public one by its noise",
+            )
+        return Figures({}, findings, others)
 
-def _list(effects: Sequence[Effect]) -> str:
-    return ", ".join(e.name for e in effects)
+    @property
+    def _networks(self) -> list[str]:
+        """Networks whose connectivity is an outcome; none where it is not."""
+        features, courses = self.study.rows.features, self.shape.courses
+        if courses is None or "connectivity" not in features.measures:
+            return []
+        return measures.networks(courses.domains)
+
+    def _between_networks(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of pairs of networks as a symmetric matrix; NaN where is none."""
+        domains = self.shape.courses.domains
+        R = len(measures.networks(domains))
+        square = np.full((R, R), np.nan)
+        pairs, outcomes = measures.pairs(domains), measures.pair_names(domains)
+        for (a, b), outcome in zip(pairs, outcomes, strict=True):
+            square[a, b] = square[b, a] = values[self.shape.names.index(outcome)]
+        return square
+
+    # --- scores ----------------------------------------------------------------------
+
+    def scores_against(
+        self,
+        result: Contrasts,
+        reference: Compared,
+        prefix: str,
+        people: OpenPeople | None,
+    ) -> list[Score]:
+        """How far effects are from others', and how many intervals hold them."""
+        truth, against = reference.values.T, AGAINST[prefix]
+        tested = [k for k in range(len(truth)) if not self.effects[k].is_constant]
+        off = result.effects[tested] - truth[tested]
+        error = float(np.sqrt(np.mean((off / result.deviations) ** 2)))
+        baseline = np.sqrt(np.mean((truth[tested] / result.deviations) ** 2))
+        note = f"root mean square of effects less the {against}'s, over deviations"
+        scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
+        is_inside = np.abs(off) <= contrasts.WIDTH * result.errors[tested]
+        note = f"share of 95% intervals that hold the {against}'s effect"
+        coverage = float(np.mean(is_inside))
+        return [*scores, (f"{prefix}_held", coverage, "0.95 meant", note)]
+
+    def people_scores(
+        self, result: Contrasts, people: OpenPeople, prefix: str
+    ) -> list[Score]:
+        """There are none: nothing is predicted."""
+        return []
+
+    # --- what noise leaves -----------------------------------------------------------
+
+    def predict(self, noise: ReleaseNoise) -> dict[str, float]:
+        """What noise leaves of the primary effect, or of all alike, by heading."""
+        outcomes = self._as_many_outcomes(noise.n_features)
+        clip = self.study.contrast.clip
+        return predict_contrasts(
+            noise.deviation, noise.n_people, self.design, outcomes, clip
+        )
+
+    def _as_many_outcomes(self, n: int) -> Outcomes:
+        """Public outcomes, or as many of them."""
+        covariance = self.study.contrast.covariance
+        if covariance is None:
+            return Outcomes(np.zeros(n), np.ones(n))
+        table = tables_of.open_table(covariance, dtype={"feature": str})
+        names = table["feature"].tolist()
+        picked = np.linspace(0, len(names) - 1, min(n, len(names))).astype(int)
+        return Outcomes(*tables_of.covariance(covariance, [names[i] for i in picked]))
 
 
 def _title(effect: Effect, outcome: str) -> str:
     return f"{effect.name}: {outcome}"
-
-
-def verdicts(
-    study: ContrastConfig,
-    shape: Shape,
-    found: Contrasts,
-    releases: list[dict[str, Any]],
-) -> Verdicts:
-    """Each effect beside what noise and sampling alone reach."""
-    effects = effects_of(study)
-    return of_contrasts(
-        found,
-        [not e.is_constant for e in effects],
-        [[_title(e, name) for name in shape.names] for e in effects],
-    )
-
-
-def figures(
-    study: ContrastConfig,
-    shape: Shape,
-    found: Contrasts,
-    record: dict[str, Any],
-    others: Mapping[str, Other],
-    told: Verdicts,
-) -> Figures:
-    """Sizes of each covariate's effects with intervals, and their maps."""
-    from capeneuro.report import plots
-
-    above, drawn, rest = told.above.reshape(-1, len(shape.names)), {}, {}
-    shown = [k for k, e in enumerate(effects_of(study)) if not e.is_constant]
-    for i, k in enumerate(shown):
-        name = effects_of(study)[k].name
-        beside = {
-            words: other.values[:, k] / found.deviations
-            for words, other in others.items()
-            if k < other.values.shape[1]
-        }
-        place = drawn if above[i].any() else rest
-        place[f"{name}: effects with 95% intervals"] = partial(
-            plots.effects,
-            shape.names,
-            found.sizes[k, :, 0],
-            f"{name}: effect over the outcome's deviation",
-            found.sizes[k, :, 1:],
-            beside,
-            rows="outcome",
-        )
-        title = f"{name}: effect over the outcome's deviation, by channel"
-        sizes = found.sizes[k, :, 0]
-        place |= scalp(study, shape, sizes, title, "effect over deviation")
-        if shape.mask is not None:
-            title, path = f"{name}: effect size", study.results / f"{SIZES}.nii.gz"
-            place[title] = partial(plots.component_map, path, k, title, unit="SD")
-        if names := _networks(study, shape):
-            square = partial(_square, shape)
-            title = f"{name}: connectivity within and between networks"
-            place[title] = partial(
-                plots.between_networks,
-                names,
-                square(found.sizes[k, :, 0]),
-                square(above[i]) > 0,
-                "effect over the deviation",
-            )
-    if (names := _networks(study, shape)) and _has_means(study):
-        means = contrasts.shrunk_means(found, outcomes_of(study, shape).center)
-        rest["Mean connectivity within and between networks"] = partial(
-            plots.between_networks,
-            names,
-            _square(shape, means),
-            label="mean, drawn to the public one by its noise",
-        )
-    return {}, drawn, rest
-
-
-def _networks(study: ContrastConfig, shape: Shape) -> list[str]:
-    """Networks whose connectivity is an outcome; none where it is not."""
-    features = study.rows.features
-    if shape.courses is None or "connectivity" not in features.measures:
-        return []
-    return measures.networks(shape.courses.domains)
-
-
-def _square(shape: Shape, values: np.ndarray) -> np.ndarray:
-    """Numbers of pairs of networks as a symmetric matrix; NaN where is none."""
-    domains = shape.courses.domains
-    R = len(measures.networks(domains))
-    square = np.full((R, R), np.nan)
-    both = zip(measures.pairs(domains), measures.pair_names(domains), strict=True)
-    for (a, b), outcome in both:
-        square[a, b] = square[b, a] = values[shape.names.index(outcome)]
-    return square
-
-
-# --- scores --------------------------------------------------------------------------
-
-
-def against(
-    study: ContrastConfig,
-    shape: Shape,
-    found: Contrasts,
-    other: Other,
-    prefix: str,
-    people: People | None,
-) -> list[Score]:
-    """How far effects are from others', and how many intervals hold them."""
-    truth, effects = other.values.T, effects_of(study)
-    shown = [k for k in range(len(truth)) if not effects[k].is_constant]
-    off = found.effects[shown] - truth[shown]
-    value = float(np.sqrt(np.mean((off / found.deviations) ** 2)))
-    known = np.sqrt(np.mean((truth[shown] / found.deviations) ** 2))
-    note = f"root mean square of effects less the {AGAINST[prefix]}'s, over deviations"
-    inside = float(np.mean(np.abs(off) <= contrasts.WIDTH * found.errors[shown]))
-    scores = [(f"{prefix}_effect_error", value, f"all 0: {known:.4f}", note)]
-    note = f"share of 95% intervals that hold the {AGAINST[prefix]}'s effect"
-    return [*scores, (f"{prefix}_held", inside, "0.95 meant", note)]
-
-
-# --- what noise leaves ---------------------------------------------------------------
-
-
-def predict(study: ContrastConfig, expected: Expected) -> dict[str, float]:
-    """What noise leaves of the primary effect, or of all alike, by heading."""
-    return predict_contrasts(
-        expected.noise,
-        expected.n_people,
-        design_of(study),
-        _so_many(study, expected.n_features),
-        study.contrast.clip,
-    )
-
-
-def _so_many(study: ContrastConfig, n: int) -> Outcomes:
-    """Public outcomes, or as many of them."""
-    if study.contrast.covariance is None:
-        return Outcomes(np.zeros(n), np.ones(n))
-    table = tables_of.open_table(study.contrast.covariance, dtype={"feature": str})
-    names = table["feature"].tolist()
-    names = [
-        names[i] for i in np.linspace(0, len(names) - 1, min(n, len(names))).astype(int)
-    ]
-    return Outcomes(*tables_of.covariance(study.contrast.covariance, names))
-
-
-KIND = kind_of(
-    RowKind(
-        command="contrast",
-        result=Contrasts,
-        file="group_desc-contrast_effects.npz",
-        stem=STEM,
-        check=check,
-        check_people=check_people,
-        not_estimable=not_estimable,
-        holder=holder,
-        size=size,
-        kept=kept,
-        limit=limit,
-        page=about,
-        template="contrast.html.jinja",
-        compute=compute,
-        lines=contrast_lines,
-        told=told,
-        header=header,
-        columns=columns,
-        tables=tables,
-        more=more,
-        truths=("effects.tsv",),
-        against=against,
-        verdicts=verdicts,
-        figures=figures,
-        predict=predict,
-        caveat="Of the primary effect, or of each where all are alike. Errors and "
-        "effects are over the outcome's\ndeviation: 0.2 is small, 0.5 middling, 0.8 "
-        f"large. The smallest effect is seen in {POWER:.0%} of studies, after\n"
-        "correction for all outcomes and covariates. Fewer outcomes (their means over "
-        "domains), a primary\neffect and a public covariance of outcomes lower it most",
-        ladder=(10, 1),
-        most_features=most_outcomes,
-        table=TABLE,
-        headings={
-            "outcome": "",
-            "covariate": "",
-            "effect": "in the unit of the outcome, when the other covariates stay",
-            "low": "for noise and sampling",
-            "size": "effect over the outcome's deviation",
-            "p": "chance of an effect so large if there were none, uncorrected",
-            "q": "share of false ones that one would have up to there",
-            "verdict": "corrected for all outcomes and covariates together",
-        },
-    )
-)

@@ -12,22 +12,13 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.study import Study
-from capeneuro.data import files, nifti
+from capeneuro.data import cifti, files
 from capeneuro.studies import kinds
+from capeneuro.studies.forecasts import Counts, amount
 from capeneuro.studies.sites import Sites, is_complete
 
 # Under private/_aggregator/<study>/: what `validate` counted.
 SIZES = "sizes.json"
-
-
-class Counts(NamedTuple):
-    """What a forecast needs to know of a study's data; None: not known."""
-
-    people: int | None
-    """At all sites together; under the unit `sample` their volumes are as good."""
-    volumes: int | None
-    """Of one person."""
-    features: int | None
 
 
 class Assumed(NamedTuple):
@@ -65,23 +56,6 @@ class Assumed(NamedTuple):
         if not self.is_counted:
             return f"{said} (as given)"
         return f"{said} (as given; a run is for {amount(own)}, {self.source})"
-
-
-class Unknown(Exception):
-    """Numbers that a forecast needs and nobody told."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(", ".join(missing))
-        self.missing = missing
-
-
-def amount(counts: Counts) -> str:
-    """How many people, or volumes, a forecast is of."""
-    people, volumes, _ = counts
-    if volumes == 1:
-        return f"{people:,} volumes or rows at all sites together"
-    each = "" if volumes is None else f" with {volumes} volumes each"
-    return f"{people:,} people at all sites together{each}"
 
 
 def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) -> None:
@@ -129,26 +103,28 @@ def counted(study: Study, sites: Sites) -> Counts:
 
 def assumed(study: Study, sites: Sites) -> Assumed:
     """The same before `validate`: people whose images are here count already."""
-    known, own = _known(study, sites), kinds.of(study)
+    expected = _known(study, sites)
     makes = kinds.makes_data(study.whole, sites)
-    if known.is_counted or makes or own.runs is None or not is_complete(study, sites):
-        return known
+    if expected.is_counted or makes or not is_complete(study, sites):
+        return expected
     # Privacy: under the unit subject nobody counts the volumes of private people.
-    tells = known.per_sample or all(s.data != "private" for s in sites.values())
+    tells = expected.per_sample or all(s.data != "private" for s in sites.values())
 
     def length(runs: Sequence[Path]) -> int:
         skipped = study.cleaning.dummy_scans
-        return sum(nifti.open_image(run, 4).shape[3] - skipped for run in runs)
+        return sum(cifti.n_volumes(run) - skipped for run in runs)
 
     try:
-        people = {name: own.runs(site) for name, site in sites.items()}
-        found = {
+        people = {name: kinds.of(study).runs(site) for name, site in sites.items()}
+        if None in people.values():
+            return expected
+        volumes = {
             name: [length(runs) if tells else 0 for runs in of.values()]
             for name, of in people.items()
         }
     except ConfigError:  # which who runs the study is told
-        return known
-    return _counted(study, _sizes(study, sites, found), "whose images are here")
+        return expected
+    return _counted(study, _sizes(study, sites, volumes), "whose images are here")
 
 
 def _known(study: Study, sites: Sites) -> Assumed:
@@ -172,9 +148,3 @@ def _counted(study: Study, about: Mapping[str, Any], source: str) -> Assumed:
     volumes = about["volumes"] or study.expected.volumes
     per_sample = about["unit"] == "sample"
     return Assumed(sum(about["units"].values()), volumes, source, per_sample, True)
-
-
-def require(counts: Counts, *needed: str) -> None:
-    """Raise :class:`Unknown` if a number that a forecast needs is not known."""
-    if missing := [name for name in needed if getattr(counts, name) is None]:
-        raise Unknown(missing)

@@ -13,7 +13,6 @@ from capeneuro.config.rows import Measures, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import beside, eeg, files, nifti, rows
-from capeneuro.data.people import name_of
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
 from capeneuro.studies.components import SUBSPACE, UNMIXING
@@ -30,8 +29,9 @@ def check_person(
     if study.rows.features.kind == "runs":
         about = site, study.space, study.rows.features.cleaning, shape.courses.mask
         runs = _kept(person.name, person.images, about)
+        whose = study, shape, site, person.name
         check_all(
-            partial(nifti.check_run, run, *about, _has_signal(study, shape, run))
+            partial(nifti.check_run, run, *about, _has_signal(*whose, run))
             for run in runs
         )
     if shape.courses is not None:
@@ -91,7 +91,7 @@ def _of_runs(
     runs = _kept(name, runs, about)
     parts = [
         nifti.run_features(
-            run, *about, shape.courses.basis, _has_signal(study, shape, run)
+            run, *about, shape.courses.basis, _has_signal(study, shape, site, name, run)
         )
         for run in runs
     ]
@@ -105,7 +105,7 @@ def _kept(name: str, runs: Sequence[Path], about: tuple[Any, ...]) -> list[Path]
 
 
 def _has_signal(
-    study: RowStudy, shape: Shape, run: Path
+    study: RowStudy, shape: Shape, site: SiteConfig, name: str, run: Path
 ) -> Callable[[np.ndarray, np.ndarray], None]:
     """What refuses a run in which a region has no signal: its measures would be 0.
 
@@ -121,12 +121,13 @@ def _has_signal(
         if not silent:
             return
         labels = nifti.basis_labels(study.space, mask, basis)
-        label = name_of(run).removeprefix("sub-")
+        instead = "set such labels of the atlas to 0"
+        if study.space.has_parcels:
+            instead = "leave such parcels out of space.mask (a list, .tsv)"
         raise ConfigError(
             f"{run}: every region must have a signal, there is none in "
             f"{some(str(labels[k]) for k in silent)} (constant, or outside the run's "
-            f'or the site\'s mask); write without: ["{label}"] in `images` of the site '
-            "file, or set such labels of the atlas to 0"
+            f"or the site's mask); write {site.leaving_out([name])}, or {instead}"
         )
 
     return look

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from capeneuro import machine
 from capeneuro.algorithms.verdicts import Verdicts
@@ -13,7 +13,6 @@ from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import files
-from capeneuro.federation.in_process import Federation
 from capeneuro.federation.ledger import (
     BudgetExceeded,
     LedgerDamaged,
@@ -41,50 +40,6 @@ RULES = {
 
 
 # --- shared by the steps -------------------------------------------------------------
-
-
-class Kind(NamedTuple):
-    """What a kind of study consists of."""
-
-    name: str
-    """What it is called."""
-    steps: Mapping[str, Callable[..., None]]
-    """Its steps in their order, by the name of their command."""
-    chapter: Callable[..., Any] | None
-    """(study, record, threads): its part of the report; None: it has stages."""
-    foretell: Callable[..., Any] | None
-    """(study, names of sites, counts): what noise leaves, see :mod:`.plan`; None: its
-    stages are foretold."""
-    over: Callable[[Federation, Study, Sites], None] | None
-    """All steps over all sites, wherever these work; None: stages are run singly."""
-    inputs: Callable[[Study, SiteConfig], list[str]]
-    """Files of a site that its features depend on."""
-    public_files: Callable[[Study], list[str]]
-    """Public files that define the features."""
-    released: Callable[[Study], list[str]]
-    """Files that the steps over all sites write."""
-    shown: Callable[[Study], list[str]]
-    """Files that `maps` writes."""
-    kept: tuple[str, ...]
-    """Files and folders (with a slash at the end) of a site that `reconstruct` writes,
-    under the site's folder of the study."""
-    validated: Callable[[Study], list[str]]
-    """Files that `validate` writes."""
-    stages: tuple[tuple[str, str], ...]
-    """Steps over all sites, in their order, each with the file that it writes."""
-    depends: Callable[[Study, str], str]
-    """(study, step): what of the study file a step depends on, as JSON; a change reruns
-    it. ``reference_<stage>`` is a stage's run without privacy."""
-    site_keys: Mapping[str, tuple[str, ...]]
-    """Keys of a site's file that `validate`, `prepare` and `reconstruct` depend on."""
-    made: Callable[[Study, Sites], list[str]]
-    """Files that the data makers write last, where the study has its data made."""
-    score_inputs: Callable[[Study], list[str]]
-    """Files that the results are compared with."""
-    runs: Callable[[SiteConfig], Mapping[str, Sequence[Path]]] | None = None
-    """A site's images by person, where these alone tell who takes part."""
-    own: Any = None
-    """What only this kind of study of rows does, see :class:`.rows.RowKind`."""
 
 
 def outcome(error: Exception) -> tuple[int, list[str]]:
@@ -144,9 +99,15 @@ def is_exact(study: Study, reference: bool) -> bool:
     return reference or study.arm == "non-private"
 
 
+def mask_path(study: Study) -> Path:
+    """Where `validate` writes the study's mask, or its parcels."""
+    path = study.results / MASK
+    return files.of_parcels(path) if study.space.has_parcels else path
+
+
 def mask_file(study: Study) -> Path | None:
     """The study's mask, or the public file; None where it is not known yet."""
-    found = [study.results / MASK]
+    found = [mask_path(study)]
     if not study.computes_mask:
         found.append(Path(study.space.mask))
     return next((path for path in found if path.is_file()), None)
@@ -160,7 +121,7 @@ def validated_mask(study: Study) -> Path:
     ConfigError
         If it is missing.
     """
-    path = study.results / MASK
+    path = mask_path(study)
     if not path.is_file():
         raise ConfigError(f"{path}: is not there; run `validate` first")
     return path

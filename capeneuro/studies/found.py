@@ -6,7 +6,9 @@ from typing import Any
 
 import yaml
 
-from capeneuro.data import files, nifti
+from capeneuro.config.load import every_kind
+from capeneuro.config.sections import is_cifti
+from capeneuro.data import cifti, files, nifti
 from capeneuro.data.tables import open_table
 
 # Files of a study's results by the names that readers use; the first that is there.
@@ -30,14 +32,9 @@ TABLES = {
     "effects": ("contrast_table",),
 }
 ARRAYS = {
-    "subspace": ("pca_subspace",),
-    "unmixing": ("ica_unmixing",),
-    "directions": ("cca_directions",),
-    "tensors": ("tensor_components",),
-    "patterns": ("pattern_components",),
-    "model": ("regression_model",),
-    "network": ("network_weights",),
-    "contrasts": ("contrast_effects",),
+    step.attribute: (step.file.removeprefix("group_desc-").removesuffix(".npz"),)
+    for config in every_kind()
+    for step in config.release_steps.values()
 }
 # What several stages have in common.
 OF_ALL = ("privacy", "promise", "study")
@@ -50,7 +47,8 @@ class Results:
     Attributes
     ----------
     components, zscores, mask : nibabel.Nifti1Image
-        Maps as released and as z-scores, and the study's mask; nilearn plots them.
+        Maps as released and as z-scores, and the study's mask; nilearn plots them. Of
+        parcels they are ``nibabel.Cifti2Image``.
     table, weights, effects, scores, verdicts : pandas.DataFrame
         A row for each component or feature; shares of people; effects of covariates on
         outcomes; scores with their levels of chance; what stands above the noise.
@@ -78,6 +76,8 @@ dict of numpy.ndarray
             there = ", ".join(dir(self)) if name in _KNOWN else ", ".join(_KNOWN)
             raise AttributeError(f"{name}: not in these results; there are {there}")
         if name in IMAGES:
+            if is_cifti(path):
+                return cifti.open_scalars(path)
             return nifti.open_image(path, 3 if name == "mask" else 4)
         if name in TABLES or name in ("scores", "verdicts"):
             return open_table(path)
@@ -105,7 +105,7 @@ dict of numpy.ndarray
         """
         from capeneuro.report import plots
 
-        n = self.components.shape[-1]
+        n = self.components.shape[0 if is_cifti(self._path("components")) else -1]
         if component not in range(1, n + 1):
             raise ValueError(f"component: must be 1 to {n}, got {component!r}")
         path = self._path("zscores") or self._path("components")
@@ -124,7 +124,8 @@ dict of numpy.ndarray
         found = [self.folder / endings[name]] if name in endings else []
         if name in OF_ALL:  # of a stage they stand beside it
             found.append(self.folder.parent / endings[name])
-        for kinds, suffix in ((IMAGES, "nii.gz"), (TABLES, "tsv"), (ARRAYS, "npz")):
+        formats = (IMAGES, "nii.gz"), (IMAGES, "pscalar.nii")
+        for kinds, suffix in (*formats, (TABLES, "tsv"), (ARRAYS, "npz")):
             stems = kinds.get(name, ())
             found += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
         return next((path for path in found if path.is_file()), None)

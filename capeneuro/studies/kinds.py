@@ -1,38 +1,37 @@
-"""The kinds of study: where each one's steps, rules and files are."""
+"""The kinds of study: where the class of each is, and what is asked of any of them."""
 
 from importlib import import_module
 from pathlib import Path
 
-from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import FusionConfig
-from capeneuro.config.network import NetworkConfig
-from capeneuro.config.patterns import PatternsConfig
-from capeneuro.config.regression import RegressionConfig
-from capeneuro.config.stages import StagedStudy
 from capeneuro.config.study import Study
-from capeneuro.config.tensors import TensorConfig
-from capeneuro.studies.flow import Kind
 from capeneuro.studies.sites import Sites, is_complete
-
-# Modules with a `KIND`. One is imported when a study is of it: a step starts in half
-# the time without the others.
-KINDS: dict[type[Study], str] = {
-    ComponentsConfig: "capeneuro.studies.components",
-    FusionConfig: "capeneuro.studies.fusion",
-    TensorConfig: "capeneuro.studies.tensors",
-    PatternsConfig: "capeneuro.studies.patterns",
-    RegressionConfig: "capeneuro.studies.regression",
-    NetworkConfig: "capeneuro.studies.network",
-    ContrastConfig: "capeneuro.studies.contrast",
-    StagedStudy: "capeneuro.studies.stages",
-}
+from capeneuro.studies.study_kind import StudyKind
 
 
-def of(study: Study) -> Kind:
-    """Look up the kind of a study."""
-    return import_module(KINDS[type(study)]).KIND
+def of(study: Study) -> StudyKind:
+    """Make the steps of a study, or of a stage of one, after its kind.
+
+    A kind is the class of its name in the file of its name. One is imported when a
+    study is of it: a step starts in half the time without the others.
+
+    Raises
+    ------
+    ConfigError
+        If the study has several stages: each is of a kind of its own.
+    """
+    if not study.kind:
+        raise ConfigError(
+            f"study {study.study}: stages: each is run by itself; --stage says which "
+            f"of {', '.join(study.members)}"
+        )
+    kind = getattr(import_module(module(study)), f"{study.kind.capitalize()}Kind")
+    return kind(study)
+
+
+def module(study: Study) -> str:
+    """Name of the module that holds the steps of a study's kind."""
+    return f"capeneuro.studies.{study.kind}"
 
 
 def makes_data(study: Study, sites: Sites) -> bool:
@@ -46,13 +45,13 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     if makes_data(study.whole, sites) and are_folders:
         mask = [] if study.space is None else [study.space.mask]
         return [f"{sites[name].folder}/dataset_description.json", *mask]
-    return of(study).inputs(study, sites[name])
+    return of(study).input_files(sites[name])
 
 
 def masks(study: Study) -> list[str]:
     """Mask files that a study, or its stages, name."""
     spaces = [m.space for m in study.members.values() if m.space is not None]
-    return [str(own.mask) for own in spaces if own.mask != "computed"]
+    return [str(space.mask) for space in spaces if space.mask != "computed"]
 
 
 def check_inputs(study: Study, sites: Sites) -> None:
@@ -66,7 +65,7 @@ def check_inputs(study: Study, sites: Sites) -> None:
     for member in study.members.values():
         for name in sites:
             images(member, sites, name)
-        for path in () if makes_data(study, sites) else of(member).public_files(member):
+        for path in () if makes_data(study, sites) else of(member).public_files():
             if not Path(path).exists():
                 from capeneuro.data.images import NO_MASK
 
@@ -75,7 +74,7 @@ def check_inputs(study: Study, sites: Sites) -> None:
 
 
 def check(study: Study) -> None:
-    """Open the public files of a study of rows, and refuse what is wrong of them.
+    """Open the public files of studies of rows, and refuse what is wrong of them.
 
     Not before the data makers have written them, where the study has its data made.
 
@@ -84,11 +83,8 @@ def check(study: Study) -> None:
     ConfigError
         If one is missing, or does not fit the study.
     """
-    from capeneuro.data.rows import open_rows
-
     for member in study.members.values():
         kind = of(member)
-        files = [Path(path) for path in kind.public_files(member)]
-        is_made = study.data is not None and not all(path.exists() for path in files)
-        if kind.own is not None and not is_made:
-            kind.own.check(member, open_rows(member))
+        is_there = all(Path(path).exists() for path in kind.public_files())
+        if study.data is None or is_there:
+            kind.check_public_files()

@@ -18,20 +18,33 @@ class Layout(NamedTuple):
     """Why it cannot be taken as it is, and what to do; empty: it can."""
 
 
-_HCP = "*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*"
+# Of each run: beside them may lie `rfMRI_REST`, all of them in one.
+_HCP = "*/MNINonLinear/Results/rfMRI_REST[0-9]*/rfMRI_REST[0-9]*"
+_HCP_ALL = "*/MNINonLinear/Results/rfMRI_REST/rfMRI_REST"
+_CLEANED = ("hp0_clean_rclean_tclean", "hp2000_clean_rclean_tclean", "hp2000_clean")
+_CLEANED += ("hp0_clean",)
+_ALIGNED = ("_MSMAll", "")  # by areas, else by folds
 LAYOUTS = (
     Layout(
         "the Human Connectome Project",
         (
-            f"{_HCP}_hp0_clean_rclean_tclean.nii.gz",
-            f"{_HCP}_hp2000_clean.nii.gz",
-            f"{_HCP}_hp0_clean.nii.gz",
+            *(f"{_HCP}_{how}.nii.gz" for how in _CLEANED),
+            *(f"{_HCP_ALL}_{how}.nii.gz" for how in _CLEANED),
         ),
         "these runs are cleaned by ICA-FIX: no confounds are taken out again",
     ),
     Layout(
         "the Human Connectome Project",
-        ("*/MNINonLinear/Results/rfMRI_REST*/rfMRI_REST*[LRAP].nii.gz",),
+        tuple(
+            f"{_HCP}_Atlas{aligned}_{how}.dtseries.nii"
+            for aligned in _ALIGNED
+            for how in _CLEANED
+        ),
+        "these runs are cleaned by ICA-FIX: no confounds are taken out again",
+    ),
+    Layout(
+        "the Human Connectome Project",
+        (f"{_HCP}[LRAP].nii.gz",),
         "no cleaned runs (*_clean.nii.gz) are here: these have their motion in them",
     ),
     Layout(
@@ -63,9 +76,8 @@ LAYOUTS = (
     ),
     Layout(
         "a program that writes CIFTI",
-        ("**/*.dtseries.nii", "**/*.ptseries.nii"),
-        why_not="these are series on the surface, which are not read; have the volumes "
-        "written, too (*_bold.nii.gz in a template's space)",
+        ("**/*.ptseries.nii", "**/*.dtseries.nii"),
+        "taken by what they end with; narrow `images` if one scan is there twice",
     ),
 )
 

@@ -79,9 +79,10 @@ def make(
     if out.suffix != ".npz":
         raise ConfigError(f"--out: must end with .npz, got {out}")
     files.keep_private()
-    components.validate(study, sites, threads)
+    kind = components.ComponentsKind(study)
+    kind.validate(sites, threads)
     for name in sites:
-        components.prepare(study, sites, name, threads)
+        kind.prepare(sites, name, threads)
     mask = nifti.read_mask(validated_mask(study))
     basis = nifti.build_basis(study.space, mask)
     q = min(priors.DIRECTIONS, basis.n_features)

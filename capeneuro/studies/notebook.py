@@ -7,7 +7,6 @@ replayed at no cost, by either.
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from tqdm.contrib import DummyTqdmFile
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
-from capeneuro.config.sections import BESIDE
 from capeneuro.data import files
 from capeneuro.studies import kinds, workflow
 from capeneuro.studies.found import Results
+from capeneuro.studies.one_process import run_step, tasks
+from capeneuro.studies.plan import plan
 from capeneuro.studies.sites import load_sites
-
-Step = tuple[str, Callable[[], Any]]
 
 
 class Study:
@@ -58,8 +56,9 @@ class Study:
 
     def __repr__(self) -> str:
         promise = self.config.promise
+        stages = [kinds.of(stage).name for stage in self.config.members.values()]
         return (
-            f"Study({self.config.study}: {kinds.of(self.config).name}, sites "
+            f"Study({self.config.study}: {' and '.join(stages)}, sites "
             f"{', '.join(self.sites)}, epsilon {promise.epsilon:g} a {promise.unit})"
         )
 
@@ -90,7 +89,7 @@ class Study:
             accept that.
         """
         files.keep_private()
-        return kinds.of(self.config).steps["plan"](self.config, self.sites, **counts)
+        return plan(self.config, self.sites, **counts)
 
     def run(self, threads: int = 1, progress: bool = True) -> Results:
         """Run all steps, from the data to the report; a rerun is charged once.
@@ -120,44 +119,17 @@ class Study:
                 "see docs/federation.md for who runs what, or set it to in-process"
             )
         files.keep_private()
+        made = workflow.made_data(self.config, self.sites)
+        if not all(Path(path).exists() for path in made):
+            self._make_data()
         # What steps print stands above the bar, not in it.
         out = DummyTqdmFile(sys.stdout) if progress else sys.stdout
-        steps = tqdm([*self._steps(threads)], disable=not progress)
+        steps = tqdm([*tasks(self.config, self.sites, threads)], disable=not progress)
         with steps as bar, redirect_stdout(out):
-            for name, step in bar:
-                bar.set_description(name)
-                step()
+            for task in bar:
+                bar.set_description(task.title)
+                run_step(task.stage, self.sites, task.step, **task.options)
         return self.results
-
-    def _steps(self, threads: int) -> Iterator[Step]:
-        """Steps in the workflow's order, named as the command line names them."""
-        members = workflow.members(self.config, self.sites)
-        made = workflow.made_data(self.config, self.sites)
-        if made and not all(Path(path).exists() for path in made):
-            yield "make_data", self._make_data
-
-        def step(member: Any, name: str, **options: Any) -> Step:
-            about = member.study, self.sites
-            beside = BESIDE if options.get("reference") else ""
-            words = [name, *member.option[1:], options.get("site", ""), beside]
-            shown = " ".join(filter(None, words))
-            return shown, lambda: member.kind.steps[name](*about, **options)
-
-        for m in members:
-            yield step(m, "validate", threads=threads)
-        yield "plan", self.plan
-        for m in members:
-            for site in m.sites:
-                yield step(m, "prepare", site=site, threads=threads)
-            for reference in (False, True)[: 1 + m.study.score.reference]:
-                for name, _ in m.kind.stages:
-                    yield step(m, name, threads=threads, reference=reference)
-            yield step(m, "maps")
-            for site in m.sites:
-                yield step(m, "reconstruct", site=site)
-            yield step(m, "score")
-        report = kinds.of(self.config).steps["report"]
-        yield "report", lambda: report(self.config, self.sites, threads=threads)
 
     def _make_data(self) -> None:
         """Simulate the data, where the study asks for it, as the workflow does."""

@@ -132,13 +132,13 @@ def attack(
     changes["expected"] = study.expected.model_copy(update=expected)
     own, kind = study.model_copy(update=changes), kinds.of(study)
     try:
-        for path in map(Path, kind.validated(study)):
+        for path in map(Path, kind.validated_files()):
             target = own.results / path.relative_to(study.results)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         federation = Listening(_sites(own, here))
         with threadpool_limits(1), redirect_stdout(StringIO()):
-            kind.over(federation, own, {})
+            kinds.of(own).release_all(federation, {})
         scores = _scores(own, federation, both)
     finally:
         _clean(own)

@@ -1,8 +1,9 @@
 """Studies of patterns that people differ by: PCA and ICA over their rows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -15,23 +16,22 @@ from capeneuro.algorithms.row_prediction import predict_patterns
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.patterns import PatternsConfig
+from capeneuro.config.site import SiteConfig
 from capeneuro.data import files
-from capeneuro.data.rows import Shape
+from capeneuro.data.rows import Person
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report import scores, words
 from capeneuro.report.scores import AGAINST, Score
+from capeneuro.studies.flow import MOST_FEATURES
+from capeneuro.studies.row_scores import Compared, OpenPeople
 from capeneuro.studies.rows import (
-    Expected,
+    Encoder,
+    FeatureTable,
     Figures,
-    Holder,
-    Other,
-    People,
-    RowKind,
-    assumed_fill,
-    called,
-    kind_of,
-    scalp,
+    ReleaseNoise,
+    RowStudyKind,
+    SizePage,
 )
 from capeneuro.studies.sites import Sites
 
@@ -42,206 +42,207 @@ MOST_BARS = 12
 UNIT = "per unit deviation"
 
 
-def check(study: PatternsConfig, shape: Shape) -> None:
-    """Refuse too few features."""
-    if study.n_components >= len(shape.names):
-        raise ConfigError(
-            f"study {study.study}: n_components: must be below the {len(shape.names)} "
-            f"features, got {study.n_components}"
+@final
+@dataclass(frozen=True)
+class PatternsKind(RowStudyKind):
+    """A study of the patterns over features that people differ by."""
+
+    study: PatternsConfig
+    result_type: ClassVar = Patterns
+    stem: ClassVar = STEM
+    template: ClassVar = "patterns.html.jinja"
+    truth_files: ClassVar = ("patterns.tsv",)
+    most_features: ClassVar = MOST_FEATURES
+    caveat: ClassVar = (
+        "for patterns that are equally strong and hold half of what people differ by"
+    )
+    shown_table: ClassVar = SHARES
+    headings: ClassVar = {
+        "component": "strongest first",
+        "share": "of what people vary by within sites, all features together",
+        "verdict": "",
+    }
+
+    def check_features(self) -> None:
+        """Refuse too few features."""
+        study, D = self.study, len(self.shape.names)
+        if study.n_components >= D:
+            raise ConfigError(
+                f"study {study.study}: n_components: must be below the {D} features, "
+                f"got {study.n_components}"
+            )
+
+    def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
+        """Take anybody: no public table speaks of them."""
+
+    def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
+        """Nothing: any people have patterns."""
+        return ""
+
+    # --- at one site -----------------------------------------------------------------
+
+    def encoder(self, place: tuple[int, int]) -> Encoder:
+        """Rows with the constant of their site [:func:`.with_constants`]."""
+        bound = self.shape.norm_bound
+        return lambda x, beside: with_constants(x, bound, *place)
+
+    def decode(self, z: np.ndarray) -> None:
+        """There is no target."""
+
+    def row_size(self, z: np.ndarray) -> float:
+        """Norm of a row over its bound."""
+        return float(np.linalg.norm(z[: len(self.shape.names)]) / self.shape.norm_bound)
+
+    def clip_weight(self, z: np.ndarray) -> float:
+        """Share of a person's part in the first release that the clip leaves."""
+        options, norm = self.study.patterns, self.row_size(z)
+        if options.center:
+            return min(1.0, options.center_clip / max(norm, 1e-300))
+        return min(1.0, options.clip / max(norm**2, 1e-300))
+
+    def size_page(self) -> SizePage:
+        """Say what the sizes of rows are, for the site's private page."""
+        options = self.study.patterns
+        text = "Norms of each person's row over rows.norm_bound"
+        if options.center:
+            text += ", before the released rough mean is subtracted"
+        return SizePage(
+            f"{text}. Who is above the clip counts by the share below.",
+            quantity="norm of a person's row over its bound",
+            unit="norm",
+            limit=float(options.center_clip if options.center else options.clip**0.5),
+            limit_name="clip",
         )
 
+    def describe_people(
+        self, result: Patterns, x: np.ndarray, place: int
+    ) -> np.ndarray:
+        """How much people have of each pattern, in deviations, (K, N)."""
+        return result.amounts(x / self.shape.norm_bound, place)
 
-# --- at one site ---------------------------------------------------------------------
+    def people_columns(self) -> list[str]:
+        """Names of the patterns."""
+        return [f"component_{i + 1}" for i in range(self.study.n_components)]
 
+    # --- over all sites --------------------------------------------------------------
 
-def holder(study: PatternsConfig, shape: Shape, place: tuple[int, int]) -> Holder:
-    """Rows with the constant of their site [:func:`.with_constants`]."""
-    return lambda x, beside: with_constants(x, shape.norm_bound, *place)
+    def compute(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> Patterns:
+        """Find the patterns that people differ by."""
+        options, S, bound = (
+            self.study.patterns,
+            len(self.study.sites),
+            self.shape.norm_bound,
+        )
+        *first, last = mechanisms
+        center = None
+        if first:
+            clip = options.center_clip
+            center = rough_center(federation, *first, 0, clip, S, bound)
+        return algorithm.patterns(
+            federation,
+            last,
+            self.study.n_components,
+            bound,
+            options.clip,
+            center,
+            S,
+            options.within_sites,
+            options.independence == "spatial",
+        )
 
+    def summary(self, result: Patterns) -> list[str]:
+        """Say in words what was found."""
+        return words.pattern_lines(result)
 
-def size(study: PatternsConfig, shape: Shape, z: np.ndarray) -> float:
-    """Norm of a row over its bound."""
-    return float(np.linalg.norm(z[: len(shape.names)]) / shape.norm_bound)
+    # --- what readers see ------------------------------------------------------------
 
+    def feature_values(self, result: Patterns) -> tuple[list[str], np.ndarray]:
+        """Patterns in the unit of the features."""
+        shape = self.shape
+        patterns = shape.spread[:, None] * shape.norm_bound * result.patterns
+        return self.people_columns(), patterns
 
-def kept(study: PatternsConfig, shape: Shape, z: np.ndarray) -> float:
-    """Share of a person's part in the first release that the clip leaves."""
-    own = study.patterns
-    if own.center:
-        return min(1.0, own.center_clip / max(size(study, shape, z), 1e-300))
-    return min(1.0, own.clip / max(size(study, shape, z) ** 2, 1e-300))
+    def write_tables(
+        self, sites: Sites, result: Patterns, metadata: dict[str, Any]
+    ) -> FeatureTable:
+        """Write how strong patterns are."""
+        pairs = zip(result.shares, self.verdicts(result, []).words, strict=True)
+        rows = ([i + 1, f"{share:.4f}", word] for i, (share, word) in enumerate(pairs))
+        header = ["component", "share", "verdict"]
+        files.write_table(self.study.results / SHARES, header, rows)
+        return FeatureTable({}, f"Patterns {UNIT}, in the unit of the features", {})
 
+    def extra_files(self) -> list[str]:
+        """How strong patterns are."""
+        return [SHARES]
 
-def limit(study: PatternsConfig) -> tuple[float, str, str]:
-    """Norm that the first clip allows."""
-    own = study.patterns
-    bound = own.center_clip if own.center else own.clip**0.5
-    return float(bound), "norm of a person's row over its bound", "clip"
+    def verdicts(
+        self, result: Patterns, releases: Sequence[Mapping[str, Any]]
+    ) -> Verdicts:
+        """Tell which patterns stand above the noise."""
+        return words.as_tested(self.study, verdicts.of_patterns(result))
 
+    def figures(
+        self,
+        result: Patterns,
+        record: Mapping[str, Any],
+        references: Mapping[str, Compared],
+        verdicts: Verdicts,
+    ) -> Figures:
+        """Spectrum, and the patterns as maps, potentials or bars."""
+        from capeneuro.report import plots
 
-def about(study: PatternsConfig) -> dict[str, Any]:
-    """What the private page of a site says of this kind."""
-    text = "Norms of each person's row over rows.norm_bound"
-    if study.patterns.center:
-        text += ", before the released rough mean is subtracted"
-    text += ". Who is above the clip counts by the share below."
-    return {"about": text, "size": "norm", "clipped": True}
+        study, shape, K = self.study, self.shape, self.study.n_components
+        edge = shrinkage.edge(result.noise_deviation, len(result.spectrum))
+        title = "Spectrum of people's covariance as released; the first "
+        title += f"{K} directions were kept"
+        quality = {title: plots.spectrum(result.spectrum, edge, K)}
+        findings, others, is_shown = {}, {}, words.is_shown(verdicts)
+        A = self.feature_values(result)[1]
+        unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
+        likenesses = [name.title for name in self.map_names(A)] or [""] * K
+        titles = [
+            f"{name}{', ' * bool(likeness)}{likeness}: {share:.0%} of variance"
+            for name, likeness, share in zip(
+                verdicts.names, likenesses, result.shares, strict=True
+            )
+        ]
+        for i, title in enumerate(words.titles(verdicts, titles)):
+            pictures = findings if is_shown[i] else others
+            if shape.mask is not None:
+                path = study.results / f"{STEM}.nii.gz"
+                pictures[title] = partial(plots.component_map, path, i, title)
+            elif study.has_eeg:
+                pictures |= self.scalp(A[:, i], title, unit)
+            else:
+                values = shape.names, A[:, i], UNIT
+                options = {"most": MOST_BARS, "title": title}
+                pictures[title] = partial(plots.effects, *values, **options)
+        return Figures(quality, findings, others)
 
+    # --- scores ----------------------------------------------------------------------
 
-def told(
-    study: PatternsConfig, shape: Shape, found: Patterns, x: np.ndarray, group: int
-) -> np.ndarray:
-    """How much people have of each pattern, in deviations, (K, N)."""
-    return found.amounts(x / shape.norm_bound, group)
+    def scores_against(
+        self,
+        result: Patterns,
+        reference: Compared,
+        prefix: str,
+        people: OpenPeople | None,
+    ) -> list[Score]:
+        """How patterns correlate with others', one to one."""
+        A = self.feature_values(result)[1]
+        return scores.patterns(A, reference.values, prefix, AGAINST[prefix])
 
+    def people_scores(
+        self, result: Patterns, people: OpenPeople, prefix: str
+    ) -> list[Score]:
+        """There are none: nothing is predicted."""
+        return []
 
-def header(study: PatternsConfig) -> list[str]:
-    """Names of the patterns."""
-    return [f"component_{i + 1}" for i in range(study.n_components)]
-
-
-# --- over all sites ------------------------------------------------------------------
-
-
-def compute(
-    federation: Federation,
-    study: PatternsConfig,
-    shape: Shape,
-    stages: Sequence[Mechanism],
-) -> Patterns:
-    """Find the patterns that people differ by."""
-    own, S, bound = study.patterns, len(study.sites), shape.norm_bound
-    *first, last = stages
-    center = None
-    if first:
-        center = rough_center(federation, *first, 0, own.center_clip, S, bound)
-    options = own.clip, center, S, own.within_sites, own.independence == "spatial"
-    return algorithm.patterns(federation, last, study.n_components, bound, *options)
-
-
-# --- what readers see ----------------------------------------------------------------
-
-
-def columns(
-    study: PatternsConfig, shape: Shape, found: Patterns
-) -> tuple[list[str], np.ndarray]:
-    """Patterns in the unit of the features."""
-    return header(study), shape.spread[:, None] * shape.norm_bound * found.patterns
-
-
-def tables(
-    study: PatternsConfig,
-    sites: Sites,
-    shape: Shape,
-    found: Patterns,
-    about: dict[str, Any],
-) -> tuple[dict[str, np.ndarray], str, dict[str, Any]]:
-    """Write how strong patterns are."""
-    own = told_of(study, found).words
-    rows = (
-        [i + 1, f"{share:.4f}", word]
-        for i, (share, word) in enumerate(zip(found.shares, own, strict=True))
-    )
-    files.write_table(study.results / SHARES, ["component", "share", "verdict"], rows)
-    return {}, f"Patterns {UNIT}, in the unit of the features", {}
-
-
-def told_of(study: PatternsConfig, found: Patterns) -> Verdicts:
-    """Which patterns stand above the noise."""
-    return words.as_tested(study, verdicts.of_patterns(found))
-
-
-def figures(
-    study: PatternsConfig,
-    shape: Shape,
-    found: Patterns,
-    record: dict[str, Any],
-    others: Mapping[str, Other],
-    told: Verdicts,
-) -> Figures:
-    """Spectrum, and the patterns as maps, potentials or bars."""
-    from capeneuro.report import plots
-
-    edge = shrinkage.edge(found.noise_deviation, len(found.spectrum))
-    title = "Spectrum of people's covariance as released; the first "
-    title += f"{study.n_components} directions were kept"
-    quality = {title: plots.spectrum(found.spectrum, edge, study.n_components)}
-    drawn, rest, shown = {}, {}, words.is_shown(told)
-    A = columns(study, shape, found)[1]
-    unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
-    like = [own.title for own in called(study, shape, A)] or [""] * len(found.shares)
-    titles = [
-        f"{name}{', ' * bool(known)}{known}: {share:.0%} of variance"
-        for name, known, share in zip(told.names, like, found.shares, strict=True)
-    ]
-    for i, title in enumerate(words.titles(told, titles)):
-        these = drawn if shown[i] else rest
-        if shape.mask is not None:
-            path = study.results / f"{STEM}.nii.gz"
-            these[title] = partial(plots.component_map, path, i, title)
-        elif study.has_eeg:
-            these |= scalp(study, shape, A[:, i], title, unit)
-        else:
-            own = shape.names, A[:, i], UNIT
-            these[title] = partial(plots.effects, *own, most=MOST_BARS, title=title)
-    return quality, drawn, rest
-
-
-# --- scores --------------------------------------------------------------------------
-
-
-def against(
-    study: PatternsConfig,
-    shape: Shape,
-    found: Patterns,
-    other: Other,
-    prefix: str,
-    people: People | None,
-) -> list[Score]:
-    """How patterns correlate with others', one to one."""
-    A = columns(study, shape, found)[1]
-    return scores.patterns(A, other.values, prefix, AGAINST[prefix])
-
-
-def predict(study: PatternsConfig, expected: Expected) -> dict[str, float]:
-    """What noise leaves of the patterns, by heading."""
-    D = expected.n_features
-    about = D, study.n_components, assumed_fill(study, D), study.patterns.clip
-    return predict_patterns(expected.noise, *about)
-
-
-KIND = kind_of(
-    RowKind(
-        command="patterns",
-        result=Patterns,
-        file=f"{STEM}.npz",
-        stem=STEM,
-        check=check,
-        holder=holder,
-        size=size,
-        kept=kept,
-        limit=limit,
-        page=about,
-        template="patterns.html.jinja",
-        compute=compute,
-        lines=words.pattern_lines,
-        told=told,
-        header=header,
-        columns=columns,
-        tables=tables,
-        more=lambda study: [SHARES],
-        truths=("patterns.tsv",),
-        against=against,
-        verdicts=lambda study, shape, found, releases: told_of(study, found),
-        figures=figures,
-        predict=predict,
-        caveat="for patterns that are equally strong and hold half of what people "
-        "differ by",
-        table=SHARES,
-        headings={
-            "component": "strongest first",
-            "share": "of what people vary by within sites, all features together",
-            "verdict": "",
-        },
-    )
-)
+    def predict(self, noise: ReleaseNoise) -> dict[str, float]:
+        """What noise leaves of the patterns, by heading."""
+        D, fill = noise.n_features, self.assumed_fill(noise.n_features)
+        K, clip = self.study.n_components, self.study.patterns.clip
+        return predict_patterns(noise.deviation, D, K, fill, clip)

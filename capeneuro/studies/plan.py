@@ -1,6 +1,6 @@
 """`capeneuro plan`, and the gate: what a study will spend, and what that will buy.
 
-Each kind of study foretells what noise leaves of its results (its ``foretell``); here
+Each kind of study foretells what noise leaves of its results (its ``forecast``); here
 is what is asked of all of them. A study whose noise is foretold to drown its result
 ends before its first release, by `plan`, by each step and over a network alike, unless
 the study file accepts that and says why.
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,8 @@ from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import words
 from capeneuro.studies import kinds
-from capeneuro.studies.counts import (
-    SIZES,
-    Counts,
-    Unknown,
-    amount,
-    assumed,
-    counted,
-)
+from capeneuro.studies.counts import SIZES, assumed, counted
+from capeneuro.studies.forecasts import Counts, Forecast, Unknown, amount
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -50,62 +44,72 @@ LEAST_GAIN = 0.01
 # How often more people are tried until noise drowns nothing, and how many at most.
 TRIES, MOST_PEOPLE = 6, 10**9
 
-
-class Forecast(NamedTuple):
-    """What noise is foretold to leave of a study's results."""
-
-    ratios: dict[str, float]
-    """Noise of each result over the most that leaves one; above 1 it is drowned."""
-    remedy: str
-    """What would help, in words."""
-    show: Callable[[bool], None]
-    """Prints the forecast beside what other choices would buy; True: also keeps it."""
-    adds: float | None = None
-    """What private data add to a prior; None: there is none."""
-    in_short: str = ""
-    """What it means, in one plain sentence."""
-
-
-Foretell = Callable[[Any, Sequence[str], Counts], Forecast]
+Forecaster = Callable[[Sequence[str], Counts], Forecast]
 
 
 def plan(
-    foretell: Foretell,
     study: Study,
     sites: Sites,
     people: int | None = None,
     volumes: int | None = None,
     features: int | None = None,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Show what a study will spend and what that will buy, before it spends anything.
 
-    Refuses a study whose noise drowns its result, unless its file accepts that.
-    People, volumes of a person and features are counted by `validate` where they may
-    be; what is given here goes before, for a study that is still on paper.
+    Refuses a study whose noise drowns its result, unless its file accepts that. All
+    stages are foretold before the first release of any. People, volumes of a person and
+    features are counted by `validate` where they may be; what is given here goes
+    before, for a study that is still on paper.
+
+    Returns
+    -------
+    dict
+        Noise of each result over the most that leaves one, by stage where there are
+        several.
     """
-    for option, value in (("people", people), ("volumes", volumes)):
+    counts = Counts(people, volumes, features)
+    for option, value in counts._asdict().items():
         if value is not None and value < 1:
             raise ConfigError(f"--{option}: must be at least 1, got {value}")
-    if features is not None and features < 1:
-        raise ConfigError(f"--features: must be at least 1, got {features}")
+    is_on_paper, is_private = any(counts), study.arm != "non-private"
+    stages, has_stages = study.members, "" not in study.members
     print(promised(study))
-    folder, on_paper = study.private("_aggregator"), any((people, volumes, features))
-    about: dict[str, Any] = {"noise_over_signal": {}, "accepted": accepted(study)}
-    if study.arm != "non-private":
-        given = Counts(people, volumes, features)
-        of = foretell, study, sites, given
-        about["noise_over_signal"] = foreseen(*of, lambda: _costs(study, sites))
-    else:
-        preview(study, sites)
-    if not on_paper:
+    ratios: dict[str, Any] = {}
+    if has_stages or not is_private:
+        _print_costs(study, sites)
+    if is_private and has_stages:
+        for name, stage in stages.items():
+            print(f"\nstage {name}: {100 * stage.stage_share:.0f}% of the budget")
+            ratios[name] = foreseen(stage, sites, counts)
+        _advise_weights(study, ratios)
+    elif is_private:
+        ratios = foreseen(study, sites, counts, costs=True)
+    if not is_on_paper:
         check_ready(study, sites)
-    if (folder / SIZES).is_file() and not on_paper:
-        files.write_json(folder / PLANNED, about)
-    return about["noise_over_signal"]
+        folder = study.private("_aggregator")
+        if has_stages or (folder / SIZES).is_file():
+            planned = {"noise_over_signal": ratios, "accepted": accepted(study)}
+            files.write_json(folder / PLANNED, planned)
+    return ratios
 
 
-def _costs(study: Study, sites: Sites) -> None:
-    print("\nWhat it promises and to whom, and what it would spend")
+def _advise_weights(study: Study, ratios: dict[str, dict[str, float]]) -> None:
+    """Say which weights would make the stages' noise alike, beside what leaves one.
+
+    Noise falls with the root of a share.
+    """
+    if not all(ratios.values()):
+        return
+    needs = {
+        name: max(of_results.values()) ** 2 * study.members[name].stage_share
+        for name, of_results in ratios.items()
+    }
+    total = sum(needs.values())
+    weights = ", ".join(f"{name}: {need / total:.2g}" for name, need in needs.items())
+    print(f"\nnoise of all stages would be alike with weights: {{{weights}}}")
+
+
+def _print_costs(study: Study, sites: Sites) -> None:
     spending(study)
     preview(study, sites)
 
@@ -124,11 +128,7 @@ def check_ready(study: Study, sites: Sites) -> None:
 
 
 def foreseen(
-    foretell: Foretell,
-    study: Study,
-    sites: Sites,
-    given: Counts,
-    costs: Callable[[], None] = lambda: None,
+    study: Study, sites: Sites, given: Counts, costs: bool = False
 ) -> dict[str, float]:
     """Show what is foretold of a study, or a stage, and refuse what is drowned.
 
@@ -136,12 +136,12 @@ def foreseen(
 
     Parameters
     ----------
-    foretell, study, sites
-        As of :func:`gate`.
+    study, sites
+        The study, and its sites.
     given
         Numbers that go before those that are counted.
     costs
-        Prints what the study spends.
+        Print what the study spends, too.
 
     Returns
     -------
@@ -152,8 +152,14 @@ def foreseen(
     base = assumed(study, sites)
     counts = base.of(given)
     what_if = (study.private("_aggregator") / SIZES).is_file() and any(given)
+
+    def print_costs() -> None:
+        if costs:
+            print("\nWhat it promises and to whom, and what it would spend")
+            _print_costs(study, sites)
+
     try:
-        found = foretell(study, names(study, sites), counts)
+        forecast = kinds.of(study).forecast(names(study, sites), counts)
     except Unknown as error:
         if base.is_counted and not any(given):
             raise must_tell(study, error.missing[0]) from None
@@ -161,38 +167,40 @@ def foreseen(
         hint = "; capeneuro validate counts those whose files are here"
         hint = hint if "people" in error.missing and not any(given) else ""
         print(f"note: give {options} for a prediction{hint}")
-        costs()
+        print_costs()
         return {}
-    if found.ratios:
-        of, x = max(found.ratios.items(), key=lambda one: one[1])
-        said = "noise drowns the result" if x > 1 else "results stand above the noise"
-        print(f"forecast: {said}, which is {x:.2g} times what {of} can bear")
-    if found.in_short:
-        print(textwrap.fill(f"in short: {found.in_short}", 100))
-    costs()
+    if forecast.ratios:
+        result, ratio = max(forecast.ratios.items(), key=lambda pair: pair[1])
+        verdict = "results stand above the noise"
+        if ratio > 1:
+            verdict = "noise drowns the result"
+        print(f"forecast: {verdict}, which is {ratio:.2g} times what {result} can bear")
+    if forecast.in_short:
+        print(textwrap.fill(f"in short: {forecast.in_short}", 100))
+    print_costs()
     print(f"\nWhat is foretold, and from what: {base.in_words(counts)}")
-    found.show(not what_if)
-    refuse(foretell, study, sites, counts, found)
-    return found.ratios
+    forecast.show(not what_if)
+    refuse(study, sites, counts, forecast)
+    return forecast.ratios
 
 
 def gate(
-    foretell: Foretell,
     study: Study,
     sites: Sites,
     roster: Mapping[str, Description] | None = None,
+    forecaster: Forecaster | None = None,
 ) -> None:
     """End a study before its first release where noise will drown its result.
 
     Parameters
     ----------
-    foretell
-        Of the study's kind.
     study, sites
         The study, and its sites as far as their files are here.
     roster
         What the sites say of themselves: ``n_units`` of each, which is public. None:
         nobody was asked yet, so the study file has to tell.
+    forecaster
+        Foretells what noise leaves; None: as studies of its kind do.
 
     Raises
     ------
@@ -211,14 +219,15 @@ def gate(
         counts = counts._replace(people=n_units)
         if study.budget.unit == "sample":
             counts = counts._replace(volumes=1)
+    forecaster = forecaster or kinds.of(study).forecast
     try:
-        found = foretell(study, names(study, sites), counts)
+        forecast = forecaster(names(study, sites), counts)
     except Unknown as error:
         raise must_tell(study, error.missing[0]) from None
-    refuse(foretell, study, sites, counts, found)
+    refuse(study, sites, counts, forecast, forecaster)
     refuse_later(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
-        files.write_json(study.results / FORECAST, found.ratios)
+        files.write_json(study.results / FORECAST, forecast.ratios)
 
 
 def refuse_later(study: Study, sites: Sites) -> None:
@@ -231,8 +240,7 @@ def refuse_later(study: Study, sites: Sites) -> None:
     at = [m.identity for m in members].index(study.identity)
     for member in members[at + 1 :]:
         with suppress(Unknown):
-            foretell = kinds.of(member).foretell
-            refuse(foretell, member, sites, counted(member, sites))
+            refuse(member, sites, counted(member, sites))
 
 
 def must_tell(study: Study, key: str) -> ConfigError:
@@ -252,20 +260,22 @@ def must_tell(study: Study, key: str) -> ConfigError:
 
 
 def refuse(
-    foretell: Foretell,
     study: Study,
     sites: Sites,
     counts: Counts,
-    found: Forecast | None = None,
+    forecast: Forecast | None = None,
+    forecaster: Forecaster | None = None,
 ) -> None:
     """Raise where a forecast is drowned, unless the study file accepts it.
 
     Parameters
     ----------
-    foretell, study, sites, counts
+    study, sites, counts
         The study, and what its forecast is of.
-    found
+    forecast
         The forecast, where it is known already.
+    forecaster
+        As of :func:`gate`.
 
     Raises
     ------
@@ -274,37 +284,38 @@ def refuse(
     Unknown
         If a number is missing.
     """
+    forecaster = forecaster or kinds.of(study).forecast
 
     def of(people: int) -> Forecast:
-        return foretell(study, names(study, sites), counts._replace(people=people))
+        return forecaster(names(study, sites), counts._replace(people=people))
 
-    found, reasons = found or of(counts.people), accepted(study)
-    if found.adds is not None and found.adds < LEAST_GAIN:
+    forecast, reasons = forecast or of(counts.people), accepted(study)
+    if forecast.adds is not None and forecast.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
                 f"study {study.study}: prior: private data must be foretold to add "
-                f"{LEAST_GAIN} or more to what is public, add {found.adds:.3f}: "
+                f"{LEAST_GAIN} or more to what is public, add {forecast.adds:.3f}: "
                 "nothing that can be told; nothing of it is released. More people or a "
                 f"larger epsilon help; accept: [{{rule: {GAIN}, reason: "
                 '"why, in a sentence"}] in the study file lets it run all the same'
             )
         print(f"accepted: private data add nothing that can be told; {reasons[GAIN]}")
-    ratios = found.ratios.items()
-    loud = [f"{x:.3g} times what {of} can bear" for of, x in ratios if x > 1]
-    if not loud:
+    ratios = forecast.ratios.items()
+    drowned = [f"{x:.3g} times what {of} can bear" for of, x in ratios if x > 1]
+    if not drowned:
         return
     if reason := reasons.get(NOISE):
-        print(f"accepted: noise of {' and '.join(loud)}; {reason}")
+        print(f"accepted: noise of {' and '.join(drowned)}; {reason}")
         return
-    n = None if found.adds is not None else _enough(of, counts.people, found)
-    would = "" if n is None else f"With some {amount(counts._replace(people=n))} it "
-    would += "would not be. " if would else ""
+    n = None if forecast.adds is not None else _enough(of, counts.people, forecast)
+    enough = "" if n is None else f"With some {amount(counts._replace(people=n))} it "
+    enough += "would not be. " if enough else ""
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
-        f"foretold to be {' and '.join(loud)} with {amount(counts)}; nothing of it is "
-        f"released. {would}{_no_need(sites)}{found.remedy} help; accept: [{{rule: "
-        f'{NOISE}, reason: "why, in a sentence"}}] in the study file lets it run all '
-        "the same"
+        f"foretold to be {' and '.join(drowned)} with {amount(counts)}; nothing of it "
+        f"is released. {enough}{_no_need(sites)}{forecast.remedy} help; accept: "
+        f'[{{rule: {NOISE}, reason: "why, in a sentence"}}] in the study file lets it '
+        "run all the same"
     )
 
 
@@ -319,10 +330,12 @@ def _no_need(sites: Sites) -> str:
     )
 
 
-def _enough(of: Callable[[int], Forecast], people: int, found: Forecast) -> int | None:
+def _enough(
+    of: Callable[[int], Forecast], people: int, forecast: Forecast
+) -> int | None:
     """How many people would do, in two digits upward; None if it is not soon found."""
     for _ in range(TRIES):
-        worst = max(found.ratios.values())
+        worst = max(forecast.ratios.values())
         if not np.isfinite(worst) or people > MOST_PEOPLE:
             return None
         if worst <= 1:
@@ -330,7 +343,7 @@ def _enough(of: Callable[[int], Forecast], people: int, found: Forecast) -> int 
         people = math.ceil(people * worst)
         step = 10 ** max(len(str(people)) - 2, 0)
         people = math.ceil(people / step) * step
-        found = of(people)
+        forecast = of(people)
     return None
 
 

@@ -19,7 +19,7 @@ def report(study: Study, sites: Sites, threads: int = 1) -> None:
     # Open data are stamped on the page; a weak promise wherever a picture goes.
     stamp = "" if record["stamp"].startswith("NOT") else record["stamp"]
     chapters = [
-        page.stamped(kinds.of(member).chapter(member, record, threads), stamp)
+        page.stamped(kinds.of(member).chapter(record, threads), stamp)
         for member in study.members.values()
     ]
     for chapter in chapters:

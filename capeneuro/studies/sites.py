@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
+from capeneuro.config.names import plain
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
 from capeneuro.data import files, inventory
@@ -255,7 +256,7 @@ def open_ledger(site: SiteConfig) -> Ledger:
     """Open a site's ledger with its ceiling, and its second place if it has one."""
     ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
     about = site.second_place, site.cohort or "", site.data
-    return Ledger(site.ledger, ceiling, *about)
+    return Ledger(site.ledger, ceiling, *about, spelling=plain)
 
 
 def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
@@ -572,6 +573,11 @@ def open_site(
     book = open_ledger(site)
     # What was prepared under another site file, or another limit.
     wrong = _wrong_length(study, people.n_samples)
+    if gone := inventory.no_longer_taken(site, people.n_samples):
+        wrong = (
+            f"without: {some(gone)} left and is among those who were prepared; run "
+            "`prepare` again"
+        )
     if wrong := wrong or _counted_elsewhere(study, site, people.n_samples):
         raise ConfigError(f"site {name}: {wrong}")
     about = people.n_samples, book, limits, people.digest, site.seed

@@ -22,11 +22,13 @@ from capeneuro.algorithms import (
     regression,
     tensors,
 )
+from capeneuro.algorithms import distribution as distributions
 from capeneuro.algorithms import network as networks
 from capeneuro.algorithms.cca import CanonicalDirections
 from capeneuro.algorithms.contrasts import Contrasts
 from capeneuro.algorithms.covariance import with_constants
 from capeneuro.algorithms.designs import Covariate, Design
+from capeneuro.algorithms.distribution import Distribution
 from capeneuro.algorithms.ica import Start, Unmixing
 from capeneuro.algorithms.network import Network, Optimizer
 from capeneuro.algorithms.outcomes import Outcomes
@@ -740,6 +742,63 @@ def _design(
         noise_over_pooled=over,
         **options,
     )
+
+
+def distribution(
+    sites: Sites,
+    bounds: Sequence[tuple[float, float]],
+    *,
+    n_bins: int = 32,
+    share: float | None = None,
+) -> Distribution:
+    """Find how numbers are distributed over people: quantiles with intervals.
+
+    Parameters
+    ----------
+    sites, share
+        As in :func:`principal_subspace`; a person is one column of D numbers.
+    bounds
+        Public low and high of each number; who is beyond counts as at the bound.
+    n_bins
+        Public bins between them, of equal width: quantiles are told to within a bin.
+
+    Returns
+    -------
+    Distribution
+        Shares of people in bins; ``quantiles(0.5)`` are medians with 95% intervals.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range; nothing is planned then.
+    BudgetExceeded
+        If the share is more than is left, or noise is foretold to hide the quartiles.
+    RoundFailed
+        If too few sites answer.
+
+    Guarantee
+    ---------
+    One release of ``bin_shares``.
+    """
+    _one_sample(sites)
+    low, high = np.reshape(bounds, (-1, 2)).astype(float).T[:, :, None]
+    D = _n_features(sites)
+    if len(low) != D or not (low < high).all() or n_bins < 2:
+        raise ValueError(
+            f"bounds: must be (low, high) of each of {D} numbers, and n_bins 2 or more"
+        )
+
+    def bins(k: int, X: np.ndarray) -> np.ndarray:
+        # Privacy: what lies beyond the public bounds counts as they do.
+        x = (2 * np.clip(X, low, high) - low - high) / (high - low)
+        return distributions.bins_of(x, n_bins)
+
+    share = sites.share(share)
+    deviation = _noise(sites, share)("bin_shares", D**0.5, "distribution")
+    _refuse_noise(sites, distributions.noise_over_signal(deviation, n_bins))
+    edges = np.linspace(low[:, 0], high[:, 0], n_bins + 1, axis=1)
+    mechanism = sites.mechanism(1, share)
+    return distributions.distribution(sites.federation(bins), mechanism, edges)
 
 
 def _noise(sites: Sites, share: float) -> Callable[[str, float, str], float]:

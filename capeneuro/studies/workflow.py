@@ -23,12 +23,14 @@ from capeneuro.config.load import load_study, section
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.studies import cluster, endings, kinds
-from capeneuro.studies.counts import SIZES, Unknown, assumed
-from capeneuro.studies.flow import Kind, outcome
+from capeneuro.studies.counts import SIZES, assumed
+from capeneuro.studies.flow import outcome
+from capeneuro.studies.forecasts import Unknown
 from capeneuro.studies.kinds import check_inputs, images, makes_data
 from capeneuro.studies.plan import check_ready, promised, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
 from capeneuro.studies.sites import Sites, load_sites, names
+from capeneuro.studies.study_kind import StudyKind
 
 __all__ = [
     "find_commands",
@@ -102,14 +104,14 @@ def made_data(study: Study, sites: Sites) -> list[str]:
     if not makes_data(study, sites):
         return []
     made = [m for m in study.members.values() if m.data is not None]
-    return [path for m in made for path in kinds.of(m).made(m, sites)]
+    return [path for m in made for path in kinds.of(m).made_files(sites)]
 
 
 class Member(NamedTuple):
     """A stage of a study, as the rules see it; a study of one stage is its own."""
 
     study: Study
-    kind: Kind
+    kind: StudyKind
     option: list[str]
     """What a command is given beside the study."""
     prefix: str
@@ -129,37 +131,21 @@ class Member(NamedTuple):
         return [f"private/{s}/{self.study.study}/projected.npz" for s in self.sites]
 
     @property
-    def validated(self) -> list[str]:
-        """Files that its `validate` writes."""
-        return self.kind.validated(self.study)
-
-    @property
     def sizes(self) -> str:
         """File of what its `validate` counts, which `plan` needs."""
         return str(self.study.private("_aggregator") / SIZES)
 
     @property
-    def released(self) -> list[str]:
-        """Files of its steps over all sites, in their order."""
-        return [f"{self.study.results}/{file}" for _, file in self.kind.stages]
-
-    @property
-    def reference(self) -> list[str]:
-        """The same of a run without privacy."""
-        files = [file for _, file in self.kind.stages]
-        return [f"{self.study.results}/reference/{file}" for file in files]
-
-    @property
     def targets(self) -> list[str]:
         """Files that it ends with."""
-        own = f"{self.study.study}/{self.kind.kept[0]}"
-        return [*(f"private/{site}/{own}" for site in self.sites), *self.reported]
+        file = f"{self.study.study}/{self.kind.site_files[0]}"
+        return [*(f"private/{site}/{file}" for site in self.sites), *self.reported]
 
     @property
     def reported(self) -> list[str]:
         """Files that the report is of."""
-        shown = self.kind.shown(self.study)
-        return [*self.released, *shown, f"{self.study.results}/scores.tsv"]
+        scores = f"{self.study.results}/scores.tsv"
+        return [*self.kind.released_files, *self.kind.map_files(), scores]
 
 
 def members(study: Study, sites: Sites) -> list[Member]:
@@ -168,7 +154,7 @@ def members(study: Study, sites: Sites) -> list[Member]:
     for name, member in study.members.items():
         option = ["--stage", name] if name else []
         prefix = f"{name.replace('-', '_')}_" if name else ""
-        before = found[-1].released if found else []
+        before = found[-1].kind.released_files if found else []
         own = option, prefix, tuple(sites), before
         found.append(Member(member, kinds.of(member), *own))
     return found
@@ -180,7 +166,7 @@ def handed_on(study: Study, site: str) -> list[str]:
         return []
     before = study.earlier[study.handed.of]
     features = before.private(site) / "projected.npz"
-    return [*kinds.of(before).released(before), str(features)]
+    return [*kinds.of(before).released_files, str(features)]
 
 
 def preview(study: Study, sites: Sites) -> None:
@@ -196,7 +182,7 @@ def preview(study: Study, sites: Sites) -> None:
             for member in study.members.values():
                 with suppress(Unknown):  # of a study on paper
                     counts = assumed(member, sites).counts
-                    refuse(kinds.of(member).foretell, member, sites, counts)
+                    refuse(member, sites, counts)
         check_ready(study, sites)
     except Exception as error:
         for line in outcome(error)[1]:

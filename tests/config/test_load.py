@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 
 from capeneuro.config import components, load, scaffold
 from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.errors import ConfigError
+from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
 from capeneuro.studies import sites as site_files
 
@@ -238,6 +239,40 @@ def test_all_errors_of_a_file_are_shown_at_once(tmp_path):
         "ica.n_round",
         "space.mask",
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("name: north\n".encode("utf-16"), "must be text in UTF-8; save it so"),
+        ("name: J\u00f6rg\n".encode("latin-1"), "must be text in UTF-8; save it so"),
+        (
+            "name: a\nwithout:\u00a0[3]\n".encode(),
+            "blanks must be plain ones, some are",
+        ),
+        (b"name: a\npeople: [3]\n", "people: must be the path of a file"),
+    ],
+)
+def test_a_file_in_another_code_says_which(tmp_path, content, line):
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=line):
+        load.load_site(tmp_path / "a.yaml")
+
+
+def test_the_mark_of_utf8_is_no_content(tmp_path):
+    text = "name: north\nimages: d\ndata: public\nepsilon: 1\ndelta: 1.0e-5\n"
+    text += "unit: subject\nwithout: [03\u200b]\n"
+    (tmp_path / "a.yaml").write_bytes(text.encode("utf-8-sig"))
+    assert load.load_site(tmp_path / "a.yaml").without == ("03",)
+
+
+def test_the_same_of_several_people_names_them_whole():
+    def refuse(label: str) -> None:
+        raise ConfigError(f"d/sub-{label}/func/sub-{label}_bold.nii: is empty")
+
+    labels = ("CMU_1", "CMU_2", "1-2")
+    with pytest.raises(ConfigError, match=r"of 2 more: sub-CMU_2, sub-1-2$"):
+        check_all(partial(refuse, label) for label in labels)
 
 
 @pytest.mark.parametrize("text", ["1e-5", "'1e-5'", "1.0e-5", "0.00001"])

@@ -513,7 +513,19 @@ def test_times_that_contradict_are_refused(tmp_path, header, told, said):
         survey.about_times([run], site(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "\x00", ""])
+def test_sidecars_that_fit_equally_must_agree(tmp_path):
+    run = run_with(tmp_path, None)
+    parts = RUN.split("_")
+    names = [f"{part}_bold.json" for part in parts[1:3]]
+    for name, seconds in zip(names, (2.0, 3.0), strict=True):
+        run.with_name(name).write_text(json.dumps({"RepetitionTime": seconds}))
+    with pytest.raises(ConfigError, match="which is of the same runs, says"):
+        beside.timing(run, site(tmp_path))
+    run.with_name(names[1]).write_text(json.dumps({"RepetitionTime": 2.0}))
+    assert beside.timing(run, site(tmp_path))[0] == 2.0
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[]", "\x00", ""])
 def test_a_broken_sidecar_is_named(tmp_path, text):
     run = run_with(tmp_path, 2.0, own=2.0)
     path = run.with_name(f"{RUN}_bold.json")

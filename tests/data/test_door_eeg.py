@@ -482,6 +482,11 @@ def test_a_table_of_channels_is_of_this_recording(tmp_path, X):
     np.testing.assert_allclose(features(file), average(X), atol=1e-3)
     beside(file, "channels.tsv", "name\ttype", *(f"{name}\tEEG" for name in CHANNELS))
     np.testing.assert_allclose(features(file), average(X), atol=1e-3)
+    rows = [f"{name}\tgood" for name in CHANNELS]
+    beside(file, "channels.tsv", "name\tstatus", "Cz\tbad", *rows)
+    assert "must not be marked as bad: Cz" in error(file)
+    beside(file, "channels.tsv", "name\tstatus", *rows[1:], "Fp1\tnoisy")
+    assert "line 5: status must be good, bad or n/a, is 'noisy' of Fp1" in error(file)
     beside(file, "channels.tsv", "channel\tstatus", "Cz\tbad")
     assert "lacks the columns name; it has channel, status" in error(file)
     path.unlink()
@@ -650,6 +655,58 @@ def test_a_renamed_header_is_read_with_the_names_in_it(tmp_path, X):
     )
     (tmp_path / "export.eeg").rename(tmp_path / "sub-1_eeg.eeg")
     assert "needs export.eeg beside it" in error(file, events=["Comment/go"])
+
+
+def test_two_headers_of_one_file_of_eeglab_are_refused(tmp_path, X):
+    def write(label: str, data) -> Path:
+        file = tmp_path / f"sub-{label}_eeg.set"
+        places = np.array([(c,) for c in CHANNELS], dtype=[("labels", object)])
+        latency = [("go", float(round(t * RATE)) + 1) for t in ONSETS]
+        events = np.array(latency, dtype=[("type", object), ("latency", object)])
+        about = {"nbchan": len(X), "trials": 1, "pnts": X.shape[1], "srate": RATE}
+        about |= {"setname": label, "xmin": 0.0, "xmax": 1.0, "data": data}
+        about |= {"chanlocs": places, "event": events}
+        about |= {key: [] for key in ("icawinv", "icasphere", "icaweights")}
+        savemat(file, {"EEG": about}, appendmat=False)
+        return file
+
+    X.T.astype("<f4").tofile(tmp_path / "old.fdt")
+    file = write("1", "old.fdt")
+    np.testing.assert_allclose(features(file), average(X), atol=0.01)
+    write("2", X)  # which holds its own
+    np.testing.assert_allclose(features(file), average(X), atol=0.01)
+    write("3", "old.fdt")
+    assert "names old.fdt, and beside it lies sub-3_eeg.set; mend" in error(file)
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e-6])
+def test_potentials_that_no_head_has_are_refused(tmp_path, X, factor):
+    """A file that says volts and holds microvolts, or the other way round."""
+    line = error(bids(tmp_path, factor * X))
+    assert "their unit is not what the file says: multiply them, or leave" in line
+
+
+def test_epochs_that_are_called_a_recording_are_named(tmp_path, X):
+    info = mne.create_info(CHANNELS, RATE, "eeg")
+    made = mne.EpochsArray(1e-6 * X[None], info, verbose="error")
+    made.save(tmp_path / "sub-1_eeg.fif", verbose="error")
+    line = error(tmp_path / "sub-1_eeg.fif")
+    assert "holds epochs or a mean of them; give the recording, or call" in line
+
+
+def test_what_is_said_of_all_counts_in_a_folder_of_another_case(tmp_path, X):
+    file = bids(tmp_path / "made", X)
+    (tmp_path / "made/sub-11").rename(tmp_path / "made/SUB-11")
+    head = "name\ttype\tunits\tstatus"
+    bad = "\n".join([head, *(f"{n}\tEEG\tuV\tbad" for n in CHANNELS)])
+    (tmp_path / "made/task-odd_channels.tsv").write_text(bad)
+    line = error(tmp_path / "made/SUB-11/eeg" / file.name)
+    assert "must not be marked as bad" in line
+
+
+def test_the_person_to_leave_out_is_the_whole_label(tmp_path, X):
+    line = error(bids(tmp_path, X, "CMU_0050642"), min_epochs=9)
+    assert 'leave out the person: without: ["CMU_0050642"] in the site file' in line
 
 
 def test_numbers_of_runs_are_numbers(tmp_path, X):

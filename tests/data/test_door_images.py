@@ -15,8 +15,8 @@ from images import AFFINE, features, inside, save, site
 from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import Atlas, Space
-from capeneuro.data import beside, images, labels, nifti, priors, tables
+from capeneuro.config.sections import Atlas, Cleaning, Space
+from capeneuro.data import beside, images, labels, nifti, priors
 from capeneuro.data.basis import voxels
 from capeneuro.report import slices
 
@@ -354,6 +354,27 @@ NO_PLACE = "does not say where it lies, its sform_code and qform_code are 0"
             {},
             id="page",
         ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3, "f4")),
+            "got shape (6, 6, 6); give a series: is it a reference (sbref)",
+            {},
+            {},
+            id="one-volume-of-three-axes",
+        ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3 + (1,), "f4")),
+            "must be a series of volumes, has one; is it a reference (sbref)?",
+            {},
+            {},
+            id="one-volume-of-four-axes",
+        ),
+        pytest.param(
+            lambda p: save(p, np.ones((SIDE,) * 3 + (2, T), "f4")),
+            "give each echo or part as an image of its own",
+            {},
+            {},
+            id="echoes",
+        ),
         pytest.param(header(datatype=9999), "not a readable NIfTI", {}, {}, id="type"),
         pytest.param(
             header(scl_slope=2, scl_inter=np.nan), "header is wrong", {}, {}, id="inter"
@@ -371,6 +392,45 @@ def test_a_damaged_run_is_refused_in_one_line(
         features(run, mask, space, **cleaning)
     text = str(refusal.value)
     assert text.startswith(f"{run}: ") and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "a.img",
+            "a.hdr: file not found; an image of two files needs both",
+        ),
+        (
+            "a.hdr",
+            "a.img: file not found; an image of two files needs both",
+        ),
+        ("a.img.gz", "a.hdr.gz: file not found"),
+        ("a.dtseries.nii", "is on the surface (CIFTI)"),
+        ("a.func.gii", "these are series on the surface"),
+        ("a.nii.zst", "is packed in a way that nobody here can read; pack it as .gz"),
+    ],
+)
+def test_what_is_no_image_in_space_is_said(tmp_path, mask, data, name, words):
+    path = tmp_path / name
+    if ".dtseries" in name:
+        axes = nib.cifti2.SeriesAxis(0, 2, T), nib.cifti2.ScalarAxis(["a", "b"])
+        nib.Cifti2Image(np.zeros((T, 2), "f4"), axes).to_filename(path)
+    elif name.endswith(".gii"):
+        nib.GiftiImage().to_filename(path)
+    else:
+        path.write_bytes(gzip.compress(b"x" * 400))
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        features(path, mask)
+
+
+def test_an_image_of_two_files_is_read_by_either(tmp_path, mask, data):
+    nib.save(nib.Nifti1Pair(data, AFFINE), tmp_path / "a.img")
+    expected = features(save(tmp_path / RUN, data), mask)
+    for name in ("a.img", "a.hdr"):
+        np.testing.assert_array_equal(features(tmp_path / name, mask), expected)
+    own = beside.inputs(tmp_path / "a.hdr", Cleaning(standardize="none"))
+    assert own == [tmp_path / "a.hdr", tmp_path / "a.img"]
 
 
 def test_a_hole_in_volumes_that_are_left_out_is_no_fault(tmp_path, mask, data):
@@ -625,7 +685,7 @@ def test_an_atlas_that_does_not_meet_the_mask_is_refused(tmp_path, mask, affine,
 def test_maps_of_a_person_of_one_volume_are_read(tmp_path, mask, data):
     path = save(tmp_path / "sub-01_statmap.nii.gz", data[..., :1])
     about = Space(mask="m", basis="voxels"), "none", mask, voxels(int(BOX.sum()))
-    np.testing.assert_allclose(tables.map_features(path, *about), data[BOX][:, 0])
+    np.testing.assert_allclose(nifti.map_features(path, *about), data[BOX][:, 0])
 
 
 def test_nan_beside_the_mask_reaches_no_resampled_map(tmp_path, mask, data):
@@ -633,7 +693,7 @@ def test_nan_beside_the_mask_reaches_no_resampled_map(tmp_path, mask, data):
     values[0] = np.nan
     path = save(tmp_path / "sub-01_statmap.nii.gz", values, MOVED)
     space = Space(mask="m", basis="voxels", resample=True)
-    x = tables.map_features(path, space, "none", mask, voxels(int(BOX.sum())))
+    x = nifti.map_features(path, space, "none", mask, voxels(int(BOX.sum())))
     expected = (values[1:4] + values[2:5]) / 2
     np.testing.assert_allclose(x, expected[:, BOX[3]].ravel(), rtol=1e-5)
 
@@ -660,7 +720,7 @@ def test_maps_with_nan_in_the_mask_are_no_template(tmp_path, mask, data):
         lambda p, m: nifti.compute_mask([p]),
         lambda p, m: priors.read_maps(p, m, voxels(int(BOX.sum()))),
         lambda p, m: features(p, m),
-        lambda p, m: tables.map_features(
+        lambda p, m: nifti.map_features(
             p, Space(mask="m", basis="voxels"), "none", m, voxels(int(BOX.sum()))
         ),
         lambda p, m: slices.volume(p, 0),

@@ -2,21 +2,25 @@
 
 import gzip
 import json
+import re
 import shutil
+import unicodedata
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
+import sites
 import yaml
 
 from capeneuro import cli
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.config.site import SiteConfig
-from capeneuro.data.people_tables import leave_out, read_rows
+from capeneuro.data import inventory
+from capeneuro.data.people_tables import inventory_of_maps, leave_out, read_rows
 from capeneuro.data.tables import open_texts
-from capeneuro.studies.contrast import effects_of
+from capeneuro.studies.contrast import ContrastKind
 
 ROWS = [["sub-01", "31", "0.5"], ["sub-02", "40", "0.25"]]
 VALUES = {"sub-01": [31, 0.5], "sub-02": [40, 0.25]}
@@ -94,6 +98,16 @@ WRITTEN = {
         text(*[["1", *r] for r in ROWS], header=["", *HEADER], by=","),
         "a.csv",
     ),
+    "signs that nobody sees": (
+        text(
+            [f"\u200b{ROWS[0][0]}", "31\u00a0", "\u200b0.5"],
+            ["SUB\u201102\u2060", *ROWS[1][1:]],
+            header=["participant_id\u200b", "age\u00a0", "score"],
+        ),
+        "a.tsv",
+    ),
+    "blank rows between": (text(ROWS[0], ["", "", ""], ROWS[1]), "a.tsv"),
+    "blank rows of commas": (text(ROWS[0], [""] * 3, ROWS[1], by=","), "a.csv"),
     "another column twice": (
         text(*[[*r, "1", "2"] for r in ROWS], header=[*HEADER, "x", "x"]),
         "a.tsv",
@@ -152,6 +166,36 @@ REFUSED = {
     ),
     "decimal comma": (of("1,5", ";"), "a.csv", "'1,5' of sub-02 in score; write a poi"),
     "thousands": (of("1,234.5"), "a.tsv", "'1,234.5' of sub-02 in score; write it w"),
+    "thousands or a decimal": (of("1,234"), "a.tsv", "write 1.234 or 1234, whichever"),
+    "a date": (of("2020-01-31"), "a.tsv", "dates are no numbers: give years, or days"),
+    "a date of Excel": (of("31/01/2020"), "a.tsv", "dates are no numbers"),
+    "a formula": (of("#DIV/0!"), "a.tsv", "a formula failed there: mend it, and save"),
+    "a title above": (
+        "Export of May\n" + text(*ROWS),
+        "a.tsv",
+        "line 2: has 3 cells, the header 1; take out what stands above the header: 'Ex",
+    ),
+    "no column of people": (
+        text(*ROWS, header=["record_id", *COLUMNS]),
+        "a.tsv",
+        "lacks the columns participant_id; it has record_id, age, score; call the col",
+    ),
+    "a row of means": (
+        text(*ROWS, ["Mean", "35", "0.4"]),
+        "a.tsv",
+        "must name people, Mean sums up others; take that row out",
+    ),
+    "a label of nothing": (
+        text(ROWS[0], ["sub-", "1", "2"]),
+        "a.tsv",
+        "row 3 has 'sub-",
+    ),
+    "twice by case": (text(ROWS[0], ["SUB-01", "1", "2"]), "a.tsv", "twice: sub-01"),
+    "twice by accents": (
+        text(["Jos\u00e9", "1", "2"], ["Jose\u0301", "1", "2"]),
+        "a.tsv",
+        "twice: Jos\u00e9; keep one",
+    ),
     "a percentage": (of("3%"), "a.tsv", "'3%' of sub-02 in score; write it with a poi"),
     "a mark for nothing": (of("-"), "a.tsv", "fill in what is missing"),
     "quotes": (of('"3"'), "a.tsv", "take quotes out, which files of tabs do not have"),
@@ -200,6 +244,8 @@ IDS = {
     "C39 as numbers": ["1", "2"],
     "C39 after Excel": ["1.0", "2.0"],
     "C39 more zeros": ["001", "002"],
+    "capitals": ["SUB-01", "Sub-02"],
+    "underscores": ["sub_01", "SUB02"],
     "C39 others beside": ["2", "1", "sub-7", "Anna"],
 }
 
@@ -209,7 +255,7 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
     rows = [[own, str(10 * i), "0"] for i, own in enumerate(IDS[case])]
     path = write(tmp_path, text(*rows))
     found = read_rows(path, COLUMNS, people=["sub-01", "sub-02"])
-    numbers = [own.removeprefix("sub-").lstrip("0") for own in IDS[case]]
+    numbers = [re.sub("(?i)^sub[-_]?0*", "", own).lstrip("0") for own in IDS[case]]
     places = [
         next(i for i, own in enumerate(numbers) if own in (one, f"{one}.0"))
         for one in "12"
@@ -227,7 +273,9 @@ def test_people_are_matched_with_their_rows(tmp_path, case):
         (["sub-01"], [], "lacks sub-01; add them, or leave sub-01 out"),
         (["sub-1-2"], ["2-Jan"], "2-Jan, which a spreadsheet made of labels"),
         (["sub-12E5"], ["1.20E+06"], "1.20E+06, which a spreadsheet made of labels"),
-        (["sub-A"], ["a"], "lacks sub-A (has a, after whom no file is"),
+        (["sub-01"], ["sub-01", "1.0"], "sub-01, 1.0 may be of sub-01; write names"),
+        (["sub-A"], ["a", "SUB_a"], "a, SUB_a may be of sub-A; write names as in the"),
+        (["sub-N1"], ["N_1x"], "lacks sub-N1 (has N_1x, after whom no file is"),
     ],
 )
 def test_who_cannot_be_matched_surely_is_refused(tmp_path, people, ids, words):
@@ -382,7 +430,10 @@ def test_groups_of_words_go_through_a_study(here, capsys):
     assert cells[:3] == ["north", "3", "3"]
     assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
     study = load_study("study.yaml")
-    assert [e.name for e in effects_of(study)][:2] == ["group patient - control", "age"]
+    assert [e.name for e in ContrastKind(study).effects][:2] == [
+        "group patient - control",
+        "age",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +541,7 @@ def test_a_table_that_names_files_is_given_as_it_is(here, capsys):
     assert status == 0 and "north: 6 people" in lines, lines
     assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
     assert "isControl false - true" in [
-        e.name for e in effects_of(load_study("study.yaml"))
+        e.name for e in ContrastKind(load_study("study.yaml")).effects
     ]
 
 
@@ -504,16 +555,114 @@ def test_a_table_that_names_files_is_given_as_it_is(here, capsys):
             "must have a row for each person, twice: sub-01",
         ),
         (
-            ("twin.nii.gz", "True", "40"),
-            "twin.nii.gz are one file; give each",
+            ("sub-twin.nii.gz", "True", "40"),
+            "sub-twin.nii.gz are one file; give each",
         ),
     ],
 )
 def test_a_row_without_a_file_of_its_own_is_refused(here, capsys, row, words):
     coinstac(row)
-    Path("north/twin.nii.gz").symlink_to("sub-01/sub-01_statmap.nii.gz")
+    Path("north/sub-twin.nii.gz").symlink_to("sub-01/sub-01_statmap.nii.gz")
     status, line = outcome(capsys, "validate", "study.yaml")
     assert status == 2 and words in line
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([("1", "2"), ("2", "1")], "sub-2.nii is of 2 by its name and of 1 by its row"),
+        ([("sub-01", "2"), ("sub-02", "3")], "sub-2.nii is of sub-02 by its name and"),
+        ([("1", "1"), ("01", "3")], "1 and 01 differ by case, noughts"),
+    ],
+    ids=["exchanged", "shifted", "twice"],
+)
+@pytest.mark.parametrize("without", [[], ["1"]])
+def test_a_row_of_somebody_elses_file_is_refused(here, rows, words, without):
+    """Who is left out would stay, by the file of another row."""
+    lines = [f"{own}\tsub-{file}.nii" for own, file in rows]
+    Path("list.tsv").write_text("\n".join(["participant_id\tfile", *lines]))
+    for _, file in rows:
+        Path(f"sub-{file}.nii").write_text(file)
+    images = {"table": "list.tsv", "column": "file", "without": without}
+    assert words in refused(inventory_of_maps, sites.site(images=images))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["sub-CMU_01/con.nii", "sub-CMU_02/con.nii"], ["sub-CMU_01", "sub-CMU_02"]),
+        (["jose\u0301.nii", "b.nii"], ["jos\u00e9", "b"]),
+        (["anna_pre.nii", "anna_post.nii"], "may be of 2 people or of 1"),
+        (["sub-CMU_1.nii", "sub-CMU_2.nii"], "may be of 2 people or of 1"),
+        (["sub-1_run-1.nii", "sub-1_run-2.nii"], "a row for each person, twice: sub-1"),
+    ],
+    ids=["folders", "accents", "before-and-after", "underscores", "runs"],
+)
+def test_people_of_a_table_of_files_are_those_of_the_files(here, files, expected):
+    for file in files:
+        write(Path(), file, "x.txt").rename(_made(file))
+    names = [unicodedata.normalize("NFC", file) for file in files]
+    Path("list.tsv").write_text("\n".join(["file\tage", *(f"{n}\t1" for n in names)]))
+    found = sites.site(images={"table": "list.tsv", "column": "file"})
+    if isinstance(expected, list):
+        assert list(inventory_of_maps(found).people) == expected
+        return
+    line = refused(inventory_of_maps, found)
+    assert expected in line and ("participant_id" in line or "keep one" in line)
+
+
+def _made(file: str) -> Path:
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    return Path(file)
+
+
+@pytest.mark.parametrize(
+    "again", ["Sub-2", "02", "2.0", "sub_2", "\uff12", "sub-2_ses-2", "SUB2"]
+)
+def test_who_left_is_not_there_under_another_writing(here, again):
+    rows = [[own, "1", "2"] for own in ("sub-1", "sub-2", again)]
+    path = write(Path(), text(*rows))
+    about = sites.site(images=str(path), without=["2"])
+    line = refused(
+        lambda: inventory.of_rows(about, path, read_rows(path, COLUMNS)).people
+    )
+    assert "may be one person" in line or "a row for each person, twice" in line
+    path = write(Path(), text(rows[0], rows[2]))
+    if "ses" in again:  # a session is no person
+        line = refused(inventory.of_rows, about, path, read_rows(path, COLUMNS))
+        assert "without: nobody is called '2' (there is 2_ses-2)" in line
+        return
+    people = inventory.of_rows(about, path, read_rows(path, COLUMNS)).people
+    assert list(people) == ["sub-1"]
+
+
+@pytest.mark.parametrize("key", ["without", "images.without"])
+def test_who_left_after_prepare_is_not_released(here, capsys, key):
+    map_study()
+    for name in ("north", "south"):
+        table = {"table": f"{name}/participants.tsv", "column": "file"}
+        edited(f"{name}.yaml", f"images: {name}", f"images: {table}")
+    accept = "accept: [{rule: noise, reason: a test of the steps}]\n"
+    Path("study.yaml").write_text(Path("study.yaml").read_text() + accept)
+    for name in ("north", "south"):
+        assert outcome(capsys, "prepare", "study.yaml", "--site", name)[0] == 0
+    about = yaml.safe_load(Path("north.yaml").read_text())
+    (about["images"] if "images" in key else about)["without"] = ["3"]
+    Path("north.yaml").write_text(yaml.safe_dump(about))
+    status, line = outcome(capsys, "contrast", "study.yaml")
+    assert status == 2
+    assert "north: without: sub-03 left and is among those who were prepared" in line
+    assert outcome(capsys, "prepare", "study.yaml", "--site", "north")[0] == 0
+    assert outcome(capsys, "contrast", "study.yaml")[0] == 0
+
+
+def test_who_left_is_not_said_to_lack_an_image(here, capsys):
+    map_study()
+    edited("north/participants.tsv", "sub-03", "SUB-3")
+    about = Path("north.yaml").read_text()
+    Path("north.yaml").write_text(about + "without: ['03']\n")
+    status, lines = outcome(capsys, "validate", "study.yaml")
+    assert status == 0 and "north: 5 people" in lines and "no images" not in lines
 
 
 def test_who_is_left_out_by_name_needs_no_file(here, capsys):

@@ -1,6 +1,8 @@
 """Who a person is, in the names that projects use; and every scan counts once."""
 
+import gzip
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -75,6 +77,12 @@ def of_folder(label: str, *names: str) -> list[str]:
             id="C03-dots",
         ),
         pytest.param(
+            "d/*/*.nii.gz",
+            ["d/patients/01.nii.gz", "d/patients/02.nii.gz", "d/controls/03.nii.gz"],
+            {"01": 1, "02": 1, "03": 1},
+            id="folders-of-groups",
+        ),
+        pytest.param(
             "d/*.nii.gz",
             ["d/ctrl_01.nii.gz", "d/ctrl_02.nii.gz", "d/pat_01.nii.gz"],
             {"ctrl_01": 1, "ctrl_02": 1, "pat_01": 1},
@@ -96,6 +104,33 @@ def of_folder(label: str, *names: str) -> list[str]:
             id="C18-uk-biobank",
         ),
         pytest.param(
+            "h/*/MNINonLinear/Results/*/*_hp2000_clean.nii.gz",
+            [
+                f"h/HCA6002236_{visit}/{HCP.format('AP')}"
+                for visit in ("V1_MR", "V2_MR")
+            ],
+            {"HCA6002236": 2},
+            id="visits-of-the-human-connectome-project",
+        ),
+        pytest.param(
+            "d/*/filtered_func_data.nii.gz",
+            [
+                f"d/sub-{k}{end}.feat/filtered_func_data.nii.gz"
+                for k, end in (("01", "_run-1"), ("01", "_run-2"), ("02", "+"))
+            ],
+            {"sub-01": 2, "sub-02": 1},
+            id="folders-of-fsl",
+        ),
+        pytest.param(
+            "d/*/errts.*.nii.gz",
+            [f"d/sub-{k}.results/errts.sub-{k}.tproject.nii.gz" for k in "12"],
+            {"sub-1": 1, "sub-2": 1},
+            id="folders-of-afni",
+        ),
+        pytest.param(
+            "d/*.hdr", ["d/sub-1_bold.hdr", "d/sub-2_bold.hdr"], {}, id="headers-alike"
+        ),
+        pytest.param(
             "d/*/*/rest.nii.gz",
             ["d/sub-01/ses-1/rest.nii.gz", "d/sub-01/ses-2/rest.nii.gz"],
             {"sub-01": 2},
@@ -105,7 +140,124 @@ def of_folder(label: str, *names: str) -> list[str]:
 )
 def test_a_pattern_finds_people(pattern, names, expected):
     write(*names)
+    if not expected:  # headers of one grid are alike, and their data are not
+        expected = {"sub-1": 1, "sub-2": 1}
+        for name in names:
+            write(str(Path(name).with_suffix(".img")))
+            Path(name).write_text("a header")
     assert n_files(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "expected"),
+    [
+        (
+            "d/*.edf",
+            ["d/aaaaaaac_s001_t000.edf", "d/aaaaaaac_s002_t000.edf"],
+            {"aaaaaaac": 2},
+        ),
+        (
+            "d/*-PSG.edf",
+            ["d/SC4001E0-PSG.edf", "d/SC4002E0-PSG.edf", "d/SC4011E0-PSG.edf"],
+            {"SC400": 2, "SC401": 1},
+        ),
+        ("d/*.edf", ["d/S001R01.edf", "d/S001R02.edf"], {"S001": 2}),
+    ],
+    ids=["temple-university-hospital", "sleep-edf", "physionet"],
+)
+def test_a_pattern_finds_whose_recordings_are(pattern, names, expected):
+    write(*names)
+    found = recordings.find_recordings(site(eeg=pattern))
+    assert {name: len(files) for name, files in found.items()} == expected
+
+
+NFC, NFD = "Jos\u00e9", "Jose\u0301"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([f"data/sub-{NFC}/func/sub-{NFD}_{BOLD}"], {f"sub-{NFC}": 1}),
+        (
+            [
+                f"data/sub-{own}/func/sub-{own}_run-{run}_{BOLD}"
+                for run, own in enumerate((NFC, NFD))
+            ],
+            {f"sub-{NFC}": 2},
+        ),
+        (
+            [
+                f"data/sub-01{end}/func/sub-01{end}_run-{run}_{BOLD}"
+                for run, end in enumerate(("", "\u200b", "\u2060"))
+            ],
+            {"sub-01": 3},
+        ),
+        ([f"data/sub-01 /func/sub-01_{BOLD}"], {"sub-01": 1}),
+        (
+            [f"data/sub-01_ses-{s}/func/sub-01_ses-{s}_{BOLD}" for s in "12"],
+            {"sub-01": 2},
+        ),
+    ],
+    ids=["accent", "accents", "unseen-signs", "blank-behind", "c-pac"],
+)
+def test_however_a_name_is_written_it_is_one_person(names, expected):
+    write(*names, *of_folder("99", BOLD))
+    images = {"derivatives": "data"}
+    assert n_files(images) == {**expected, "sub-99": 1}
+    (person,) = expected
+    for written in (person, NFD if "Jos" in person else "SUB-1"):
+        assert n_files(images, without=[written]) == {"sub-99": 1}
+
+
+def test_an_image_of_two_files_is_one():
+    write(*(f"d/sub-{k}_bold.{end}" for k in "12" for end in ("hdr", "img")))
+    assert n_files("d/*") == {"sub-1": 1, "sub-2": 1}
+    assert n_files("d/*.img") == {"sub-1": 1, "sub-2": 1}
+
+
+def test_what_stands_before_every_name_is_no_person():
+    write("d/subj_1_a.nii", "d/subj_2_a.nii", "e/S1_a_x.nii", "e/S1_b_x.nii")
+    with pytest.raises(
+        ConfigError, match=r"all 2 files one person's, 'subj'; .* as in"
+    ):
+        n_files("d/*.nii", person="{person}_*")
+    assert n_files("d/*.nii", person="subj_{person}_*") == {"1": 1, "2": 1}
+    assert n_files("e/*.nii", person="{person}_*") == {"S1": 2}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["sub-01_bold.nii", "swsub-01_bold.nii"],
+        ["swsub-01_run-1_bold.nii", "wsub-01_run-01_bold.nii.gz"],
+    ],
+)
+def test_a_run_at_two_stages_of_spm_is_one_scan(names):
+    write(*(f"d/{name}" for name in names))
+    with pytest.raises(ConfigError, match="look like one scan"):
+        n_files("d/*")
+
+
+def test_a_copy_that_was_packed_again_is_seen():
+    for label, mtime in (("1", 1), ("2", 2), ("3", 3)):
+        content = b"of one" if label != "3" else b"others"
+        write(f"d/sub-{label}_bold.nii.gz")
+        packed = gzip.compress(content, mtime=mtime)
+        Path(f"d/sub-{label}_bold.nii.gz").write_bytes(packed)
+    assert n_files("d/sub-[13]*") == {"sub-1": 1, "sub-3": 1}
+    with pytest.raises(ConfigError, match=r"sub-1.* and .*sub-2.* have the same conte"):
+        n_files("d/*")
+
+
+def test_two_headers_of_one_recording_are_refused():
+    write("e/old.eeg")
+    for label in "12":
+        write(f"e/sub-{label}_eeg.vhdr")
+        text = f"; header {label}\nDataFile=old.eeg\n"
+        Path(f"e/sub-{label}_eeg.vhdr").write_text(text)
+    with pytest.raises(ConfigError, match=r"lead to the same data old\.eeg"):
+        recordings.find_recordings(site(eeg="e/*.vhdr"))
+    assert "e/old.eeg" in recordings.inputs(site(eeg="e/sub-1*.vhdr"))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +336,24 @@ def test_a_linked_session_is_found():
             id="noughts",
         ),
         pytest.param(
+            "d/*.nii.gz",
+            ["d/anna_pre.nii.gz", "d/anna_post.nii.gz", "d/bert_pre.nii.gz"],
+            "may be of 3 people or of 2: are anna_post and anna_pre",
+            id="before-and-after",
+        ),
+        pytest.param(
+            "d/*.nii.gz",
+            ["d/anna_eyes-open.nii.gz", "d/anna_eyes-closed.nii.gz"],
+            "may be of 2 people or of 1",
+            id="eyes",
+        ),
+        pytest.param(
+            "d/*/*.nii.gz",
+            ["d/S01/a.nii.gz", "d/S01/b.nii.gz", "d/S02/c.nii.gz"],
+            "3 files may be of 3 people or of 2: are a and b the same person",
+            id="several-in-a-numbered-folder",
+        ),
+        pytest.param(
             "d/*/rest.nii.gz",
             ["d/a/rest.nii.gz", "d/b/rest.nii.gz"],
             "may be of 2 people or of 1",
@@ -249,6 +419,119 @@ def test_a_site_says_which_of_combined_runs(run):
     write(*of_folder("01", *runs, "task-rest_desc-denoised_bold.nii.gz"))
     images = {"derivatives": "data", "desc": "denoised", "run": run}
     assert n_files(images) == {"sub-01": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "said"),
+    [
+        (
+            ["space-A", "space-B"],
+            {},
+            "one space, there is A (.*) and B (.*); say in `sp",
+        ),
+        (
+            ["space-A", ""],
+            {},
+            "one space, there is A (.*) and none (.*); say in `space`",
+        ),
+        (["space-A_res-2", "space-A"], {}, "one res, there is 2 (.*) and none"),
+        (
+            ["space-A_cohort-1", "space-A_cohort-2"],
+            {},
+            "say in `filters: {cohort: ...}`",
+        ),
+        (["part-phase", "part-phase"], {}, "one part, there is phase (.*); say in"),
+        (["part-mag", "part-phase"], {}, "one part, there is mag (.*) and phase"),
+        (["echo-1", "echo-2"], {}, "one echo, there is 1 (.*) and 2"),
+        (["space-A", "space-B"], {"space": ["A", "B"]}, ""),
+        (["space-A", ""], {"space": "A"}, ""),
+        (["part-phase", "part-phase"], {"filters": {"part": "phase"}}, ""),
+        (["part-mag", ""], {}, ""),
+        (["acq-mb", "dir-AP"], {}, ""),
+    ],
+)
+def test_images_of_several_kinds_are_chosen_between(names, asked, said):
+    """Native images resampled with those of a template would be taken for the same."""
+    for label, part in zip("12", names, strict=True):
+        write(
+            *of_folder(
+                label, f"task-rest_{part}_desc-preproc_bold.nii".replace("__", "_")
+            )
+        )
+    images = {"derivatives": "data", **asked}
+    if not said:
+        assert "sub-1" in n_files(images)
+        return
+    with pytest.raises(ConfigError, match=re.escape(said).replace(r"\.\*", ".*")):
+        n_files(images)
+
+
+def test_echoes_without_their_combined_series_are_nobody_left_out():
+    echoes = [f"task-rest_echo-{k}_desc-preproc_bold.nii" for k in (1, 2)]
+    write(*of_folder("1", *echoes, BOLD), *of_folder("2", BOLD))
+    assert n_files({"derivatives": "data"}) == {"sub-1": 1, "sub-2": 1}
+    write(*of_folder("3", *echoes))
+    with pytest.raises(ConfigError, match=r"sub-3.* say in `echo` which echo"):
+        n_files({"derivatives": "data"})
+
+
+def test_runs_combined_over_directions_are_seen():
+    parts = [
+        f"task-rest_dir-{way}_run-{k}_bold.nii" for k, way in enumerate(("AP", "PA"))
+    ]
+    write(*of_folder("1", *parts))
+    assert n_files("data") == {"sub-1": 2}
+    write(*of_folder("1", "task-rest_bold.nii"))
+    with pytest.raises(ConfigError, match="does the first hold both"):
+        n_files("data")
+
+
+def test_sessions_that_a_folder_of_c_pac_names():
+    write(*(f"data/sub-1_ses-{s}/func/sub-1_{BOLD}" for s in ("A1", "B2")))
+    images = {"derivatives": "data"}
+    assert n_files(images) == {"sub-1": 2}
+    assert n_files({**images, "session": "A1"}) == {"sub-1": 1}
+
+
+@pytest.mark.parametrize("link", ["data/sub-2", "data/sub-1/ses-2", "data/sub-1/func"])
+def test_a_folder_that_is_a_link_to_nothing_is_named(link):
+    write(f"data/sub-1/ses-1/func/sub-1_ses-1_{BOLD}")
+    os.symlink("nowhere", link)
+    with pytest.raises(
+        ConfigError, match=f"{link}: is a link to nowhere, which is not"
+    ):
+        n_files({"derivatives": "data"})
+
+
+def test_a_folder_that_may_not_be_read_is_named(monkeypatch):
+    write(*of_folder("1", BOLD), *of_folder("2", BOLD))
+    scandir = os.scandir
+
+    def guarded(path):
+        if "sub-2" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(ConfigError, match="sub-2: folder cannot be read"):
+        n_files({"derivatives": "data"})
+
+
+@pytest.mark.parametrize(
+    ("people", "without", "chosen", "expected"),
+    [
+        (["sub-01", "sub-02"], ["2"], [], ["sub-02"]),
+        (["sub-01", "SUB_2"], ["02", "99"], [], ["SUB_2"]),
+        (["sub-01", "sub-02"], [], ["01"], ["sub-02"]),
+        (["sub-01", "sub-02"], ["99"], [], []),
+    ],
+)
+def test_who_left_since_is_told(people, without, chosen, expected):
+    images = {"derivatives": "data", "people": chosen}
+    found = site(images=images, without=without)
+    assert inventory.no_longer_taken(found, people) == expected
+    images |= {"without": without}
+    assert inventory.no_longer_taken(site(images=images), people) == expected
 
 
 def readers():
@@ -383,6 +666,17 @@ def test_the_inventory_says_why_a_file_is_set_aside(here):
     assert found.lines() == [
         "  set aside: 1 file: task is faces",
         "  set aside: 2 files: the person is named in without",
+    ]
+
+
+def test_the_inventory_calls_people_as_the_site_does():
+    write("d/P1_run1.nii", "d/P1_run2.nii", "d/P2_run1.nii")
+    own = site(images="d/*.nii", person="{person}_*", without=["P1"])
+    rows = derivatives.inventory(own).rows()
+    assert [(row[0], row[2][:3]) for row in rows] == [
+        ("P2", "yes"),
+        ("P1", "no:"),
+        ("P1", "no:"),
     ]
 
 

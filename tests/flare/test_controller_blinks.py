@@ -72,7 +72,7 @@ def replay(root: Path, releases: list[dict]) -> None:
         federation = Survivors(members, releases)
         for _ in range(100):
             with contextlib.suppress(RoundFailed):
-                kinds.of(study).over(federation, study, sites)
+                kinds.of(study).release_all(federation, sites)
                 return
     raise AssertionError("the replay did not end")
 

@@ -111,13 +111,13 @@ def run_together(root: Path, kind: str) -> list[str]:
     """Run a kind's stages in this process; what they write."""
     write_parties(root, kind)
     with contextlib.chdir(root / "together"):
-        own = kinds.of(load.load_study(STUDY))
-        for step, _ in own.stages:
+        kind = kinds.of(load.load_study(STUDY))
+        for step in kind.result_files:
             assert command(step, STUDY) == 0
         # Every kind can be attacked; what one run shows is never more than promised.
         found = one_run.attack(load.load_study(STUDY), 60, seed=1)
         assert found.n_guesses == 30 and found.epsilon <= found.promised
-    return [name for _, name in own.stages]
+    return list(kind.result_files.values())
 
 
 # Two releases, of which sites reduce the second, hold what the others need.

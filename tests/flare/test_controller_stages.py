@@ -75,8 +75,8 @@ def write_parties(root: Path) -> None:
 
 def steps_of(stage: str) -> tuple[list[str], list[str]]:
     """Steps over all sites of a stage, and the files that they write."""
-    steps, names = zip(*kinds.of(load.load_study(STUDY, stage)).stages, strict=True)
-    return [*steps], [*names]
+    files = kinds.of(load.load_study(STUDY, stage)).result_files
+    return [*files], [*files.values()]
 
 
 def answered(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict:

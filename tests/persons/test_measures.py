@@ -67,6 +67,15 @@ def test_whatever_a_persons_data_are_measures_keep_their_bounds(values):
     assert ((low <= found) & (found <= high)).all()
 
 
+def test_networks_as_a_spreadsheet_numbers_them(tmp_path):
+    path = tmp_path / "domains.tsv"
+    path.write_text("index\tnetwork\n1.0\tA\n02\tB\n3\tnone\n")
+    given = Domains(file=path, without=["none"])
+    assert measures.domains(given, [1, 2, 3]) == ("A", "B", "")
+    with pytest.raises(ConfigError, match="no network is called 'nine'; it has none"):
+        measures.domains(Domains(file=path, without=["nine"]), [1, 2, 3])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"weights": np.ones(1), "center": B_ANY},
     ),
     "site sums": ("site_sums", {"weights": np.array([3.0, 0.5]), "n_sites": 2}),
+    "bin shares": ("bin_shares", {}),
     "third": ("third_moment", {"norm_bound": 2.0, "covariance": 0.05 * np.eye(D)}),
     "third any": ("whitened_third_moment", {"covariance": S_ANY}),
     "third thin": ("whitened_third_moment", {"covariance": S_THIN}),
@@ -232,6 +233,8 @@ def _naive(name: str, X: np.ndarray, clip: float, parameters: dict) -> np.ndarra
         return linalg.pack_symmetric3(_clipped(T, clip))
     if name == "mean":
         return _clipped(X.mean(axis=1), clip)
+    if name == "bin_shares":
+        return _clipped(np.maximum(X, 0).mean(axis=1), clip)
     if name == "moment_product":
         return _clipped(X @ X.T @ parameters["Q"] / n, clip).ravel()
     if name == "linear_moments":

@@ -406,7 +406,7 @@ def test_a_killed_study_goes_on_and_is_charged_once(here, monkeypatch, kind, bef
     at = 0
     assert n_killed >= len(SIZES)
     assert run(STEPS[kind]) == 0
-    (result,) = kinds.of(load.load_study(STUDY)).released(load.load_study(STUDY))
+    (result,) = kinds.of(load.load_study(STUDY)).released_files
     first = Path(result).read_bytes()
     assert run(STEPS[kind]) == 0 and Path(result).read_bytes() == first
     assert len(left) == N_RELEASES[kind] * len(SIZES)

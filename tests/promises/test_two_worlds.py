@@ -170,6 +170,7 @@ def everything(network: Network) -> list[tuple]:
 ROWS, K = 12, 3
 EACH = {
     "mean": {"norm_bound": 1.0},
+    "bin_shares": {},
     "second_moment": {"norm_bound": 1.0},
     "moment_product": {"norm_bound": 1.0, "Q": np.eye(ROWS, K, dtype="f4")},
     "network_gradient": {"norm_bound": 1.0, "weights": np.zeros(ROWS + 2)},

@@ -21,6 +21,7 @@ from ledgers import CEILING, ledger, opened, spend
 from tiny_study import STUDY, begin, command, edit, make_private
 
 from capeneuro.config import load
+from capeneuro.config.names import plain
 from capeneuro.federation import custody
 from capeneuro.federation.entries import ReleaseLine
 from capeneuro.federation.ledger import Exchange, Ledger, LedgerSetBack
@@ -289,6 +290,23 @@ def test_a_ledger_with_cohorts_is_not_merged_into_another(tmp_path):
     spend(book, "1", 0.4, ("ann",))
     with pytest.raises(LedgerSetBack, match="has cohorts"):
         custody.merge(north, book.folder)
+
+
+@pytest.mark.parametrize("spelling", [plain, str])
+def test_a_person_is_one_however_images_and_tables_write_the_name(tmp_path, spelling):
+    """``sub-01`` of images is ``1`` of a table; as they are, they would be two."""
+    folder, place = tmp_path / "north", tmp_path / "second"
+    books = [
+        Ledger(folder, CEILING, place, cohort, spelling=spelling)
+        for cohort in ("a", "b")
+    ]
+    custody.begin(books[0])
+    assert books[0].register(["sub-01", "sub-02"]) == {}
+    assert books[1].register(["1", "SUB-03"]) == ({"a": 1} if spelling is plain else {})
+    other = Ledger(tmp_path / "south", CEILING, place, spelling=spelling)
+    custody.begin(other)
+    books[0].known_elsewhere(["sub-01"])
+    assert bool(other.known_elsewhere(["01"])) == (spelling is plain)
 
 
 def test_open_data_are_not_charged_to_a_ledger_of_private_data(tiny, capsys):

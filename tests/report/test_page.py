@@ -253,7 +253,7 @@ def test_a_run_without_privacy_has_no_promise(results, record):
         one |= {"clip": None, "sites": dict.fromkeys(record["sites"], nothing)}
     kinds = dict.fromkeys(record["sites"], "simulated")
     exact = privacy_record(study, kinds, releases)
-    own = components.chapter(study, exact)
+    own = components.ComponentsKind(study).chapter(exact)
     assert len(own.pictures["maps"]) == N_COMPONENTS and not own.pictures["rest"]
     own = own._replace(notes=())  # of rounds that had noise
     page = pages.render(study, exact, [own], Path("."))

@@ -18,7 +18,7 @@ from benchmarks import row_studies
 from capeneuro.algorithms import metrics
 from capeneuro.config import load, study
 from capeneuro.data.rows import find_people, open_rows, read_row
-from capeneuro.studies import kinds, rows, workflow
+from capeneuro.studies import kinds, workflow
 from capeneuro.studies.sites import load_sites
 from sim import connectivity, vbm
 from sim.__main__ import main as make
@@ -221,7 +221,7 @@ def test_true_topics_are_shares_of_words(here):
 
 def test_the_mixture_is_found(here):
     study = ran("mixture")
-    shape, found = open_rows(study), rows.read_result(kinds.of(study).own, study)
+    shape, found = open_rows(study), kinds.of(study).read_result()
     A = table(Path("data/mixture/truth/components.tsv"))[2]
     estimate = shape.middle[:, None] + shape.spread[:, None] * found.components
     assert metrics.component_error(estimate, A) < 0.15
@@ -231,14 +231,14 @@ def test_the_mixture_is_found(here):
 def test_topics_are_found(here):
     study = ran("topics")
     A = table(Path("data/topics/truth/components.tsv"))[2]
-    found = rows.read_result(kinds.of(study).own, study).components
+    found = kinds.of(study).read_result().components
     assert metrics.component_error(found, A) < 0.1
     assert metrics.component_error(np.roll(found, 1, axis=0), A) > 0.2
 
 
 def test_coefficients_are_found(here):
     study = ran("regression")
-    found = rows.read_result(kinds.of(study).own, study)
+    found = kinds.of(study).read_result()
     truth = table(Path("data/regression/truth/coefficients.tsv"))[2][:, 0]
     assert found.coefficients == pytest.approx(truth[1:], abs=2.5)
     assert np.abs(truth[1:]).max() > 5 and found.r2[0] > 0.6
@@ -247,7 +247,7 @@ def test_coefficients_are_found(here):
 def test_groups_are_told_apart(here):
     study = ran("network")
     X, y, _ = people(study)
-    found = rows.read_result(kinds.of(study).own, study)
+    found = kinds.of(study).read_result()
     shape = open_rows(study)
     right = np.mean((found.probabilities(shape.scaled(X)) > 0.5) == (y == 1))
     assert right > 0.75

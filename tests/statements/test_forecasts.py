@@ -27,9 +27,8 @@ def test_plan_and_notebook_foretell_one_regression_alike(rng, monkeypatch):
     D, N, S = 10, 40, 4
     _, n, over = rows.noise_over_pooled(study, study.site_names, N)
     promise = study.own_promise
-    kind = kinds.of(study).own
     share = study.shares["regression"]  # beside the rough mean
-    planned = rows.predicted(kind, study, promise, S, n, D, over)[RATIO]
+    planned = kinds.of(study).predicted(promise, S, n, D, over)[RATIO]
     data = {name: list(rng.uniform(-1, 1, (10, D + 1, 1))) for name in "abcd"}
     sites = cn.federate(data, promise)
     with pytest.raises(BudgetExceeded) as refused:
@@ -40,7 +39,7 @@ def test_plan_and_notebook_foretell_one_regression_alike(rng, monkeypatch):
     study = study.model_copy(
         update={"rows": study.rows.model_copy(update={"norm_bound": 1.0})}
     )
-    planned = rows.predicted(kind, study, promise, S, n, D, over)[RATIO]
+    planned = kinds.of(study).predicted(promise, S, n, D, over)[RATIO]
     with pytest.raises(BudgetExceeded) as refused:
         cn.linear_model(sites, 1.0, (-1.0, 1.0), typical_norm=1.0, share=share)
     (ratio,) = re.findall(r"foretold to be ([\d.e+]+) times", str(refused.value))
@@ -71,6 +70,6 @@ def test_a_priors_gain_is_not_foretold_of_volumes(capsys, monkeypatch):
     monkeypatch.setattr(components_plan, "least_share", lambda *about: (0.5, 0.4))
     budget = Budget(1, 1e-5, "sample")
     study = SimpleNamespace(n_releases={"pca": 1}, budget=budget, n_components=3)
-    forecast = components_plan._foretell_prior(study, ("a",), Counts(100, 50, 20))
+    forecast = components_plan._forecast_with_prior(study, ("a",), Counts(100, 50, 20))
     forecast.show(True)
     assert forecast.adds is None and "not foretold" in capsys.readouterr().out

@@ -104,6 +104,51 @@ def test_other_programs_layouts(
         ),
         pytest.param(
             [
+                f"HCA{k}_V1_MR/MNINonLinear/Results/{run}/{run}_hp0_clean.nii.gz"
+                for k in (1, 2)
+                for run in ("rfMRI_REST", "rfMRI_REST1_AP", "rfMRI_REST2_PA")
+            ],
+            None,
+            ["2 people, 4 runs", "the Human Connectome Project"],
+            id="HCP-with-all-runs-in-one",
+        ),
+        pytest.param(
+            [
+                f"{k}/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR{end}"
+                for k in (100307, 100408)
+                for end in (
+                    "_hp2000_clean_rclean_tclean.nii.gz",
+                    "_hp2000_clean.nii.gz",
+                )
+            ],
+            None,
+            ["2 people, 2 runs", "rclean_tclean", "ICA-FIX"],
+            id="HCP-cleaned-again",
+        ),
+        pytest.param(
+            [
+                f"sub-1_ses-{s}/func/sub-1_ses-{s}_task-rest_space-template"
+                "_desc-preproc_bold.nii.gz"
+                for s in (1, 2)
+            ],
+            None,
+            ["1 person, 2 runs"],
+            id="C-PAC",
+        ),
+        pytest.param(
+            ["01.nii.gz", "02.nii", "03.nii"],
+            None,
+            ["3 people, 3 runs in north/*.nii*", "each file counts as ONE PERSON"],
+            id="two-formats",
+        ),
+        pytest.param(
+            [f"FunImgARCWF/Sub_00{k}/Filtered_4DVolume.nii" for k in (1, 2)],
+            "FunImgARCWF/{person}/*",
+            ["2 people, 2 runs"],
+            id="DPARSF",
+        ),
+        pytest.param(
+            [
                 f"100000{k}_20227_2_0/fMRI/rfMRI.ica/reg_standard/"
                 "filtered_func_data_clean.nii.gz"
                 for k in (1, 2)
@@ -171,7 +216,8 @@ def test_layouts_that_are_not_bids(tmp_path, monkeypatch, capsys, names, person,
     os.chdir("aging")
     assert command("check", "config/config.yaml") == 0
     sites = map(load.load_site, load.load_study("config/config.yaml").sites)
-    assert [len(derivatives.find_runs(site)) for site in sites] == [2, 2]
+    n_people = int(said[0].split()[0])
+    assert [len(derivatives.find_runs(site)) for site in sites] == [n_people] * 2
 
 
 @pytest.mark.parametrize(
@@ -182,7 +228,6 @@ def test_layouts_that_are_not_bids(tmp_path, monkeypatch, capsys, names, person,
             "in each person's own space; warp them",
         ),
         ("1000001_20227_2_0.zip", "unzip each"),
-        ("sub-01/func/sub-01_task-rest_bold.dtseries.nii", "series on the surface"),
     ],
 )
 def test_layouts_that_cannot_be_taken(tmp_path, monkeypatch, capsys, name, said):

@@ -26,5 +26,5 @@ def test_components_are_called_at_a_site_that_has_no_files_of_maps(
     truth = nifti.read_maps("data/truth.nii.gz", mask)
     A = nifti.build_basis(study.space, mask).analysis @ truth
     np.savez(study.results / components.UNMIXING, mixing=-A[:, ::-1])
-    called = [own.name for own in components._called(study)]
-    assert called == words[: A.shape[1]][::-1]
+    map_names = components.ComponentsKind(study)._map_names()
+    assert [map_name.name for map_name in map_names] == words[: A.shape[1]][::-1]

@@ -21,7 +21,6 @@ from tiny_study import (
 
 from capeneuro.config import load
 from capeneuro.data import files
-from capeneuro.data.rows import open_rows
 from capeneuro.report import plots
 from capeneuro.studies import contrast
 
@@ -89,10 +88,8 @@ def test_connectivity_of_runs_is_that_of_their_parcels(runs):
     table = files.read_table(results / "group_desc-contrast_table.tsv")
     assert {row[1] for row in table} == {"a", "a - b", "a - c", "b", "b - c", "c"}
     # What is drawn of them is a square of networks, where something is found.
-    study = load.load_study(STUDY)
-    shape = open_rows(study)
-    names = contrast._networks(study, shape)
-    square = contrast._square(shape, np.arange(6.0))
+    kind = contrast.ContrastKind(load.load_study(STUDY))
+    names, square = kind._networks, kind._between_networks(np.arange(6.0))
     assert names == ["a", "b", "c"]
     np.testing.assert_array_equal(square, [[0, 1, 2], [1, 3, 4], [2, 4, 5]])
     figure = plots.between_networks(names, square, square > 3, "size")
@@ -110,7 +107,7 @@ def test_what_runs_cannot_be_measured_by_is_one_line(runs, capsys):
     edit(STUDY, "space.basis", "grid")
     edit(STUDY, "space.basis_file", None)
     assert command("validate", STUDY) == 2
-    assert "must be atlas or template" in capsys.readouterr().err
+    assert "must be atlas, template or parcels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("lost", ["silent", "outside"])

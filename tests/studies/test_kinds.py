@@ -4,9 +4,9 @@ import html
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import pytest
@@ -19,9 +19,10 @@ from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
 from capeneuro.config import load
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
+from capeneuro.config.study import ReleaseStep
 from capeneuro.data import files
 from capeneuro.studies import kinds
-from capeneuro.studies.rows import RowKind, kind_of
+from capeneuro.studies.rows import FeatureTable, Figures, RowStudyKind, SizePage
 
 NAMES, LOW, HIGH = ("left", "right", "age"), [0.0, 0.0, 20.0], [4.0, 6.0, 80.0]
 
@@ -36,6 +37,10 @@ class Means(Section):
 class MeansConfig(RowStudy):
     """A study of the mean person."""
 
+    kind: ClassVar = "means"
+    release_steps: ClassVar = {
+        "means": ReleaseStep("Find the mean person.", "group_desc-means.npz", "means")
+    }
     means: Means
 
     n_releases: ClassVar = {"means": 1}
@@ -44,74 +49,100 @@ class MeansConfig(RowStudy):
 
 
 @dataclass(frozen=True)
-class Found:
+class Mean:
     """Mean of scaled features, and the deviation of its noise."""
 
     center: np.ndarray
     deviation: float
 
 
-def compute(federation, study, shape, stages) -> Found:
-    asked = {"norm_bound": shape.norm_bound, "clip": study.means.clip}
-    released = stages[0].answer(federation, "mean", asked)
-    return Found(*(shape.norm_bound * x for x in (released.value, released.deviation)))
+@final
+@dataclass(frozen=True)
+class MeansKind(RowStudyKind):
+    """A study of the mean person, on a query that sites know."""
 
+    study: MeansConfig
+    result_type: ClassVar = Mean
+    stem: ClassVar = "group_desc-means"
+    template: ClassVar = "rows.html.jinja"
+    truth_files: ClassVar = ("means.tsv",)
+    caveat: ClassVar = "exact"
+    most_features: ClassVar = 100
 
-def columns(study, shape, found):
-    return ["mean"], (shape.middle + shape.spread * found.center)[:, None]
+    def check_features(self):
+        pass
 
+    def check_people(self, site, people):
+        pass
 
-def against(study, shape, found, other, prefix, people):
-    off = np.abs((columns(study, shape, found)[1] - other.values)[:, 0] / shape.spread)
-    return [(f"{prefix}_error", float(off.max()), "0 is best", "of a scaled feature")]
+    def not_estimable(self, people):
+        return ""
 
+    def encoder(self, place):
+        return lambda x, beside: x.astype(np.float32)
 
-def told(study, shape, found, releases):
-    """The mean is where it is; a mean within its noise of the middle is not."""
-    values, level = np.abs(found.center), 3 * found.deviation
-    words = np.where(values > level, ABOVE, NOT_ABOVE).tolist()
-    levels = np.full(len(values), level)
-    return Verdicts(tuple(shape.names), values, levels, tuple(words), "distance")
+    def decode(self, z):
+        return None
 
+    def row_size(self, z):
+        return float(np.linalg.norm(z) / self.shape.norm_bound)
 
-def figures(study, shape, found, record, others, verdicts):
-    from capeneuro.report import plots
+    def clip_weight(self, z):
+        return 1.0
 
-    mean = columns(study, shape, found)[1][:, 0]
-    title = "The mean person"
-    return {}, {title: lambda: plots.effects(shape.names, mean, title, None, {})}, {}
+    def size_page(self):
+        return SizePage("Rows.", "norm of a row", "norm", self.study.means.clip, "clip")
 
+    def compute(self, federation, mechanisms):
+        bound = self.shape.norm_bound
+        options = {"norm_bound": bound, "clip": self.study.means.clip}
+        released = mechanisms[0].answer(federation, "mean", options)
+        return Mean(bound * released.value, bound * released.deviation)
 
-KIND = kind_of(
-    RowKind(
-        command="means",
-        result=Found,
-        file="group_desc-means.npz",
-        stem="group_desc-means",
-        check=lambda study, shape: None,
-        holder=lambda study, shape, place: lambda x, beside: x.astype(np.float32),
-        size=lambda study, shape, z: float(np.linalg.norm(z) / shape.norm_bound),
-        kept=lambda study, shape, z: 1.0,
-        limit=lambda study: (study.means.clip, "norm of a row", "clip"),
-        page=lambda study: {"about": "Rows.", "size": "norm", "clipped": True},
-        template="rows.html.jinja",
-        compute=compute,
-        lines=lambda found: [f"a mean with noise of {found.deviation:.3g}"],
-        told=lambda study, shape, found, x, place: x - found.center[:, None],
-        header=lambda study: [f"{name}_beyond" for name in NAMES],
-        columns=columns,
-        tables=lambda study, sites, shape, found, about: ({}, "Means", {}),
-        more=lambda study: [],
-        truths=("means.tsv",),
-        against=against,
-        verdicts=told,
-        figures=figures,
-        predict=lambda study, expected: {
-            RATIO: expected.noise("mean", study.means.clip, "means")
-        },
-        caveat="exact",
-    )
-)
+    def summary(self, result):
+        return [f"a mean with noise of {result.deviation:.3g}"]
+
+    def feature_values(self, result):
+        shape = self.shape
+        return ["mean"], (shape.middle + shape.spread * result.center)[:, None]
+
+    def write_tables(self, sites, result, metadata):
+        return FeatureTable({}, "Means", {})
+
+    def extra_files(self):
+        return []
+
+    def describe_people(self, result, x, place):
+        return x - result.center[:, None]
+
+    def people_columns(self):
+        return [f"{name}_beyond" for name in NAMES]
+
+    def verdicts(self, result, releases):
+        """A mean within its noise of the middle is not above it."""
+        values, level = np.abs(result.center), 3 * result.deviation
+        words = np.where(values > level, ABOVE, NOT_ABOVE).tolist()
+        levels = np.full(len(values), level)
+        names = tuple(self.shape.names)
+        return Verdicts(names, values, levels, tuple(words), "distance")
+
+    def figures(self, result, record, references, verdicts):
+        from capeneuro.report import plots
+
+        mean, title = self.feature_values(result)[1][:, 0], "The mean person"
+        draw = partial(plots.effects, self.shape.names, mean, title, None, {})
+        return Figures({}, {title: draw}, {})
+
+    def scores_against(self, result, reference, prefix, people):
+        off = np.abs(self.feature_values(result)[1] - reference.values)[:, 0]
+        error = float((off / self.shape.spread).max())
+        return [(f"{prefix}_error", error, "0 is best", "of a scaled feature")]
+
+    def people_scores(self, result, people, prefix):
+        return []
+
+    def predict(self, noise):
+        return {RATIO: noise.deviation("mean", self.study.means.clip, "means")}
 
 
 @pytest.fixture
@@ -119,9 +150,7 @@ def study(tmp_path, monkeypatch) -> tuple[Path, np.ndarray]:
     """A study file of the sixth kind, with its sites; and the true mean."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(load.KINDS, "means", MeansConfig)
-    monkeypatch.setitem(sys.modules, "means", SimpleNamespace(KIND=KIND))
-    monkeypatch.setitem(kinds.KINDS, MeansConfig, "means")
-    monkeypatch.setitem(cli.STEPS, "means", ("Find the mean person.", cli.OVER))
+    monkeypatch.setitem(sys.modules, "capeneuro.studies.means", sys.modules[__name__])
     rng, everyone, sites = np.random.default_rng(3), [], []
     table = zip(NAMES, LOW, HIGH, strict=True)
     files.write_table(Path("data/features.tsv"), ["feature", "low", "high"], table)
@@ -159,7 +188,7 @@ def study(tmp_path, monkeypatch) -> tuple[Path, np.ndarray]:
 
 def test_a_sixth_kind_runs_from_yaml_to_report(study, capsys):
     path, truth = study
-    for step in KIND.steps:
+    for step in kinds.of(load.load_study(path)).steps:
         given = [["--site", s] for s in ("north", "south", "west")]
         if step == "means":
             given = [["--reference"], []]

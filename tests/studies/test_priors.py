@@ -121,7 +121,7 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     use(unit)
     study = load.load_study(STUDY)
     alone = around_prior.public(study, open_prior(study)[0]).mixing
-    found = components.read_unmixing(study).mixing
+    found = components.ComponentsKind(study).read_unmixing().mixing
     r = [np.corrcoef(a, b)[0, 1] for a, b in zip(found.T, alone.T, strict=True)]
     assert np.mean(r) > 0.3  # in the prior's order and with its signs
     subspace = files.read_arrays(results / "group_desc-pca_subspace.npz")

@@ -10,10 +10,10 @@ for m in MEMBERS:
         name:
             f"{m.prefix}aggregate"
         input:
-            m.validated,
+            m.kind.validated_files(),
             m.before,
         output:
-            update(m.released),
+            update(m.kind.released_files),
         log:
             f"private/_logs/{m.study.study}/aggregate.log",
         conda:
@@ -21,7 +21,7 @@ for m in MEMBERS:
         params:
             study=STUDY,
             stage=m.option,
-            options=[m.kind.depends(m.study, step) for step, _ in m.kind.stages],
+            options=[m.kind.depends(step) for step in m.kind.result_files],
             version=__version__,
         shell:
             "capeneuro aggregate {params.study:q} {params.stage:q} --log {log:q}"

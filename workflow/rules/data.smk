@@ -11,7 +11,7 @@ rule make_data:
     threads: len(sites)
     params:
         study=STUDY,
-        options=[m.kind.depends(m.study, "make_data") for m in MEMBERS],
+        options=[m.kind.depends("make_data") for m in MEMBERS],
         version=__version__,
     shell:
         "python -m sim {params.study:q} --threads {threads} --log {log:q}"

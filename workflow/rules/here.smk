@@ -3,17 +3,17 @@
 # A rerun of a private step is a new release unless the request is identical; the sites'
 # ledgers, outside any declared output, decide and charge.
 for m in MEMBERS:
-    for k, (step, file) in enumerate(m.kind.stages):
+    for k, step in enumerate(m.kind.result_files):
 
         rule:
             name:
                 f"{m.prefix}{step}"
             input:
-                m.released[k - 1] if k else [],
+                m.kind.released_files[k - 1] if k else [],
                 m.prepared,
             output:
                 # What was paid for stays until it is replaced: a refused rerun keeps it.
-                update(m.released[k]),
+                update(m.kind.released_files[k]),
             log:
                 f"private/_logs/{m.study.study}/{step}.log",
             conda:
@@ -23,7 +23,7 @@ for m in MEMBERS:
                 study=STUDY,
                 stage=m.option,
                 step=step,
-                options=m.kind.depends(m.study, step),
+                options=m.kind.depends(step),
                 kinds=KINDS,
                 version=__version__,
             shell:

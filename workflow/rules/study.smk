@@ -9,7 +9,7 @@ PLANNED = f"private/_aggregator/{study.study}/planned.json"
 
 rule plan:
     input:
-        [m.validated for m in MEMBERS],
+        [m.kind.validated_files() for m in MEMBERS],
         [m.sizes for m in MEMBERS],
     output:
         PLANNED,
@@ -21,7 +21,7 @@ rule plan:
     threads: CORES or 1
     params:
         study=STUDY,
-        options=[m.kind.depends(m.study, s) for m in MEMBERS for s, _ in m.kind.stages],
+        options=[m.kind.depends(s) for m in MEMBERS for s in m.kind.result_files],
         accepts=section(study, "accept", "expected"),
         version=__version__,
     shell:
@@ -35,9 +35,9 @@ for m in MEMBERS:
             f"{m.prefix}validate"
         input:
             [images(m.study, sites, name) for name in sites],
-            m.kind.public_files(m.study),
+            m.kind.public_files(),
         output:
-            m.validated,
+            m.kind.validated_files(),
             m.sizes,
         log:
             f"private/_logs/{m.study.study}/validate.log",
@@ -47,7 +47,7 @@ for m in MEMBERS:
         params:
             study=STUDY,
             stage=m.option,
-            options=m.kind.depends(m.study, "validate"),
+            options=m.kind.depends("validate"),
             sites={
                 n: section(own, *m.kind.site_keys["validate"])
                 for n, own in sites.items()
@@ -62,7 +62,7 @@ for m in MEMBERS:
         input:
             lambda w, m=m: images(m.study, sites, w.site),
             lambda w, m=m: handed_on(m.study, w.site),
-            m.validated,
+            m.kind.validated_files(),
         output:
             f"{m.private}/projected.npz",
             f"{m.private}/qc.html",
@@ -74,7 +74,7 @@ for m in MEMBERS:
         params:
             study=STUDY,
             stage=m.option,
-            options=m.kind.depends(m.study, "prepare"),
+            options=m.kind.depends("prepare"),
             site=lambda w, m=m: section(sites[w.site], *m.kind.site_keys["prepare"]),
             version=__version__,
         shell:
@@ -84,10 +84,10 @@ for m in MEMBERS:
         name:
             f"{m.prefix}maps"
         input:
-            m.released,
-            m.validated,
+            m.kind.released_files,
+            m.kind.validated_files(),
         output:
-            m.kind.shown(m.study),
+            m.kind.map_files(),
         log:
             f"private/_logs/{m.study.study}/maps.log",
         localrule: True
@@ -96,7 +96,7 @@ for m in MEMBERS:
         params:
             study=STUDY,
             stage=m.option,
-            options=m.kind.depends(m.study, "maps"),
+            options=m.kind.depends("maps"),
             kinds=KINDS,
             version=__version__,
         shell:
@@ -107,11 +107,11 @@ for m in MEMBERS:
             f"{m.prefix}reconstruct"
         input:
             f"{m.private}/projected.npz",
-            m.released,
-            m.validated,
+            m.kind.released_files,
+            m.kind.validated_files(),
         output:
-            [f"{m.private}/{name}" for name in m.kind.kept if not name.endswith("/")],
-            [directory(f"{m.private}/{n[:-1]}") for n in m.kind.kept if n.endswith("/")],
+            [f"{m.private}/{name}" for name in m.kind.site_files if not name.endswith("/")],
+            [directory(f"{m.private}/{n[:-1]}") for n in m.kind.site_files if n.endswith("/")],
         log:
             f"{m.private}/logs/reconstruct.log",
         conda:
@@ -128,9 +128,9 @@ for m in MEMBERS:
         name:
             f"{m.prefix}score"
         input:
-            m.released,
-            m.validated,
-            m.kind.score_inputs(m.study),
+            m.kind.released_files,
+            m.kind.validated_files(),
+            m.kind.score_inputs(),
         output:
             f"{m.study.results}/scores.tsv",
         log:
@@ -141,7 +141,7 @@ for m in MEMBERS:
         params:
             study=STUDY,
             stage=m.option,
-            options=m.kind.depends(m.study, "score"),
+            options=m.kind.depends("score"),
             kinds=KINDS,
             version=__version__,
         shell:
@@ -149,15 +149,15 @@ for m in MEMBERS:
 
     if m.study.score.reference:
         # The same without privacy, to compare with; sites with private data refuse it.
-        for k, (step, file) in enumerate(m.kind.stages):
+        for k, step in enumerate(m.kind.result_files):
 
             rule:
                 name:
                     f"{m.prefix}reference_{step}"
                 input:
-                    m.reference[k - 1] if k else m.prepared,
+                    m.kind.reference_files[k - 1] if k else m.prepared,
                 output:
-                    m.reference[k],
+                    m.kind.reference_files[k],
                 log:
                     f"private/_logs/{m.study.study}/reference_{step}.log",
                 conda:
@@ -167,7 +167,7 @@ for m in MEMBERS:
                     study=STUDY,
                     stage=m.option,
                     step=step,
-                    options=m.kind.depends(m.study, f"reference_{step}"),
+                    options=m.kind.depends(f"reference_{step}"),
                     version=__version__,
                 shell:
                     "capeneuro {params.step:q} {params.study:q} {params.stage:q} --reference --threads {threads} --log {log:q}"
@@ -195,7 +195,7 @@ rule report:
     threads: CORES or 1
     params:
         study=STUDY,
-        options=[m.kind.depends(m.study, "report") for m in MEMBERS],
+        options=[m.kind.depends("report") for m in MEMBERS],
         kinds=KINDS,
         version=__version__,
     shell:

@@ -272,7 +272,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
         worlds["components"].append(own["sub-10"])
         for name in list(names)[1:]:
             study, sites_of = stages[name]
-            kinds.of(study).steps["prepare"](study, sites_of, "site-1")
+            kinds.of(study).prepare(sites_of, "site-1")
             now = features(name)
             assert np.isfinite(now["sub-10"]).all(), (kind, name)
             np.testing.assert_array_equal(now["sub-11"], before[name]["sub-11"])

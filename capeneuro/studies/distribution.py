@@ -1,0 +1,236 @@
+"""Studies of how numbers are distributed over people: quantiles with intervals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from capeneuro.algorithms import distribution as algorithm
+from capeneuro.algorithms.distribution import Distribution
+from capeneuro.algorithms.row_prediction import RATIO
+from capeneuro.algorithms.verdicts import ABOVE, NOT_ABOVE, Verdicts
+from capeneuro.config.distribution import DistributionConfig
+from capeneuro.config.site import SiteConfig
+from capeneuro.data import files
+from capeneuro.data.rows import Person
+from capeneuro.federation.in_process import Federation
+from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report.scores import AGAINST, Score
+from capeneuro.studies.row_scores import Compared, OpenPeople
+from capeneuro.studies.rows import (
+    Encoder,
+    FeatureTable,
+    Figures,
+    ReleaseNoise,
+    RowStudyKind,
+    SizePage,
+)
+from capeneuro.studies.sites import Sites
+
+SHARES = "group_desc-distribution_shares.tsv"
+QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+HALF = 0.5
+
+
+@final
+@dataclass(frozen=True)
+class DistributionKind(RowStudyKind):
+    """A study of the quantiles of columns of people's tables."""
+
+    study: DistributionConfig
+    result_type: ClassVar = Distribution
+    stem: ClassVar = "group_desc-distribution_quantiles"
+    template: ClassVar = "rows.html.jinja"
+    truth_files: ClassVar = ("quantiles.tsv",)
+    most_features: ClassVar = 200
+    caveat: ClassVar = (
+        "Noise of the share of people below the middle of a feature's bounds; "
+        "quartiles are told apart\nwhere 1.96 of it, on both sides, are below the half "
+        "of people between them"
+    )
+    fewer_features: ClassVar = (10, 1)
+
+    def check_features(self) -> None:
+        """Take any numbers."""
+
+    def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
+        """Take anybody: no public table speaks of them."""
+
+    def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
+        """Nothing: any people have quantiles."""
+        return ""
+
+    # --- at one site -----------------------------------------------------------------
+
+    def encoder(self, place: tuple[int, int]) -> Encoder:
+        """Zeros, and a one in the bin of each feature [:func:`.bins_of`]."""
+        n_bins = self.study.distribution.n_bins
+        return lambda x, beside: algorithm.bins_of(x, n_bins)
+
+    def decode(self, z: np.ndarray) -> None:
+        """There is no target."""
+
+    def row_size(self, z: np.ndarray) -> float:
+        """One: everybody is in one bin of each feature."""
+        return float(np.linalg.norm(z) / len(self.shape.names) ** 0.5)
+
+    def clip_weight(self, z: np.ndarray) -> float:
+        """All of it."""
+        return 1.0
+
+    def size_page(self) -> SizePage:
+        """Say what the sizes of rows are, for the site's private page."""
+        return SizePage(
+            "Each person is in one public bin of each feature, and counts as anybody "
+            "else; who is beyond a feature's bounds counts as at the bound.",
+            quantity="features of a person that are in a bin, as a share",
+            unit="share",
+            limit=1.0,
+            limit_name="all",
+            is_clipped=False,
+        )
+
+    def describe_people(
+        self, result: Distribution, x: np.ndarray, place: int
+    ) -> np.ndarray:
+        """Share of all people below each person, by feature, (D, N)."""
+        values = self.shape.middle[:, None] + self.shape.spread[:, None] * x
+        return result.share_below(values)
+
+    def people_columns(self) -> list[str]:
+        """Names of the shares."""
+        return [f"{name}_share_below" for name in self.shape.names]
+
+    # --- over all sites --------------------------------------------------------------
+
+    def compute(
+        self, federation: Federation, mechanisms: Sequence[Mechanism]
+    ) -> Distribution:
+        """Release the shares of people in the bins."""
+        ends, (mechanism,) = self.shape.bounds, mechanisms
+        edges = np.linspace(*ends.T, self.study.distribution.n_bins + 1, axis=1)
+        return algorithm.distribution(federation, mechanism, edges)
+
+    def summary(self, result: Distribution) -> list[str]:
+        """Say in words what was found."""
+        lines = []
+        values = result.quantiles(HALF)
+        for name, (median, low, high) in zip(self.shape.names, values, strict=True):
+            lines.append(f"median of {name}: {median:.4g} ({low:.4g} to {high:.4g})")
+        return lines
+
+    # --- what readers see ------------------------------------------------------------
+
+    def feature_values(self, result: Distribution) -> tuple[list[str], np.ndarray]:
+        """Quantiles in the unit of the feature."""
+        values = [result.quantiles(q)[:, 0] for q in QUANTILES.values()]
+        return [*QUANTILES], np.stack(values, axis=1)
+
+    def write_tables(
+        self, sites: Sites, result: Distribution, metadata: dict[str, Any]
+    ) -> FeatureTable:
+        """Write the shares; quantiles have intervals."""
+        rows = [
+            [name, *(f"{value:.6g}" for value in (low, high, share))]
+            for name, edges, shares in zip(
+                self.shape.names, result.edges, result.shares, strict=True
+            )
+            for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
+        ]
+        header = ["feature", "low", "high", "share"]
+        files.write_table(self.study.results / SHARES, header, rows)
+        columns = {}
+        for name, q in QUANTILES.items():
+            _, low, high = result.quantiles(q).T
+            columns |= {f"{name}_low": low, f"{name}_high": high}
+        return FeatureTable(columns, "Quantiles of features over people", {})
+
+    def extra_files(self) -> list[str]:
+        """The shares of people in bins."""
+        return [SHARES]
+
+    def verdicts(
+        self, result: Distribution, releases: Sequence[Mapping[str, Any]]
+    ) -> Verdicts:
+        """Tell of which features the noise leaves the quartiles apart."""
+        ranges = result.edges[:, -1] - result.edges[:, 0]
+        upper, lower = result.quantiles(0.75)[:, 1], result.quantiles(0.25)[:, 2]
+        gaps = (upper - lower) / ranges
+        words = tuple(np.where(gaps > 0, ABOVE, NOT_ABOVE).tolist())
+        measure = "gap between the intervals of the quartiles, over the feature's range"
+        names = tuple(self.shape.names)
+        return Verdicts(names, gaps, np.zeros(len(gaps)), words, measure)
+
+    def figures(
+        self,
+        result: Distribution,
+        record: Mapping[str, Any],
+        references: Mapping[str, Compared],
+        verdicts: Verdicts,
+    ) -> Figures:
+        """Medians with their intervals, over the range of each feature."""
+        from capeneuro.report import plots
+
+        start = result.edges[:, :1]
+        ranges = result.edges[:, -1:] - start
+        medians = (result.quantiles(HALF) - start) / ranges
+        column, title = [*QUANTILES].index("median"), "Medians with 95% intervals"
+        compared = {
+            name: (reference.values[:, column] - start[:, 0]) / ranges[:, 0]
+            for name, reference in references.items()
+        }
+        draw = partial(
+            plots.effects,
+            self.shape.names,
+            medians[:, 0],
+            "median, from the lowest (0) to the highest (1) that counts",
+            medians[:, 1:],
+            compared,
+            title=title,
+        )
+        is_told = verdicts.above.any()
+        return Figures({}, {title: draw} if is_told else {}, {})
+
+    # --- scores ----------------------------------------------------------------------
+
+    def scores_against(
+        self,
+        result: Distribution,
+        reference: Compared,
+        prefix: str,
+        people: OpenPeople | None,
+    ) -> list[Score]:
+        """How far quantiles are from others', and how many intervals hold them."""
+        ranges = result.edges[:, -1:] - result.edges[:, :1]
+        off = (self.feature_values(result)[1] - reference.values) / ranges
+        error = float(np.sqrt(np.mean(off**2)))
+        against = AGAINST[prefix]
+        note = f"root mean square of quantiles less the {against}'s, over the range"
+        is_inside = [
+            (low <= values) & (values <= high)
+            for q, values in zip(QUANTILES.values(), reference.values.T, strict=True)
+            for _, low, high in [result.quantiles(q).T]
+        ]
+        scores = [(f"{prefix}_quantile_error", error, "0 is best", note)]
+        note = f"share of 95% intervals that hold the {against}'s quantile"
+        return [*scores, (f"{prefix}_held", float(np.mean(is_inside)), "0.95", note)]
+
+    def people_scores(
+        self, result: Distribution, people: OpenPeople, prefix: str
+    ) -> list[Score]:
+        """There are none: nothing is predicted."""
+        return []
+
+    def predict(self, noise: ReleaseNoise) -> dict[str, float]:
+        """What noise leaves of the share of people below the middle, by heading."""
+        clip = float(np.sqrt(noise.n_features))
+        deviation = noise.deviation("bin_shares", clip, "distribution")
+        n_bins = self.study.distribution.n_bins
+        return {
+            "noise of a share of people": algorithm.noise_in_the_middle(
+                deviation, n_bins
+            ),
+            RATIO: algorithm.noise_over_signal(deviation, n_bins),
+        }

@@ -1,0 +1,164 @@
+"""What every kind of study does: a kind is one final class, made of a study file."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capeneuro.config.site import SiteConfig
+from capeneuro.config.study import Study
+from capeneuro.federation.in_process import Federation
+from capeneuro.studies.forecasts import Counts, Forecast
+from capeneuro.studies.sites import Sites
+from capeneuro.studies.steps import Step, steps
+
+
+class StudyKind(ABC):
+    """A study of one kind: its steps, and the files that each reads and writes.
+
+    What takes ``sites`` works on files of this machine; what takes a ``federation``
+    asks sites wherever they are.
+    """
+
+    study: Study
+    """The study file."""
+    site_files: ClassVar[tuple[str, ...]]
+    """Files, and folders (with a slash at the end), that `reconstruct` writes under a
+    site's folder of the study."""
+    site_keys: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Keys of a site's file that `validate`, `prepare` and `reconstruct` depend on."""
+
+    # --- steps -----------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the kind is called."""
+        return self.study.kind
+
+    @property
+    def result_files(self) -> dict[str, str]:
+        """Its steps over all sites, in their order, each with the file it writes."""
+        return {name: step.file for name, step in self.study.release_steps.items()}
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """The study's steps in their order, by the names of their commands."""
+        return {
+            name: step
+            for name, step in steps().items()
+            if step.over != "arms" or name in self.result_files
+        }
+
+    @abstractmethod
+    def check_public_files(self) -> None:
+        """Refuse public files that do not fit the study; they must be there."""
+
+    @abstractmethod
+    def validate(self, sites: Sites, threads: int = 1) -> None:
+        """Check the sites' data and budgets; write what the features are."""
+
+    @abstractmethod
+    def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
+        """Turn one site's data into features; nothing leaves the site."""
+
+    @abstractmethod
+    def release(
+        self, step: str, sites: Sites, threads: int = 1, reference: bool = False
+    ) -> None:
+        """Run one step over all sites in this process; write its result.
+
+        Parameters
+        ----------
+        step
+            One of ``result_files``.
+        sites, threads
+            The sites, and how many of them answer at a time.
+        reference
+            Without privacy, beside the study's own result.
+        """
+
+    @abstractmethod
+    def release_all(self, federation: Federation, sites: Sites) -> None:
+        """Run all steps over sites that work anywhere; write their results."""
+
+    @abstractmethod
+    def maps(self, sites: Sites) -> None:
+        """Write what was released as maps and tables."""
+
+    @abstractmethod
+    def reconstruct(self, sites: Sites, site: str) -> None:
+        """Write what the result says of each of one site's people; it stays there."""
+
+    @abstractmethod
+    def score(self, sites: Sites) -> None:
+        """Compare the result with the truth and with a run without privacy."""
+
+    # --- what is said of it ----------------------------------------------------------
+
+    @abstractmethod
+    def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
+        """Foretell what noise leaves of the result, from public numbers alone.
+
+        Raises
+        ------
+        Unknown
+            If a number that it needs is missing from the counts.
+        """
+
+    @abstractmethod
+    def chapter(self, record: dict[str, Any], threads: int = 1) -> Any:
+        """Make the study's chapter of the report: pictures, verdicts, scores."""
+
+    # --- files, for the workflow -----------------------------------------------------
+
+    @abstractmethod
+    def input_files(self, site: SiteConfig) -> list[str]:
+        """Files of a site that its features depend on."""
+
+    @abstractmethod
+    def public_files(self) -> list[str]:
+        """Public files that define the features."""
+
+    @abstractmethod
+    def validated_files(self) -> list[str]:
+        """Files that `validate` writes."""
+
+    @abstractmethod
+    def map_files(self) -> list[str]:
+        """Files that `maps` writes."""
+
+    @abstractmethod
+    def score_inputs(self) -> list[str]:
+        """Files that the result is compared with."""
+
+    @abstractmethod
+    def made_files(self, sites: Sites) -> list[str]:
+        """Files that the data makers write last, where the study has its data made."""
+
+    @abstractmethod
+    def depends(self, step: str) -> str:
+        """What of the study file a step depends on, as JSON; a change reruns it.
+
+        ``reference_<step>`` is a step's run without privacy.
+        """
+
+    @abstractmethod
+    def runs(self, site: SiteConfig) -> Mapping[str, Sequence[Path]] | None:
+        """A site's images by person; None where these alone do not tell who takes part.
+
+        Raises
+        ------
+        ConfigError
+            If the site's folder cannot be read.
+        """
+
+    @property
+    def released_files(self) -> list[str]:
+        """Files that the steps over all sites write."""
+        return [str(self.study.results / file) for file in self.result_files.values()]
+
+    @property
+    def reference_files(self) -> list[str]:
+        """The same of a run without privacy."""
+        folder = self.study.results / "reference"
+        return [str(folder / file) for file in self.result_files.values()]
