@@ -67,7 +67,7 @@ class CohortLine(LedgerEntry):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PromiseLine(LedgerEntry):
-    """What a study promised to people of the ledger.
+    """The promise of a study to people of the ledger.
 
     ``named``, ``manifest``, ``revision`` and ``told`` are of the manifest that the site
     signed: the study's name, and by key how many releases other ledgers had.
@@ -106,7 +106,7 @@ class SurvivorsLine(LedgerEntry):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReleaseLine(LedgerEntry):
-    """A release and what it charges.
+    """A release and its charge.
 
     ``request`` identifies it with the data that it was answered from; ``asked`` and
     ``reply`` are digests of the message and of what left; ``cohort`` names the people
@@ -153,7 +153,7 @@ class ReleaseLine(LedgerEntry):
 @final
 @dataclass(frozen=True, kw_only=True)
 class DistinctLine(LedgerEntry):
-    """Why people of another ledger who carry the same ids are other people."""
+    """The reason for which people of another ledger with the same ids are others."""
 
     kind = "distinct"
     ledger: str

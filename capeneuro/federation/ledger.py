@@ -64,7 +64,7 @@ SECRETS = ("salt", "key")
 
 @dataclass(frozen=True)
 class Exchange:
-    """What was asked, empty where nothing is compared with it, and what left."""
+    """A message, empty where nothing is compared with it, and its answer."""
 
     asked: bytes
     reply: bytes

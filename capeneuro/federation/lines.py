@@ -48,7 +48,7 @@ class LedgerWithoutLocks(LedgerUnwritable):
 
 @dataclass(frozen=True)
 class Record:
-    """What a second place knows of a ledger.
+    """The state of a ledger as its second place remembers it.
 
     Parameters
     ----------
@@ -83,36 +83,14 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the record of a ledger.
-
-        Parameters
-        ----------
-        path
-            Its file, which has the name of the ledger.
-
-        Returns
-        -------
-        Record
-            As :meth:`write` wrote it.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If it is damaged.
-        """
+        """Read a record; raises ValueError, KeyError or TypeError if it is damaged."""
         content = json.loads(path.read_text()) | {"id": path.stem}
         promises = tuple(entries.parse(line) for line in content.pop("promises"))
         people = tuple(content["people"]) if "people" in content else None
         return cls(**content | {"promises": promises, "people": people})
 
     def write(self, place: Path) -> None:
-        """Write the record, whole when this returns.
-
-        Parameters
-        ----------
-        place
-            The second place.
-        """
+        """Write the record to the second place, whole when this returns."""
         content = {key: value for key, value in vars(self).items() if value is not None}
         content["promises"] = [promise.line for promise in self.promises]
         text = json.dumps(content)

@@ -24,17 +24,11 @@ from capeneuro.federation.lines import LedgerDamaged, Lines, Record
 
 
 @dataclass
-class People:
-    """A ledger's list of people, by digests of their ids.
+class _People:
+    """A ledger's list of people, by digests of their ids, in the order they came.
 
-    Parameters
-    ----------
-    people
-        Digests, in the order in which they came.
-    distinct
-        By other ledger those of its people whom this one said to be others.
-    merged
-        By ledger that ended whom it had.
+    ``distinct`` has by other ledger those of its people whom this one said to be
+    others, ``merged`` by ledger that ended whom it had.
     """
 
     people: list[str] = field(default_factory=list)
@@ -42,25 +36,11 @@ class People:
     merged: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, people: Iterable[str]) -> None:
-        """Add who is not in the list yet.
-
-        Parameters
-        ----------
-        people
-            Digests.
-        """
+        """Add those who are not in the list yet."""
         self.people += sorted(set(people) - set(self.people))
 
-    def state(self, ledger: str, people: Iterable[str]) -> None:
-        """Add people of another ledger who are said to be others.
-
-        Parameters
-        ----------
-        ledger
-            Its id.
-        people
-            Digests.
-        """
+    def add_distinct(self, ledger: str, people: Iterable[str]) -> None:
+        """Add people of another ledger who are said to be others."""
         self.distinct[ledger] = sorted({*self.distinct.get(ledger, []), *people})
 
 
@@ -127,7 +107,7 @@ def state_distinct(lines: Lines, other: str) -> None:
     place = lines.second_place
     with _locked(lines):
         known, there = _read(place, lines.id), _read(place, other)
-        known.state(other, there.people)
+        known.add_distinct(other, there.people)
         _write(lines, known)
 
 
@@ -147,7 +127,7 @@ def take_over(lines: Lines, other: str) -> None:
         known.add(there.people)
         for third, stated in there.distinct.items():
             # Privacy: of these ids alone it was said; others here may be the same.
-            known.state(third, {*stated} & {*there.people})
+            known.add_distinct(third, {*stated} & {*there.people})
         known.merged |= there.merged | {other: there.people}
         _write(lines, known)
         # In between both have the people, so that nobody is forgotten by a crash.
@@ -275,7 +255,7 @@ def _path(place: Path, ledger: str) -> Path:
     return place / f"{ledger}.people"
 
 
-def _read(place: Path, ledger: str) -> People:
+def _read(place: Path, ledger: str) -> _People:
     """A ledger's people, whom it said are others, and whom each that ended had.
 
     The list holds at least those whom the ledger's record has.
@@ -285,7 +265,7 @@ def _read(place: Path, ledger: str) -> People:
     is_listed = bool(record and (record.people or record.has_people))
     has_ended = record is not None and record.merged is not None
     if has_ended or not (path.exists() or is_listed):
-        return People()
+        return _People()
     try:
         n, digest = (record and record.people) or (0, _digest([]))
         content = json.loads(path.read_text())
@@ -308,10 +288,10 @@ def _read(place: Path, ledger: str) -> People:
         )
     # Statements of before there were ids in them have to be made again.
     stated = dict(stated) if isinstance(stated, dict) else {}
-    return People(people, stated, merged)
+    return _People(people, stated, merged)
 
 
-def _write(lines: Lines, known: People) -> None:
+def _write(lines: Lines, known: _People) -> None:
     """Write a list of people, then what its ledger's record says of it."""
     place = lines.second_place
     key = {"key": synced.mark(_key(place))} if known.people else {}

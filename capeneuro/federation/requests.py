@@ -89,7 +89,7 @@ class Form(BaseModel):
 
 
 class Description(Form):
-    """What a site says of itself: sizes, public key, kind and version of its data."""
+    """Public facts of a site: size, public key, kind and version of its data."""
 
     n_units: int = Field(gt=0, lt=2**40)
     key: bytes
@@ -99,7 +99,7 @@ class Description(Form):
 
     @property
     def facts(self) -> bytes:
-        """What its signature is of."""
+        """Bytes that its signature is of."""
         return messages.pack(self.model_dump(exclude={"signature"}))
 
 
@@ -175,13 +175,13 @@ Asked = Annotated[Request, BeforeValidator(Request.parse)]
 
 
 class Describe(Form):
-    """Tell what is public; in which unit sizes are meant."""
+    """Ask for public facts, sizes in one unit."""
 
     unit: Unit
 
 
 class Project(Form):
-    """Project samples; see :func:`.queries.projects`, which checks all of it."""
+    """Ask to project samples; :func:`.queries.projects` checks all of it."""
 
     matrix: Any
     norm_bound: Any
@@ -189,20 +189,20 @@ class Project(Form):
 
 
 class Advertise(Form):
-    """Agree to a request."""
+    """Ask to agree to a request."""
 
     request: Asked
 
 
 class Share(Form):
-    """Share secrets for a request with the sites that advertised keys."""
+    """Ask to share secrets of masks with the sites that advertised keys."""
 
     request: Asked
     advertised: dict[str, bytes]
 
 
 class Release(Form):
-    """Answer a request; the last two in the arms with a secure sum alone."""
+    """Ask for the answer; the last two in the arms with a secure sum alone."""
 
     request: Asked
     advertised: dict[str, bytes] = {}
@@ -210,14 +210,14 @@ class Release(Form):
 
 
 class Confirm(Form):
-    """Sign who survived the request of a digest."""
+    """Ask for a signature of the survivors of the request of a digest."""
 
     request: str
     survivors: list[str] | tuple[str, ...]
 
 
 class Unmask(Form):
-    """Unmask the survivors' sum; with signatures of them where the request says so."""
+    """Ask to unmask the survivors' sum, with signatures of them if it takes any."""
 
     request: str
     survivors: list[str] | tuple[str, ...]

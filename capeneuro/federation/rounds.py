@@ -152,21 +152,8 @@ class Round:
         """
         return cls(**checkpoint.read(request.digest))
 
-    def write(self, checkpoint: Checkpoint, request: Request) -> Self:
-        """Keep how far the round is; on disk when this returns.
-
-        Parameters
-        ----------
-        checkpoint
-            Where it is kept.
-        request
-            Of the round.
-
-        Returns
-        -------
-        Round
-            Itself.
-        """
+    def _write(self, checkpoint: Checkpoint, request: Request) -> Self:
+        """Keep how far the round is; on disk when this returns."""
         state = {k: v for k, v in vars(self).items() if v is not None}
         checkpoint.write(request.digest, state)
         return self
@@ -217,15 +204,15 @@ def gather(
         try:
             state = _secure_sum(federation, request, checkpoint, state)
         except RoundFailed as error:
-            kept = Round.read(checkpoint, request)
+            before = Round.read(checkpoint, request)
             # Boxes that are kept and do not open will not open the next time either.
-            rules = (*USED, *(["sealed shares"] if kept.sealed is not None else []))
+            rules = (*USED, *(["sealed shares"] if before.sealed is not None else []))
             used = any(rule in why for why in error.lost.values() for rule in rules)
-            if used or kept.tries >= TRIES:
-                Round(void=True).write(checkpoint, request)
+            if used or before.tries >= TRIES:
+                Round(void=True)._write(checkpoint, request)
                 raise RoundVoid(error.lost) from None
             raise
-        state.write(checkpoint, request)
+        state._write(checkpoint, request)
     return state.total, state.survivors
 
 
@@ -264,7 +251,7 @@ def _secure_sum(
 
 def _tried(checkpoint: Checkpoint, request: Request, state: Round) -> Round:
     """Keep a state, and that its exchange is tried once more."""
-    return replace(state, tries=state.tries + 1).write(checkpoint, request)
+    return replace(state, tries=state.tries + 1)._write(checkpoint, request)
 
 
 def _admitted(federation: Federation, request: Request) -> dict[str, Message]:

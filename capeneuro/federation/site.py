@@ -499,10 +499,14 @@ class Site:
             t = query.sensitivity(request.n_units, request.relation, request.parameters)
             reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
-            entry, limits = self._entry(request, mu), self._limits
-            promise = limits.promise, limits.stages
             stored = self._ledger.charge(
-                own, self._subjects, entry, reply, asked, *promise
+                own,
+                self._subjects,
+                self._entry(request, mu),
+                reply,
+                asked,
+                self._limits.promise,
+                self._limits.stages,
             )
         # Privacy: one request, one vector under its masks, one set of sites.
         if stored.asked != asked:
@@ -586,8 +590,14 @@ class Site:
         # What is refused here is not kept as the only answer.
         shares = secagg.unmask(party, asked.advertised, asked.sealed, survivors)
         # Privacy: sums over two sets of survivors differ by single sites' vectors.
-        about = {"asked": message.request, "lineage": self._lineage(request)}
-        if not self._ledger.fix_survivors(own, survivors, site=self.name, **about):
+        is_same = self._ledger.fix_survivors(
+            own,
+            survivors,
+            asked=message.request,
+            lineage=self._lineage(request),
+            site=self.name,
+        )
+        if not is_same:
             raise Refused("other survivors than before")
         return party, request, shares
 
@@ -615,7 +625,7 @@ class Site:
         )
 
     def _lineage(self, request: Request) -> str:
-        """What the rounds of one promise have in common."""
+        """Identity of what the rounds of one promise are counted by."""
         return self._limits.lineage or request.study
 
     def _fixed_before(self, request: Request) -> list[SurvivorsLine]:
@@ -693,7 +703,7 @@ class Site:
         return Answer(noisy=noise_draw.f + e, masked=e + masks)
 
     def _signed(self, request: Request, answer: Answer) -> bytes:
-        """Pack an answer with its signature: what was changed on the way shows."""
+        """Pack an answer with its signature, by which a change on the way shows."""
         statement = signing.of_answer(request.context, self.name, pack(answer.message))
         signature = self._ledger.key.sign(statement)
         return pack({**answer.message, "signature": signature})
@@ -715,7 +725,7 @@ class Site:
         return len(counts) if unit == "subject" else sum(counts.values())
 
     def _entry(self, request: Request, mu: float) -> ReleaseLine:
-        """What the ledger keeps of a release."""
+        """Line of the ledger for a release."""
         return ReleaseLine(
             study=request.study,
             query=request.query,
