@@ -360,7 +360,7 @@ def test_a_void_round_is_attempted_again_only_while_paid_for(
     assert len(again.releases) == attempts
     assert again.releases[0]["survivors"] == []
     for member in sites.values():
-        attempted = [e["attempt"] for e in charges(member)]
+        attempted = [e.attempt for e in charges(member)]
         assert attempted == list(range(attempts))
 
 
@@ -506,8 +506,8 @@ def test_sites_charge_for_the_threshold_whoever_survives(drawn, arm):
         federation = Faulty(sites, [Fault("lose request", "release", away)])
         mechanism.answer(federation, "second_moment", PARAMETERS)
         (entry,) = charges(sites["site0"])
-        spent.append(entry["mu"])
+        spent.append(entry.mu)
         assert entry["survivor_threshold"] == t
         recorded = mechanism.releases[0]["sites"]["site0"]["mu"]
-        assert recorded["aggregator_and_colluders"] == pytest.approx(entry["mu"])
+        assert recorded["aggregator_and_colluders"] == pytest.approx(entry.mu)
     assert spent == pytest.approx([0.5] * 3)
