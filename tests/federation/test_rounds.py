@@ -507,7 +507,7 @@ def test_sites_charge_for_the_threshold_whoever_survives(drawn, arm):
         mechanism.answer(federation, "second_moment", PARAMETERS)
         (entry,) = charges(sites["site0"])
         spent.append(entry.mu)
-        assert entry["survivor_threshold"] == t
+        assert entry.survivor_threshold == t
         recorded = mechanism.releases[0]["sites"]["site0"]["mu"]
         assert recorded["aggregator_and_colluders"] == pytest.approx(entry.mu)
     assert spent == pytest.approx([0.5] * 3)
