@@ -110,8 +110,16 @@ for m in MEMBERS:
             m.kind.released_files,
             m.kind.validated_files(),
         output:
-            [f"{m.private}/{name}" for name in m.kind.site_files if not name.endswith("/")],
-            [directory(f"{m.private}/{n[:-1]}") for n in m.kind.site_files if n.endswith("/")],
+            [
+                f"{m.private}/{name}"
+                for name in m.kind.site_files
+                if not name.endswith("/")
+            ],
+            [
+                directory(f"{m.private}/{n[:-1]}")
+                for n in m.kind.site_files
+                if n.endswith("/")
+            ],
         log:
             f"{m.private}/logs/reconstruct.log",
         conda:
