@@ -22,6 +22,7 @@ from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.messages import Message, digest
 from capeneuro.federation.noise_addition import perturb
+from capeneuro.federation.requests import Answer, Release, Request
 from capeneuro.federation.rounds import ask_enough
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
@@ -44,34 +45,35 @@ class RememberingSite(Site):
         self.weights: list[np.ndarray] = []
         self._memo = memo
 
-    def _mean(self, query: Query, message: Message) -> np.ndarray:
-        parameters = message["parameters"]
+    def _mean(self, query: Query, request: Request) -> np.ndarray:
+        parameters = request.parameters
         if query.stage != "features" or "center" in parameters:
             if "W" in parameters and not parameters.get("block"):
                 self.weights.append(parameters["W"])
-            return super()._mean(query, message)
+            return super()._mean(query, request)
         # Parameters may be arrays.
-        key = (self.name, query.name, message["unit"], digest(parameters))
+        key = (self.name, query.name, request.unit, digest(parameters))
         if key not in self._memo:
-            self._memo[key] = super()._mean(query, message)
+            self._memo[key] = super()._mean(query, request)
         return self._memo[key]
 
-    def _noisy(self, u: np.ndarray, sensitivity: float, message: Message) -> Message:
-        if "advertised" in message:  # a secure sum, after all
+    def _noisy(self, u: np.ndarray, sensitivity: float, message: Release) -> Answer:
+        if message.advertised:  # a secure sum, after all
             return super()._noisy(u, sensitivity, message)
         # CAPE's zero-sum noise leaves the sum again, to the last bit: it is not drawn.
-        request = {**message["request"], "arm": "conventional"}
-        return {"noisy": perturb(u, sensitivity, request, self.name, self._normal).f}
+        request = Request.parse({**message.request.message, "arm": "conventional"})
+        noise_draw = perturb(u, sensitivity, request, self.name, self._normal)
+        return Answer(noisy=noise_draw.f)
 
 
 class Open(Mechanism):
     """Releases whose parts the sites give in the open; charge, noise and law stay."""
 
     def _gather(
-        self, federation: Federation, request: Message
+        self, federation: Federation, request: Request
     ) -> tuple[np.ndarray, list[str]]:
-        asked = {"request": {**request, "attempt": 0}}
-        messages = dict.fromkeys(request["roster"], asked)
+        question = {"request": {**request.message, "attempt": 0}}
+        messages = dict.fromkeys(request.roster, question)
         parts: list[np.ndarray] = []
 
         def keep(_: str, reply: Message) -> None:

@@ -69,13 +69,13 @@ def test_noise_hardly_finer_than_doubles_is_refused():
 
 
 def test_exact_noise_is_never_that_of_doubles():
-    f, e, h = _drawn(noise="exact", arm="cape")
-    assert h <= 2.0**-ring.ROUNDING_BITS / math.sqrt(SIZE)
-    assert len(set(f.tolist())) == len(set(e.tolist())) == SIZE
+    draw = _drawn(noise="exact", arm="cape")
+    assert draw.h <= 2.0**-ring.ROUNDING_BITS / math.sqrt(SIZE)
+    assert len(set(draw.f.tolist())) == len(set(draw.e.tolist())) == SIZE
 
 
 def test_noise_is_added_to_the_statistic_and_to_zero():
-    f, e, h = _drawn(largest=2.0, noise_ratio=400.0)
-    assert ring.from_ring(f, h) == pytest.approx(3.0, abs=h)
-    assert ring.from_ring(e, h) == pytest.approx(40.0, abs=h)
+    draw = _drawn(largest=2.0, noise_ratio=400.0)
+    assert ring.from_ring(draw.f, draw.h) == pytest.approx(3.0, abs=draw.h)
+    assert ring.from_ring(draw.e, draw.h) == pytest.approx(40.0, abs=draw.h)
     assert _drawn(arm="secure_sum").e is None
