@@ -58,7 +58,7 @@ class Subspace:
         Released mean of the scaled samples, shape (n_features,); 0 where none was
         released. Empty stands for 0.
     spectrum
-        All eigenvalues as released, shape (n_features,), descending; what
+        All eigenvalues as released, shape (n_features,), descending, which
         :mod:`.model_order` reads. Empty where a subspace was not found from a second
         moment.
     noise_deviation
@@ -66,18 +66,14 @@ class Subspace:
     n_units
         Public number of units behind it; 0 where unknown.
     captured
-        Share of the energy of units as they were counted that so many directions hold,
+        Share of the energy of units as they were counted that K directions hold,
         found with 14% more noise than these, and its 95% interval
-        [:func:`.statements.captured`], shape (3,). NaN where it cannot be told; empty
-        without a second moment.
-    posterior
-        Rows of a :class:`.prior.Posterior`, where a prior was used; else none.
+        [:func:`.statements.captured`], shape (3,). NaN where it cannot be estimated;
+        empty without a second moment.
     prior_fit
-        Values of a :class:`.prior_fit.PriorFit`: share of people's energy along a
-        prior's first directions, its noise, and what it had to be; empty where there is
-        no prior.
-    prior
-        SHA-256 of the prior's file; empty where there is none.
+        Values of a :class:`.prior_fit.PriorFit` where a prior was checked: share of
+        people's energy along its first directions, the noise of that, and the least
+        share with which it is used; else empty.
     """
 
     __repr__ = brief
@@ -90,9 +86,7 @@ class Subspace:
     noise_deviation: float = 0.0
     n_units: int = 0
     captured: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    posterior: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     prior_fit: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    prior: str = ""
 
     def whitening(self, floor: float = 1e-3) -> np.ndarray:
         """Matrix ``Lambda^(-1/2) V'`` of shape (K, n_features).
@@ -198,9 +192,29 @@ def principal_subspace(
     spectrum = scipy.linalg.eigvalsh(C)[::-1]
     tau, n_units = released.deviation, released.n_units
     values = shrinkage.energies(spectrum, tau, n_components)
-    about = norm_bound, _filled(center, len(C)), spectrum, tau, n_units
     captured = np.array(statements.captured(Moment(C, tau), n_components))
-    return Subspace(values, vectors, *about, captured)
+    center = _filled(center, len(C))
+    return Subspace(
+        values, vectors, norm_bound, center, spectrum, tau, n_units, captured
+    )
+
+
+@dataclass(frozen=True)
+class PowerStart:
+    """Public directions of the first round of block power iteration.
+
+    Parameters
+    ----------
+    directions
+        Orthonormal, shape (n_features, P), float32.
+    component_share, energy_share
+        Share of each component, and of the energy of a volume, that they are taken to
+        hold.
+    """
+
+    directions: np.ndarray
+    component_share: float
+    energy_share: float
 
 
 def power_start(
@@ -208,8 +222,8 @@ def power_start(
     n_components: int,
     regions: np.ndarray | None = None,
     seed: int = 0,
-) -> tuple[np.ndarray, float, float]:
-    """Public directions to start block power iteration from.
+) -> PowerStart:
+    """Draw public directions to start block power iteration from.
 
     Parameters
     ----------
@@ -221,14 +235,6 @@ def power_start(
         more of them than any others do. None: no regions.
     seed
         Of the public draw.
-
-    Returns
-    -------
-    Q : numpy.ndarray
-        Orthonormal, shape (n_features, P), float32.
-    held, energy : float
-        Share of each component, and of the energy of a volume, that they are taken to
-        hold.
 
     Raises
     ------
@@ -243,9 +249,9 @@ def power_start(
     Q = rng.standard_normal((n_regions, P))
     if regions is not None:
         Q = Q[regions] / np.sqrt(np.bincount(regions))[regions, None]
-    held = P / n_regions
-    energy = held if regions is None else SMOOTH * held
-    return np.linalg.qr(Q)[0].astype("f4"), held, energy
+    share = P / n_regions
+    energy_share = share if regions is None else SMOOTH * share
+    return PowerStart(np.linalg.qr(Q)[0].astype("f4"), share, energy_share)
 
 
 def power_subspace(
@@ -256,7 +262,7 @@ def power_subspace(
     clip: float = 1.0,
     center: np.ndarray | None = None,
     *,
-    start: tuple[np.ndarray, float, float],
+    start: PowerStart,
     n_iterations: int = 3,
     tol: float = 1e-6,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
@@ -280,10 +286,9 @@ def power_subspace(
         Largest norm of a unit's ``x (Q'x)'`` if Q held all energy of units scaled to
         norm 1: 1 suits samples, some ``1 / sqrt(K)`` persons. ``inf`` for exact arms.
     start
-        Directions of the first round and what they are taken to hold, all public; see
-        :func:`power_start`.
+        Public directions of the first round; see :func:`power_start`.
     n_iterations
-        Rounds L, at least 2: the last one tells the energies.
+        Rounds L, at least 2: energies are of the last one.
     tol
         Exact arms stop when the energy changes by less than this share.
     progress
@@ -308,36 +313,37 @@ def power_subspace(
     """
     if n_iterations < 2:
         raise ValueError(f"n_iterations must be at least 2, got {n_iterations}")
-    Q, held, energy = start
+    Q, share, energy = start.directions, start.component_share, start.energy_share
     D, P = Q.shape
-    least, answers = energy, []
+    answers: list[np.ndarray] = []
     for j in progress(range(n_iterations)):
         if answers and len(mechanism.releases) == mechanism.n_releases:
             break  # rounds that became void are paid for, too
-        bound = clip * float(np.sqrt(np.clip(energy, least, 1.0)))
+        bound = clip * float(np.sqrt(np.clip(energy, start.energy_share, 1.0)))
         parameters = {"Q": Q, **_parameters(norm_bound, bound, center)}
         try:
             released = mechanism.answer(federation, "moment_product", parameters, j)
         except RoundVoid:
             if not answers:
                 raise
-            break  # what is paid for is enough
-        last, Y = Q, released.value.reshape(D, P)
+            break  # the rounds that were answered are enough
+        Q_asked, Y = Q, released.value.reshape(D, P)
         tau, n_units = released.deviation, released.n_units
         answers = [*answers, Y / tau] if tau else [Y]
         Q = _left_directions(np.hstack(answers), P)
-        before, energy = energy, _energy(Y, tau, held, n_components)
-        held = 1.0
-        if not tau and abs(energy - before) <= tol * energy:
+        energy_before, energy = energy, _energy(Y, tau, share, n_components)
+        share = 1.0
+        if not tau and abs(energy - energy_before) <= tol * energy:
             break
     # Rayleigh-Ritz by the last product, whose noise knows nothing of its own Q.
-    S = last.T @ Y
+    S = Q_asked.T @ Y
     V = Q[:, :n_components].astype(np.float64)
-    turn = scipy.linalg.polar(V.T @ last)[0]
+    turn = scipy.linalg.polar(V.T @ Q_asked)[0]
     values, vectors = linalg.top_eigenpairs(turn @ (S + S.T) @ turn.T / 2, n_components)
     V = V @ vectors
-    about = norm_bound, _filled(center, D), np.zeros(0), tau, n_units
-    return Subspace(values, V * linalg.peak_signs(V), *about)
+    V = V * linalg.peak_signs(V)
+    center, spectrum = _filled(center, D), np.zeros(0)
+    return Subspace(values, V, norm_bound, center, spectrum, tau, n_units)
 
 
 def _left_directions(M: np.ndarray, P: int) -> np.ndarray:
@@ -346,16 +352,16 @@ def _left_directions(M: np.ndarray, P: int) -> np.ndarray:
     return np.linalg.qr(M @ right)[0].astype("f4")
 
 
-def _energy(Y: np.ndarray, tau: float, held: float, K: int) -> float:
-    """Energy of the top K left directions of ``Y = C Q``, where Q held ``held`` of it.
+def _energy(Y: np.ndarray, tau: float, share: float, K: int) -> float:
+    """Energy of the top K left directions of ``Y = C Q``, where Q has a share of it.
 
-    Each singular value is ``lambda sqrt(held)``, and with noise at least its edge
-    ``tau (sqrt(D) + sqrt(P))``: squares are taken off what stands above.
+    Each singular value is ``lambda sqrt(share)``, and with noise at least its edge
+    ``tau (sqrt(D) + sqrt(P))``, whose square is subtracted.
     """
     D, P = Y.shape
     edge = tau * (np.sqrt(D) + np.sqrt(P))
     squares = np.maximum(np.linalg.eigvalsh(Y.T @ Y)[-K:] - edge**2, 0)
-    return float(np.sqrt(squares / held).sum())
+    return float(np.sqrt(squares / share).sum())
 
 
 def _parameters(

@@ -148,6 +148,24 @@ class Posterior:
     deviation: np.ndarray
 
 
+@dataclass(frozen=True)
+class PriorSubspace(Subspace):
+    """Top directions of a prior's second moment, corrected by what was released.
+
+    Parameters
+    ----------
+    posterior
+        Rows of a :class:`Posterior`, shape (5, n).
+    prior
+        SHA-256 of the prior's file.
+    """
+
+    __repr__ = brief
+
+    posterior: np.ndarray = field(kw_only=True)
+    prior: str = field(kw_only=True)
+
+
 # --- from public people --------------------------------------------------------------
 
 
@@ -482,19 +500,21 @@ def posterior(
 
 def subspace(
     prior: Prior,
-    found: Posterior,
+    deviation: Posterior,
     n_components: int,
     norm_bound: float,
     n_units: int,
     fit: np.ndarray | None = None,
     digest: str = "",
-) -> Subspace:
-    """Top directions of the prior with what the release tells; post-processing.
+) -> PriorSubspace:
+    """Find the top directions of the prior plus the released deviation.
+
+    Post-processing.
 
     Parameters
     ----------
-    prior, found
-        And what a release told of the deviation from it.
+    prior, deviation
+        The prior, and the posterior of the population's deviation from it.
     n_components, norm_bound, n_units
         As of a :class:`.pca.Subspace`.
     fit, digest
@@ -502,7 +522,7 @@ def subspace(
 
     Returns
     -------
-    Subspace
+    PriorSubspace
         Its spectrum is that along the prior's directions alone.
 
     Raises
@@ -513,16 +533,21 @@ def subspace(
     q = len(prior.energies)
     if n_components > q:
         raise ValueError(f"a prior of {q} directions has no {n_components} components")
-    C = np.diag(prior.energies) + linalg.unpack_symmetric(found.mean)
+    C = np.diag(prior.energies) + linalg.unpack_symmetric(deviation.mean)
     values, W = linalg.top_eigenpairs(C, q)
     V = prior.directions @ W[:, :n_components]
     V = V * linalg.peak_signs(V)
-    D = len(prior.directions)
-    about = norm_bound, np.zeros(D), values, 0.0, n_units
-    kept = np.stack([*vars(found).values()])
-    fit = np.zeros(0) if fit is None else fit
-    more = {"posterior": kept, "prior_fit": fit, "prior": digest}
-    return Subspace(values[:n_components], V, *about, **more)
+    return PriorSubspace(
+        eigenvalues=values[:n_components],
+        eigenvectors=V,
+        norm_bound=norm_bound,
+        center=np.zeros(len(V)),
+        spectrum=values,
+        n_units=n_units,
+        prior_fit=np.zeros(0) if fit is None else fit,
+        posterior=np.stack([*vars(deviation).values()]),
+        prior=digest,
+    )
 
 
 def _matrix(values: np.ndarray) -> np.ndarray:

@@ -8,9 +8,8 @@ import numpy as np
 from capeneuro.algorithms import prior as priors
 from capeneuro.algorithms import prior_maps
 from capeneuro.algorithms.ica import Unmixing
-from capeneuro.algorithms.pca import Subspace
-from capeneuro.algorithms.prior import Posterior, Prior
-from capeneuro.algorithms.prior_fit import release_fit
+from capeneuro.algorithms.prior import Posterior, Prior, PriorSubspace
+from capeneuro.algorithms.prior_fit import PriorFit, release_fit
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.in_process import Federation
@@ -32,23 +31,23 @@ def subspace(
     stages: Sequence[Mechanism],
     study: ComponentsConfig,
     sites: Sites,
-) -> Subspace:
-    """Release how people, or volumes, differ from public ones.
+) -> PriorSubspace | PriorFit:
+    """Release how people's, or volumes', second moments deviate from the prior's.
 
     Parameters
     ----------
     federation, sites
         Sites that work anywhere, and their files as far as they are here.
     stages
-        Of the number that tells whether the prior fits, and of the release.
+        Of the prior's check, and of the release.
     study
         With a prior.
 
     Returns
     -------
-    Subspace
-        Without a ``posterior`` where a study without the prior is better: nothing but
-        that number was released then.
+    PriorSubspace or PriorFit
+        The fit alone where a study without the prior is better: nothing but the check
+        was released then.
 
     Raises
     ------
@@ -66,17 +65,18 @@ def subspace(
     least, _ = least_share(study, tuple(roster), everyone)
     fit = release_fit(federation, check, prior, K, least)
     print(words.prior_fit(fit, K))
-    values = np.array([*vars(fit).values()])
     if not fit.is_kept:
         _can_do_without(study, sites, roster)
-        return Subspace(np.zeros(0), np.zeros((0, 0)), bound, prior_fit=values)
-    about = federation, mechanism, prior
+        return fit
     if study.budget.unit == "subject":
         noise = noise_of_prior(study, tuple(roster), everyone)
-        found = priors.deviation_of_people(*about, noise, bound)
+        deviation = priors.deviation_of_people(
+            federation, mechanism, prior, noise, bound
+        )
     else:
-        found = priors.deviation_of_volumes(*about, bound)
-    return priors.subspace(prior, found, K, bound, n, values, digest)
+        deviation = priors.deviation_of_volumes(federation, mechanism, prior, bound)
+    values = np.array([*vars(fit).values()])
+    return priors.subspace(prior, deviation, K, bound, n, values, digest)
 
 
 def _can_do_without(
@@ -92,8 +92,10 @@ def _can_do_without(
     gate(study, sites, roster, partial(forecast_alone, study))
 
 
-def known(study: ComponentsConfig, found: Subspace) -> tuple[Prior, Posterior]:
-    """The prior that a subspace was found around, and what its release told.
+def prior_and_posterior(
+    study: ComponentsConfig, subspace: PriorSubspace
+) -> tuple[Prior, Posterior]:
+    """Open the prior that a subspace was found around, and its posterior.
 
     Raises
     ------
@@ -101,16 +103,16 @@ def known(study: ComponentsConfig, found: Subspace) -> tuple[Prior, Posterior]:
         If the prior's file is another by now.
     """
     prior, digest = open_prior(study)
-    if digest != found.prior:
+    if digest != subspace.prior:
         raise ConfigError(
             f"{study.prior.file}: prior.file: is another than when `pca` ran; put that "
             "back, or run another study"
         )
-    return prior, Posterior(*found.posterior)
+    return prior, Posterior(*subspace.posterior)
 
 
 def public(study: ComponentsConfig, prior: Prior) -> Unmixing:
-    """What public knowledge alone gives: its temporal maps, if so many, or spatial."""
+    """Components of the prior alone: its R temporal maps if it has them, or spatial."""
     temporal = study.ica.independence == "temporal"
     if temporal and prior.maps.shape[1:] == (study.n_components,):
         return prior_maps.of_maps(prior)

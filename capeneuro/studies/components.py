@@ -28,6 +28,7 @@ from capeneuro.algorithms.pca import (
     principal_subspace,
     released_center,
 )
+from capeneuro.algorithms.prior import PriorSubspace
 from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, unmixed
 from capeneuro.config.components import ComponentsConfig
@@ -351,8 +352,11 @@ class ComponentsKind(StudyKind):
         self._release_components(federation, sites, self.read_subspace())
 
     def read_subspace(self, reference: bool = False) -> Subspace:
-        """Read the subspace that the step `pca` wrote."""
-        return read_released(self.study, SUBSPACE, Subspace, "pca", reference)
+        """Read the subspace that the step `pca` wrote, around a prior or not."""
+        path = folder_of(self.study, reference) / SUBSPACE
+        has_prior = "posterior" in files.read_arrays(path)
+        result = PriorSubspace if has_prior else Subspace
+        return read_released(self.study, SUBSPACE, result, "pca", reference)
 
     def read_unmixing(self) -> Unmixing:
         """Read the unmixing that the step `ica` wrote."""
@@ -369,15 +373,15 @@ class ComponentsKind(StudyKind):
         center, stages, prior_fit = None, [mechanism], np.zeros(0)
         if study.has_prior and not exact:
             stages = [mechanism_of(study, "check", reference, check), mechanism]
-            subspace = around_prior.subspace(federation, stages, study, sites)
-            if subspace.posterior.size:
-                write_released(study, sites, reference, SUBSPACE, subspace, stages)
-                return
-            prior_fit = subspace.prior_fit
+            match around_prior.subspace(federation, stages, study, sites):
+                case PriorSubspace() as corrected:
+                    write_released(study, sites, reference, SUBSPACE, corrected, stages)
+                    return
+                case fit:
+                    prior_fit = np.array([*vars(fit).values()])
         is_power = options.method == "power"
-        if (
-            is_power
-        ):  # before anything is released: what cannot work shall not be paid for
+        # Before anything is released: what cannot work shall not be paid for.
+        if is_power:
             mask = nifti.read_mask(mask_file(study))
             n_features = nifti.build_basis(study.space, mask).n_features
             regions = nifti.start_regions(study.space, mask, options.start_grid)
@@ -414,39 +418,39 @@ class ComponentsKind(StudyKind):
         stage = "ica" if "ica" in study.n_releases else "pca"
         check, exact = partial(gate, study, sites), is_exact(study, reference)
         mechanism = mechanism_of(study, stage, reference, check)
-        start: Any = options.start
-        if subspace.posterior.size:
-            prior, posterior = around_prior.known(study, subspace)
-            alone = around_prior.public(study, prior)
-            if options.independence == "temporal":
-                start = alone.mixing
-        if subspace.posterior.size and options.independence == "spatial":
-            mechanism.describe(federation)
-            bar = progress.named("ica")
-            unmixing = prior_maps.components(
-                prior, posterior, study.n_components, alone, progress=bar
-            )
-        elif options.independence == "spatial":
+        infomax = partial(
+            repeated,
+            federation,
+            mechanism,
+            subspace,
+            n_runs=1 if exact else options.n_runs,
+            n_rounds=options.max_rounds_exact if exact else options.n_rounds,
+            clip=options.clip,
+            update=options.update,
+            sub_gaussian=options.sub_gaussian,
+            tol=options.tol,
+            progress=progress.named(f"ica {mechanism.arm}"),
+        )
+        if options.independence == "spatial":
             mechanism.describe(federation)  # what kinds of data the subspace came from
-            unmixing = spatial_components(
-                subspace, options.max_rounds_exact, options.tol
-            )
-        else:
-            unmixing = repeated(
-                federation,
-                mechanism,
-                subspace,
-                n_runs=1 if exact else options.n_runs,
-                n_rounds=options.max_rounds_exact if exact else options.n_rounds,
-                clip=options.clip,
-                update=options.update,
-                start=start,
-                sub_gaussian=options.sub_gaussian,
-                tol=options.tol,
-                progress=progress.named(f"ica {mechanism.arm}"),
-            )
-            if subspace.posterior.size:
-                unmixing = prior_maps.in_order_of(unmixing, alone.mixing)
+        match subspace, options.independence:
+            case PriorSubspace(), "spatial":
+                prior, posterior = around_prior.prior_and_posterior(study, subspace)
+                public, bar = around_prior.public(study, prior), progress.named("ica")
+                unmixing = prior_maps.components(
+                    prior, posterior, study.n_components, public, progress=bar
+                )
+            case PriorSubspace(), _:
+                prior, _ = around_prior.prior_and_posterior(study, subspace)
+                public = around_prior.public(study, prior)
+                unmixing = infomax(start=public.mixing)
+                unmixing = prior_maps.in_order_of(unmixing, public.mixing)
+            case _, "spatial":
+                unmixing = spatial_components(
+                    subspace, options.max_rounds_exact, options.tol
+                )
+            case _:
+                unmixing = infomax(start=options.start)
         for line in words.ica_lines(unmixing):
             print(line)
         write_released(study, sites, reference, UNMIXING, unmixing, [mechanism])
@@ -467,7 +471,7 @@ class ComponentsKind(StudyKind):
                 **vars(study.promise),
             },
         }
-        if self.read_subspace().posterior.size:
+        if isinstance(self.read_subspace(), PriorSubspace):
             metadata["Order"] = metadata["Sign"] = "as of the prior's own maps"
         verdicts = self._verdicts()
         write_verdicts(study, verdicts)
@@ -487,11 +491,11 @@ class ComponentsKind(StudyKind):
         """Tell which components, or changes of a prior's maps, are above the noise."""
         study = self.study
         subspace, unmixing = self.read_subspace(), self.read_unmixing()
-        if subspace.posterior.size:
-            prior, posterior = around_prior.known(study, subspace)
-            alone = around_prior.public(study, prior).unmixing @ prior.directions
-            people = subspace.n_units if study.budget.unit == "subject" else 0
-            verdicts = of_changes(prior, posterior, alone, people)
+        if isinstance(subspace, PriorSubspace):
+            prior, posterior = around_prior.prior_and_posterior(study, subspace)
+            P = around_prior.public(study, prior).unmixing @ prior.directions
+            n_people = subspace.n_units if study.budget.unit == "subject" else 0
+            verdicts = of_changes(prior, posterior, P, n_people)
             return self._as_rounds_bear(verdicts, unmixing)
         n = study.pca.n_iterations if study.pca.method == "power" else 0
         means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
@@ -539,11 +543,15 @@ class ComponentsKind(StudyKind):
             for r in releases_of(study, UNMIXING)
             if r["query"] in ("infomax_skew", "infomax_gradient") and r["survivors"]
         ] or [0.0] * len(unmixing.trace)
-        figures = {}
-        if len(subspace.spectrum) and not subspace.posterior.size:
-            edge, caption = words.order_in_words(study, subspace)
-            exact = not subspace.noise_deviation
-            figures[caption] = plots.spectrum(subspace.spectrum, edge, R, exact)
+        figures, changes, notes = {}, [], words.ica_lines(unmixing)
+        if isinstance(subspace, PriorSubspace):
+            changes = [self._changes(subspace, unmixing, verdicts)]
+        else:
+            notes += words.loose_bound(subspace)
+            if len(subspace.spectrum):
+                edge, caption = words.order_in_words(study, subspace)
+                exact = not subspace.noise_deviation
+                figures[caption] = plots.spectrum(subspace.spectrum, edge, R, exact)
         if len(unmixing.trace):
             title = "Norm of the released gradient"
             if study.ica.independence == "spatial":
@@ -570,13 +578,10 @@ class ComponentsKind(StudyKind):
             for i, title in enumerate(titles)
         ]
         pictures = {
-            "found": self._changes(subspace, unmixing, verdicts),
+            "found": changes,
             "quality": [page.picture(title, fig) for title, fig in figures.items()],
             **page.gallery(verdicts, maps, threads),
         }
-        notes = words.ica_lines(unmixing)
-        if not subspace.posterior.size:
-            notes += words.loose_bound(subspace)
         if len(unmixing.trace) and max(noise) > 0:
             notes = [*notes, words.ending(unmixing.trace, noise)]
         if subspace.prior_fit.size:
@@ -596,19 +601,17 @@ class ComponentsKind(StudyKind):
         )
 
     def _changes(
-        self, subspace: Subspace, unmixing: Unmixing, verdicts: Verdicts
-    ) -> list[page.Picture]:
-        """Picture of how far private data moved public maps, if there was a prior."""
+        self, subspace: PriorSubspace, unmixing: Unmixing, verdicts: Verdicts
+    ) -> page.Picture:
+        """Draw how far private data moved the prior's maps."""
         from capeneuro.report import plots
 
         study = self.study
-        if not subspace.posterior.size:
-            return []
-        prior, _ = around_prior.known(study, subspace)
+        prior, _ = around_prior.prior_and_posterior(study, subspace)
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
         title = f"{words.CHANGES} {foretold_line(study)}".strip()
-        return [page.picture(title, plots.changes(r, verdicts.above))]
+        return page.picture(title, plots.changes(r, verdicts.above))
 
     def _map_names(self) -> list[group_maps.Name]:
         """What each component is like, if the study names atlases or templates."""

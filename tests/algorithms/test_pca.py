@@ -218,14 +218,16 @@ def test_power_iteration_protects_persons_too(rng, fixed_noise):
 
 def test_a_start_over_regions_is_constant_there():
     regions = np.repeat(np.arange(20), 15)
-    Q, held, energy = power_start(300, 5, regions)
+    start = power_start(300, 5, regions)
+    Q = start.directions
     assert Q.shape == (300, 10)
     assert Q.dtype == np.float32
     np.testing.assert_allclose(Q.T @ Q, np.eye(10), atol=1e-5)
     np.testing.assert_array_equal(Q, Q[::15][regions])
-    assert (held, energy) == (0.5, pytest.approx(0.15))
-    assert power_start(300, 5)[1] == pytest.approx(10 / 300)
-    assert power_start(6, 5)[0].shape == (6, 6)
+    assert start.component_share == 0.5
+    assert start.energy_share == pytest.approx(0.15)
+    assert power_start(300, 5).component_share == pytest.approx(10 / 300)
+    assert power_start(6, 5).directions.shape == (6, 6)
     with pytest.raises(ValueError, match="20 regions cannot start 21 components"):
         power_start(300, 21, regions)
 
