@@ -25,6 +25,7 @@ from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.persons.connectivity import domain_means
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
 
 OUT = Path(__file__).with_suffix(".tsv")
@@ -86,8 +87,8 @@ def told(
     weights = np.array([e.weight for e in design.effects])
 
     def mean(clip: float) -> np.ndarray:
-        about = np.arange(M), "subject"
-        return linear_moments(X, *about, weights=weights, clip=clip) / M
+        block = Block(X, np.arange(M), "subject")
+        return linear_moments(block, weights=weights, clip=clip) / M
 
     exact = Release(mean(np.inf), 0.0, M, (), np.inf)
     clipped, rng = mean(CLIP**0.5 * REACH), np.random.default_rng(int(10 * epsilon))

@@ -14,6 +14,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import ica, metrics, pca, prediction
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from sim.garch import garch, garch_parameters
 from sim.sources import DEFAULT_20, maps_2d
@@ -91,7 +92,7 @@ class Pooled:
 
     def answer(self, federation, name, parameters, *identity):
         """Mean over units, with noise."""
-        total = QUERIES[name].total(self.X, self.starts, self.unit, **parameters)
+        total = QUERIES[name].total(Block(self.X, self.starts, self.unit), **parameters)
         n = self.X.shape[1] if self.unit == "sample" else len(self.starts)
         self.releases.append({})
         value = total / n + self.noise * self.rng.standard_normal(total.size)

@@ -29,6 +29,7 @@ from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting, cape
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.queries import QUERIES
 from papers.cells.ica import simulate
@@ -195,14 +196,16 @@ def one_round(X: np.ndarray, clip: float, unit: str = "sample") -> Callable[[], 
     """Return one clipped round; subjects have 250 volumes."""
     W, starts = ica.SCALE * np.eye(len(X)), np.arange(0, X.shape[1], 250)
     query = QUERIES["infomax_skew"]
-    return lambda: query.total(X, starts, unit, W=W, clip=clip)
+    return lambda: query.total(Block(X, starts, unit), W=W, clip=clip)
 
 
 def gradient_round(X: np.ndarray, clip: float) -> Callable[[], None]:
     """Return one round of the full gradient."""
     R, starts = len(X), np.zeros(1, dtype=int)
     state = {"W": ica.SCALE * np.eye(R), "b": np.zeros(R), "clip": clip}
-    return lambda: QUERIES["infomax_gradient"].total(X, starts, "sample", **state)
+    return lambda: QUERIES["infomax_gradient"].total(
+        Block(X, starts, "sample"), **state
+    )
 
 
 def products(X: np.ndarray) -> Callable[[], None]:

@@ -60,6 +60,7 @@ TESTS = {
     "privacy/cape": (*LOSS, "promises/test_laws"),
     "privacy/clipping": ("privacy/test_ring", "privacy/test_queries"),
     "privacy/noise": ("privacy/test_noise", "promises/test_laws"),
+    "privacy/blocks": (*MOMENTS, "promises/test_attack_fusion"),
     "privacy/moments": MOMENTS,
     "privacy/contrasts": (*MOMENTS, "algorithms/test_contrasts"),
     "privacy/deviations": (*MOMENTS, "algorithms/test_prior"),

@@ -14,6 +14,7 @@ from capeneuro.algorithms import ica, updates
 from capeneuro.algorithms.ica import Unmixing
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.algorithms.updates import Schedule, State
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.gradients import SCALE
 from capeneuro.privacy.queries import QUERIES
 
@@ -97,4 +98,4 @@ def deal(X: np.ndarray, n_blocks: int, epoch: int) -> list[np.ndarray]:
 def _gradient(X: np.ndarray, state: State) -> np.ndarray:
     """Sum over samples of ``(I - psi z', -psi)``, packed."""
     asked = {"W": state.W, "b": state.b, "clip": np.inf}
-    return QUERIES["infomax_gradient"].total(X, ALONE, "sample", **asked)
+    return QUERIES["infomax_gradient"].total(Block(X, ALONE, "sample"), **asked)

@@ -37,6 +37,7 @@ from capeneuro.algorithms.ica import Schedule, Unmixing, infomax
 from capeneuro.algorithms.pca import Subspace
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy.accounting import Budget
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import bounded
 from capeneuro.privacy.queries import QUERIES
 
@@ -175,7 +176,9 @@ class _Noised:
         X = self.whitening @ noised_samples(W, self.X, d, self.epsilon, self.rng)
         self.releases.append({})
         starts = np.array([0])
-        total = QUERIES[name].total(X.astype("f4"), starts, "sample", **parameters)
+        total = QUERIES[name].total(
+            Block(X.astype("f4"), starts, "sample"), **parameters
+        )
         return Release(total / X.shape[1], 0.0, X.shape[1], (), np.inf)
 
 

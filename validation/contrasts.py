@@ -33,6 +33,7 @@ from capeneuro.config.study import MEANS_SHARE
 from capeneuro.data import files
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments, site_sums
 from sim import vbm
 from sim.contrasts import correlations
@@ -181,7 +182,7 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
 
     def mean(clip: float, centers: np.ndarray | None = None) -> np.ndarray:
         about = {"weights": weights, "centers": centers, "clip": clip}
-        return linear_moments(X, starts, "subject", **about) / M
+        return linear_moments(Block(X, starts, "subject"), **about) / M
 
     centers, everybody, known = None, X, effects
     if cell.released:
@@ -190,9 +191,9 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
         everybody, own, *_ = consortium(cell._replace(released=False), R, again)
         known = own.effects
         bounds = {"weights": contrasts.unit_weights(effects), "clip": 1.0}
-        sums = site_sums(X, starts, "subject", n_sites=cell.S, **bounds) / M
+        sums = site_sums(Block(X, starts, "subject"), n_sites=cell.S, **bounds) / M
     of = {"weights": np.array([e.weight for e in known]), "clip": np.inf}
-    value = linear_moments(everybody, starts, "subject", **of) / M
+    value = linear_moments(Block(everybody, starts, "subject"), **of) / M
     exact = Release(value, 0.0, M, (), np.inf)
     pooled = contrasts.from_release(exact, known, outcomes, CLIP)
     clipped, rows = mean(CLIP**0.5 * REACH), []

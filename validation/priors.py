@@ -44,6 +44,7 @@ from capeneuro.config.study import CENTER_SHARE
 from capeneuro.data import files
 from capeneuro.federation.in_process import Ungated
 from capeneuro.privacy import accounting, deviations
+from capeneuro.privacy.blocks import Block
 from capeneuro.studies.priors import of_maps
 from papers import in_memory
 from papers.cells import abide
@@ -167,7 +168,10 @@ def checks(fold: Fold) -> np.ndarray:
     """What each person adds to the sum of ``held``, by the query itself."""
     Q, first = fold.prior.directions[:, :K].astype("f4"), np.zeros(1, int)
     return np.array(
-        [deviations.held(X, first, "subject", Q=Q, clip=1.0)[0] for X in fold.volumes]
+        [
+            deviations.held(Block(X, first, "subject"), Q=Q, clip=1.0)[0]
+            for X in fold.volumes
+        ]
     )
 
 
@@ -197,7 +201,9 @@ def contributions(P: Prior, s: np.ndarray, C: np.ndarray) -> np.ndarray:
         # Volumes with this second moment.
         Y = V * np.sqrt(np.maximum(values, 0) * len(values))
         one = np.zeros(1, int)
-        found.append(deviations.deviation(Y.astype("f4"), one, "subject", **asked))
+        found.append(
+            deviations.deviation(Block(Y.astype("f4"), one, "subject"), **asked)
+        )
     return np.array(found)
 
 

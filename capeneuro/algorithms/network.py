@@ -32,6 +32,7 @@ from capeneuro import linalg
 from capeneuro.algorithms.shown import brief
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import scaled
 from capeneuro.privacy.gradients import forward, layers, network_gradient
 from capeneuro.privacy.queries import LARGEST_WEIGHT
@@ -265,7 +266,7 @@ def noise_slopes(
 
         def gradient(w: np.ndarray, t: int, X: np.ndarray = X) -> np.ndarray:
             asked = {"weights": w, "norm_bound": 1.0, "clip": clip}
-            mean = network_gradient(X, apart, "sample", **asked) / PEOPLE
+            mean = network_gradient(Block(X, apart, "sample"), **asked) / PEOPLE
             return mean + noise_deviations[t] * rng.standard_normal(w.size)
 
         w, _ = _descend(gradient, start, rounds, optimizer, learning_rate)

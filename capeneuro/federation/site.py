@@ -57,8 +57,9 @@ from capeneuro.federation.rules import Limits, admit
 from capeneuro.federation.secagg import protocol as secagg
 from capeneuro.federation.secagg import signing
 from capeneuro.privacy import noise
+from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.blocks import Block, people
 from capeneuro.privacy.clipping import scaled, without_outliers
-from capeneuro.privacy.moments import people
 from capeneuro.privacy.queries import QUERIES, Query, projects
 
 # Vectors of an answer where they are not one.
@@ -290,7 +291,8 @@ class Site:
         query, n_rows = self._query(request)
         starts = np.arange(n) if self._together > 1 else np.zeros(1, int)
         start = time.perf_counter()
-        u = query.total(X[:n_rows], starts, request.unit, **request.parameters)
+        block = Block(X[:n_rows], starts, request.unit)
+        u = query.total(block, **request.parameters)
         spent = n_blocks * (time.perf_counter() - start)
         start = time.perf_counter()
         if not request.is_exact:
@@ -669,20 +671,20 @@ class Site:
     def _mean(self, query: Query, request: Request) -> np.ndarray:
         """Exact site mean of a query; must not leave this object without noise."""
         total: np.ndarray | float = 0.0
-        for X, starts in self._data(query.stage):
-            part = query.total(X, starts, request.unit, **request.parameters)
+        for block in self._blocks(query.stage, request.unit):
+            part = query.total(block, **request.parameters)
             part += total  # in place: of a whole brain it is large
             total = part
         total /= self._n_units(request.unit)
         return total
 
-    def _data(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of data with the first column of each subject."""
+    def _blocks(self, stage: str, unit: Unit) -> Iterator[Block]:
+        """Yield the site's samples at a query's stage, some people at a time."""
         if stage == "features":
-            yield from people(self._subjects, self._together)
+            yield from people(self._subjects, self._together, unit)
         else:
             lengths = np.array([self._n_samples[s] for s in self._subjects])
-            yield self._reduced, np.cumsum(lengths) - lengths
+            yield Block(self._reduced, np.cumsum(lengths) - lengths, unit)
 
     def _noisy(self, u: np.ndarray, sensitivity: float, message: Release) -> Answer:
         """Add the arm's noise to the weighted statistic [thesis, Alg. 3.1]."""

@@ -6,6 +6,8 @@ cape
     Noise of every arm: correlated noise that cancels, and what each party learns.
 queries
     Every statistic that may leave a site, with its sensitivity.
+blocks
+    Samples of some people, and whose contribution is clipped.
 clipping
     How far one unit's data reach.
 moments

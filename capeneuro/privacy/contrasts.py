@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import clip_factors, norms, without_outliers
 
 # Over the clip c of outcomes: norm of the covariates beside them, and weights of their
@@ -22,9 +22,7 @@ REACH = float(np.sqrt(1 + COVARIATES**2 + SQUARES**2 + (TOTAL**2 + SHARE**2) / 4
 
 
 def linear_moments(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     weights: np.ndarray,
     center: np.ndarray | None = None,
@@ -47,12 +45,8 @@ def linear_moments(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (2 p + d, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples, of 2 p + d rows.
     weights
         Public weight of each instrument, (p,).
     center
@@ -79,7 +73,7 @@ def linear_moments(
     """
     p, is_exact = len(weights), not np.isfinite(clip)
     c = 1.0 if is_exact else clip / REACH
-    x = without_outliers(X.astype(np.float64))
+    x = without_outliers(block.X.astype(np.float64))
     z, x, y = x[:p], x[p : 2 * p], x[2 * p :]
     if center is not None:
         y = y - center[2 * p :, None]
@@ -90,16 +84,13 @@ def linear_moments(
     if not is_exact:
         # Privacy: a clip of outcomes bounds neither instruments nor covariates.
         z, x = (rows * clip_factors(norms(rows), 1.0) for rows in (z, x))
-    y = y * w
-    share = np.ones(X.shape[1])
-    if unit == "subject":
-        lengths = np.diff(np.append(starts, X.shape[1]))
-        share = np.repeat(1 / lengths, lengths)
-    z = z * share
-    squares = (y**2) @ share / c
-    rest = TOTAL * (squares.sum() - c / 2 * share.sum()), SHARE * c * (w - 0.5) @ share
-    moments = z @ (COVARIATES * c * w * x).T, z @ y.T
-    return np.concatenate([np.hstack(moments).ravel(), SQUARES * squares, rest])
+    y, shares = y * w, block.shares
+    z = z * shares
+    squares = (y**2) @ shares / c
+    total = TOTAL * (squares.sum() - c / 2 * shares.sum())
+    weight = SHARE * c * (w - 0.5) @ shares
+    moments = np.hstack([z @ (COVARIATES * c * w * x).T, z @ y.T])
+    return np.concatenate([moments.ravel(), SQUARES * squares, [total, weight]])
 
 
 def _centered(z: np.ndarray, centers: np.ndarray) -> np.ndarray:
@@ -121,9 +112,7 @@ def agree(parameters: Mapping[str, Any], n_rows: int) -> bool:
 
 
 def site_sums(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     weights: np.ndarray,
     n_sites: int,
@@ -138,12 +127,8 @@ def site_sums(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_rows, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     weights
         Public weight of each instrument, (q,).
     n_sites
@@ -165,16 +150,12 @@ def site_sums(
     by 2 clip at most. No noise is added here.
     """
     q, is_exact = len(weights), not np.isfinite(clip)
-    x = without_outliers(X[: q + n_sites].astype(np.float64))
+    x = without_outliers(block.X[: q + n_sites].astype(np.float64))
     z, site = x[:q] * weights[:, None], x[q:]
     if not is_exact:
         # Privacy: rows of any norm would be a contribution of any norm.
         z, site = (rows * clip_factors(norms(rows), 1.0) for rows in (z, site))
-    share = np.ones(X.shape[1])
-    if unit == "subject":
-        lengths = np.diff(np.append(starts, X.shape[1]))
-        share = np.repeat(1 / lengths, lengths)
-    return (1.0 if is_exact else clip) * ((site * share) @ z.T).ravel()
+    return (1.0 if is_exact else clip) * ((site * block.shares) @ z.T).ravel()
 
 
 def has_sites(parameters: Mapping[str, Any], n_rows: int) -> bool:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import TINY, clip_factors, norms, without_outliers
 from capeneuro.privacy.moments import gram
 
@@ -20,9 +20,7 @@ OF_CLIP = float(1 / np.sqrt(1 + MEAN_WEIGHT**2 / 4))
 
 
 def held(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     Q: np.ndarray,
     clip: float,
@@ -31,12 +29,8 @@ def held(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     Q
         Public directions, (n_features, n_directions) float32. Of orthonormal ones the
         share is at most 1.
@@ -53,19 +47,17 @@ def held(
     A contribution is at most ``clip`` in size, whatever the data and Q are. No noise is
     added here.
     """
-    X = without_outliers(X.astype(np.float32))
-    inside = norms(Q.T.astype(np.float64) @ X) ** 2
-    whole = norms(X) ** 2
-    if unit == "subject":
-        inside, whole = (np.add.reduceat(energy, starts) for energy in (inside, whole))
-    about_one = 2 * inside / np.maximum(whole, TINY) - 1
-    return np.array([about_one @ clip_factors(np.abs(about_one), clip)])
+    X = without_outliers(block.X.astype(np.float32))
+    along_Q, total = norms(Q.T.astype(np.float64) @ X) ** 2, norms(X) ** 2
+    if block.unit == "subject":
+        along_Q = np.add.reduceat(along_Q, block.starts)
+        total = np.add.reduceat(total, block.starts)
+    contributions = 2 * along_Q / np.maximum(total, TINY) - 1
+    return np.array([contributions @ clip_factors(np.abs(contributions), clip)])
 
 
 def deviation(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     energies: np.ndarray,
     weights: np.ndarray,
@@ -80,12 +72,8 @@ def deviation(
 
     Parameters
     ----------
-    X
-        A block of projected samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Projected samples.
     energies
         Public l, (n_features,).
     weights
@@ -103,14 +91,15 @@ def deviation(
     The norm of every unit's contribution is at most ``clip``, whatever the data are: a
     clip factor less a half is at most a half in size. No noise is added here.
     """
-    x, q = without_outliers(X.astype(np.float32)), len(X)
-    kept, c = linalg.pack_symmetric(weights) != 0, OF_CLIP * clip
-    total = np.zeros(np.count_nonzero(kept) + 1)
-    cuts = range(X.shape[1]) if unit == "sample" else starts.tolist()
-    for a, b in pairwise([*cuts, X.shape[1]]):
-        C = gram(x[:, a:b]) / (b - a)
+    X = without_outliers(block.X.astype(np.float32))
+    q, n = X.shape
+    is_sent, c = linalg.pack_symmetric(weights) != 0, OF_CLIP * clip
+    total = np.zeros(np.count_nonzero(is_sent) + 1)
+    cuts = range(n + 1) if block.unit == "sample" else block.cuts
+    for a, b in pairwise(cuts):
+        C = gram(X[:, a:b]) / (b - a)
         C[np.diag_indices(q)] -= energies
-        z = linalg.pack_symmetric(C * weights)[kept]
+        z = linalg.pack_symmetric(C * weights)[is_sent]
         f = float(clip_factors(np.linalg.norm(z), c))
         total[:-1] += f * z
         total[-1] += MEAN_WEIGHT * (f - 0.5) * (c if np.isfinite(c) else 1.0)

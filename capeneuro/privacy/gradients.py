@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import TINY, clip_factors, norms, scaled
 
 # psi = tanh(z / 2) is the score of the logistic density, whose standard deviation is
@@ -17,41 +17,38 @@ SCALE = np.pi / np.sqrt(3.0)
 BLOCK = 8192
 
 
-def _blocks(starts: np.ndarray, n: int, unit: Unit, R: int) -> list[np.ndarray]:
-    """Cuts of each block: its first column, those of its other subjects, and its end.
+def _passes(block: Block, R: int) -> list[np.ndarray]:
+    """Cuts of each pass: its first column, those of its other people, and its end.
 
-    Samples: :data:`BLOCK` columns. Subjects: as many whole ones as fit, so a longer one
-    is a block alone, and so few that their R x R means are not larger than a block.
+    Samples: :data:`BLOCK` columns. People: as many whole ones as fit, so a longer one
+    is a pass alone, and so few that their R x R means are not larger than a pass.
     """
-    if unit == "sample":
+    n = block.X.shape[1]
+    if block.unit == "sample":
         return [np.array([a, min(a + BLOCK, n)]) for a in range(0, n, BLOCK)]
-    blocks, cuts, i = [], np.append(starts, n), 0
-    while i < len(starts):
+    passes, cuts, i = [], np.array(block.cuts), 0
+    while i < len(cuts) - 1:
         fits = int(np.searchsorted(cuts, cuts[i] + BLOCK, side="right")) - 1
         j = max(i + 1, min(fits, i + BLOCK // R))
-        blocks.append(cuts[i : j + 1])
+        passes.append(cuts[i : j + 1])
         i = j
-    return blocks
+    return passes
 
 
 def _scored(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
-    W: np.ndarray,
-    b: np.ndarray | float = 0.0,
+    block: Block, W: np.ndarray, b: np.ndarray | float = 0.0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each block's cuts.
+    """Half the sources ``h = (W x + b) / 2``, ``psi = tanh(h)`` and each pass's cuts.
 
-    In buffers that the next block overwrites.
+    In buffers that the next pass overwrites.
     """
     R = len(W)
-    blocks = _blocks(starts, X.shape[1], unit, R)
-    widest = max((cuts[-1] - cuts[0] for cuts in blocks), default=0)
+    passes = _passes(block, R)
+    widest = max((cuts[-1] - cuts[0] for cuts in passes), default=0)
     buffers = np.empty((2, R, widest), "f4")
     W, b = (W / 2).astype("f4"), np.reshape(b, (-1, 1)).astype("f4") / 2
-    for cuts in blocks:
-        Y, cuts = X[:, cuts[0] : cuts[-1]], cuts - cuts[0]
+    for cuts in passes:
+        Y, cuts = block.X[:, cuts[0] : cuts[-1]], cuts - cuts[0]
         H, psi = buffers[:, :, : cuts[-1]]
         # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
         for i, j in pairwise(cuts.tolist()):
@@ -82,9 +79,7 @@ def _clipped_sum(means: np.ndarray, clip: float) -> np.ndarray:
 
 
 def infomax_gradient(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     W: np.ndarray,
     b: np.ndarray,
@@ -99,12 +94,8 @@ def infomax_gradient(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_components, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Projected samples, of n_components rows.
     W
         Public unmixing matrix, (n_components, n_components).
     b
@@ -126,9 +117,9 @@ def infomax_gradient(
     """
     R = len(W)
     total = np.zeros((R, R + 1))
-    for H, psi, cuts in _scored(X, starts, unit, W, b):
+    for H, psi, cuts in _scored(block, W, b):
         ones = np.ones((1, H.shape[1]), "f4")
-        if unit == "sample":
+        if block.unit == "sample":
             c = clip_factors(_gradient_norms(H, psi), clip)
             psi *= c
             G = c.sum(dtype=np.float64) * np.eye(R) - 2 * linalg.outer_sum(psi, H)
@@ -153,9 +144,7 @@ def _gradient_norms(H: np.ndarray, psi: np.ndarray) -> np.ndarray:
 
 
 def infomax_skew(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     W: np.ndarray,
     clip: float,
@@ -170,12 +159,8 @@ def infomax_skew(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_components, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Projected samples, of n_components rows.
     W
         Public unmixing matrix, (n_components, n_components).
     clip
@@ -194,10 +179,10 @@ def infomax_skew(
     noise is added here.
     """
     total = np.zeros(W.shape)
-    for H, psi, cuts in _scored(X, starts, unit, W):
+    for H, psi, cuts in _scored(block, W):
         if signs is not None:
             psi *= signs.astype("f4")[:, None]
-        if unit == "sample":
+        if block.unit == "sample":
             # K stays the same when h loses its part along psi, and then nothing
             # cancels: |K|_F = sqrt(2) |psi| |h|, and sums are as small as K.
             pp = _column_dots(psi, psi)
@@ -211,9 +196,7 @@ def infomax_skew(
     return linalg.pack_skew(total)
 
 
-def infomax_curvature(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, W: np.ndarray, clip: float
-) -> np.ndarray:
+def infomax_curvature(block: Block, *, W: np.ndarray, clip: float) -> np.ndarray:
     """Sum over units of ``q = s^2 psi'(z) - psi(z) z``, clipped; (R,).
 
     At sources of the model's variance s^2 it is the curvature of the objective, its
@@ -222,12 +205,8 @@ def infomax_curvature(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_components, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Projected samples, of n_components rows.
     W
         Public unmixing matrix, (n_components, n_components).
     clip
@@ -244,10 +223,10 @@ def infomax_curvature(
     noise is added here.
     """
     total = np.zeros(len(W))
-    for H, psi, cuts in _scored(X, starts, unit, W):
+    for H, psi, cuts in _scored(block, W):
         q = np.float32(SCALE**2 / 2) * (1 - psi**2) - 2 * psi * H
         c = np.ones((1, q.shape[1]), "f4")
-        if unit == "sample":
+        if block.unit == "sample":
             c[0] = clip_factors(np.sqrt(_column_dots(q, q)), clip)
             total += linalg.outer_sum(q, c)[:, 0]
         else:
@@ -310,9 +289,7 @@ def forward(
 
 
 def network_gradient(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     weights: np.ndarray,
     norm_bound: float,
@@ -329,13 +306,8 @@ def network_gradient(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features + 1, n_samples): the label is the
-        last row.
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples, of n_features + 1 rows: the label is the last one.
     weights
         Public, packed as :func:`layers` reads them, (n_hidden (n_features + 2) + 1,).
     norm_bound
@@ -354,28 +326,28 @@ def network_gradient(
     The norm of every unit's contribution is at most ``clip``, whatever the data are. No
     noise is added here.
     """
+    X, n = block.X, block.X.shape[1]
     W, v = layers(weights, len(X))
     H, total = len(W), np.zeros(weights.size)
-    # A person's one sample is the mean over it; `people` gives no block that has
-    # several people with others.
-    alone = unit == "sample" or len(starts) == X.shape[1]
-    cuts = range(0, X.shape[1], NETWORK_BLOCK) if alone else starts.tolist()
+    # A person's one sample is the mean over it.
+    clips_samples = block.unit == "sample" or block.has_one_sample_each
+    cuts = [*range(0, n, NETWORK_BLOCK), n] if clips_samples else block.cuts
     # Privacy: a product per subject. BLAS rounds by place: one's length shifts all.
-    for i, j in pairwise([*cuts, X.shape[1]]):
-        own = np.zeros_like(total)
+    for i, j in pairwise(cuts):
+        gradient = np.zeros_like(total)
         for first in range(i, j, NETWORK_BLOCK):
             part = X[:, first : min(first + NETWORK_BLOCK, j)]
             h, a, p = forward(scaled(part[:-1], norm_bound), W, v)
             e = p - (part[-1] > 0.5)
             d = (v[:H, None] * e) * (a[:H] > 0)
-            if alone:
+            if clips_samples:
                 squares = (norms(d) * norms(h)) ** 2 + (e * norms(a)) ** 2
                 c = clip_factors(np.sqrt(squares), clip)
                 d, e = c * d, c * e
             # Float64: a block's sum is rounded by 2^-27 clips, within CLIP_SAFETY.
-            own += np.concatenate([(d @ h.T).ravel(), a @ e])
-        if not alone:
-            own /= j - i
-            own *= clip_factors(np.linalg.norm(own), clip)
-        total += own
+            gradient += np.concatenate([(d @ h.T).ravel(), a @ e])
+        if not clips_samples:
+            gradient /= j - i
+            gradient *= clip_factors(np.linalg.norm(gradient), clip)
+        total += gradient
     return total

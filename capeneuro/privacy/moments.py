@@ -6,14 +6,14 @@ bound, or a whitened one. Moments of words: a column holds the counts of D words
 document. Symmetric arrays are packed [:func:`.linalg.pack_symmetric3`].
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import scipy
 
 from capeneuro import linalg
-from capeneuro.privacy.accounting import Unit
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import (
     CLIP_SAFETY,
     bounded,
@@ -32,53 +32,13 @@ GRAM_BLOCK = 128
 PRODUCT_BLOCK = 2048
 
 
-def people(
-    subjects: Mapping[str, np.ndarray], together: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of so many people, with the first column of each.
-
-    Parameters
-    ----------
-    subjects
-        Samples of each person, (n_features, n_samples), by id; read one block at a
-        time.
-    together
-        People in a block, at least 1: a number of the study, never of the data.
-
-    Yields
-    ------
-    tuple of numpy.ndarray
-        A block (n_features, n_samples), and the first column of each person in it.
-
-    Raises
-    ------
-    ValueError
-        If there are several in a block, and not one sample of each.
-    """
-    names = list(subjects)
-    for first in range(0, len(names), together):
-        block = [subjects[name] for name in names[first : first + together]]
-        X = np.concatenate(block, axis=1) if together > 1 else block[0]
-        # Privacy: blocks are the study's, whatever the data are; otherwise one person's
-        # samples would change the rounding of everybody's sums.
-        if together > 1 and any(x.shape[1] != 1 for x in block):
-            raise ValueError("blocks of several people need one sample of each")
-        yield X, np.arange(len(block))
-
-
-def mean(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, norm_bound: float, clip: float
-) -> np.ndarray:
+def mean(block: Block, *, norm_bound: float, clip: float) -> np.ndarray:
     """Sum over units of x, of a subject the mean over volumes, clipped; (D,).
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     norm_bound
         Public number that samples are divided by, in the unit of the data.
     clip
@@ -94,24 +54,22 @@ def mean(
     The norm of every unit's contribution is at most ``clip``, whatever the data are. No
     noise is added here.
     """
-    x = bounded(X, norm_bound, float(clip) ** 2 if unit == "sample" else np.inf)
-    if unit == "sample":
+    is_sample = block.unit == "sample"
+    x = bounded(block.X, norm_bound, float(clip) ** 2 if is_sample else np.inf)
+    if is_sample:
         return x.sum(axis=1, dtype=np.float64)
-    cuts = [*starts.tolist(), X.shape[1]]
-    means = [x[:, a:b].mean(axis=1, dtype=np.float64) for a, b in pairwise(cuts)]
+    means = [x_i.mean(axis=1, dtype=np.float64) for x_i in block.of_people(x)]
     return sum(m * clip_factors(np.linalg.norm(m), clip) for m in means)
 
 
-def bin_shares(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
-) -> np.ndarray:
+def bin_shares(block: Block, *, clip: float) -> np.ndarray:
     """Sum over units of what is not negative of x, clipped; (D,).
 
     Of people with ones in their bins and zeros elsewhere it is how many are in each.
 
     Parameters
     ----------
-    X, starts, unit
+    block
         As of :func:`mean`.
     clip
         Largest norm of x, or of a subject's mean; infinity in exact arms.
@@ -126,13 +84,12 @@ def bin_shares(
     As of :func:`mean`. No entry is negative, so any two contributions have an inner
     product of at least 0.
     """
-    return mean(np.maximum(X, 0), starts, unit, norm_bound=1.0, clip=clip)
+    positive = replace(block, X=np.maximum(block.X, 0))
+    return mean(positive, norm_bound=1.0, clip=clip)
 
 
 def second_moment(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     norm_bound: float,
     clip: float,
@@ -147,12 +104,8 @@ def second_moment(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     norm_bound
         Public number that samples are divided by, in the unit of the data.
     clip
@@ -172,18 +125,16 @@ def second_moment(
     noise is added here. Contributions are positive semidefinite, hence the sensitivity
     ``sqrt(2) clip / n``.
     """
-    if unit == "sample":
-        return linalg.pack_symmetric(gram(bounded(X, norm_bound, clip, center)))
-    if len(starts) == X.shape[1]:  # |x x'| of a person's one sample is |x|^2
+    if block.unit == "sample":
+        return linalg.pack_symmetric(gram(bounded(block.X, norm_bound, clip, center)))
+    if block.has_one_sample_each:  # |x x'| of a person's one sample is |x|^2
         # `bounded` leaves room twice, for both factors; the clip below once.
-        X = bounded(X, norm_bound, clip / CLIP_SAFETY, center)
+        X = bounded(block.X, norm_bound, clip / CLIP_SAFETY, center)
         return linalg.pack_symmetric(gram(X))
-    return _of_people(bounded(X, norm_bound, np.inf, center), starts, clip)
+    return _of_people(block, bounded(block.X, norm_bound, np.inf, center), clip)
 
 
-def white_second_moment(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
-) -> np.ndarray:
+def white_second_moment(block: Block, *, clip: float) -> np.ndarray:
     """Sum over units of x x' of projected samples, clipped to ``clip``, packed.
 
     As :func:`second_moment`, of a site's people together: no person's number of samples
@@ -191,12 +142,8 @@ def white_second_moment(
 
     Parameters
     ----------
-    X
-        A block of projected samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Projected samples.
     clip
         Largest Frobenius norm of a contribution. Infinity in exact arms.
 
@@ -209,16 +156,16 @@ def white_second_moment(
     ---------
     As of :func:`second_moment`.
     """
-    if unit == "sample":
-        return linalg.pack_symmetric(gram(bounded(X, 1.0, clip)))
-    return _of_people(bounded(X, 1.0, np.inf), starts, clip)
+    if block.unit == "sample":
+        return linalg.pack_symmetric(gram(bounded(block.X, 1.0, clip)))
+    return _of_people(block, bounded(block.X, 1.0, np.inf), clip)
 
 
-def _of_people(X: np.ndarray, starts: np.ndarray, clip: float) -> np.ndarray:
+def _of_people(block: Block, X: np.ndarray, clip: float) -> np.ndarray:
     """Sum over people of their mean x x', each clipped; packed."""
     total = np.zeros((len(X),) * 2)
-    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
-        C = gram(X[:, a:b]) / (b - a)
+    for x in block.of_people(X):
+        C = gram(x) / x.shape[1]
         total += C * clip_factors(np.linalg.norm(C), clip)
     return linalg.pack_symmetric(total)
 
@@ -249,9 +196,7 @@ def gram(X: np.ndarray) -> np.ndarray:
 
 
 def moment_product(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     Q: np.ndarray,
     norm_bound: float,
@@ -269,12 +214,8 @@ def moment_product(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     Q
         Public directions, (n_features, n_directions) float32.
     norm_bound
@@ -295,34 +236,35 @@ def moment_product(
     The norm of every unit's contribution is at most ``clip``, whatever the data are. No
     noise is added here.
     """
-    total = np.zeros((len(X), Q.shape[1]))
-    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
-        own = np.zeros_like(total) if unit == "subject" else total
+    is_sample = block.unit == "sample"
+    total = np.zeros((len(block.X), Q.shape[1]))
+    for X in block.of_people(block.X):
+        product = total if is_sample else np.zeros_like(total)
         H, squares, largest = 0.0, 0.0, 0.0
         with np.errstate(over="ignore", invalid="ignore"):
-            for rows, x in _blocks(X[:, a:b], norm_bound, center):
+            for rows, x in _row_blocks(X, norm_bound, center):
                 largest = np.maximum(largest, np.abs(x).max(axis=0))
                 squares = squares + norms(x) ** 2
                 H = H + Q[rows].T @ x
         # Privacy: a sample is dropped as a whole, here and in the product below.
         dropped = is_outlier(largest)
         H[:, dropped], squares[dropped] = 0, 0
-        if unit == "sample":
+        if is_sample:
             H = H * clip_factors(np.sqrt(squares) * norms(H), clip)
         H = H.astype("f4")
-        for rows, x in _blocks(X[:, a:b], norm_bound, center):
+        for rows, x in _row_blocks(X, norm_bound, center):
             x[:, dropped] = 0
-            own[rows] += linalg.outer_sum(x, H)
-        if unit == "subject":
-            own /= b - a
-            total += own * clip_factors(np.linalg.norm(own), clip)
+            product[rows] += linalg.outer_sum(x, H)
+        if not is_sample:
+            product /= X.shape[1]
+            total += product * clip_factors(np.linalg.norm(product), clip)
     return total.ravel()
 
 
-def _blocks(
+def _row_blocks(
     X: np.ndarray, norm_bound: float, center: np.ndarray | None
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Scaled samples, some features at a time: a block stays in the cache."""
+    """Scale samples some features at a time, so that these stay in the cache."""
     for first in range(0, len(X), PRODUCT_BLOCK):
         rows = slice(first, first + PRODUCT_BLOCK)
         part = None if center is None else center[rows]
@@ -344,9 +286,7 @@ FEWEST_WORDS = 3
 
 
 def third_moment(
-    X: np.ndarray,
-    starts: np.ndarray,
-    unit: Unit,
+    block: Block,
     *,
     covariance: np.ndarray,
     clip: float,
@@ -368,12 +308,8 @@ def third_moment(
 
     Parameters
     ----------
-    X
-        A block of samples as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Samples.
     covariance
         Public and symmetric, (n_features, n_features): of the noise within a component.
     clip
@@ -391,17 +327,18 @@ def third_moment(
     The norm of every unit's contribution is at most ``clip``, whatever the data are. No
     noise is added here.
     """
-    x, S = scaled(X, norm_bound), covariance
+    X, S = scaled(block.X, norm_bound), covariance
     # Privacy: one of two samples must not make up for one of none.
-    if unit == "sample" or np.array_equal(starts, np.arange(X.shape[1])):
-        return _clipped_triples(x, S, clip)
+    if block.unit == "sample" or block.has_one_sample_each:
+        return _clipped_triples(X, S, clip)
     total = np.zeros(_size(len(X)))
-    for a, b in pairwise([*starts.tolist(), X.shape[1]]):
-        if b - a < 2:  # as above: one person's length changes nobody else's clip
-            total += _clipped_triples(x[:, a:b], S, clip)
+    for x in block.of_people(X):
+        n = x.shape[1]
+        if n < 2:  # as above: one person's length changes nobody else's clip
+            total += _clipped_triples(x, S, clip)
         else:
-            own = _clipped_triples(x[:, a:b], S, np.inf) / (b - a)
-            total += own * clip_factors(np.linalg.norm(own), clip)
+            mean_triples = _clipped_triples(x, S, np.inf) / n
+            total += mean_triples * clip_factors(np.linalg.norm(mean_triples), clip)
     return total
 
 
@@ -434,9 +371,7 @@ def largest_third(n_features: int, variance: float, clip: float = 1.0) -> float:
     return float(np.sqrt(u * ((u - 3 * s) ** 2 + (3 * D - 3) * s**2)))
 
 
-def word_pairs(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
-) -> np.ndarray:
+def word_pairs(block: Block, *, clip: float) -> np.ndarray:
     """Sum over units of the share of each pair among a document's pairs of words.
 
     ``(c c' - diag c) / (L (L - 1))`` for counts c of L words: the mean of ``t (x) t'``
@@ -449,12 +384,8 @@ def word_pairs(
 
     Parameters
     ----------
-    X
-        Counts of words, documents as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Counts of words, documents as columns.
     clip
         Largest norm of a contribution, which is at most 1 unclipped, without unit;
         infinity in exact arms.
@@ -470,19 +401,18 @@ def word_pairs(
     noise is added here. Documents of fewer than three words, or of counts that are no
     counts, are zero.
     """
-    C, m = np.zeros((len(X),) * 2), np.zeros(len(X))
-    for c, share in _documents(X, starts, unit):
+    D = len(block.X)
+    C, m = np.zeros((D, D)), np.zeros(D)
+    for c, share in _documents(block):
         L = c.sum(axis=0)
         c_w = c * (share / np.maximum(L * (L - 1), 1))
         C += c_w @ c.T
         m += c_w.sum(axis=1)
-    C[np.diag_indices(len(C))] -= m
+    C[np.diag_indices(D)] -= m
     return linalg.pack_symmetric(C) * _scale(clip)
 
 
-def word_triples(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, clip: float
-) -> np.ndarray:
+def word_triples(block: Block, *, clip: float) -> np.ndarray:
     """Sum over units of the share of each triple among a document's triples of words.
 
     As :func:`word_pairs`, for triples: ``(c_i c_j c_k - d_ij c_i c_k - d_ik c_i c_j -
@@ -490,12 +420,8 @@ def word_triples(
 
     Parameters
     ----------
-    X
-        Counts of words, documents as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Counts of words, documents as columns.
     clip
         Largest norm of a contribution, which is at most 1 unclipped, without unit;
         infinity in exact arms.
@@ -511,16 +437,14 @@ def word_triples(
     noise is added here. Documents of fewer than three words, or of counts that are no
     counts, are zero.
     """
-    T, C, m = _word_sums(X, starts, unit)
-    i, j, k, weights = linalg.triples(len(X))
+    T, C, m = _word_sums(block)
+    i, j, k, weights = linalg.triples(len(block.X))
     T -= (i == j) * C[i, k] + (i == k) * C[i, j] + (j == k) * C[i, j]
     T += 2 * ((i == j) & (j == k)) * m[i]
     return T * weights * _scale(clip)
 
 
-def whitened_word_triples(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, *, Q: np.ndarray, clip: float
-) -> np.ndarray:
+def whitened_word_triples(block: Block, *, Q: np.ndarray, clip: float) -> np.ndarray:
     """The same of the public vectors that stand for words, rows q of Q (D, P); packed.
 
     A contribution is a mean of ``q (x) q' (x) q''``, so its norm is at most the cube of
@@ -528,12 +452,8 @@ def whitened_word_triples(
 
     Parameters
     ----------
-    X
-        Counts of words, documents as columns, (n_features, n_samples).
-    starts
-        First column of each subject in the block, (n_subjects,), ascending from 0.
-    unit
-        ``"sample"`` or ``"subject"``: whose contribution is clipped.
+    block
+        Counts of words, documents as columns.
     Q
         Public vector of each word in a row, (n_features, n_directions) float32.
     clip
@@ -551,7 +471,7 @@ def whitened_word_triples(
     noise is added here.
     """
     Q = Q.astype(np.float64)
-    T, C, m = _word_sums(X, starts, unit, Q)
+    T, C, m = _word_sums(block, Q)
     i, j, k, weights = linalg.triples(Q.shape[1])
     # As in word_triples: d_ij stands for the sum over words of q_i q_j.
     E = np.einsum("di,dj,dk->ijk", Q, Q, C @ Q - (2 / 3) * m[:, None] * Q)
@@ -562,12 +482,13 @@ def whitened_word_triples(
 
 
 def _word_sums(
-    X: np.ndarray, starts: np.ndarray, unit: Unit, Q: np.ndarray | None = None
+    block: Block, Q: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sums of ``y_i y_j y_k``, c c' and c over L (L - 1) (L - 2), y = Q'c or c."""
-    D, P = (len(X), len(X)) if Q is None else Q.shape
+    D = len(block.X)
+    P = D if Q is None else Q.shape[1]
     T, C, m = np.zeros(_size(P)), np.zeros((D, D)), np.zeros(D)
-    for c, share in _documents(X, starts, unit):
+    for c, share in _documents(block):
         L = c.sum(axis=0)
         weight = share / np.maximum(L * (L - 1) * (L - 2), 1)
         y = c if Q is None else Q.T @ c
@@ -609,23 +530,17 @@ def _size(D: int) -> int:
     return D * (D + 1) * (D + 2) // 6
 
 
-def _documents(
-    X: np.ndarray, starts: np.ndarray, unit: Unit
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of counts, with the share of each document in its unit's mean."""
-    n = X.shape[1]
-    share = np.ones(n)
-    if unit == "subject":
-        lengths = np.diff(np.append(starts, n))
-        share = np.repeat(1 / lengths, lengths)
-    for first in range(0, n, TRIPLES_BLOCK):
+def _documents(block: Block) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield counts of some documents, with each one's share in its unit's mean."""
+    X, shares = block.X, block.shares
+    for first in range(0, X.shape[1], TRIPLES_BLOCK):
         c = X[:, first : first + TRIPLES_BLOCK].astype(np.float64)
         with np.errstate(invalid="ignore"):
             odd = ~((c >= 0) & (c <= LARGEST_COUNT) & (c == np.floor(c))).all(axis=0)
         c[:, odd] = 0
         # Privacy: norms of at most 1 hold for counts of enough words only.
         c[:, c.sum(axis=0) < FEWEST_WORDS] = 0
-        yield c, share[first : first + TRIPLES_BLOCK]
+        yield c, shares[first : first + TRIPLES_BLOCK]
 
 
 def _scale(clip: float) -> float:

@@ -3,13 +3,9 @@
 A query is a mean over units of bounded contributions. ``total`` adds the contributions
 of one block of data, so a site streams its subjects and holds one block at a time; the
 site divides by its public number of units. The contributions, clipped by public
-constants, are in :mod:`.moments` and its neighbours. :data:`QUERIES` is the whole
-list, and each query there declares what its parameters may be: another query is
-another entry, and nothing that is shared changes.
-
-A block ``X`` is (n_features, n_samples) with samples as columns; ``starts`` are the
-first columns of the subjects in it. With ``unit = "sample"`` every column contributes;
-with ``unit = "subject"`` the mean over a subject's columns does, clipped per subject.
+constants, are in :mod:`.moments` and its neighbours, blocks in :mod:`.blocks`.
+:data:`QUERIES` is the whole list, and each query there declares what its parameters may
+be: another query is another entry, and nothing that is shared changes.
 
 Sensitivities are L2 on the packed vector, which is Frobenius on the matrix, for public
 numbers of units n [docs/privacy.md]:
@@ -34,6 +30,7 @@ import numpy as np
 
 from capeneuro.privacy import contrasts, deviations, gradients, moments
 from capeneuro.privacy.accounting import Relation
+from capeneuro.privacy.blocks import Block
 
 # Public numbers outside this range are refused: float32 factors would be denormal.
 RANGE = (1e-12, 1e12)
@@ -407,7 +404,7 @@ class Query:
     stage
         ``"features"`` or ``"components"``: which data of the site it reads.
     total
-        ``(X, starts, unit, **parameters) -> vector``: sum of the contributions.
+        ``(block, **parameters) -> vector``: sum of a :class:`.Block`'s contributions.
     parameters
         Kind of each keyword of ``total``; those with a default there may be left out.
     positive
@@ -521,10 +518,10 @@ class Query:
         int
             Length of the vector that :attr:`total` gives.
         """
-        nobody = np.zeros((n_rows, 1), np.float32)  # a sample of zeros tells the length
+        # The sum over one sample of zeros is as long as any.
+        block = Block(np.zeros((n_rows, 1), np.float32), np.zeros(1, int), "sample")
         with np.errstate(all="ignore"):
-            found = self.total(nobody, np.zeros(1, int), "sample", **parameters)
-        return found.size
+            return self.total(block, **parameters).size
 
 
 def largest_contribution(parameters: dict[str, Any]) -> float:

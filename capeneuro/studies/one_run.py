@@ -33,6 +33,7 @@ from capeneuro.federation.rounds import Checkpoint, Round
 from capeneuro.federation.rules import Limits
 from capeneuro.privacy import ring
 from capeneuro.privacy.accounting import epsilon_from_mu
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import scaled, without_outliers
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import kinds
@@ -221,9 +222,8 @@ def _scores(
                 bound, center = projection.norm_bound, projection.center
                 X = projection.matrix.astype("f4") @ scaled(X, bound, center)
                 X = without_outliers(X)
-            each = study.budget.unit
-            starts = np.zeros(1, int)
-            return query.total(X, starts, each, **asked)
+            block = Block(X, np.zeros(1, int), study.budget.unit)
+            return query.total(block, **asked)
 
         out, into = (np.array([total(pair[b]) for pair in both]) for b in (0, 1))
         C = (into - out) / n_units / deviation

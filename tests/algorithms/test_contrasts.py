@@ -13,6 +13,7 @@ from capeneuro.algorithms.designs import Effect
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
 from capeneuro.report.words import contrast_lines
 from sim.contrasts import correlations
@@ -82,7 +83,7 @@ def released(X: np.ndarray, effects, clip: float, tau: float, rng) -> Release:
     """One release of all people, with noise of a deviation, 0 for an exact arm."""
     weights = np.array([e.weight for e in effects])
     starts, asked = np.arange(X.shape[1]), clip**0.5 * REACH if tau else np.inf
-    value = linear_moments(X, starts, "subject", weights=weights, clip=asked)
+    value = linear_moments(Block(X, starts, "subject"), weights=weights, clip=asked)
     value = value / X.shape[1] + tau * rng.standard_normal(len(value))
     return Release(value, tau, X.shape[1], (), np.inf)
 

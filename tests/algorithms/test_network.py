@@ -14,6 +14,7 @@ from sklearn.neural_network import MLPClassifier
 from capeneuro.algorithms.network import first_weights, network
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.gradients import NETWORK_BLOCK, forward, layers, network_gradient
 from capeneuro.privacy.queries import LARGEST_HIDDEN, QUERIES
@@ -69,7 +70,7 @@ def loss(weights, X, y, norm_bound=1.0):
 def test_the_gradient_is_that_of_the_cross_entropy(rng):
     X, y = rng.standard_normal((D, 7)).astype("f4"), rng.integers(0, 2, 7)
     found = network_gradient(
-        rows(X, y), START, "sample", weights=WEIGHTS, norm_bound=2.0, clip=np.inf
+        Block(rows(X, y), START, "sample"), weights=WEIGHTS, norm_bound=2.0, clip=np.inf
     )
     step = 1e-6 * np.eye(WEIGHTS.size)
     expected = [
@@ -90,11 +91,11 @@ def test_norms_need_no_gradient_of_each_sample(unit, clip, rng):
     expected = 0.0
     for i, n in zip(starts, sizes, strict=True):
         own = sum(
-            network_gradient(Z[:, [j]], START, "sample", **common, clip=np.inf)
+            network_gradient(Block(Z[:, [j]], START, "sample"), **common, clip=np.inf)
             for j in range(i, i + n)
         )
         expected += own / n * min(1, CLIP_SAFETY * clip / np.linalg.norm(own / n))
-    found = network_gradient(Z, starts, unit, **common, clip=clip)
+    found = network_gradient(Block(Z, starts, unit), **common, clip=clip)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -102,15 +103,15 @@ def test_norms_need_no_gradient_of_each_sample(unit, clip, rng):
 def test_people_of_one_sample_are_the_samples(n, rng):
     Z = rows(3 * rng.standard_normal((D, n)), rng.integers(0, 2, n))
     common = {"weights": WEIGHTS, "norm_bound": 1.0, "clip": 0.5}
-    samples = network_gradient(Z, START, "sample", **common)
-    people = network_gradient(Z, np.arange(n), "subject", **common)
+    samples = network_gradient(Block(Z, START, "sample"), **common)
+    people = network_gradient(Block(Z, np.arange(n), "subject"), **common)
     np.testing.assert_array_equal(people, samples)
     # As they are streamed, a person a block.
     alone = sum(
-        network_gradient(Z[:, [i]], START, "subject", **common) for i in range(n)
+        network_gradient(Block(Z[:, [i]], START, "subject"), **common) for i in range(n)
     )
     np.testing.assert_allclose(alone, samples, atol=1e-9 * n)
-    one_person = network_gradient(Z, START, "subject", **common)
+    one_person = network_gradient(Block(Z, START, "subject"), **common)
     assert np.linalg.norm(one_person) <= 0.5 < np.linalg.norm(samples)
 
 
@@ -119,7 +120,7 @@ def test_labels_are_not_scaled_and_count_as_zero_or_one():
     common = {"weights": WEIGHTS, "norm_bound": 50.0, "clip": np.inf}
 
     def gradient(y):
-        return network_gradient(rows(X, y), START, "sample", **common)
+        return network_gradient(Block(rows(X, y), START, "sample"), **common)
 
     zero, one = gradient(0), gradient(1)
     assert np.linalg.norm(zero - one) > 0.1
@@ -159,7 +160,9 @@ def test_no_neighbor_moves_the_mean_beyond_its_sensitivity(unit, clip, scale):
 
     def total(units):
         starts = np.cumsum([0, *(u.shape[1] for u in units[:-1])])
-        return QUERY.total(np.concatenate(units, axis=1), starts, unit, **parameters)
+        return QUERY.total(
+            Block(np.concatenate(units, axis=1), starts, unit), **parameters
+        )
 
     for _ in range(150):
         units = [column_of(rng.choice(kinds), rng, n) for n in sizes]
@@ -184,7 +187,8 @@ def test_opposite_labels_reach_the_sensitivity(unit):
     parameters = {"weights": weights, "norm_bound": 1.0, "clip": 0.1}
     # p - y is of opposite sign, all else the same: c and -c.
     here, there = (
-        QUERY.total(rows(np.ones((D, 1)), y), START, unit, **parameters) for y in (0, 1)
+        QUERY.total(Block(rows(np.ones((D, 1)), y), START, unit), **parameters)
+        for y in (0, 1)
     )
     distance = np.linalg.norm(here - there)
     claimed = QUERY.sensitivity(1, "replace-one", parameters)
@@ -288,7 +292,7 @@ def test_steps_are_those_of_adam_and_of_descent(rng):
     options = {"n_hidden": H, "seed": 3, "norm_bound": 2.0}
     m = s = 0.0
     for t in range(1, 4):
-        g = network_gradient(Z, START, "sample", weights=w, **common) / 40
+        g = network_gradient(Block(Z, START, "sample"), weights=w, **common) / 40
         m, s = 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g * g
         w = w - 0.5 * (m / (1 - 0.9**t)) / (np.sqrt(s / (1 - 0.999**t)) + 1e-8)
     adam = trained(sites_of(X, y), D, n_rounds=3, learning_rate=0.5, **options)
@@ -297,7 +301,7 @@ def test_steps_are_those_of_adam_and_of_descent(rng):
     # Of ten rounds the last two iterates are averaged.
     path = [first_weights(D, H, seed=3)]
     for _ in range(10):
-        g = network_gradient(Z, START, "sample", weights=path[-1], **common) / 40
+        g = network_gradient(Block(Z, START, "sample"), weights=path[-1], **common) / 40
         path.append(path[-1] - 0.7 * g)
     options |= {"optimizer": "gradient", "learning_rate": 0.7}
     found = trained(sites_of(X, y), D, n_rounds=10, **options)

@@ -11,6 +11,7 @@ from capeneuro import linalg
 from capeneuro.algorithms import prior, prior_fit, prior_maps, verdicts
 from capeneuro.algorithms.prior import Posterior
 from capeneuro.privacy import deviations
+from capeneuro.privacy.blocks import Block
 
 D, K = 60, 3
 # Heavy-tailed over features, as maps of networks are.
@@ -264,7 +265,7 @@ def test_a_persons_clip_factor_is_released_with_their_deviation(public, rng):
     asked = prior.request(P, prior.spread(P, 0.01))
     x = (people(rng, 1, 60, np.eye(D), 0.5)[0] / 4).astype("f4")
     y = (P.directions.T @ x).astype("f4")
-    found = deviations.deviation(y, np.zeros(1, int), "subject", **asked)
+    found = deviations.deviation(Block(y, np.zeros(1, int), "subject"), **asked)
     c = asked["clip"] / np.sqrt(1 + 1 / 16)
     f = found[-1] / (c / 2) + 0.5
     z = linalg.pack_symmetric(

@@ -26,6 +26,7 @@ from capeneuro.algorithms.regression import (
     stack,
 )
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from papers import baselines
 from sim.rows import rows
@@ -133,7 +134,9 @@ def test_no_person_moves_the_release_further_than_claimed(rng, task, clip):
         X = rng.standard_normal((D, 2)) * rng.choice([0.1, 1, 50])
         y = rng.integers(0, 2, 2) if task == "logistic" else rng.uniform(-9, 9, 2)
         z = stack(X, y, task)
-        a, b = (query.total(x[:, None], starts, "sample", **parameters) for x in z.T)
+        a, b = (
+            query.total(Block(x[:, None], starts, "sample"), **parameters) for x in z.T
+        )
         worst = max(worst, float(np.linalg.norm(a - b)))
     claimed = query.sensitivity(1, "replace-one", parameters)
     assert 0.9 * claimed < worst <= claimed

@@ -18,6 +18,7 @@ from capeneuro.federation.gate import HEADER, SIGNATURE, Authority, Gate
 from capeneuro.federation.in_process import InProcess
 from capeneuro.federation.messages import pack, unpack
 from capeneuro.federation.requests import PROTOCOL
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 
 AGREED = hashlib.sha256(b"manifest").digest()
@@ -185,7 +186,7 @@ def test_a_release_and_its_refusal_have_the_size_of_the_query(arm):
 def test_every_query_tells_the_size_of_its_answer():
     X, starts = np.ones((2, 4), np.float32), np.array([0, 2])
     for name, parameters in PARAMETERS.items():
-        found = QUERIES[name].total(X, starts, "subject", **parameters)
+        found = QUERIES[name].total(Block(X, starts, "subject"), **parameters)
         assert QUERIES[name].size(2, parameters) == found.size, name
 
 

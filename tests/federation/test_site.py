@@ -67,8 +67,8 @@ def _answer(sites: dict[str, Site], asked: dict[str, Any]) -> dict[str, Any]:
 
 def _answer_with(monkeypatch: pytest.MonkeyPatch, total: Callable[..., Any]) -> None:
     # Keywords are those of the query it replaces.
-    def form(X, starts, unit, *, norm_bound, clip, center=None):
-        return total(X)
+    def form(block, *, norm_bound, clip, center=None):
+        return total(block.X)
 
     query = replace(queries.QUERIES["second_moment"], total=form)
     monkeypatch.setitem(queries.QUERIES, "second_moment", query)
@@ -140,7 +140,16 @@ def test_a_site_has_no_public_attributes(site):
 @pytest.mark.parametrize(
     "what",
     [
-        *("", "answer", "_mean", "_data", "__init__", "__class__", "name", "releases"),
+        *(
+            "",
+            "answer",
+            "_mean",
+            "_blocks",
+            "__init__",
+            "__class__",
+            "name",
+            "releases",
+        ),
         *("_methods", "Release", "release ", None, 0, ["release"], {"release": 1}),
     ],
 )

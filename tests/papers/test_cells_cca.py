@@ -9,6 +9,7 @@ from capeneuro import linalg
 from capeneuro.config.errors import ConfigError
 from capeneuro.federation.rounds import RoundFailed
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from papers.cells import cca as cca_cells
 from papers.commands import EXPERIMENTS
@@ -70,11 +71,13 @@ def test_a_sample_is_a_person(views):
     z = cca_cells.federate(views, BOUNDS, 10)["site-3"]["all"]
     query, parameters = QUERIES["second_moment"], {"norm_bound": 1.4, "clip": 1.0}
     starts = np.arange(z.shape[1])
-    sums = [query.total(z, starts, u, **parameters) for u in ("sample", "subject")]
+    sums = [
+        query.total(Block(z, starts, u), **parameters) for u in ("sample", "subject")
+    ]
     assert np.linalg.norm(z / 1.4, axis=0).max() > 1  # some are clipped
     # They differ by CLIP_SAFETY, which is squared for a sample.
     assert np.linalg.norm(sums[0] - sums[1]) < 2e-3 * np.linalg.norm(sums[0])
-    free = query.total(z, starts, "sample", norm_bound=1.4, clip=np.inf)
+    free = query.total(Block(z, starts, "sample"), norm_bound=1.4, clip=np.inf)
     assert np.linalg.norm(free - sums[0]) > 0.05 * np.linalg.norm(sums[0])
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from capeneuro import linalg
-from capeneuro.privacy import moments
+from capeneuro.privacy import blocks, moments
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
 
 D, N, P = 50, 90, 3
@@ -45,7 +46,7 @@ def test_products_are_the_literal_sums(data, rng, monkeypatch, unit, block, cent
     options["clip"] = float((norms.min() + norms.max()) / 2)
     expected, factors = literal(X, starts, unit, **options)
     assert min(factors) < 1 == max(factors)  # some units are clipped, some are not
-    found = moments.moment_product(X, starts, unit, **options)
+    found = moments.moment_product(Block(X, starts, unit), **options)
     np.testing.assert_allclose(found.reshape(D, P), expected, atol=2e-6)
 
 
@@ -57,7 +58,7 @@ def test_an_outlier_counts_as_zero_in_every_block(data, monkeypatch, bad):
     options = {"Q": Q, "norm_bound": 7.0, "clip": 10.0}
     starts = np.zeros(1, dtype=int)
     X[D - 1, 4] = bad
-    found = moments.moment_product(X, starts, "sample", **options).reshape(D, P)
+    found = moments.moment_product(Block(X, starts, "sample"), **options).reshape(D, P)
     expected, _ = literal(X, starts, "sample", **options)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     X[D - 1, 4] = 0
@@ -72,19 +73,23 @@ def test_people_of_one_sample_are_summed_together_as_one_by_one():
     options = {"norm_bound": 2.0, "clip": 1.0}
     found = [
         sum(
-            moments.second_moment(X, starts, "subject", **options)
-            for X, starts in moments.people(people, together)
+            moments.second_moment(block, **options)
+            for block in blocks.people(people, n_together, "subject")
         )
-        for together in (1, 4, 128)
+        for n_together in (1, 4, 128)
     ]
     assert found[1] == pytest.approx(found[0], rel=1e-5)
     assert found[2] == pytest.approx(found[0], rel=1e-5)
     slow = people["p3"] / 2.0  # as of several samples
     slow = slow @ slow.T * CLIP_SAFETY / np.linalg.norm(slow @ slow.T)
-    fast = moments.second_moment(people["p3"], np.zeros(1, int), "subject", **options)
+    fast = moments.second_moment(
+        Block(people["p3"], np.zeros(1, int), "subject"), **options
+    )
     assert fast == pytest.approx(linalg.pack_symmetric(slow), rel=1e-5, abs=1e-8)
     alone = [
-        np.linalg.norm(moments.second_moment(X, np.zeros(1, int), "subject", **options))
+        np.linalg.norm(
+            moments.second_moment(Block(X, np.zeros(1, int), "subject"), **options)
+        )
         for X in people.values()
     ]
     assert max(alone) <= 1.0
@@ -93,5 +98,5 @@ def test_people_of_one_sample_are_summed_together_as_one_by_one():
 def test_blocks_refuse_people_of_several_samples():
     people = {"a": np.zeros((2, 1), "f4"), "b": np.zeros((2, 2), "f4")}
     with pytest.raises(ValueError, match="one sample of each"):
-        list(moments.people(people, 2))
-    assert len(list(moments.people(people, 1))) == 2
+        list(blocks.people(people, 2, "subject"))
+    assert len(list(blocks.people(people, 1, "subject"))) == 2

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from capeneuro import linalg
 from capeneuro.privacy import moments
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.moments import largest_third, third_moment
 from capeneuro.privacy.queries import QUERIES
@@ -24,7 +25,7 @@ def _total(name, X, unit="sample", starts=None, clip=ONE, **parameters):
         parameters.setdefault("Q", np.eye(D, dtype="f4"))
     starts = np.arange(X.shape[1]) if starts is None else np.array(starts)
     X = np.asarray(X, dtype="f4")
-    return QUERIES[name].total(X, starts, unit, clip=clip, **parameters)
+    return QUERIES[name].total(Block(X, starts, unit), clip=clip, **parameters)
 
 
 def _by_order(words: list[int], n: int) -> np.ndarray:
@@ -53,7 +54,9 @@ def test_the_largest_norm_is_the_exact_sensitivity(n_features, variance, expecte
     def norm(x: np.ndarray) -> float:
         x = x[:, None] / max(1.0, np.linalg.norm(x))
         parts = {"covariance": S, "clip": np.inf}
-        return float(np.linalg.norm(third_moment(x, np.zeros(1), "sample", **parts)))
+        return float(
+            np.linalg.norm(third_moment(Block(x, np.zeros(1), "sample"), **parts))
+        )
 
     assert 2 * largest_third(n_features, variance) == pytest.approx(expected, abs=5e-5)
     rng, most = np.random.default_rng(0), 0.0
@@ -83,13 +86,13 @@ def test_terms_that_cancel_do_not_undo_the_clip(clip):
         X *= 1 + 2.0 ** rng.integers(-23, 0, 50).astype("f4")
         asked = {"covariance": S, "clip": clip}
         for x in X.T[:, :, None]:
-            f = third_moment(x, np.zeros(1), "sample", **asked)
+            f = third_moment(Block(x, np.zeros(1), "sample"), **asked)
             assert np.linalg.norm(f) <= clip
         # Nor does one sample among many move the rest by rounding.
         totals = []
         for first in (1e9, -1e9):
             X[:, 0] = first
-            totals.append(third_moment(X, np.arange(50), "sample", **asked))
+            totals.append(third_moment(Block(X, np.arange(50), "sample"), **asked))
         assert np.linalg.norm(totals[0] - totals[1]) <= 2 * clip
 
 
@@ -100,8 +103,8 @@ def test_the_length_of_one_person_changes_nobody_elses_clip():
     X = np.repeat((np.sqrt(3) * (1 + 3e-5) * u)[:, None], n, axis=1).astype("f4")
     asked = {"covariance": np.outer(u, u), "clip": 3e-4}
     longer = np.concatenate([X[:, :1], X], axis=1)
-    a = third_moment(X, np.arange(n), "subject", **asked)
-    b = third_moment(longer, np.array([0, *range(2, n + 1)]), "subject", **asked)
+    a = third_moment(Block(X, np.arange(n), "subject"), **asked)
+    b = third_moment(Block(longer, np.array([0, *range(2, n + 1)]), "subject"), **asked)
     claimed = QUERIES["third_moment"].sensitivity(1, "replace-one", asked)
     assert np.linalg.norm(a - b) <= claimed
 
@@ -129,7 +132,7 @@ def test_an_asymmetric_covariance_would_break_the_clip():
     """What the rule above is for: the norm is that of a symmetric one."""
     S = 50 * np.triu(np.ones((D, D)), 1)
     x = np.float32(np.eye(D)[:, :1])
-    f = third_moment(x, np.zeros(1), "sample", covariance=S, clip=1.0)
+    f = third_moment(Block(x, np.zeros(1), "sample"), covariance=S, clip=1.0)
     assert np.linalg.norm(f) > 1.05
 
 
@@ -141,7 +144,7 @@ def test_blocks_of_any_size_give_one_sum(unit, rng, monkeypatch):
 
     def totals() -> list[np.ndarray]:
         asked = {"covariance": np.eye(D), "clip": 3.0}
-        third = third_moment(X, starts, unit, **asked)
+        third = third_moment(Block(X, starts, unit), **asked)
         return [third, *(_total(name, counts, unit, starts) for name in WORDS)]
 
     whole = totals()
@@ -153,7 +156,7 @@ def test_blocks_of_any_size_give_one_sum(unit, rng, monkeypatch):
 def test_no_temporary_grows_with_the_data(rng):
     X = rng.standard_normal((D, 50 * moments.TRIPLES_BLOCK)).astype("f4")
     tracemalloc.start()
-    third_moment(X, np.zeros(1), "sample", covariance=np.eye(D), clip=1.0)
+    third_moment(Block(X, np.zeros(1), "sample"), covariance=np.eye(D), clip=1.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # One scaled copy and its absolute values, as in every query.

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from capeneuro import linalg
 from capeneuro.privacy import gradients, queries
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.clipping import CLIP_SAFETY
 from capeneuro.privacy.contrasts import REACH
 from capeneuro.privacy.gradients import SCALE
@@ -101,7 +102,7 @@ def case(request) -> tuple[Any, dict[str, Any]]:
 def _total(query, parameters, units: list[np.ndarray], unit: str) -> np.ndarray:
     X = np.concatenate(units, axis=1).astype("f4")
     starts = np.cumsum([0, *(u.shape[1] for u in units[:-1])])
-    return query.total(X, starts, unit, **parameters)
+    return query.total(Block(X, starts, unit), **parameters)
 
 
 def _worst(query, parameters, kind: str, unit: str, clip: float) -> dict[str, float]:
@@ -142,8 +143,8 @@ def _search(query, parameters, n: int, unit: str, relation: str) -> float:
 
     def loss(v: np.ndarray) -> float:
         x, y = v.reshape(2, D, n).astype("f4")
-        here = query.total(x, START, unit, **parameters)
-        there = query.total(y, START, unit, **parameters)
+        here = query.total(Block(x, START, unit), **parameters)
+        there = query.total(Block(y, START, unit), **parameters)
         change = here - there if relation == "replace-one" else here
         return -np.linalg.norm(change) / claimed
 
@@ -311,7 +312,7 @@ def test_streaming_by_subject_equals_one_block(case, unit, rng):
     query, parameters = case
     parameters = {**parameters, "clip": 1.0}
     subjects = [2 * rng.standard_normal((D, n)).astype("f4") for n in (5000, 17, 1)]
-    streamed = sum(query.total(X, START, unit, **parameters) for X in subjects)
+    streamed = sum(query.total(Block(X, START, unit), **parameters) for X in subjects)
     together = _total(query, parameters, subjects, unit)
     np.testing.assert_allclose(together, streamed, atol=2e-6 * np.abs(streamed).max())
 
@@ -320,7 +321,7 @@ def test_streaming_by_subject_equals_one_block(case, unit, rng):
 def test_an_infinite_clip_is_the_exact_statistic(case, unit, rng):
     query, parameters = case
     X = rng.standard_normal((D, 50))
-    found = query.total(X.astype("f4"), START, unit, **parameters, clip=np.inf)
+    found = query.total(Block(X.astype("f4"), START, unit), **parameters, clip=np.inf)
     columns = [X] if unit == "subject" else [X[:, i : i + 1] for i in range(50)]
     expected = sum(_naive(query.name, x, 1e300, parameters) for x in columns)
     scale = np.abs(expected).max()
@@ -348,7 +349,7 @@ def test_no_temporary_grows_with_the_data(label, unit, rng):
     X = rng.standard_normal((D, 40 * gradients.BLOCK)).astype("f4")
     starts = np.arange(0, X.shape[1], 100)
     tracemalloc.start()
-    QUERIES[name].total(X, starts, unit, **parameters, clip=1.0)
+    QUERIES[name].total(Block(X, starts, unit), **parameters, clip=1.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 * D * gradients.BLOCK * 4 < X.nbytes / 3
@@ -359,7 +360,7 @@ def test_the_curvature_tells_the_kind_of_a_source(rng):
     Z = [rng.laplace(size=n), rng.uniform(-1, 1, n), rng.standard_normal(n)]
     Z = np.array([SCALE * z / z.std() for z in Z])
     f = QUERIES["infomax_curvature"].total
-    found = f(Z.astype("f4"), START, "sample", W=np.eye(3), clip=np.inf) / n
+    found = f(Block(Z.astype("f4"), START, "sample"), W=np.eye(3), clip=np.inf) / n
     assert found[0] > 0.1
     assert found[1] < -0.1
     assert abs(found[2]) < 0.02
@@ -371,9 +372,10 @@ def test_signs_turn_the_gradient_of_sub_gaussian_sources(rng):
     t = 0.3
     X = np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]) @ Z
     f = QUERIES["infomax_skew"].total
+    block = Block(X.astype("f4"), START, "sample")
     common = {"W": np.eye(2), "clip": np.inf}
-    (plain,) = f(X.astype("f4"), START, "sample", **common)
-    (signed,) = f(X.astype("f4"), START, "sample", **common, signs=-np.ones(2))
+    (plain,) = f(block, **common)
+    (signed,) = f(block, **common, signs=-np.ones(2))
     assert signed == pytest.approx(-plain, rel=1e-5)
     step = linalg.unpack_skew(np.array([signed])) / Z.shape[1]
     angle = np.arctan2(*(np.eye(2) - step)[:, 0][::-1])
@@ -543,7 +545,7 @@ def test_a_person_of_another_group_moves_the_sums_of_one_site(rng):
     query, other = QUERIES["site_sums"], X.copy()
     other[:2, 0] *= -1
     here, there = (
-        query.total(x.astype("f4"), np.arange(n), "subject", **about)
+        query.total(Block(x.astype("f4"), np.arange(n), "subject"), **about)
         for x in (X, other)
     )
     moved = (here - there).reshape(n_sites, 2)
@@ -565,10 +567,12 @@ def test_instruments_are_centered_at_what_was_released(rng):
     about = {"weights": np.full(4, 0.5), "clip": 1.0}
     query, starts = QUERIES["linear_moments"], np.arange(n)
     rows = np.vstack([z, one, x, 0.5 * one, y])
-    found = query.total(rows, starts, "subject", **about, centers=centers)
+    found = query.total(Block(rows, starts, "subject"), **about, centers=centers)
     own = (z - centers[:, site]) / (1 + np.abs(centers[:, site]))
     rows = np.vstack([own, one, x, 0.5 * one, y])
-    np.testing.assert_allclose(found, query.total(rows, starts, "subject", **about))
+    np.testing.assert_allclose(
+        found, query.total(Block(rows, starts, "subject"), **about)
+    )
 
 
 def test_a_projection_has_its_three_fields_and_no_other():
@@ -597,7 +601,7 @@ def test_a_value_that_is_not_finite_counts_as_zero(value, unit):
     X = np.ones((D, 3), "f4")
     X[0, 1] = value
     total = QUERIES["second_moment"].total
-    f = total(X, np.arange(3), unit, norm_bound=1e-3, clip=1.0)
+    f = total(Block(X, np.arange(3), unit), norm_bound=1e-3, clip=1.0)
     assert np.isfinite(f).all()
 
 
@@ -609,7 +613,7 @@ def test_the_largest_data_and_weights_that_are_let_in_stay_finite(label, unit, r
     X = np.float32(1e9) * np.sign(rng.standard_normal((D, 5))).astype("f4")
     parameters = {**parameters, "W": W, "clip": 1.0}
     with np.errstate(over="ignore"):
-        f = QUERIES[name].total(X, np.arange(5), unit, **parameters)
+        f = QUERIES[name].total(Block(X, np.arange(5), unit), **parameters)
     assert np.isfinite(f).all()
     assert np.linalg.norm(f) <= 5
 
@@ -623,7 +627,7 @@ def test_rounding_of_a_long_block_stays_within_the_safety():
         totals = []
         for a, b in ((500.0, 0.3), (0.3, 500.0)):  # K and -K, both at the bound
             X[:, 1365], X[:2, 1365] = 0, (a, b)
-            totals.append(query.total(X, START, "sample", **parameters))
+            totals.append(query.total(Block(X, START, "sample"), **parameters))
         worst = max(worst, float(np.linalg.norm(totals[0] - totals[1])))
     assert worst <= query.sensitivity(1, "replace-one", parameters)
 
@@ -652,7 +656,7 @@ def test_many_volumes_of_one_person_do_not_swallow_one(rng):
         for sample in ((1, 0), (0, 1)):
             X[:, 0] = sample
             totals.append(
-                query.total(X, START, "sample", norm_bound=1.0, clip=1.0).copy()
+                query.total(Block(X, START, "sample"), norm_bound=1.0, clip=1.0).copy()
             )
         worst = max(worst, np.linalg.norm(totals[0] - totals[1]) / claimed)
     assert worst <= 1
@@ -674,7 +678,7 @@ def test_the_length_of_one_person_moves_nobody_elses_part(label, rng):
     def total(length: int) -> np.ndarray:
         X = np.concatenate([rng.standard_normal((R, length)).astype("f4"), others], 1)
         starts = np.array([0, *(length + T * np.arange(n_others))])
-        return query.total(X, starts, "subject", **parameters)
+        return query.total(Block(X, starts, "subject"), **parameters)
 
     distance = np.linalg.norm(total(T) - total(T + 37))
     # Of sums over units: n_units times that of means.

@@ -26,7 +26,8 @@ from capeneuro.federation.ledger import Ledger
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
-from capeneuro.privacy import accounting, moments
+from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block, people
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import record
 from capeneuro.studies import fusion
@@ -64,7 +65,10 @@ def test_one_person_moves_no_more_than_is_charged(name, rng):
         if name == "second_moment" and rng.random() < 0.5:
             asked["center"] = 10.0 ** rng.uniform(-45, 6) * rng.choice([-1, 1, 0], D)
         assert query.admits(asked, D)
-        a, b = (query.total(_person(rng, D), ONE, "subject", **asked) for _ in range(2))
+        a, b = (
+            query.total(Block(_person(rng, D), ONE, "subject"), **asked)
+            for _ in range(2)
+        )
         claimed = query.sensitivity(1, "replace-one", asked)
         worst = max(worst, np.linalg.norm(a - b) / claimed)
     assert 0.9 < worst <= 1
@@ -74,7 +78,7 @@ def test_two_samples_of_one_person_never_make_up_for_none_of_another():
     """As many samples as people, but one person would count twice."""
     two, none = np.ones((3, 2), "f4"), np.ones((3, 0), "f4")
     with pytest.raises(ValueError, match="one sample of each"):
-        list(moments.people({"a": two, "b": none}, 2))
+        list(people({"a": two, "b": none}, 2, "subject"))
 
 
 # --- what the whole view of the adversary shows --------------------------------------

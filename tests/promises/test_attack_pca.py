@@ -9,6 +9,7 @@ from helpers import in_process, make_mechanism, make_sites
 from capeneuro.algorithms.pca import power_start, power_subspace, released_center
 from capeneuro.federation import mechanism
 from capeneuro.federation.rounds import RoundVoid
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page
 
@@ -18,7 +19,7 @@ ONE = np.zeros(1, dtype=int)
 def _total(name: str, X: np.ndarray, unit: str = "sample", **parameters) -> np.ndarray:
     query = QUERIES[name]
     assert query.admits(parameters, len(X))  # a site would answer
-    return query.total(X, ONE, unit, **parameters)
+    return query.total(Block(X, ONE, unit), **parameters)
 
 
 @pytest.mark.parametrize("unit", ["sample", "subject"])
@@ -101,7 +102,7 @@ def test_the_length_of_one_person_moves_nobody_else(name, rng):
     def total(length: int) -> np.ndarray:
         X = np.concatenate([np.zeros((20, length), "f4"), others], axis=1)
         starts = np.array([0, *(length + 120 * np.arange(60))])
-        return QUERIES[name].total(X, starts, "subject", **asked)
+        return QUERIES[name].total(Block(X, starts, "subject"), **asked)
 
     claimed = QUERIES[name].sensitivity(1, "replace-one", asked)
     for length in (1, 37, 157):

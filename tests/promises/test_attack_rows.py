@@ -20,6 +20,7 @@ from capeneuro.federation.rules import Limits
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
 from capeneuro.privacy.accounting import Budget
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.moments import third_moment
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.studies import kinds
@@ -110,7 +111,7 @@ def _climb(name: str, unit: str, rng: np.random.Generator) -> float:
     claimed = query.sensitivity(1, "replace-one", asked)
 
     def far(pair: list[np.ndarray]) -> float:
-        a, b = (query.total(x, ONE, unit, **asked) for x in pair)
+        a, b = (query.total(Block(x, ONE, unit), **asked) for x in pair)
         assert np.isfinite(a).all() and np.isfinite(b).all()
         return float(np.linalg.norm(a - b) / claimed)
 
@@ -149,7 +150,7 @@ def test_rounding_of_everybody_elses_terms_moves_no_one_further(rng):
     totals = []
     for value in (9.0, -9.0):
         x[0, 17] = value
-        totals.append(third_moment(x, starts, "subject", **asked))
+        totals.append(third_moment(Block(x, starts, "subject"), **asked))
     claimed = QUERIES["third_moment"].sensitivity(1, "replace-one", asked)
     assert 0.99 * claimed < np.linalg.norm(totals[0] - totals[1]) <= claimed
 
@@ -158,7 +159,7 @@ def test_two_samples_of_one_person_do_not_count_twice():
     """As many samples as people, but one of them has both."""
     X, starts = np.ones((2, 2), "f4"), np.array([0, 2])
     asked = {"clip": 1.0, "covariance": np.zeros((2, 2))}
-    assert np.linalg.norm(third_moment(X, starts, "subject", **asked)) <= 1
+    assert np.linalg.norm(third_moment(Block(X, starts, "subject"), **asked)) <= 1
 
 
 # --- what the whole view of the adversary shows --------------------------------------

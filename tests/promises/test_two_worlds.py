@@ -337,9 +337,9 @@ def test_a_quantum_is_measured_on_as_many_volumes_as_anybody_may_have(
     site = Network(tmp_path, **WORLDS["short"]).sites["site0"]
     query, lengths = QUERIES["second_moment"], []
 
-    def total(X, starts, unit, **parameters):
-        lengths.append(X.shape[1])
-        return query.total(X, starts, unit, **parameters)
+    def total(block, **parameters):
+        lengths.append(block.X.shape[1])
+        return query.total(block, **parameters)
 
     seen = replace(query)
     object.__setattr__(seen, "total", total)

@@ -10,6 +10,7 @@ from capeneuro.algorithms.designs import Covariate, Design
 from capeneuro.algorithms.outcomes import Outcomes
 from capeneuro.federation.mechanism import Release
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.contrasts import REACH, linear_moments
 from validation import contrasts as consortia
 
@@ -43,7 +44,7 @@ def released(people: np.ndarray, effects, outcomes, epsilon: float, rng):
     tau = 2 * CLIP**0.5 * REACH / (PEOPLE * mu)
     weights = np.array([effect.weight for effect in effects])
     about = {"weights": weights, "clip": CLIP**0.5 * REACH}
-    sums = linear_moments(people, np.arange(PEOPLE), "subject", **about)
+    sums = linear_moments(Block(people, np.arange(PEOPLE), "subject"), **about)
     value = sums / PEOPLE + tau * rng.standard_normal(len(sums))
     return contrasts.from_release(
         Release(value, tau, PEOPLE, (), mu), effects, outcomes, CLIP

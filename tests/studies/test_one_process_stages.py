@@ -18,6 +18,7 @@ from capeneuro.federation.entries import ReleaseLine, parse
 from capeneuro.federation.ledger import PromiseExceeded
 from capeneuro.federation.site import Site
 from capeneuro.privacy import accounting
+from capeneuro.privacy.blocks import Block
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import page, plots
 from capeneuro.studies import kinds, results, sites
@@ -280,7 +281,9 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
     for name, own in worlds.items():
         for request in requests[name]:
             query, about = QUERIES[request.query], request.parameters
-            parts = [query.total(z, np.zeros(1, int), "subject", **about) for z in own]
+            parts = [
+                query.total(Block(z, np.zeros(1, int), "subject"), **about) for z in own
+            ]
             moved = max(np.linalg.norm(a - b) for a in parts for b in parts)
             most = moved / query.sensitivity(1, "replace-one", about)
             assert 0.1 < most <= 1, (name, request.query)
