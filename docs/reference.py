@@ -16,6 +16,7 @@ from capeneuro import cli
 from capeneuro.config import load
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.rows import RowStudy
+from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.stages import StagedStudy
 from capeneuro.config.study import Study
@@ -181,14 +182,14 @@ def block(
     path: str, model: type[BaseModel], without: set[str], shown: set[str]
 ) -> Iterator[str]:
     """A block's keys, then those of the blocks in it that were not shown before."""
-    schema = model.model_json_schema()["properties"]
+    schema, texts = model.model_json_schema()["properties"], key_texts(model)
     inside = []
     for name, field in model.model_fields.items():
         if name in without:
             continue
         inner = list(dict.fromkeys(models_in(field.annotation)))
         facts = f"*{form(schema[name], inner)}; {default_of(field)}*"
-        text = field.description or ("" if not inner else inner[0].__doc__ or "")
+        text = texts.get(name) or ("" if not inner else inner[0].__doc__ or "")
         yield entry(f"`{path}{name}`", facts, escaped(text))
         inside += [(f"{path}{name}", each) for each in inner]
     for where, each in inside:

@@ -278,7 +278,7 @@ def test_unknown_last_words_are_nobodys():
         ("said\n", True),
         ("said\ntook 3.0 s, 1.0 s of a processor\n", False),
         ("error: x\nended with status 2\n", False),
-        ("interrupted; the same command goes on where it was\n", False),
+        ("interrupted; run the same command again to continue\n", False),
     ],
 )
 def test_a_step_that_was_killed_is_told_by_its_log(log, is_cut):

@@ -161,7 +161,7 @@ def test_an_interrupted_step_says_how_it_goes_on(process, endless):
     os.kill(endless.pid, signal.SIGINT)
     os.kill(endless.child, signal.SIGINT)
     assert endless.wait(10) == 130
-    assert "the same command goes on" in endless.stderr.read()
+    assert "run the same command again" in endless.stderr.read()
 
 
 def test_children_draw_secrets_of_their_own(process, study):

@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.load import KINDS
+from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 
 # How a study runs: on one machine, or on a cluster with SLURM.
@@ -166,11 +167,12 @@ def _describe(
     model: type[BaseModel], given: dict[str, Any], indent: str = "", within: str = ""
 ) -> str:
     lines: list[str] = []
+    texts = key_texts(model)
     for name, field in model.model_fields.items():
         chosen = given.get(name) if not within else None
         is_chosen = isinstance(chosen, type)
         inner = chosen if is_chosen else _inner(field.annotation, field.is_required())
-        text = field.description or (inner.__doc__ if inner else "") or ""
+        text = texts.get(name) or (inner.__doc__ if inner else "") or ""
         wrapped = textwrap.wrap(" ".join(text.split()), 84 - len(indent))
         lines += [f"{indent}# {line}" for line in wrapped]
         default = field.get_default(call_default_factory=True)

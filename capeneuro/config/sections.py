@@ -3,7 +3,12 @@
 The text under a key is what `capeneuro init` writes beside it.
 """
 
+import ast
+import functools
+import inspect
+import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -43,7 +48,10 @@ class Section(BaseModel):
     """A part of a file: no unknown keys, no changes, no infinities."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,  # most commands validate one kind of study, or none
     )
 
     @model_validator(mode="before")
@@ -58,6 +66,23 @@ class Section(BaseModel):
             if {int, float} & types and not {bool, str} & types:
                 spelled[name] = _spelled(given[name])
         return {**given, **spelled}
+
+
+@functools.cache
+def key_texts(model: type[BaseModel]) -> dict[str, str]:
+    """Explanation of each key of a section: the text under it in its class.
+
+    Pydantic would read the same at each start (`use_attribute_docstrings`), in .06 s.
+    """
+    texts = {}
+    for base in reversed(model.__mro__):
+        if base is Section or not issubclass(base, Section):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        for key, text in itertools.pairwise(body):
+            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr):
+                texts[key.target.id] = inspect.cleandoc(ast.literal_eval(text.value))
+    return texts
 
 
 def _types(annotation: Any) -> set[type]:

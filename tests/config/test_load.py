@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from capeneuro.config import components, load, scaffold
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
+from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 from capeneuro.studies import sites as site_files
 
@@ -404,7 +405,7 @@ def test_every_key_has_an_explanation(model):
         inner = field.annotation
         nested = isinstance(inner, type) and issubclass(inner, BaseModel)
         named = name in ("kind", "data") or nested
-        assert field.description or named, f"{model.__name__}.{name}"
+        assert key_texts(model).get(name) or named, f"{model.__name__}.{name}"
         assert model.__doc__
 
 
@@ -461,7 +462,7 @@ def test_the_demo_study_explains_keys_as_the_models_do(key):
     text = (ROOT / "config/config.yaml").read_text()
     plain = " ".join(re.sub(r"\n\s*# ?", " ", text).split())
     descriptions = [
-        m.model_fields[key].description
+        key_texts(m)[key]
         for m in MODELS
         if key in m.model_fields and m is not SiteConfig
     ]

@@ -29,7 +29,7 @@ def test_the_tutorial_runs_from_nothing_to_maps(here, capsys):
     assert (here / "results/demo/report.html").is_file()
     for name in ("component-1.png", "component-1-nilearn.png"):
         assert (here / name).stat().st_size > 10_000
-    assert "add up to what it says" in said
+    assert "add up to its totals" in said
     assert (here / "my-study/config/config.yaml").is_file()
 
 

@@ -330,7 +330,7 @@ def test_the_commands_that_bring_ledgers_together(tiny, capsys):
     assert command("ledger", "show", "site-1.yaml") == 2
     shown = capsys.readouterr()
     assert "0 releases of private/site-1/ledger are charged here" in shown.out
-    assert "--reason: say in a sentence" in shown.err
+    assert "--reason: must be a sentence" in shown.err
     assert "was merged into the ledger" in shown.err
     edit("site-0.yaml", "ledger", "elsewhere/ledger")
     source = ("--from", "private/site-0/ledger")

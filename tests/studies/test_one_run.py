@@ -53,7 +53,7 @@ def test_the_command_says_it_and_the_report_shows_it(prepared, capsys):
     run_steps("pca", "ica", "maps", "score")
     capsys.readouterr()
     assert command("audit", "--study", STUDY, "--canaries", "100") == 0
-    assert "promised are 4: holds" in capsys.readouterr().out
+    assert "the promise of epsilon 4 holds" in capsys.readouterr().out
     found = json.loads(Path("results/tiny/audit.json").read_text())
     assert found["n_canaries"] == 100
     assert command("report", STUDY) == 0
