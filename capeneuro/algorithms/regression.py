@@ -34,7 +34,6 @@ post-processing.
 # set to 0 leave their objective unbounded; Lambda_0 is not released on its own.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -625,78 +624,3 @@ def energies_along(
     floor = max(FLOOR * edge(tau, D), ROUNDING * abs(values[0]), TINY)
     held = shrinkage.energies(values, tau, D) if tau else values
     return values, V, np.maximum(held, floor)
-
-
-def polynomial_rows(
-    objective: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-    X: np.ndarray,
-    y: np.ndarray,
-) -> np.ndarray:
-    """Coefficients of each person's objective ``w'M w + alpha'w``: what sites hold.
-
-    Parameters
-    ----------
-    objective
-        ``(X, y) -> alpha, M`` of shapes (D, N) and (D, D, N): one's own loss, or its
-        expansion to second order. The largest norm of a person's alpha and M together,
-        over a public bound, is what the release clips to.
-    X, y
-        Shapes (D, N) and (N,).
-
-    Returns
-    -------
-    numpy.ndarray
-        ``[alpha; svec M]``, shape (D + D (D + 1) / 2, N), float32.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit.
-    """
-    alpha, M = objective(X, y)
-    D, N = alpha.shape
-    if M.shape != (D, D, N):
-        raise ValueError(f"M must have shape {(D, D, N)}, got {M.shape}")
-    above = [linalg.SQRT2 * M[i, i + 1 :] for i in range(D)]
-    diagonal = M[range(D), range(D)]
-    return np.concatenate([alpha, diagonal, *above]).astype(np.float32)
-
-
-def polynomial_minimizer(
-    federation: Federation,
-    mechanism: Mechanism,
-    n_coefficients: int,
-    bound: float,
-    clip: float = 1.0,
-    ridge: float | None = None,
-) -> np.ndarray:
-    """Minimize a mean objective of degree two over all sites.
-
-    Parameters
-    ----------
-    federation
-        Sites whose columns are those of :func:`polynomial_rows`.
-    mechanism
-        How their mean is released.
-    n_coefficients
-        Number D of coefficients.
-    bound, clip
-        Columns are divided by the first; largest norm of one after that.
-    ridge
-        See :func:`minimizer`, over ``bound``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Coefficients w, shape (D,), finite for any noise. The mean of M is taken to be
-        positive semidefinite, as that of a convex loss is.
-
-    Guarantee
-    ---------
-    One release of ``mean`` at the mechanism's noise multiplier.
-    """
-    parameters = {"norm_bound": float(bound), "clip": float(clip)}
-    released = mechanism.answer(federation, "mean", parameters)
-    mean, tau = released.value, released.deviation
-    alpha, M = mean[:n_coefficients], linalg.unpack_symmetric(mean[n_coefficients:])
-    return minimizer(M, -alpha / 2, tau, tau**2 / 4, ridge=ridge)[0]

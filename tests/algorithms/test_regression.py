@@ -21,8 +21,6 @@ from capeneuro.algorithms.regression import (
     linear_model,
     minimizer,
     norm_bound,
-    polynomial_minimizer,
-    polynomial_rows,
     stack,
 )
 from capeneuro.privacy import accounting
@@ -447,55 +445,6 @@ def test_what_is_within_the_noise_is_left_alone(fixed_noise):
     mu = accounting.mu_from_epsilon(0.5, 1e-5)
     default, floor, paper = _shares("capefm_twitter_D_77_N_10000.mat", mu)
     assert default < 1.05 < floor < paper
-
-
-# --- objectives of one's own ---------------------------------------------------------
-
-
-def weighted_squares(X, y):
-    """Squared error in which each person has a weight, of y's size."""
-    a = 1 / (1 + y**2)
-    return -2 * a * y * X, a * X[:, None] * X[None]
-
-
-def poisson(X, y):
-    """``exp(x'w) - y x'w`` to second order at 0."""
-    return (1 - y) * X, 0.5 * X[:, None] * X[None]
-
-
-@pytest.mark.parametrize("loss", [weighted_squares, poisson])
-def test_any_quadratic_is_minimized(rng, loss):
-    X = rng.uniform(-1, 1, (3, 300))
-    y = rng.poisson(np.exp(0.3 * X[0])).astype(float)
-    columns = polynomial_rows(loss, X, y)
-    assert columns.shape == (3 + 6, 300)
-    sites, mechanism = shared_out(columns), make_mechanism("non-private", unit="sample")
-    w = polynomial_minimizer(in_process(sites), mechanism, 3, 5.0, np.inf)
-    alpha, M = (part.mean(axis=-1) for part in loss(X, y))
-    best = scipy.optimize.minimize(lambda w: w @ M @ w + alpha @ w, np.zeros(3)).x
-    np.testing.assert_allclose(w, best, atol=1e-4)
-
-
-def test_any_quadratic_is_minimized_under_noise(fixed_noise, rng):
-    X = rng.uniform(-1, 1, (3, 20000)) / np.sqrt(3)
-    y = np.clip(rng.poisson(np.exp(X[0])), 0, 5).astype(float)
-    columns = polynomial_rows(poisson, X, y)
-    about = in_process(shared_out(columns)), make_mechanism("cape", unit="sample"), 3
-    w = polynomial_minimizer(*about, 2.0)
-    norms = np.linalg.norm(columns, axis=0) / 2
-    clipped = columns.astype(float) * np.minimum(1, 1 / norms)
-    mean = clipped.mean(axis=1)
-    exact = -np.linalg.solve(linalg.unpack_symmetric(mean[3:]), mean[:3]) / 2
-    np.testing.assert_allclose(w, exact, atol=0.1)
-    noisy = make_mechanism("cape", unit="sample", noise_multiplier=1e5)
-    far = polynomial_minimizer(about[0], noisy, 3, 2.0)
-    assert np.isfinite(far).all()
-
-
-def test_an_objective_of_the_wrong_shape_is_refused(rng):
-    X, y = rng.standard_normal((3, 5)), np.zeros(5)
-    with pytest.raises(ValueError, match=r"M must have shape \(3, 3, 5\)"):
-        polynomial_rows(lambda X, y: (X, X), X, y)
 
 
 def test_a_promise_kept_by_the_release(rng):

@@ -16,7 +16,7 @@ SURFACE = {
     "privacy/gradients": "infomax_gradient infomax_skew infomax_curvature "
     "network_gradient",
     "privacy/noise": "standard_normal key_stream discrete_normal",
-    "privacy/cape": "mu_of_view losses calibrate arm_variances views",
+    "privacy/cape": "losses calibrate arm_variances views",
     "privacy/ring": "grid to_ring",
     "privacy/accounting": "Budget.admits compose epsilon_from_mu mu_from_epsilon",
     "privacy/queries": "projects Query.admits Query.sensitivity largest_contribution",

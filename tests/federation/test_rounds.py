@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coalitions import mu_of_view
 from faulty import (
     Clock,
     Drawn,
@@ -486,7 +487,7 @@ def test_the_charge_is_the_worst_over_all_survivors_and_coalitions(S, S_C, t, ra
                     honest = np.array(sorted(set(survivors) - set(coalition)))
                     for k in honest:
                         own = (honest == k).astype(float)
-                        mu = cape.mu_of_view(own, ratio * gamma[honest], gamma[honest])
+                        mu = mu_of_view(own, ratio * gamma[honest], gamma[honest])
                         output = 1 / np.sqrt(gamma[honest].sum())
                         worst[messages][k] = max(worst[messages][k], mu)
                         if result:
