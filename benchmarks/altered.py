@@ -289,7 +289,7 @@ def looks(
             "regressed": excess(y, *spreads_regressed(P, one, M, p)),
             "dual": excess(two.released.reshape(K, -1), *own_spreads),
         }
-        found.append(Look(maps, large, said.above))
+        found.append(Look(maps, large, said.exceeds_noise))
     return found
 
 

@@ -134,7 +134,7 @@ class Truth:
             np.abs(np.corrcoef(a, b.T)[: len(a), len(a) :])
             for a, b in ((u, self.x), (v, self.y))
         )
-        above = verdicts.of_pairs(found).above
+        above = verdicts.of_pairs(found).exceeds_noise
         right = above[:, None] & (r_x > FOUND) & (r_y > FOUND)
         said = np.nan_to_num(found.variates[:, 0])
         r = np.where(above, np.clip(said, 0, 1), 0.0)

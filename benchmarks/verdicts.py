@@ -86,7 +86,7 @@ def features(rng: np.random.Generator, planted: bool) -> Verdicts:
 
 def first(told: Verdicts, n: int) -> Verdicts:
     """The first n verdicts."""
-    columns = told.names, told.values, told.levels, told.words
+    columns = told.names, told.values, told.levels, told.labels
     return Verdicts(*(column[:n] for column in columns), told.measure)
 
 
@@ -109,9 +109,9 @@ def main() -> None:
     for name in options.kinds:
         rng, alarms, said = np.random.default_rng(1), 0, []
         for _ in tqdm(range(options.draws), name, leave=False, disable=None):
-            alarms += CASES[name](rng, planted=False).above.any()
+            alarms += CASES[name](rng, planted=False).exceeds_noise.any()
         for _ in range(max(options.draws // 20, 5)):
-            said.append(CASES[name](rng, planted=True).above.mean())
+            said.append(CASES[name](rng, planted=True).exceeds_noise.mean())
         rate = alarms / options.draws
         print(f"{name:14} {rate:<14.3f} {verdicts.LEVEL:<9g} {np.mean(said):.2f}")
 

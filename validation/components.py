@@ -83,7 +83,7 @@ def told(study: Study, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     if study.data == "one source":
         alike = np.abs(SPARSE @ U.mixing) / np.linalg.norm(U.mixing, axis=0)
         should[alike.argmax()] = True
-    return verdicts.of_components(V, U).above, as_before(V, U), should
+    return verdicts.of_components(V, U).exceeds_noise, as_before(V, U), should
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def main() -> None:
                     found = study(make, epsilon, unit, rng, options.people)
                     before = replace(found, null_departure=-np.inf)
                     pair = verdicts.of_groups(found), verdicts.of_groups(before)
-                    tell.append([told.above.any() for told in pair])
+                    tell.append([told.exceeds_noise.any() for told in pair])
                 now, then = np.mean(tell, axis=0)
                 print(
                     f"{kind:14}{epsilon:9g} {unit:9}{now:12.3f}{then:9.3f}", flush=True

@@ -84,7 +84,7 @@ def measured(
     for _ in tqdm(range(draws), leave=False, disable=None):
         found, truth = study(views, rng)
         said = verdicts.of_pairs(found)
-        called.append(said.above.any())
+        called.append(said.exceeds_noise.any())
         levels.append(found.null_level)
         reached.append(found.found_at.max())
         for true, (value, low, high) in zip(truth, said.intervals, strict=True):

@@ -71,7 +71,7 @@ class Verdicts:
         What was compared, shape (n,).
     levels
         What noise alone stays below, shape (n,); in the unit of ``values``.
-    words
+    labels
         Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
     measure
         What values are, in words.
@@ -83,34 +83,36 @@ class Verdicts:
     names: tuple[str, ...]
     values: np.ndarray
     levels: np.ndarray
-    words: tuple[str, ...]
+    labels: tuple[str, ...]
     measure: str
     intervals: np.ndarray | None = None
 
     @property
-    def of_prior(self) -> bool:
-        """Whether they are of what private data change of public results."""
+    def from_prior(self) -> bool:
+        """Whether values are changes of a prior's maps by private data."""
         return self.measure == CHANGE
 
     @property
-    def above(self) -> np.ndarray:
+    def exceeds_noise(self) -> np.ndarray:
         """Which results stand above the noise, shape (n,)."""
-        return np.array([word == ABOVE for word in self.words])
+        return np.array([word == ABOVE for word in self.labels])
 
     def titles(self, names: Sequence[str]) -> list[str]:
         """Names of results, with their verdict where they are not above the noise.
 
         Of maps around a prior those that are above it are ``changed``.
         """
-        above = ", changed" if self.of_prior else ""
-        told = zip(names, self.words, strict=True)
-        return [n + (above if word == ABOVE else f", {word}") for n, word in told]
+        above = ", changed" if self.from_prior else ""
+        return [
+            name + (above if label == ABOVE else f", {label}")
+            for name, label in zip(names, self.labels, strict=True)
+        ]
 
     @property
     def sentence(self) -> str:
-        """What was found, in one sentence."""
-        n, n_above = len(self.words), int(self.above.sum())
-        if self.of_prior:
+        """How many results stand above the noise, as a sentence."""
+        n, n_above = len(self.labels), int(self.exceeds_noise.sum())
+        if self.from_prior:
             return (
                 f"private data change {n_above} of {n} public maps by more than noise "
                 f"alone would, which changes one in {LEVEL:.0%} of studies"
@@ -123,11 +125,11 @@ class Verdicts:
         return f"{n_above} of {n} stand above the noise" + chance
 
 
-def _by_share(names: Sequence[str], share: np.ndarray, of: str) -> Verdicts:
-    words = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
-    measure = f"share of the {of} that is of the data and not of the noise"
+def _by_share(names: Sequence[str], share: np.ndarray, noun: str) -> Verdicts:
+    labels = np.select([share >= HALF, share >= LITTLE], [ABOVE, UNTOLD], NOT_ABOVE)
+    measure = f"share of the {noun} that is of the data and not of the noise"
     levels = np.full(len(share), HALF)
-    return Verdicts(tuple(names), share, levels, tuple(words.tolist()), measure)
+    return Verdicts(tuple(names), share, levels, tuple(labels.tolist()), measure)
 
 
 def of_components(
@@ -167,31 +169,30 @@ def of_components(
     V, tau = subspace.eigenvectors, subspace.noise_deviation
     K = V.shape[1]
     if n_products and tau:
-        about = tau, len(V), n_products
-        found = signal_shares(subspace.eigenvalues, *about)
+        shares = signal_shares(subspace.eigenvalues, tau, len(V), n_products)
         added = center_deviation**2 * scipy.stats.chi2.isf(LEVEL, len(V))
         # What white samples of norm 1 have by chance [Marchenko & Pastur 1967].
         N = subspace.n_units or np.inf
         by_chance = (len(V) ** -0.5 + N**-0.5) ** 2 if np.isfinite(N) else 0.0
-        told = (found > HALF) & (subspace.eigenvalues > max(added, by_chance))
-        found = np.where(told, found, 0.0)
+        is_signal = (shares > HALF) & (subspace.eigenvalues > max(added, by_chance))
+        shares = np.where(is_signal, shares, 0.0)
     else:
-        found = reliabilities(
+        shares = reliabilities(
             subspace.spectrum, tau, K, center_deviation, subspace.n_units
         )
     loadings = V.T @ unmixing.mixing
     loadings = loadings / np.maximum(np.linalg.norm(loadings, axis=0), TINY)
     names = [f"component {i + 1}" for i in range(loadings.shape[1])]
-    verdicts = _by_share(names, found @ loadings**2, "map")
+    verdicts = _by_share(names, shares @ loadings**2, "map")
     mixed = {i for pair in inseparable(unmixing) for i in pair}
     apart = np.ones(loadings.shape[1], bool)
-    if tau and ABOVE in verdicts.words:
+    if tau and ABOVE in verdicts.labels:
         apart = _are_apart(unmixing, subspace)
-    words = [
-        UNTOLD if word == ABOVE and (i in mixed or not apart[i]) else word
-        for i, word in enumerate(verdicts.words)
-    ]
-    return Verdicts(**{**vars(verdicts), "words": tuple(words)})
+    labels = tuple(
+        UNTOLD if label == ABOVE and (i in mixed or not apart[i]) else label
+        for i, label in enumerate(verdicts.labels)
+    )
+    return replace(verdicts, labels=labels)
 
 
 def _are_apart(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
@@ -220,19 +221,19 @@ def rounds_tell(unmixing: Unmixing, n_units: int) -> bool:
     """
     R, noise = len(unmixing.W), unmixing.rounds_noise
     if np.isnan(noise).any():
-        return False  # other updates' gradients are not 0 where nothing is told
+        return False  # other updates' gradients are not 0 without structure
     size, rng = R * (R - 1) // 2, np.random.default_rng(0)
     noise = np.maximum(noise, TINY)
     sampling = TYPICAL["infomax_skew"] * R / np.sqrt(size * max(n_units, 1))
-    own = np.sum((sampling / noise) ** 2) * rng.chisquare(size, N_NOISE)
-    by_chance = rng.noncentral_chisquare(size * len(noise), own)
+    noncentrality = np.sum((sampling / noise) ** 2) * rng.chisquare(size, N_NOISE)
+    by_chance = rng.noncentral_chisquare(size * len(noise), noncentrality)
     return bool(
         np.sum((unmixing.trace / noise) ** 2) > np.quantile(by_chance, 1 - LEVEL / 2)
     )
 
 
 def of_changes(
-    prior: Prior, found: Posterior, P: np.ndarray, n_people: int = 0
+    prior: Prior, posterior: Posterior, P: np.ndarray, n_people: int = 0
 ) -> Verdicts:
     """Verdicts of components around a prior: whether private data change their maps.
 
@@ -246,8 +247,8 @@ def of_changes(
     ----------
     prior
         In the unit of what was released.
-    found
-        What was released.
+    posterior
+        Of the released deviation from it.
     P
         Unmixing of the prior's directions, (R, q): of the public maps, whatever the
         study made of them.
@@ -256,61 +257,63 @@ def of_changes(
     """
     rng, R = np.random.default_rng(0), len(P)
     root, t = np.sqrt(prior.energies)[:, None], prior.between
-    weight = t / (t + found.deviation**2)
+    weight = t / (t + posterior.deviation**2)
 
     def moved(packed: np.ndarray) -> np.ndarray:
         E = linalg.unpack_symmetric(weight * packed)
         return np.linalg.norm(E @ P.T / root, axis=0)
 
-    sent = found.deviation > 0
+    sent = posterior.deviation > 0
     sampling = prior.person / n_people * sent if n_people else 0.0
-    spread = np.sqrt(found.deviation**2 + sampling)
+    spread = np.sqrt(posterior.deviation**2 + sampling)
     noise = np.stack(
         [moved(spread * rng.standard_normal(len(spread))) for _ in range(N_NOISE)]
     )
     usual = np.maximum(np.sqrt(np.mean(noise**2, axis=0)), TINY)
     level = float(np.quantile(np.max(noise / usual, axis=1), 1 - LEVEL))
-    values = moved(found.released) / usual
-    words = np.where(values > level, ABOVE, AS_PRIOR)
+    values = moved(posterior.released) / usual
+    labels = tuple(np.where(values > level, ABOVE, AS_PRIOR).tolist())
     names = tuple(f"component {i + 1}" for i in range(R))
-    return Verdicts(names, values, np.full(R, level), tuple(words.tolist()), CHANGE)
+    return Verdicts(names, values, np.full(R, level), labels, CHANGE)
 
 
-def unmixed(told: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
-    """Verdicts of components where rounds with noise of their own found the components.
+def unmixed(verdicts: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
+    """Withdraw verdicts of components that noisy rounds could not separate.
 
-    Nothing can be told of components that those could not separate, or of any where
-    their noise exceeds what they can bear.
+    All of them where the noise of the rounds exceeds what they can bear.
     """
     mixed = {i for pair in inseparable(unmixing) for i in pair}
-    words = [
-        UNTOLD if word != NOT_ABOVE and (is_loud or i in mixed) else word
-        for i, word in enumerate(told.words)
-    ]
-    return Verdicts(**{**vars(told), "words": tuple(words)})
+    labels = tuple(
+        UNTOLD if label != NOT_ABOVE and (is_loud or i in mixed) else label
+        for i, label in enumerate(verdicts.labels)
+    )
+    return replace(verdicts, labels=labels)
 
 
-def of_pairs(found: CanonicalDirections) -> Verdicts:
-    """What is said of pairs of variates: verdict, interval, and the level of chance.
+def of_pairs(directions: CanonicalDirections) -> Verdicts:
+    """Verdicts of pairs of variates, by their intervals and the level of chance.
 
     Correlations where they were found stand beside the level: that of the largest, in
     studies whose views have nothing in common, for noise of privacy and of sampling. A
     pair that exceeds it cannot be told all the same where its interval, which is from
     the other half of the noise, holds 0 or is not known.
     """
-    r, level, (_, low, high) = found.found_at, found.null_level, found.variates.T
-    words = np.select(
+    r, level, (_, low, high) = (
+        directions.found_at,
+        directions.null_level,
+        directions.variates.T,
+    )
+    labels = np.select(
         [r <= level, np.isfinite(low) & np.isfinite(high) & (low > 0)],
         [NOT_ABOVE, ABOVE],
         UNTOLD,
     )
     names = tuple(f"component {i + 1}" for i in range(len(r)))
-    levels = np.full(len(r), level)
-    words = tuple(words.tolist())
-    return Verdicts(names, r, levels, words, "correlation", found.variates)
+    levels, labels = np.full(len(r), level), tuple(labels.tolist())
+    return Verdicts(names, r, levels, labels, "correlation", directions.variates)
 
 
-def of_groups(found: TensorComponents) -> Verdicts:
+def of_groups(components: TensorComponents) -> Verdicts:
     """Verdicts of the components of a mixture, or of topics.
 
     How much of what tells a component from the mean of all lies in directions of the
@@ -319,93 +322,96 @@ def of_groups(found: TensorComponents) -> Verdicts:
     the others. Where people of one group would give all of it, no group is found: what
     stands above the noise then is how they vary.
     """
-    K, tau = len(found.weights), found.noise_deviations[0]
+    K, tau = len(components.weights), components.noise_deviations[0]
     names = [f"component {i + 1}" for i in range(K)]
-    share = reliabilities(found.spectrum, tau, K) @ found.loadings**2
-    told = _by_share(names, share, "component")
-    reached = found.eigenvalues < (SUPREMUM * K**0.5 + 1) * found.strength_noise
-    is_one = found.departure <= found.null_departure
-    words = [
-        NOT_ABOVE if is_one else UNTOLD if alike and word == ABOVE else word
-        for alike, word in zip(reached, told.words, strict=True)
-    ]
-    return Verdicts(**{**vars(told), "words": tuple(words)})
+    share = reliabilities(components.spectrum, tau, K) @ components.loadings**2
+    verdicts = _by_share(names, share, "component")
+    reached = (
+        components.eigenvalues < (SUPREMUM * K**0.5 + 1) * components.strength_noise
+    )
+    is_one = components.departure <= components.null_departure
+    labels = tuple(
+        NOT_ABOVE if is_one else UNTOLD if alike and label == ABOVE else label
+        for alike, label in zip(reached, verdicts.labels, strict=True)
+    )
+    return replace(verdicts, labels=labels)
 
 
-def of_patterns(found: Patterns) -> Verdicts:
+def of_patterns(patterns: Patterns) -> Verdicts:
     """Verdicts of patterns: the data's share of each, as in :func:`of_components`.
 
     Of patterns that were turned until they are independent those cannot be told that
     lie where their subspace is like one drawn at random.
     """
-    K, tau = len(found.shares), found.noise_deviation
+    K, tau = len(patterns.shares), patterns.noise_deviation
     names = [f"component {i + 1}" for i in range(K)]
-    share = reliabilities(found.spectrum, tau, K, n_units=found.n_units)
-    verdicts = _by_share(names, share @ found.loadings**2, "pattern")
-    is_turned = not np.allclose(np.abs(found.loadings), np.eye(K))
-    if not (tau and is_turned and ABOVE in verdicts.words):
+    share = reliabilities(patterns.spectrum, tau, K, n_units=patterns.n_units)
+    verdicts = _by_share(names, share @ patterns.loadings**2, "pattern")
+    is_turned = not np.allclose(np.abs(patterns.loadings), np.eye(K))
+    if not (tau and is_turned and ABOVE in verdicts.labels):
         return verdicts
-    apart = structured_shares(found.patterns, found.patterns, LEVEL) >= HALF
-    words = [
-        UNTOLD if word == ABOVE and not apart[i] else word
-        for i, word in enumerate(verdicts.words)
-    ]
-    return replace(verdicts, words=tuple(words))
+    apart = structured_shares(patterns.patterns, patterns.patterns, LEVEL) >= HALF
+    labels = tuple(
+        UNTOLD if label == ABOVE and not apart[i] else label
+        for i, label in enumerate(verdicts.labels)
+    )
+    return replace(verdicts, labels=labels)
 
 
-def of_coefficients(found: LinearModel, names: Sequence[str]) -> Verdicts:
+def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
     """Verdicts of a regression: of all features together, then of each coefficient.
 
     Correlated features may tell the target together where none can be told from the
     others. Half of the level is that of the whole model, half that of the largest of D
     coefficients over its error [Bonferroni].
     """
-    w, D = found.ridge_coefficients, len(found.ridge_coefficients)
-    whole = float(w @ np.linalg.lstsq(found.covariance, w, rcond=None)[0]) ** 0.5
-    z = np.abs(w) / np.maximum(found.errors, TINY)
-    values = np.array([whole, *z])
+    w, D = model.ridge_coefficients, len(model.ridge_coefficients)
+    joint = float(w @ np.linalg.lstsq(model.covariance, w, rcond=None)[0]) ** 0.5
+    z = np.abs(w) / np.maximum(model.errors, TINY)
+    values = np.array([joint, *z])
     levels = np.full(D + 1, scipy.stats.norm.isf(LEVEL / 4 / D))
     levels[0] = scipy.stats.chi2.isf(LEVEL / 2, D) ** 0.5
-    words = np.where(
-        values > levels, ABOVE, NOT_ABOVE if found.n_directions else UNTOLD
-    )
+    below = NOT_ABOVE if model.n_directions else UNTOLD
+    labels = tuple(np.where(values > levels, ABOVE, below).tolist())
     measure = "size of a coefficient, or of all of them, over its error"
-    return Verdicts((TOGETHER, *names), values, levels, tuple(words.tolist()), measure)
+    return Verdicts((TOGETHER, *names), values, levels, labels, measure)
 
 
 def of_contrasts(
-    found: Contrasts, shown: Sequence[bool], names: Sequence[Sequence[str]]
+    contrasts: Contrasts, is_tested: Sequence[bool], names: Sequence[Sequence[str]]
 ) -> Verdicts:
     """Verdicts of effects: each over its error, beside the largest of all [Bonferroni].
 
     Parameters
     ----------
-    found
+    contrasts
         Of the study.
-    shown
-        Which covariates are asked about: constants are not, (p,).
+    is_tested
+        Which covariates get verdicts: constants do not, (p,).
     names
         Of each of their effects, p lists of d.
     """
-    here = np.flatnonzero(shown)
-    z = np.abs(found.effects[here]) / np.maximum(found.null_errors[here], TINY)
-    level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, found.degrees))
-    told = np.repeat(found.is_told[here], z.shape[1])
-    words = np.select([~told, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
-    every = tuple(name for k in here for name in names[k])
+    tested = np.flatnonzero(is_tested)
+    z = np.abs(contrasts.effects[tested]) / np.maximum(
+        contrasts.null_errors[tested], TINY
+    )
+    level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, contrasts.degrees))
+    is_estimable = np.repeat(contrasts.is_told[tested], z.shape[1])
+    labels = np.select([~is_estimable, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
+    effect_names = tuple(name for k in tested for name in names[k])
     measure = "size of an effect over its error, of noise and sampling"
-    levels = np.full(z.size, level)
-    return Verdicts(every, z.ravel(), levels, tuple(words.tolist()), measure)
+    levels, labels = np.full(z.size, level), tuple(labels.tolist())
+    return Verdicts(effect_names, z.ravel(), levels, labels, measure)
 
 
 def of_network(
-    found: Network, names: Sequence[str], noise_deviations: Sequence[float], **options
+    network: Network, names: Sequence[str], noise_deviations: Sequence[float], **options
 ) -> Verdicts:
     """Verdicts of a network's features: importance beside that of training on noise.
 
     Parameters
     ----------
-    found
+    network
         Of the study.
     names
         Of its features.
@@ -414,11 +420,11 @@ def of_network(
     options
         What it was trained with, see :func:`.network.noise_slopes`.
     """
-    slopes = np.abs(found.slopes()) * found.norm_bound
+    slopes = np.abs(network.slopes()) * network.norm_bound
     level = 0.0
     if any(noise_deviations):
         null = noise_slopes(len(names), tuple(noise_deviations), **options)
         level = float(np.quantile(np.abs(null).max(axis=1), 1 - LEVEL))
-    words = np.where(slopes > level, ABOVE, NOT_ABOVE)
+    labels = tuple(np.where(slopes > level, ABOVE, NOT_ABOVE).tolist())
     levels = np.full(len(slopes), level)
-    return Verdicts(tuple(names), slopes, levels, tuple(words.tolist()), "importance")
+    return Verdicts(tuple(names), slopes, levels, labels, "importance")

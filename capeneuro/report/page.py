@@ -100,7 +100,7 @@ class Chapter(NamedTuple):
         None of what cannot be told from noise, nor of public maps around a prior.
         """
         told, rows = self.verdicts, self.table.rows if self.table else ()
-        is_told = told.above | (np.array(told.words) == words.NOT_TESTED)
+        is_told = told.exceeds_noise | (np.array(told.labels) == words.NOT_TESTED)
         names = {n for n, one in zip(told.names, is_told, strict=True) if one}
         return [
             cell._replace(anchor=anchor_of(row[0]))

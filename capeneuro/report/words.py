@@ -56,26 +56,26 @@ def as_tested(study: Study, told: verdicts.Verdicts) -> verdicts.Verdicts:
     """Verdicts about the noise of privacy alone: none in a run that added none."""
     if study.arm != "non-private":
         return told
-    return replace(told, words=(NOT_TESTED,) * len(told.words))
+    return replace(told, labels=(NOT_TESTED,) * len(told.labels))
 
 
 def is_shown(told: verdicts.Verdicts) -> np.ndarray:
     """Which results are drawn: above the noise, around a prior, or not tested, (n,)."""
-    return told.above | told.of_prior | (np.array(told.words) == NOT_TESTED)
+    return told.exceeds_noise | told.from_prior | (np.array(told.labels) == NOT_TESTED)
 
 
 def titles(told: verdicts.Verdicts, names: Sequence[str]) -> Sequence[str]:
     """Names of results, with their verdict where they are not above the noise."""
-    return names if NOT_TESTED in told.words else told.titles(names)
+    return names if NOT_TESTED in told.labels else told.titles(names)
 
 
 def found_line(study: Study, told: verdicts.Verdicts) -> str:
     """What was found, in one sentence."""
     if study.arm != "non-private":
         return told.sentence
-    if NOT_TESTED in told.words:
+    if NOT_TESTED in told.labels:
         return "no noise was added and nothing is tested: this is what the data have"
-    n, n_above = len(told.words), int(told.above.sum())
+    n, n_above = len(told.labels), int(told.exceeds_noise.sum())
     if n_above == 0:
         return (
             "no noise was added; nothing stands above what sampling alone gives: 0 of "
@@ -264,12 +264,12 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
     """What is known of canonical correlations, one line each."""
     said, (p, q) = verdicts.of_pairs(found), found.n_directions
     lines = [
-        f"{said.above.sum()} of {len(said.words)} pairs are above noise: were nothing "
-        "common, the largest correlation among those found would exceed "
+        f"{said.exceeds_noise.sum()} of {len(said.labels)} pairs are above noise: were "
+        "nothing common, the largest correlation among those found would exceed "
         f"{said.levels[0]:.2f} in one study of twenty"
     ]
-    if said.above.any() and found.noise_deviation:
-        numbers = [(i, said.intervals[i]) for i in np.flatnonzero(said.above)]
+    if said.exceeds_noise.any() and found.noise_deviation:
+        numbers = [(i, said.intervals[i]) for i in np.flatnonzero(said.exceeds_noise)]
         shown = ", ".join(
             f"{r:.2f} ({low:.2f} to {high:.2f}) of pair {i + 1}"
             for i, (r, low, high) in numbers
@@ -279,7 +279,7 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
             "for noise, sampling"
             + (" and what clipping takes off" if found.weight < ALIKE else "")
         )
-    untold = [i + 1 for i, word in enumerate(said.words) if word == verdicts.UNTOLD]
+    untold = [i + 1 for i, word in enumerate(said.labels) if word == verdicts.UNTOLD]
     if untold:
         lines.append(
             f"what is common of pair {', '.join(map(str, untold))} cannot be told: "

@@ -483,7 +483,7 @@ class ComponentsKind(StudyKind):
             metadata,
             study.ica.independence,
             unmixing["stability"],
-            verdicts.words,
+            verdicts.labels,
             [labels.read(atlas, self.mask) for atlas in study.names],
         )
 
@@ -611,7 +611,7 @@ class ComponentsKind(StudyKind):
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
         title = f"{words.CHANGES} {foretold_line(study)}".strip()
-        return page.picture(title, plots.changes(r, verdicts.above))
+        return page.picture(title, plots.changes(r, verdicts.exceeds_noise))
 
     def _map_names(self) -> list[group_maps.Name]:
         """What each component is like, if the study names atlases or templates."""
@@ -785,7 +785,7 @@ def _table(
     for i, (number, strength, share, x, y, z, stability, *more) in enumerate(described):
         if has_parcels:
             row = [f"component {number}", f"{float(strength):.3g}", share, more[-1]]
-            rows.append([*row, stability, verdicts.words[i]])
+            rows.append([*row, stability, verdicts.labels[i]])
             continue
         alt = f"component {number} at z = {z} mm"
         thumbnail = "not drawn"
@@ -793,7 +793,7 @@ def _table(
             thumbnail = page.Picture("", slices.thumbnail(path, i, peaks[i]), alt)
         peak = ", ".join(f"{float(v):.0f}" for v in (x, y, z))
         row = [f"component {number}", thumbnail, f"{float(strength):.3g}", share, peak]
-        row += [stability, verdicts.words[i]]
+        row += [stability, verdicts.labels[i]]
         if has_names:
             name = map_names[i]
             overlap = f"{name.name} ({name.measure} {name.overlap:.2f})"

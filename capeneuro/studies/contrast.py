@@ -231,7 +231,7 @@ class ContrastKind(RowStudyKind):
     ) -> FeatureTable:
         """Write the table of effects with intervals; maps are of effects and sizes."""
         verdicts = self.verdicts(result, [])
-        words = dict(zip(verdicts.names, verdicts.words, strict=True))
+        words = dict(zip(verdicts.names, verdicts.labels, strict=True))
         columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
         columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
         numbers = np.stack([*columns, result.p_values, result.q_values], -1)
@@ -294,7 +294,7 @@ class ContrastKind(RowStudyKind):
         from capeneuro.report import plots
 
         shape, effects, networks = self.shape, self.effects, self._networks
-        is_above = verdicts.above.reshape(-1, len(shape.names))
+        is_above = verdicts.exceeds_noise.reshape(-1, len(shape.names))
         findings, others = {}, {}
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
         for i, k in enumerate(tested):

@@ -190,7 +190,7 @@ class DistributionKind(RowStudyKind):
             compared,
             title=title,
         )
-        is_told = verdicts.above.any()
+        is_told = verdicts.exceeds_noise.any()
         return Figures({}, {title: draw} if is_told else {}, {})
 
     # --- scores ----------------------------------------------------------------------

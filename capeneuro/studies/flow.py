@@ -222,7 +222,7 @@ def read_released(
 
 def write_verdicts(study: Study, found: Verdicts) -> None:
     """Write what stands above the noise, one row a result, and say how many do."""
-    columns = found.names, found.values, found.levels, found.words
+    columns = found.names, found.values, found.levels, found.labels
     rows = (
         [name, f"{value:.4g}", f"{level:.4g}", word]
         for name, value, level, word in zip(*columns, strict=True)

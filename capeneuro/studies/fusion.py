@@ -351,7 +351,7 @@ class FusionKind(StudyKind):
         pairs = verdicts.of_pairs(directions)
         write_verdicts(study, pairs)
         numbers = [*pairs.intervals.T, pairs.values, pairs.levels]
-        columns = zip(*numbers, directions.correlations, pairs.words, strict=True)
+        columns = zip(*numbers, directions.correlations, pairs.labels, strict=True)
         map_names = self._map_names(patterns[0])
         rows = (
             [i + 1, *(f"{value:.4f}" for value in values), word]
@@ -405,7 +405,7 @@ class FusionKind(StudyKind):
         intervals = [
             f": correlation {r:.2f} ({low:.2f} to {high:.2f})"
             * (word == verdicts.ABOVE)
-            for (r, low, high), word in zip(pairs.intervals, pairs.words, strict=True)
+            for (r, low, high), word in zip(pairs.intervals, pairs.labels, strict=True)
         ]
         map_names = [name.title for name in self._map_names(x)]
         map_names = map_names or [""] * len(intervals)

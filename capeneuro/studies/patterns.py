@@ -168,7 +168,7 @@ class PatternsKind(RowStudyKind):
         self, sites: Sites, result: Patterns, metadata: dict[str, Any]
     ) -> FeatureTable:
         """Write how strong patterns are."""
-        pairs = zip(result.shares, self.verdicts(result, []).words, strict=True)
+        pairs = zip(result.shares, self.verdicts(result, []).labels, strict=True)
         rows = ([i + 1, f"{share:.4f}", word] for i, (share, word) in enumerate(pairs))
         header = ["component", "share", "verdict"]
         files.write_table(self.study.results / SHARES, header, rows)

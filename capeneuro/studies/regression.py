@@ -240,7 +240,7 @@ class RegressionKind(RowStudyKind):
             )
         }
         findings |= self.map_of_changes(quantity)
-        return Figures({}, findings if verdicts.above.any() else {}, {})
+        return Figures({}, findings if verdicts.exceeds_noise.any() else {}, {})
 
     # --- scores ----------------------------------------------------------------------
 

@@ -584,7 +584,7 @@ class RowStudyKind(StudyKind):
             for name, row in zip(shape.names, numbers, strict=True)
         ]
         header = ["feature", *columns]
-        words = dict(zip(verdicts.names, verdicts.words, strict=True))
+        words = dict(zip(verdicts.names, verdicts.labels, strict=True))
         if set(shape.names) <= set(words):  # else they are not of features
             header, rows = [*header, "verdict"], [[*row, words[row[0]]] for row in rows]
         files.write_table(folder / f"{self.stem}.tsv", header, rows)

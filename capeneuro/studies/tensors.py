@@ -191,7 +191,7 @@ class TensorsKind(RowStudyKind):
         self, sites: Sites, result: TensorComponents, metadata: dict[str, Any]
     ) -> FeatureTable:
         """Write the weights; maps are of centers and of their differences."""
-        columns = result.weights, result.eigenvalues, self.verdicts(result, []).words
+        columns = result.weights, result.eigenvalues, self.verdicts(result, []).labels
         rows = (
             [i + 1, f"{weight:.6g}", f"{strength:.6g}", word]
             for i, (weight, strength, word) in enumerate(zip(*columns, strict=True))
@@ -248,7 +248,7 @@ class TensorsKind(RowStudyKind):
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"
-            title += "" if is_shown[i] else f", {verdicts.words[i]}"
+            title += "" if is_shown[i] else f", {verdicts.labels[i]}"
             if shape.mask is not None:
                 path = study.results / f"{DIFFERENCES}.nii.gz"
                 draw = partial(plots.component_map, path, i, title)

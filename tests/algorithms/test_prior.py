@@ -253,8 +253,8 @@ def test_a_verdict_says_whether_private_data_change_a_map(
             released = released + linalg.pack_symmetric(d)
         found = Posterior(*np.zeros((3, n)), released, tau)
         told = verdicts.of_changes(public, found, P, n_people)
-        alarms += told.above.any()
-    assert set(told.words) <= {verdicts.ABOVE, verdicts.AS_PRIOR}
+        alarms += told.exceeds_noise.any()
+    assert set(told.labels) <= {verdicts.ABOVE, verdicts.AS_PRIOR}
     assert alarms == draws if moved else alarms <= 6
     assert "public maps by more than noise alone would" in told.sentence
 

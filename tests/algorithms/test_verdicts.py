@@ -57,9 +57,9 @@ def test_the_noise_of_a_subtracted_mean_is_no_finding(rng):
     unmixing = spatial_components(found)
     blind = verdicts.of_components(found, unmixing)
     # It is far above the noise of the moment, but no map of it is sparse.
-    assert UNTOLD in blind.words
+    assert UNTOLD in blind.labels
     told = verdicts.of_components(found, unmixing, 0, tau_c)
-    assert set(told.words) == {NOT_ABOVE}
+    assert set(told.labels) == {NOT_ABOVE}
     assert told.sentence == "nothing stands above the noise: 0 of 3 can be told from it"
     # What is larger than that noise is still seen.
     u = np.eye(D)[0]
@@ -77,10 +77,10 @@ def test_a_map_counts_as_found_only_with_most_of_itself(rng):
     unmixing = spatial_components(found)
     unmixing = type(unmixing)(**{**vars(unmixing), "mixing": A})
     told = verdicts.of_components(found, unmixing)
-    assert told.words[0] == ABOVE and told.words[2] == NOT_ABOVE
+    assert told.labels[0] == ABOVE and told.labels[2] == NOT_ABOVE
     assert told.values[1] == pytest.approx(0.5, abs=0.02)
     exact = subspace(C - noise(rng, D), K, tau=0.0)
-    assert set(verdicts.of_components(exact, unmixing).words) == {ABOVE}
+    assert set(verdicts.of_components(exact, unmixing).labels) == {ABOVE}
 
 
 def test_components_that_cannot_be_turned_apart_are_not_told(rng):
@@ -90,4 +90,4 @@ def test_components_that_cannot_be_turned_apart_are_not_told(rng):
     curvature = np.ones((3, 3))
     curvature[0, 1] = curvature[1, 0] = 0.0
     flat = type(unmixing)(**{**vars(unmixing), "curvature": curvature})
-    assert verdicts.of_components(found, flat).words == (UNTOLD, UNTOLD, ABOVE)
+    assert verdicts.of_components(found, flat).labels == (UNTOLD, UNTOLD, ABOVE)

@@ -394,7 +394,7 @@ def test_the_order_in_words(results):
 def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
     """A bound five times too large, which no page may know but by what was released."""
     study = load.load_study(STUDY)
-    none = replace(TOLD, words=(verdicts.NOT_ABOVE,))
+    none = replace(TOLD, labels=(verdicts.NOT_ABOVE,))
     for told, ratio, is_told in (
         (none, 0.3, True),
         (none, 3, False),
@@ -673,5 +673,5 @@ def test_a_fusions_lines_and_verdicts_count_alike(rng):
             E = tau * linalg.unpack_symmetric(rng.standard_normal(n))
             released = Moment(np.eye(15) / 15 + E, tau)
             found = cca.from_moment(released, np.array([200]), 3, 7)
-            above = verdicts.of_pairs(found).above.sum()
+            above = verdicts.of_pairs(found).exceeds_noise.sum()
             assert words.correlation_lines(found)[0].startswith(f"{above} of 3 pairs")

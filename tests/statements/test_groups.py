@@ -13,7 +13,7 @@ def test_one_group_is_not_several(epsilon: float) -> None:
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(4):
         found = groups.study(groups.one_group, epsilon, "sample", rng, 1000)
-        alarms += verdicts.of_groups(found).above.any()
+        alarms += verdicts.of_groups(found).exceeds_noise.any()
     assert alarms <= 1
 
 
@@ -22,7 +22,7 @@ def test_features_permuted_by_themselves_are_no_groups() -> None:
     rng, alarms = np.random.default_rng(1), 0
     for _ in range(3):
         found = groups.study(groups.permuted, 8.0, "sample", rng)
-        alarms += verdicts.of_groups(found).above.any()
+        alarms += verdicts.of_groups(found).exceeds_noise.any()
     assert alarms == 0
 
 
@@ -30,14 +30,14 @@ def test_one_topic_is_not_several() -> None:
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(4):
         found = groups.study(groups.one_topic, 1.0, "subject", rng)
-        alarms += verdicts.of_groups(found).above.any()
+        alarms += verdicts.of_groups(found).exceeds_noise.any()
     assert alarms == 0
 
 
 @pytest.mark.parametrize("make", [groups.three_groups, groups.three_topics])
 def test_groups_are_told(make: groups.Maker) -> None:
     found = groups.study(make, 8.0, "sample", np.random.default_rng(3))
-    assert verdicts.of_groups(found).above.sum() >= 2
+    assert verdicts.of_groups(found).exceeds_noise.sum() >= 2
 
 
 def test_a_single_component_is_not_asked() -> None:

@@ -16,7 +16,7 @@ def test_an_interval_that_holds_0_cannot_be_told(told: tuple[float, ...]) -> Non
     found, _ = pairs.study(Views(), np.random.default_rng(1))
     found.variates[0] = told
     said = verdicts.of_pairs(replace(found, found_at=np.array([0.9, 0.5, 0.01])))
-    assert said.words[::2] == (verdicts.UNTOLD, verdicts.NOT_ABOVE)
+    assert said.labels[::2] == (verdicts.UNTOLD, verdicts.NOT_ABOVE)
     np.testing.assert_array_equal(said.intervals[0], told)
 
 
@@ -24,7 +24,7 @@ def test_lines_say_what_the_verdict_says() -> None:
     found, _ = pairs.study(Views(), np.random.default_rng(1))
     found.variates[0] = 0.1, -0.21, 0.36
     said, lines = verdicts.of_pairs(found), words.correlation_lines(found)
-    assert lines[0].startswith(f"{said.above.sum()} of 3 pairs")
+    assert lines[0].startswith(f"{said.exceeds_noise.sum()} of 3 pairs")
     assert "-0.21" not in lines[1] and "of pair 1" not in lines[1]
     assert "pair 1 cannot be told" in lines[2]
 
@@ -37,7 +37,7 @@ def test_the_level_is_what_other_peoples_views_reach() -> None:
     reached = np.quantile([found.found_at[0] for found in studies], 0.95)
     level = np.mean([found.null_level for found in studies])
     assert reached - 0.08 < level < reached + 0.06
-    assert not any(verdicts.of_pairs(found).above.any() for found in studies)
+    assert not any(verdicts.of_pairs(found).exceeds_noise.any() for found in studies)
 
 
 def test_intervals_hold_where_people_are_clipped() -> None:
