@@ -120,7 +120,7 @@ def main() -> None:
                 level = LEVEL / len(y)
                 there = exact.p_values[k] < level
                 found = np.array([one.p_values[k] < level for one in drawn])
-                found &= np.array([one.is_told[k] for one in drawn])[:, None]
+                found &= np.array([one.is_estimable[k] for one in drawn])[:, None]
                 off = [one.effects[k] - exact.effects[k] for one in drawn]
                 ratio = np.sqrt(np.mean(np.square(off), axis=0)) / exact.errors[k]
                 r = np.nan
@@ -129,7 +129,7 @@ def main() -> None:
                         np.corrcoef(d.effects[k], exact.effects[k])[0, 1] for d in drawn
                     ]
                     r = float(np.mean(pairs))
-                together = np.mean([d.together[k] < LEVEL for d in drawn])
+                together = np.mean([d.joint_p_values[k] < LEVEL for d in drawn])
                 numbers = np.mean(ratio), found.sum(axis=1).mean(), there.sum()
                 numbers += found.any(axis=1).mean(), together, r
                 rows.append([str(len(y)), primary, f"{epsilon:g}"])

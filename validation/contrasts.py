@@ -250,8 +250,8 @@ def _scores(
         foretold,
         float(np.mean(np.abs(z) < WIDTH)),
         alarm,
-        float(found.together[k[0]] < 0.05),
-        float(found.is_told[k].mean()),
+        float(found.joint_p_values[k[0]] < 0.05),
+        float(found.is_estimable[k].mean()),
         float(found.effects[0].sum() / B[0].sum()) if B[0].any() else np.nan,
     ]
 

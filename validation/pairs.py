@@ -86,7 +86,7 @@ def measured(
         said = verdicts.of_pairs(found)
         called.append(said.exceeds_noise.any())
         levels.append(found.null_level)
-        reached.append(found.found_at.max())
+        reached.append(found.in_sample_correlations.max())
         for true, (value, low, high) in zip(truth, said.intervals, strict=True):
             told.append(np.isfinite(value))
             if told[-1]:

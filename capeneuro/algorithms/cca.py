@@ -40,6 +40,7 @@ post-processing: directions, correlations, intervals, patterns, levels.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -70,8 +71,8 @@ class CanonicalDirections:
     """Pairs of directions whose variates ``u' x`` and ``v' y`` are most correlated.
 
     x and y are the views divided by their bounds and sqrt(2), less the mean. In
-    descending order of ``found_at``, which ``variates`` need not follow; the entry of
-    largest magnitude of each pattern of x is positive.
+    descending order of ``in_sample_correlations``, which ``variates`` need not follow;
+    the entry of largest magnitude of each pattern of x is positive.
 
     Parameters
     ----------
@@ -81,20 +82,20 @@ class CanonicalDirections:
     variates
         How the variates ``u' x`` and ``v' y`` as released correlate in people like
         these: estimate (as they count), lower and upper end of the 95% interval, which
-        allows for what clipping takes off, shape (K, 3), in [-1, 1]; NaN where that
-        cannot be told. Without noise, of the
-        canonical correlations instead, for sampling.
-    found_at
-        Correlation of each pair where it was found, shape (K,): what ``null_level`` is
-        compared with. Larger than that in other people.
+        allows for the bias of clipping, shape (K, 3), in [-1, 1]; NaN where that cannot
+        be estimated. Without noise, of the canonical correlations instead, for
+        sampling.
+    in_sample_correlations
+        Correlation of each pair in the covariance on which it was found, shape (K,),
+        to be compared with ``null_level``. Larger than in other people.
     null_level
-        What the largest of ``found_at`` reaches in 95% of studies in which the views
-        have nothing in common.
+        Value that the largest of ``in_sample_correlations`` exceeds in one of twenty
+        studies in which the views have nothing in common.
     x_directions, y_directions
         U (D_x, K) and V (D_y, K): variates have variance 1.
     x_patterns, y_patterns
-        How a view varies with its variate, ``C_xx U`` and ``C_yy V``: the maps that one
-        looks at, per unit deviation of the variate.
+        How a view varies with its variate, ``C_xx U`` and ``C_yy V``: the maps to look
+        at, per unit deviation of the variate.
     x_spectrum, y_spectrum
         All eigenvalues of the released blocks, descending.
     n_directions
@@ -102,13 +103,13 @@ class CanonicalDirections:
     mean
         Of [x; y], shape (D_x + D_y,).
     means
-        What is subtracted in each group, shape (D_x + D_y, n_groups).
+        Mean that is subtracted in each group, shape (D_x + D_y, n_groups).
     noise_deviation
         Deviation tau of the noise in one coordinate of the covariance on which pairs
         were found; 0 without privacy.
     n_units
         Public number N of people behind it.
-    weight
+    clip_weight
         Mean weight of a person, 1 where nobody was clipped. Who is clipped is far out
         in what the views share, too, so clipping makes correlations a little smaller:
         0.7 becomes 0.67 at a weight of 0.88 [docs/results-cca.md].
@@ -118,7 +119,7 @@ class CanonicalDirections:
 
     correlations: np.ndarray
     variates: np.ndarray
-    found_at: np.ndarray
+    in_sample_correlations: np.ndarray
     null_level: float
     x_directions: np.ndarray
     y_directions: np.ndarray
@@ -131,22 +132,22 @@ class CanonicalDirections:
     means: np.ndarray
     noise_deviation: float
     n_units: int
-    weight: float = 1.0
+    clip_weight: float = 1.0
 
 
 def stack(
     x: np.ndarray, y: np.ndarray, group: int = 0, n_groups: int = 1
 ) -> np.ndarray:
-    """Stack two views to what sites hold of a fusion study: z = [x; y; kappa].
+    """Stack two views to the rows of a fusion study: z = [x; y; kappa].
 
     Parameters
     ----------
     x, y
         Views divided by their norm bounds, (D_x, N) and (D_y, N).
     group, n_groups
-        Group of these people, from 0, of so many whose means are told apart, such as
-        the study's sites: each has its own row, which is 0 for the others. A person's
-        norm is the same for any number of groups, so it costs no noise.
+        Group of these people, from 0, and number of groups with means of their own,
+        such as the study's sites: each has its own row, which is 0 for the others. A
+        person's norm is the same for any number of groups, so it costs no noise.
 
     Returns
     -------
@@ -166,7 +167,7 @@ def rough_center(
     n_groups: int = 1,
     norm_bound: float = NORM_BOUND,
 ) -> np.ndarray:
-    """Release the mean of z, each view shrunk to what stands above its noise.
+    """Release the mean of z, each view's shrunk towards 0 by its noise.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def rough_center(
     clip
         Largest norm of one person's ``z / norm_bound``.
     norm_bound
-        What z is divided by.
+        Public number that z is divided by.
 
     Returns
     -------
@@ -235,7 +236,7 @@ def canonical_directions(
     Returns
     -------
     CanonicalDirections
-        With all that is known of their precision.
+        With their precision.
 
     Raises
     ------
@@ -246,9 +247,12 @@ def canonical_directions(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    about = covariance.second_moment(federation, mechanism, NORM_BOUND, clip, center)
+    moment, sizes = covariance.second_moment(
+        federation, mechanism, NORM_BOUND, clip, center
+    )
     return from_moment(
-        *about,
+        moment,
+        sizes,
         n_components,
         n_first,
         center,
@@ -285,78 +289,83 @@ def from_moment(
     CanonicalDirections
         Found on one half of a split of noise and sampling, judged on the other.
     """
-    like = covariance.about_means(released, sizes, n_groups, within)
-    N = like.n_units
+    pooled = covariance.about_means(released, sizes, n_groups, within)
+    N = pooled.n_units
     chosen, judged = statements.split(released)
     if released.deviation:
-        # As in what was released, where people who are clipped count less.
-        w = like.weight
-        about = Moment(w * like.matrix, w * like.noise_deviation, N)
-        chosen, judged = statements.split_sampling(chosen, judged, about)
-    known = covariance.about_means(chosen, sizes, n_groups, within)
-    found = from_covariance(
-        known.matrix,
+        # As in the release, where people who are clipped count less.
+        w = pooled.clip_weight
+        as_counted = Moment(w * pooled.matrix, w * pooled.noise_deviation, N)
+        chosen, judged = statements.split_sampling(chosen, judged, as_counted)
+    half = covariance.about_means(chosen, sizes, n_groups, within)
+    directions = from_covariance(
+        half.matrix,
         n_first,
         n_components,
-        known.noise_deviation,
+        half.noise_deviation,
         int(min(chosen.n_units, N)),
         n_directions=n_directions,
         debias=debias,
     )
     if released.deviation:
-        told = _counted_alike(known, found, _judged(chosen, judged, known, found))
-        found = replace(found, variates=told)
-    start = 0 if center is None else center[: len(known.mean)]
+        intervals = _judged_variates(chosen, judged, half, directions)
+        intervals = _counted_alike(half, directions, intervals)
+        directions = replace(directions, variates=intervals)
+    start = 0 if center is None else center[: len(half.mean)]
     return replace(
-        found,
-        mean=known.mean + start,
-        means=(known.means.T + start).T,
+        directions,
+        mean=half.mean + start,
+        means=(half.means.T + start).T,
         n_units=N,
-        weight=known.weight,
+        clip_weight=half.clip_weight,
     )
 
 
-def _judged(
-    chosen: Moment, judged: Moment, known: Covariance, found: CanonicalDirections
+def _judged_variates(
+    chosen: Moment, judged: Moment, half: Covariance, directions: CanonicalDirections
 ) -> np.ndarray:
     """How released variates correlate, (K, 3), by the half they were not found on."""
-    n_first, K = found.x_directions.shape
-    U = np.zeros((2, len(known.mean), K))
-    U[0, :n_first], U[1, n_first:] = found.x_directions, found.y_directions
+    n_first, K = directions.x_directions.shape
+    U = np.zeros((2, len(half.mean), K))
+    U[0, :n_first] = directions.x_directions
+    U[1, n_first:] = directions.y_directions
     # z has the constant in the row of a person's own group alone.
-    here = (known.shares > 0)[:, None]
-    constants = np.where(here, -(known.means.T @ U) / CONSTANT, 0.0)
-    both = np.concatenate([U, constants], axis=1).transpose(2, 0, 1)
-    return np.array([statements.correlation(chosen, judged, *pair) for pair in both])
+    has_people = (half.shares > 0)[:, None]
+    constants = np.where(has_people, -(half.means.T @ U) / CONSTANT, 0.0)
+    variates = np.concatenate([U, constants], axis=1).transpose(2, 0, 1)
+    return np.array([statements.correlation(chosen, judged, u, v) for u, v in variates])
 
 
 def _counted_alike(
-    known: Covariance, found: CanonicalDirections, told: np.ndarray
+    half: Covariance, directions: CanonicalDirections, intervals: np.ndarray
 ) -> np.ndarray:
-    """Intervals (K, 3) made wider by what clipping takes off correlations.
+    """Widen intervals (K, 3) for the bias of correlations by clipping.
 
     Who is long counts less, and who has much of what the views share is long. How much
     less the variates then correlate is drawn: normal people with the released
     covariance, clipped so that they count as much on average as the study's did. Ends
     move away from 0, on the scale of Fisher's z; estimates stay.
     """
-    if known.weight >= UNCLIPPED:
-        return told
-    values, V = linalg.top_eigenpairs(known.matrix, len(known.matrix))
+    if half.clip_weight >= UNCLIPPED:
+        return intervals
+    values, V = linalg.top_eigenpairs(half.matrix, len(half.matrix))
     energies = statements.of_sum(
-        shrinkage.energies(values, known.noise_deviation, len(values)),
-        float(np.trace(known.matrix)),
+        shrinkage.energies(values, half.noise_deviation, len(values)),
+        float(np.trace(half.matrix)),
     )
     x = np.random.default_rng(0).standard_normal((len(values), N_CLIPPED))
     x = (V * np.sqrt(energies)) @ x
     size = np.sum(x**2, axis=0)
 
     def excess(clip: float) -> float:
-        return float(np.minimum(1, clip / size).mean()) - known.weight
+        return float(np.minimum(1, clip / size).mean()) - half.clip_weight
 
     weights = np.minimum(1, scipy.optimize.brentq(excess, 0, size.max()) / size)
-    n_first = len(found.x_directions)
-    u, v = found.x_directions.T @ x[:n_first], found.y_directions.T @ x[n_first:]
+    n_first = len(directions.x_directions)
+    u, v = (
+        directions.x_directions.T @ x[:n_first],
+        directions.y_directions.T @ x[n_first:],
+    )
 
     def fisher(w: np.ndarray) -> np.ndarray:
         squares = np.sum(u**2 * w, axis=1) * np.sum(v**2 * w, axis=1)
@@ -364,11 +373,11 @@ def _counted_alike(
         return np.abs(np.arctanh(np.clip(r, -MOST, MOST)))
 
     larger = fisher(np.ones_like(weights)) / np.maximum(fisher(weights), TINY)
-    larger = np.clip(larger, 1, 1 / known.weight**2)[:, None]
-    ends = np.tanh(np.arctanh(np.clip(told[:, 1:], -MOST, MOST)) * larger)
-    low = np.where(told[:, 1] < 0, ends[:, 0], told[:, 1])
-    high = np.where(told[:, 2] > 0, ends[:, 1], told[:, 2])
-    return np.column_stack([told[:, 0], low, high])
+    larger = np.clip(larger, 1, 1 / half.clip_weight**2)[:, None]
+    ends = np.tanh(np.arctanh(np.clip(intervals[:, 1:], -MOST, MOST)) * larger)
+    low = np.where(intervals[:, 1] < 0, ends[:, 0], intervals[:, 1])
+    high = np.where(intervals[:, 2] > 0, ends[:, 1], intervals[:, 2])
+    return np.column_stack([intervals[:, 0], low, high])
 
 
 def from_covariance(
@@ -417,35 +426,37 @@ def from_covariance(
             f"of the smaller view, got {K}"
         )
     x, y = slice(None, n_first), slice(n_first, None)
-    P, l_x, w_x, spectrum_x = _principal(C[x, x], tau, N, K, n_directions)
-    Q, l_y, w_y, spectrum_y = _principal(C[y, y], tau, N, K, n_directions)
+    first = _principal(C[x, x], tau, N, K, n_directions)
+    second = _principal(C[y, y], tau, N, K, n_directions)
+    P, l_x, w_x = first.vectors, first.energies, first.weights
+    Q, l_y, w_y = second.vectors, second.energies, second.weights
     T = (P / np.sqrt(l_x)).T @ C[x, y] @ (Q / np.sqrt(l_y))
-    noise = Noise(tau, N, l_x, l_y, w_x, w_y)
-    left, r, right = pairs(T, w_x, w_y, K)
+    noise = CrossBlockNoise(tau, N, l_x, l_y, w_x, w_y)
+    U, r, V = pairs(T, w_x, w_y, K)
     # As if nothing were common: any pairs will do.
-    null = noise.draw(left, np.zeros(K), right)[:, 0]
+    null = noise.draw(U, np.zeros(K), V)[:, 0]
     null_level = float(np.quantile(null, 0.95))
-    exact = np.where(r > null_level, noise.taken_off(left, r, right), 0)
-    # What noise makes of correlations like these tells what it made of the true ones.
-    moved = noise.draw(left, exact, right) - exact
+    exact = np.where(r > null_level, noise.bias_removed(U, r, V), 0)
+    # Noise moves the true correlations as it moves correlations like these.
+    moved = noise.draw(U, exact, V) - exact
     ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
     intervals = np.clip(r[:, None] - np.stack(ends, axis=1), 0, 1)
     # What noise alone could be may be anything up to what it hides.
     intervals[exact == 0] = 0, min(null_level, 1.0)
     estimates = np.clip(exact if debias else r, 0, 1)
-    patterns = P @ (left * np.sqrt(l_x)[:, None])
+    patterns = P @ (U * np.sqrt(l_x)[:, None])
     signs = linalg.peak_signs(patterns)
     return CanonicalDirections(
         correlations=estimates,
         variates=np.column_stack([estimates, intervals]),
-        found_at=r,
+        in_sample_correlations=r,
         null_level=min(null_level, 1.0),
-        x_directions=P @ (left / np.sqrt(l_x)[:, None]) * signs,
-        y_directions=Q @ (right / np.sqrt(l_y)[:, None]) * signs,
+        x_directions=P @ (U / np.sqrt(l_x)[:, None]) * signs,
+        y_directions=Q @ (V / np.sqrt(l_y)[:, None]) * signs,
         x_patterns=patterns * signs,
-        y_patterns=Q @ (right * np.sqrt(l_y)[:, None]) * signs,
-        x_spectrum=spectrum_x,
-        y_spectrum=spectrum_y,
+        y_patterns=Q @ (V * np.sqrt(l_y)[:, None]) * signs,
+        x_spectrum=first.spectrum,
+        y_spectrum=second.spectrum,
         n_directions=np.array([len(l_x), len(l_y)]),
         mean=np.zeros(D),
         means=np.zeros((D, 1)),
@@ -454,20 +465,35 @@ def from_covariance(
     )
 
 
+class PrincipalDirections(NamedTuple):
+    """Directions of a view that pairs are found along."""
+
+    vectors: np.ndarray
+    """Orthonormal columns, (D, p)."""
+    energies: np.ndarray
+    """Of the data along them, above 0, (p,)."""
+    weights: np.ndarray
+    """By which pairs are chosen, in (0, 1], (p,)."""
+    spectrum: np.ndarray
+    """All eigenvalues of the view's block, descending, (D,)."""
+
+
 def _principal(
     C: np.ndarray, tau: float, N: int, K: int, n_directions: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Directions of a view that are kept, energies along them, weights, spectrum."""
+) -> PrincipalDirections:
+    """Find the principal directions of a view's block that stand above the noise."""
     values, vectors = linalg.top_eigenpairs(C, len(C))
     edge = shrinkage.edge(tau, len(C))
-    count = (values > edge).sum() if tau else model_order.threshold(values, tau, N)[0]
-    count = min(n_directions or max(min(count, int(np.sqrt(N))), K), len(C))
+    above = (
+        (values > edge).sum() if tau else model_order.threshold(values, tau, N).order
+    )
+    count = min(n_directions or max(min(above, int(np.sqrt(N))), K), len(C))
     energies = shrinkage.energies(values, tau, count) if tau else values[:count]
     # Below the edge of its noise an energy is not known, and may be negative.
     floor = max(FLOOR * edge, ROUNDING * abs(values[0]), TINY)
     energies = np.maximum(energies, floor)
     weights = np.sqrt(energies / (energies + RIDGE * edge))
-    return vectors[:, :count], energies, weights, values
+    return PrincipalDirections(vectors[:, :count], energies, weights, values)
 
 
 # --- pairs, and what noise makes of their correlations --------------------------------
@@ -509,57 +535,59 @@ def pairs(
 
 
 @dataclass(frozen=True)
-class Noise:
+class CrossBlockNoise:
     """Noise of a whitened cross-block, of shape (p, q).
 
     Parameters
     ----------
-    tau, N
-        Deviation of the noise of privacy in one coordinate; people.
-    l_x, l_y
-        Energies along the directions, (p,) and (q,).
-    w_x, w_y
-        Their weights, see :func:`pairs`.
+    noise_deviation
+        Of the noise of privacy in one coordinate of the covariance.
+    n_units
+        Public number of people.
+    x_energies, y_energies
+        Along the directions of each view, (p,) and (q,).
+    x_weights, y_weights
+        Of the directions, see :func:`pairs`.
     """
 
-    tau: float
-    N: int
-    l_x: np.ndarray
-    l_y: np.ndarray
-    w_x: np.ndarray
-    w_y: np.ndarray
+    noise_deviation: float
+    n_units: int
+    x_energies: np.ndarray
+    y_energies: np.ndarray
+    x_weights: np.ndarray
+    y_weights: np.ndarray
 
-    def taken_off(
-        self, left: np.ndarray, r: np.ndarray, right: np.ndarray
-    ) -> np.ndarray:
-        """Correlations of these pairs that noise, on average, turns into r."""
+    def bias_removed(self, U: np.ndarray, r: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Correlations of pairs U, V that noise, on average, turns into r."""
         exact = r
         for _ in range(3):
-            bias = self.draw(left, exact, right).mean(axis=0) - exact
+            bias = self.draw(U, exact, V).mean(axis=0) - exact
             exact = np.clip(np.minimum.accumulate(r - bias), 0, 1)
         return exact
 
-    def draw(self, left: np.ndarray, r: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """What noise makes of correlations r (K,) of these pairs: (n_draws, K)."""
-        rng, K, shape = np.random.default_rng(0), len(r), (len(left), len(right))
+    def draw(self, U: np.ndarray, r: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Draw correlations that noise makes of r (K,) of pairs U, V: (n_draws, K)."""
+        rng, K = np.random.default_rng(0), len(r)
+        p, q = shape = len(U), len(V)
+        tau, l_x, l_y = self.noise_deviation, self.x_energies, self.y_energies
         n_draws = int(np.clip(MOST_NUMBERS / np.prod(shape), 40, DRAWS))
         # Correlations near 1 vary less over samples [Anderson 2003, 12.4.2].
         less = np.sqrt(1 - np.minimum(r, 1) ** 2) - 1
-        B_x, B_y = ((side * less) @ side.T for side in (left, right))
-        deviation = np.sqrt(np.outer(self.tau / self.l_x, self.tau / self.l_y) / 2)
-        energies = np.concatenate([self.l_x, self.l_y])
-        drawn, size = [], int(np.prod(shape))
+        B_x, B_y = ((side * less) @ side.T for side in (U, V))
+        deviation = np.sqrt(np.outer(tau / l_x, tau / l_y) / 2)
+        energies = np.concatenate([l_x, l_y])
+        draws, size = [], p * q
         for part in np.array_split(
             np.arange(n_draws), -(-n_draws * size // MOST_NUMBERS)
         ):
             z = rng.standard_normal((len(part), 2 * size + sum(shape)))
-            G, H = np.moveaxis(z[:, : 2 * size].reshape(-1, 2, *shape), 1, 0)
-            # Energies of what is common are known within tau; noise is divided by
-            # energies as they were released, so of it nothing is uncertain.
-            error = np.maximum(1 + self.tau * z[:, 2 * size :] / energies, 0.1)
+            G, H = np.moveaxis(z[:, : 2 * size].reshape(-1, 2, p, q), 1, 0)
+            # Energies that the views share are known within tau; noise is divided by
+            # energies as they were released, so its own law is certain.
+            error = np.maximum(1 + tau * z[:, 2 * size :] / energies, 0.1)
             H = H + B_x @ H
-            T = (left * r) @ right.T
-            T = T / np.sqrt(error[:, : shape[0], None] * error[:, None, shape[0] :])
-            T += deviation * G + (H + H @ B_y) / np.sqrt(self.N)
-            drawn.append(pairs(T, self.w_x, self.w_y, K)[1])
-        return np.concatenate(drawn)
+            T = (U * r) @ V.T
+            T = T / np.sqrt(error[:, :p, None] * error[:, None, p:])
+            T += deviation * G + (H + H @ B_y) / np.sqrt(self.n_units)
+            draws.append(pairs(T, self.x_weights, self.y_weights, K)[1])
+        return np.concatenate(draws)

@@ -91,31 +91,32 @@ class Contrasts:
     errors
         Standard errors: noise of privacy and sampling, shape (p, d).
     null_errors
-        The same if a covariate had no effect, by which effects are told from none:
-        noise that multiplies an effect only makes it vaguer.
+        The same if a covariate had no effect, which p values are of: noise that
+        multiplies an effect only makes it vaguer.
     noise_errors
         The part of privacy, shape (p, d).
-    deviations
+    within_group_sd
         Of outcomes within groups, shape (d,).
     deviation_error
         Standard error of these, over them.
-    together
-        Of each covariate: chance of effects as large together, if it had none, (p,).
+    joint_p_values
+        Of each covariate: chance of effects as large on all outcomes, if it had none,
+        (p,).
     noise_deviation
         Of the noise in a coordinate of the release; 0 without privacy.
-    weight
+    clip_weight
         Mean weight of people, 1 where nobody was clipped.
     n_units
         Public number N of people.
-    is_shaped
+    outcome_covariance_public
         Whether how outcomes vary together was public. Where not, intervals are too
         short for effects along directions in which they vary most together.
-    is_told
-        Which covariates vary by so much more than noise that anything can be said of
-        them, (p,).
+    is_estimable
+        Which covariates vary by so much more than noise that their effects can be
+        estimated, (p,).
     alike
-        Names of the others that one which is not told may be taken for, (p,); empty:
-        there are none.
+        Names of the other covariates that one which is not estimable may be taken for,
+        (p,); empty: there are none.
     """
 
     __repr__ = brief
@@ -126,14 +127,14 @@ class Contrasts:
     errors: np.ndarray
     null_errors: np.ndarray
     noise_errors: np.ndarray
-    deviations: np.ndarray
+    within_group_sd: np.ndarray
     deviation_error: float
-    together: np.ndarray
+    joint_p_values: np.ndarray
     noise_deviation: float
-    weight: float
+    clip_weight: float
     n_units: int
-    is_shaped: bool
-    is_told: np.ndarray
+    outcome_covariance_public: bool
+    is_estimable: np.ndarray
     alike: np.ndarray
 
     @property
@@ -144,9 +145,9 @@ class Contrasts:
     @property
     def sizes(self) -> np.ndarray:
         """Effects over deviations of outcomes with 95% intervals, shape (p, d, 3)."""
-        size = self.effects / self.deviations
+        size = self.effects / self.within_group_sd
         half = WIDTH * np.hypot(
-            self.errors / self.deviations, size * self.deviation_error
+            self.errors / self.within_group_sd, size * self.deviation_error
         )
         return np.stack([size, size - half, size + half], axis=-1)
 
@@ -177,7 +178,7 @@ def stack(
     effects: Sequence[Effect],
     outcomes: Outcomes,
 ) -> np.ndarray:
-    """What sites hold of people: instruments, covariates and outcomes, scaled.
+    """Stack people's instruments, covariates and outcomes, scaled, as sites have them.
 
     Parameters
     ----------
@@ -365,18 +366,18 @@ def linear_contrasts(
     One release of ``linear_moments`` at the mechanism's noise multiplier.
     """
     weights = np.array([e.weight for e in effects], float)
-    asked = {"weights": weights, "clip": clip**0.5 * REACH}
+    parameters = {"weights": weights, "clip": clip**0.5 * REACH}
     if center is not None:
-        asked["center"] = np.concatenate([np.zeros(2 * len(effects)), center])
+        parameters["center"] = np.concatenate([np.zeros(2 * len(effects)), center])
     if centers is not None:
-        asked["centers"] = centers.values
-    found = mechanism.answer(federation, "linear_moments", asked)
-    model = from_release(found, effects, outcomes, clip, centers)
+        parameters["centers"] = centers.values
+    release = mechanism.answer(federation, "linear_moments", parameters)
+    model = from_release(release, effects, outcomes, clip, centers)
     # Constants are of outcomes themselves.
-    here = outcomes.center
+    origin = outcomes.center
     if center is not None:
-        here = here + outcomes.inverse @ center
-    return replace(model, effects=model.effects + np.outer(model.is_constant, here))
+        origin = origin + outcomes.inverse @ center
+    return replace(model, effects=model.effects + np.outer(model.is_constant, origin))
 
 
 def centered_contrasts(
@@ -413,15 +414,15 @@ def centered_contrasts(
     )
 
 
-def shrunk_means(found: Contrasts, public: np.ndarray) -> np.ndarray:
-    """Means of outcomes, drawn to those of other people by what errors they have.
+def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
+    """Shrink means of outcomes to other people's, the more the larger their errors.
 
     Means of populations are taken to be normal about the public ones, in units of the
     outcomes' deviations, of the variance that the release tells [Efron & Morris 1973].
 
     Parameters
     ----------
-    found
+    contrasts
         With one constant: a mean at the public means of covariates.
     public
         Means of other people's outcomes, (d,).
@@ -430,13 +431,13 @@ def shrunk_means(found: Contrasts, public: np.ndarray) -> np.ndarray:
     -------
     numpy.ndarray
         (d,), in the outcome's unit; post-processing. Intervals are those of the means
-        as released: how far populations differ is told too vaguely for shorter ones.
+        as released: how far populations differ is too uncertain for shorter ones.
     """
     (mean,), (error,) = (
-        found.effects[found.is_constant],
-        found.errors[found.is_constant],
+        contrasts.effects[contrasts.is_constant],
+        contrasts.errors[contrasts.is_constant],
     )
-    scale = found.deviations
+    scale = contrasts.within_group_sd
     off, noise = (mean - public) / scale, (error / scale) ** 2
     # Weighted by what is known of each [DerSimonian & Laird 1986].
     weight = 1 / np.maximum(noise, TINY)
@@ -451,7 +452,7 @@ def rough_center(
     outcomes: Outcomes,
     clip: float = CLIP,
 ) -> np.ndarray:
-    """Release the mean of outcomes, shrunk to what stands above its noise; T y, (d,).
+    """Release the mean of T y, shrunk towards 0 by its noise; shape (d,).
 
     Guarantee
     ---------
@@ -459,19 +460,19 @@ def rough_center(
     post-processing.
     """
     weights = np.array([float(e.is_constant) or 1e-3 for e in effects])
-    found = mechanism.answer(
+    release = mechanism.answer(
         federation, "linear_moments", {"weights": weights, "clip": clip**0.5 * REACH}
     )
     p, d = len(effects), len(outcomes.center)
-    c = clip**0.5 if found.deviation else 1.0
+    c = clip**0.5 if release.deviation else 1.0
     constant = [e.is_constant for e in effects]
     # The constants of sites add up to that of everybody.
-    mean = found.value[: p * (p + d)].reshape(p, p + d)[constant, p:].sum(axis=0)
-    noise = found.deviation**2 * sum(constant)
+    mean = release.value[: p * (p + d)].reshape(p, p + d)[constant, p:].sum(axis=0)
+    noise = release.deviation**2 * sum(constant)
     mean *= max(0.0, 1 - d * noise / max(float(mean @ mean), TINY))
-    if not found.deviation:
+    if not release.deviation:
         return mean
-    return mean / _weight(float(found.value[-1]), found.deviation, c)
+    return mean / _weight(float(release.value[-1]), release.deviation, c)
 
 
 def _weight(share: float, tau: float, c: float) -> float:
@@ -486,13 +487,13 @@ def _weight(share: float, tau: float, c: float) -> float:
 
 
 def least_seen(error: float, n_tests: int, level: float, power: float) -> float:
-    """Smallest effect that is seen in a share of studies, after Bonferroni."""
+    """Smallest effect that a test finds with this power, after Bonferroni."""
     norm = scipy.stats.norm
     return float(error * (norm.isf(level / 2 / n_tests) + norm.ppf(power)))
 
 
 def from_release(
-    found: Release,
+    release: Release,
     effects: Sequence[Effect],
     outcomes: Outcomes,
     clip: float,
@@ -502,55 +503,60 @@ def from_release(
 
     Parameters
     ----------
-    found
+    release
         As it was released.
     effects, outcomes, clip, centers
         As in :func:`linear_contrasts`.
     """
     off = None if centers is None else centers.errors / (1 + np.abs(centers.values))
-    p, d, N, tau = len(effects), len(outcomes.center), found.n_units, found.deviation
-    sums, degrees = _unpacked(found, p, outcomes, clip), max(N - p, 1)
-    public, weight, c = sums.public, sums.weight, sums.clip
+    p, d, N, tau = (
+        len(effects),
+        len(outcomes.center),
+        release.n_units,
+        release.deviation,
+    )
+    sums, degrees = _unpacked(release, p, outcomes, clip), max(N - p, 1)
+    public, weight, c = sums.public, sums.clip_weight, sums.clip
     # Covariates are over their scales here, outcomes are T y.
     J, of_J = products(sums.zx, tau / (COVARIATES * c * weight), effects, off)
     between = _between(sums, J, tau, effects, outcomes)
     of_x, of_z = second_moments(J, effects, exact=not tau)
-    A = np.linalg.pinv(J + _held_back(J, tau / weight, between, effects))
+    A = np.linalg.pinv(J + _shrinkage_of_sites(J, tau / weight, between, effects))
     if not tau:
         A = instruments.apart(J, of_x, effects)
     b = A @ sums.zy
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
-    rest = sums.squares - np.clip(explained, 0, most)
-    scale = scipy.sparse.diags_array(np.sqrt(rest / public.covariance.diagonal()))
-    within, whole = (scale @ S @ scale for S in (public.covariance, public.whole))
+    residual = sums.squares - np.clip(explained, 0, most)
+    scale = scipy.sparse.diags_array(np.sqrt(residual / public.covariance.diagonal()))
+    within = scale @ public.covariance @ scale
+    within_unclipped = scale @ public.unclipped @ scale
     b /= weight
 
     constant = np.array([e.is_constant for e in effects])
     back, unit = outcomes.inverse @ public.undone, scales(effects)[:, None]
-    told = b @ back.T
+    estimates = b @ back.T
     site = _variances(back, between)
 
-    def spread(rows: np.ndarray, joined: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Variances of effects by noise and by sampling, and the factors of both."""
+    def spread(rows: np.ndarray, joined: np.ndarray) -> _Spread:
         of_noise = np.sum(rows**2, axis=1) * (tau / weight) ** 2
         of_people = np.maximum(np.diag(rows @ of_z @ rows.T), 0) / degrees / weight**2
         of_sites = np.sum((rows @ J - joined)[:, constant] ** 2, axis=1)
         noise = np.outer(of_noise, (back * back).sum(axis=1))
         noise += np.outer(of_sites, site)
         sampling = np.outer(of_people, _variances(back, within))
-        return noise, sampling, of_noise, of_people, of_sites
+        return _Spread(noise, sampling, of_noise, of_people, of_sites)
 
     rows, joined = A, np.eye(p)
-    noise, sampling, of_noise, of_people, of_sites = spread(rows, joined)
+    variances = spread(rows, joined)
     # Noise of J, and of the mean weight, grows with effects, less what is but noise:
     # with others' where a covariate has none, with its own else.
-    square = np.maximum(told**2 - noise - sampling, 0)
+    square = np.maximum(estimates**2 - variances.noise - variances.sampling, 0)
     # A clip takes more from large effects, and from all where the center is off.
-    real = square.sum(axis=1) / np.maximum((told**2).sum(axis=1), TINY)
+    real = square.sum(axis=1) / np.maximum((estimates**2).sum(axis=1), TINY)
     lost = bent(effects, outcomes, public, c if tau else np.inf, b, real)
-    told, b = told - lost @ back.T, b - lost
+    estimates, b = estimates - lost @ back.T, b - lost
     all_b = b
     if centers is None:
         square[constant] += site
@@ -558,75 +564,78 @@ def from_release(
         # Constants are hardly shrunk beside centers, and tell how far sites differ.
         square[constant] = np.maximum(square[constant], site)
         joined = _joined(effects)
-        rows, told, b, unit = joined @ A, joined @ told, joined @ b, joined @ unit
-        noise, sampling, of_noise, of_people, of_sites = spread(rows, joined)
+        rows, estimates = joined @ A, joined @ estimates
+        b, unit = joined @ b, joined @ unit
+        variances = spread(rows, joined)
+    noise, sampling, of_noise, of_people, of_sites = variances
     of_J = rows**2 @ of_J
     own_J = of_J * (joined > 0)
-    others = of_J - own_J
-    noise += others @ square
-    own = (own_J + (tau / (SHARE * c * weight)) ** 2 * joined) @ square
+    other_J = of_J - own_J
+    noise += other_J @ square
+    of_effect = (own_J + (tau / (SHARE * c * weight)) ** 2 * joined) @ square
     null_errors = np.sqrt(noise + sampling)
     if outcomes.is_known:
         # Noise of J moves all outcomes by what other covariates do to them.
-        of_sites = of_sites + others @ constant
-        together = [
-            _together(
+        of_sites = of_sites + other_J @ constant
+        joint_p_values = [
+            _joint_p_value(
                 b[k],
                 of_noise[k] * np.eye(d)
                 + of_people[k] * within
                 + of_sites[k] * between
-                + (all_b * (others[k] * real)[:, None]).T @ all_b,
+                + (all_b * (other_J[k] * real)[:, None]).T @ all_b,
             )
             for k in range(len(b))
         ]
     else:  # nothing is known of how they vary together [Bonferroni]
-        z = np.max(np.abs(told) / np.maximum(null_errors, TINY), axis=1)
-        together = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
+        z = np.max(np.abs(estimates) / np.maximum(null_errors, TINY), axis=1)
+        joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
     # Collinear covariates cannot be told from each other, with or without noise.
-    is_told = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
+    is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
     if not tau:
-        is_told = joined @ ~instruments.are_apart(of_x, effects) == 0
-    is_told, names_alike = _alike(of_x, effects, is_told)
-    T, shown = outcomes.inverse, effects if centers is None else one_constant(effects)
+        is_estimable = joined @ ~instruments.are_apart(of_x, effects) == 0
+    is_estimable, names_alike = _alike(of_x, effects, is_estimable)
+    T = outcomes.inverse
+    rows_of = effects if centers is None else one_constant(effects)
     return Contrasts(
-        names=np.array([e.name for e in shown]),
-        is_constant=np.array([e.is_constant for e in shown]),
-        effects=told / unit,
-        errors=np.sqrt(noise + own + sampling) / unit,
+        names=np.array([e.name for e in rows_of]),
+        is_constant=np.array([e.is_constant for e in rows_of]),
+        effects=estimates / unit,
+        errors=np.sqrt(noise + of_effect + sampling) / unit,
         null_errors=null_errors / unit,
-        noise_errors=np.sqrt(noise + own) / unit,
-        deviations=np.sqrt(_variances(T, whole) * N / degrees),
-        deviation_error=float(np.hypot(sums.vague / 2, (2 * degrees) ** -0.5)),
-        together=np.array(together),
+        noise_errors=np.sqrt(noise + of_effect) / unit,
+        within_group_sd=np.sqrt(_variances(T, within_unclipped) * N / degrees),
+        deviation_error=float(np.hypot(sums.total_error / 2, (2 * degrees) ** -0.5)),
+        joint_p_values=np.array(joint_p_values),
         noise_deviation=tau,
-        weight=weight,
+        clip_weight=weight,
         n_units=N,
-        is_shaped=outcomes.is_known,
-        is_told=is_told,
+        outcome_covariance_public=outcomes.is_known,
+        is_estimable=is_estimable,
         alike=names_alike,
     )
 
 
 def _alike(
-    of_x: np.ndarray, effects: Sequence[Effect], is_told: np.ndarray
+    of_x: np.ndarray, effects: Sequence[Effect], is_estimable: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Effects that can be told, and what each other one may be mistaken for.
+    """Find which effects are estimable, and which covariates each other is taken for.
 
     Returns
     -------
-    is_told : numpy.ndarray
-        Of the effects that are shown, (p,).
+    is_estimable : numpy.ndarray
+        Of the effects of the result, (p,).
     alike : numpy.ndarray
-        Names of what each that is not may be taken for, (p,).
+        Names of the covariates that one which is not estimable may be taken for, (p,).
     """
     q = sum(not e.is_constant for e in effects)
-    every = np.concatenate([is_told[:q], np.ones(len(effects) - q, bool)])
+    every = np.concatenate([is_estimable[:q], np.ones(len(effects) - q, bool)])
     for partners in instruments.alike(of_x, effects, every):
         every[partners] = False
     alike = instruments.alike(of_x, effects, every)
     names = [" and ".join(effects[j].name for j in of_k) for of_k in alike[:q]]
-    return np.concatenate([every[:q], is_told[q:]]), np.array(
-        [*names, *[""] * (len(is_told) - q)]
+    return np.concatenate([every[:q], is_estimable[q:]]), np.array(
+        [*names, *[""] * (len(is_estimable) - q)]
     )
 
 
@@ -648,8 +657,23 @@ def _variances(M: Matrix, S: Matrix) -> np.ndarray:
     return ((M @ S) * M).sum(axis=1)
 
 
+class _Spread(NamedTuple):
+    """Variances of effects by noise and by sampling, and the factors of both."""
+
+    noise: np.ndarray
+    """Of noise and of sites, (p, d)."""
+    sampling: np.ndarray
+    """Of sampling, (p, d)."""
+    of_noise: np.ndarray
+    """Of each covariate by noise, (p,)."""
+    of_people: np.ndarray
+    """Of each covariate by sampling, (p,)."""
+    of_sites: np.ndarray
+    """Of each covariate by constants of sites, (p,)."""
+
+
 class _Sums(NamedTuple):
-    """A release of ``linear_moments``, in the units of what sites hold."""
+    """A release of ``linear_moments``, in the units of the sites' rows."""
 
     zx: np.ndarray
     """Mean of weighted z (w x)' over that of w, (p, p)."""
@@ -657,9 +681,9 @@ class _Sums(NamedTuple):
     """Mean of weighted z (w y)', (p, d)."""
     squares: np.ndarray
     """Of w y, shrunk to the public ones, (d,)."""
-    vague: float
+    total_error: float
     """Error of their sum, over it."""
-    weight: float
+    clip_weight: float
     """Mean of w."""
     clip: float
     """Largest norm of w y; 1 where there is none."""
@@ -667,33 +691,36 @@ class _Sums(NamedTuple):
     """Public outcomes as they count at this weight."""
 
 
-def _unpacked(found: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
-    tau, d = found.deviation, len(outcomes.center)
+def _unpacked(release: Release, p: int, outcomes: Outcomes, clip: float) -> _Sums:
+    tau, d = release.deviation, len(outcomes.center)
     c = clip**0.5 if tau else 1.0
-    moments = found.value[: p * (p + d)].reshape(p, p + d)
-    *squares, total, share = found.value[p * (p + d) :]
+    moments = release.value[: p * (p + d)].reshape(p, p + d)
+    *squares, total, share = release.value[p * (p + d) :]
     weight = _weight(share, tau, c) if tau else 1.0
     public = outcomes.clipped(c if tau else np.inf, weight)
     total = max(c * (total / TOTAL + c / 2), LEAST_WEIGHT * public.covariance.trace())
     squares = c * np.array(squares) / SQUARES
     squares = _squares(squares, total, public.covariance.diagonal(), c * tau / SQUARES)
-    zx, vague = moments[:, :p] / (COVARIATES * c * weight), c * tau / TOTAL / total
-    return _Sums(zx, moments[:, p:], squares, vague, weight, c, public)
+    zx, total_error = (
+        moments[:, :p] / (COVARIATES * c * weight),
+        c * tau / TOTAL / total,
+    )
+    return _Sums(zx, moments[:, p:], squares, total_error, weight, c, public)
 
 
 def _squares(
     released: np.ndarray, total: float, public: np.ndarray, noise: float
 ) -> np.ndarray:
-    """Mean squares of outcomes, shrunk to the public ones by what noise there is.
+    """Shrink mean squares of outcomes to the public ones by their noise.
 
     They vary about the public ones by a common share, found from the release.
     """
     if noise == 0:
         return np.maximum(released, TINY)
     public = public * total / public.sum()
-    off, own = released / public - 1, (noise / public) ** 2
-    varies = max(float(np.mean(off**2 - own)), 0.0)
-    return public * np.maximum(1 + varies / (varies + own) * off, LEAST_WEIGHT)
+    off, error = released / public - 1, (noise / public) ** 2
+    varies = max(float(np.mean(off**2 - error)), 0.0)
+    return public * np.maximum(1 + varies / (varies + error) * off, LEAST_WEIGHT)
 
 
 def _between(
@@ -703,7 +730,7 @@ def _between(
     effects: Sequence[Effect],
     outcomes: Outcomes,
 ) -> np.ndarray:
-    """Covariance of what sites differ by in T y, (d, d): the usual one, or larger.
+    """Covariance of sites' differences in T y, (d, d): the usual one, or larger.
 
     0 with a constant that all share: covariates are centered then.
     """
@@ -712,32 +739,33 @@ def _between(
     usual = T @ scipy.sparse.diags_array((SITE * outcomes.deviations) ** 2) @ T.T
     if S == 1 or tau == 0:
         return 0 * usual
-    held, m = np.diag(J)[constant], sums.zy[constant]
-    off = m - np.outer(held, held @ m) / (held @ held)
-    found = (np.sum(off**2) - (S - 1) * d * tau**2) / (held @ held) / sums.weight**2
-    return usual * max(1.0, found / usual.trace())
+    J_s, m = np.diag(J)[constant], sums.zy[constant]
+    off = m - np.outer(J_s, J_s @ m) / (J_s @ J_s)
+    excess = np.sum(off**2) - (S - 1) * d * tau**2
+    variance = excess / (J_s @ J_s) / sums.clip_weight**2
+    return usual * max(1.0, variance / usual.trace())
 
 
-def _held_back(
+def _shrinkage_of_sites(
     J: np.ndarray, tau: float, between: np.ndarray, effects: Sequence[Effect]
 ) -> np.ndarray:
-    """What is added to J so that constants of sites are shrunk to what they share.
+    """Matrix that, added to J, shrinks constants of sites to their common mean.
 
-    By their noise against what sites differ by: the best guess of constants that vary
+    By their noise against the variance of sites: the best guess of constants that vary
     normally.
     """
-    constant, found = np.array([e.is_constant for e in effects]), np.zeros_like(J)
+    constant, added = np.array([e.is_constant for e in effects]), np.zeros_like(J)
     S, v = constant.sum(), between.trace() / between.shape[0]
     if v > 0:
         likely = expected(effects, exact=False)[0][constant]
-        held = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
-        found[np.ix_(constant, constant)] = (tau**2 / v / held)[:, None] * (
+        J_s = np.maximum(np.diag(J)[constant], LEAST_WEIGHT * likely)
+        added[np.ix_(constant, constant)] = (tau**2 / v / J_s)[:, None] * (
             np.eye(S) - 1 / S
         )
-    return found
+    return added
 
 
-def _together(b: np.ndarray, V: np.ndarray) -> float:
+def _joint_p_value(b: np.ndarray, V: np.ndarray) -> float:
     """Chance that normal numbers of covariance V have squares as large as these.
 
     The sum of squares is about a multiple of chi-squared [Box 1954].
@@ -777,16 +805,17 @@ def foretold(
     if deviation and constant.sum() > 1:
         # Sites differ in covariates as is usual; released with noise.
         off = varies(effects, None if centers is None else centers.errors)
-        off += (deviation / (COVARIATES * c * public.weight)) ** 2
+        off += (deviation / (COVARIATES * c * public.clip_weight)) ** 2
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (p, constant.sum()))
         signs[constant] = 0
         apart = np.zeros_like(J)
         apart[:, constant] = signs
         apart[constant] += signs.T
         J += apart * np.sqrt(off)
-    moments = np.hstack([COVARIATES * c * public.weight * J, np.zeros((p, d))])
-    held = public.covariance.diagonal() / c
-    rest = TOTAL * (held.sum() - c / 2), SHARE * c * (public.weight - 0.5)
-    value = np.concatenate([moments.ravel(), SQUARES * held, rest])
+    moments = np.hstack([COVARIATES * c * public.clip_weight * J, np.zeros((p, d))])
+    squares = public.covariance.diagonal() / c
+    total = TOTAL * (squares.sum() - c / 2)
+    share = SHARE * c * (public.clip_weight - 0.5)
+    value = np.concatenate([moments.ravel(), SQUARES * squares, [total, share]])
     release = Release(value, deviation, n_people, (), np.inf)
     return from_release(release, effects, outcomes, clip, centers)

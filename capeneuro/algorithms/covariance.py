@@ -42,15 +42,15 @@ class Covariance:
     mean
         Of all people, less the center, shape (D,).
     means
-        What is subtracted in each group, less the center, shape (D, n_groups); the mean
-        of all for a group of which nobody is left.
+        Mean that is subtracted in each group, less the center, shape (D, n_groups);
+        the mean of all for a group without people.
     shares
         Share of each group in all people, shape (n_groups,).
     noise_deviation
         Deviation tau of the noise in one packed coordinate; 0 without privacy.
     n_units
         Public number N of people behind it.
-    weight
+    clip_weight
         Mean weight of a person, 1 where nobody was clipped.
     """
 
@@ -62,7 +62,7 @@ class Covariance:
     shares: np.ndarray
     noise_deviation: float
     n_units: int
-    weight: float
+    clip_weight: float
 
 
 def with_constants(
@@ -77,7 +77,8 @@ def with_constants(
     norm_bound
         What samples will be divided by; kappa is ``CONSTANT * norm_bound``.
     group, n_groups
-        Group of these people, from 0, of so many; with 0 nothing is appended.
+        Group of these people, from 0, and number of groups; with 0 nothing is
+        appended.
     """
     constants = np.zeros((n_groups, X.shape[1]))
     constants[group : group + 1] = CONSTANT * norm_bound
@@ -93,7 +94,7 @@ def covariance(
     n_groups: int = 1,
     within: bool = True,
 ) -> Covariance:
-    """Release the second moment of z, and take the means off.
+    """Release the second moment of z, and subtract the means.
 
     Parameters
     ----------
@@ -151,26 +152,26 @@ def second_moment(
 def about_means(
     moment: Moment, sizes: np.ndarray, n_groups: int = 1, within: bool = True
 ) -> Covariance:
-    """Take the means off; parameters as of :func:`covariance`; post-processing."""
+    """Subtract the means from a second moment, as :func:`covariance`; no cost."""
     C, tau, _ = moment
     N, D = int(sizes.sum()), len(C) - n_groups
     if not n_groups:
         none = np.zeros((D, 0))
         return Covariance(C, np.zeros(D), none, np.zeros(0), tau, N, 1.0)
     groups = sizes if n_groups > 1 else np.array([N])
-    here = groups > 0
-    shares = groups[here] / N
+    has_people = groups > 0
+    shares = groups[has_people] / N
     # Clipped people count less, in the constants' own moments too, nobody more than
-    # once; what is within the noise of these moments tells nothing.
-    known = np.diag(C)[D:][here].sum() / CONSTANT**2
-    error = tau * np.sqrt(here.sum()) / CONSTANT**2
-    weight = float(np.clip(known, max(min(2 * error, 1.0), TINY), 1.0))
-    sums = C[:D, D:][:, here] / (CONSTANT * weight)
+    # once; a weight within the noise of these moments is no information.
+    released = np.diag(C)[D:][has_people].sum() / CONSTANT**2
+    error = tau * np.sqrt(has_people.sum()) / CONSTANT**2
+    weight = float(np.clip(released, max(min(2 * error, 1.0), TINY), 1.0))
+    sums = C[:D, D:][:, has_people] / (CONSTANT * weight)
     mean = sums.sum(axis=1)
     means = np.tile(mean[:, None], n_groups)
     if within:
-        means[:, here] = sums / shares
-    M, tau = means[:, here] * np.sqrt(shares), tau / weight
+        means[:, has_people] = sums / shares
+    M, tau = means[:, has_people] * np.sqrt(shares), tau / weight
     matrix = C[:D, :D] / weight - M @ M.T
     if within and n_groups > 1:
         # Squares of the means' noise: known on average, and noise beside the release's.

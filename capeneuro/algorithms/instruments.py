@@ -101,8 +101,8 @@ def second_moments(
     weights = np.array([e.weight for e in effects])
     square = np.array([e.square for e in effects])
     ratio = scales(effects) * square / [e.product for e in effects]
-    each = weights * (1.0 if exact else ratio)
-    of_x, of_z = J / each[:, None], J * each
+    factors = weights * (1.0 if exact else ratio)
+    of_x, of_z = J / factors[:, None], J * factors
     constant = np.array([e.is_constant for e in effects])
     if not exact and constant.sum() == 1:
         # J is of people as they weigh, and groups may weigh unlike.
@@ -127,7 +127,7 @@ def correlations(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
 
 
 def apart(J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
-    """Inverse of J without noise, 0 along what covariates do not differ in, (p, p)."""
+    """Inverse of J without noise, 0 along directions without variance, (p, p)."""
     varies_at_all = np.diag(correlations(of_x, effects)) > 0
     root = np.sqrt(np.where(varies_at_all, np.abs(np.diag(J)), np.inf))
     scale = np.outer(root, root)
@@ -141,9 +141,9 @@ def are_apart(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
 
 
 def alike(
-    of_x: np.ndarray, effects: Sequence[Effect], is_told: np.ndarray
+    of_x: np.ndarray, effects: Sequence[Effect], is_estimable: np.ndarray
 ) -> list[list[int]]:
-    """Of each covariate that is not told, the others that it may be taken for.
+    """Of each covariate that is not estimable, the others that it may be taken for.
 
     They are those of a combination that hardly varies.
 
@@ -151,8 +151,8 @@ def alike(
     ----------
     of_x, effects
         As of :func:`correlations`.
-    is_told
-        Which covariates are told, (p,).
+    is_estimable
+        Which covariates are estimable, (p,).
     """
     usual = expected(effects, exact=False)[1]
     root = np.sqrt(np.maximum(np.diag(of_x), SMALL * usual))
@@ -160,7 +160,7 @@ def alike(
     constant = np.array([e.is_constant for e in effects])
     has_part = (np.abs(vectors) > LARGE_PART) & ~constant[:, None]
     partners: list[list[int]] = [[] for _ in effects]
-    for k in np.flatnonzero(~is_told & ~constant):
+    for k in np.flatnonzero(~is_estimable & ~constant):
         of_k = has_part[:, has_part[k] & (values < SMALL)]
         partners[k] = [j for j in np.flatnonzero(of_k.any(axis=1)) if j != k]
     return partners

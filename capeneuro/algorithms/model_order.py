@@ -18,6 +18,8 @@ the number of volumes is not public: the number of people stands in for it, whic
 the edge wider than it is.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy
 
@@ -72,12 +74,23 @@ def noise_edge(
     return float(edge + TRACY_WIDOM * (curvature / n_features**2) ** (1 / 3))
 
 
+class Threshold(NamedTuple):
+    """Number of eigenvalues above the noise, and the noise."""
+
+    order: int
+    """Number of eigenvalues above the edge, in [0, D - 1]."""
+    level: float
+    """Estimate of the measurement noise sigma^2, at least 0."""
+    edge: float
+    """Value that the next eigenvalue would have had to exceed."""
+
+
 def threshold(
     spectrum: np.ndarray, noise_deviation: float, n_samples: int
-) -> tuple[int, float, float]:
+) -> Threshold:
     """Count eigenvalues above the edge of the noise [Kritchman & Nadler 2009].
 
-    Each is held, largest first, against the edge that the mean of the smaller ones
+    Each is compared, largest first, with the edge that the mean of the smaller ones
     implies; the first that noise could reach ends it.
 
     Parameters
@@ -91,12 +104,8 @@ def threshold(
 
     Returns
     -------
-    order : int
-        Number of eigenvalues above it, in [0, D - 1].
-    level : float
-        Estimate of the measurement noise sigma^2, at least 0.
-    edge : float
-        What the next eigenvalue would have had to exceed.
+    Threshold
+        With the estimate of the measurement noise.
     """
     D = len(spectrum)
     # The mean of the joint law is sigma^2: the semicircle is centered.
@@ -109,7 +118,7 @@ def threshold(
         if spectrum[k] <= edge:
             break
         k += 1
-    return k, level, edge
+    return Threshold(k, level, edge)
 
 
 def description_length(

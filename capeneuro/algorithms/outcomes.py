@@ -9,6 +9,7 @@ data.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -26,14 +27,25 @@ N_PASSES = 3
 LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)
 
 
+class Axes(NamedTuple):
+    """Principal axes of outcomes, each over its public deviation."""
+
+    vectors: np.ndarray
+    """Orthonormal columns, (d, d)."""
+    eigenvalues: np.ndarray
+    """Of the correlations along them, (d,)."""
+    scale: np.ndarray
+    """Factor of T along each, (d,)."""
+
+
 @dataclass(frozen=True)
 class Outcomes:
-    """What is public of d outcomes.
+    """Public numbers of d outcomes.
 
     Parameters
     ----------
     center
-        What is subtracted from them, (d,).
+        Subtracted from outcomes, (d,).
     covariance
         Within sites and groups, (d, d); or variances alone, (d,), where nobody gave how
         outcomes vary together. They are then taken to be uncorrelated, and no matrix is
@@ -54,13 +66,13 @@ class Outcomes:
         return np.sqrt(self.covariance.diagonal() if self.is_known else self.covariance)
 
     @cached_property
-    def _axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Eigenvectors and eigenvalues of correlations, and how much T scales each."""
+    def axes(self) -> Axes:
+        """Principal axes of outcomes whose covariance is public."""
         R = self.covariance / np.outer(self.deviations, self.deviations)
         values, V = np.linalg.eigh(R)
         # Directions that people hardly vary along are not blown up.
         scale = np.maximum(values, 0.05 * values.mean()) ** -0.25
-        return V, values, scale / np.sqrt(np.sum(scale**2 * values))
+        return Axes(V, values, scale / np.sqrt(np.sum(scale**2 * values)))
 
     @cached_property
     def transform(self) -> Matrix:
@@ -69,7 +81,7 @@ class Outcomes:
             return scipy.sparse.diags_array(
                 1 / (self.deviations * len(self.center) ** 0.5)
             )
-        V, _, scale = self._axes
+        V, _, scale = self.axes
         return V * scale @ V.T / self.deviations
 
     @cached_property
@@ -77,7 +89,7 @@ class Outcomes:
         """From T y back to y."""
         if not self.is_known:
             return scipy.sparse.diags_array(self.deviations * len(self.center) ** 0.5)
-        V, _, scale = self._axes
+        V, _, scale = self.axes
         return self.deviations[:, None] * (V / scale) @ V.T
 
     @cached_property
@@ -86,23 +98,24 @@ class Outcomes:
         if not self.is_known:
             d = len(self.center)
             return scipy.sparse.diags_array(np.full(d, 1 / d))
-        V, values, scale = self._axes
+        V, values, scale = self.axes
         return V * (scale**2 * values) @ V.T
 
     def clipped(self, c: float, weight: float | None = None) -> "Clipped":
-        """What a clip to c does to normal outcomes.
+        """Mean weight, covariance and lost effects of normal outcomes clipped to c.
 
         Parameters
         ----------
         c
-            Largest norm of T y that counts whole; infinite: none is clipped.
+            Largest norm of T y that counts in full; infinite: none is clipped.
         weight
-            Mean weight of people, which tells how far they vary; None: as in public.
+            Mean weight of people, from which their variance follows; None: the public
+            one.
         """
         if not self.is_known:
             return self._clipped_alike(c, weight)
-        V, values, axes = self._axes
-        values = axes**2 * values
+        V, values, factors = self.axes
+        values = factors**2 * values
         g = np.random.default_rng(0).standard_normal((N_DRAWS, len(values)))
         y = g * np.sqrt(np.maximum(values, 0))
         norms = np.linalg.norm(y, axis=1)
@@ -112,9 +125,10 @@ class Outcomes:
         # In these coordinates both are diagonal, but for the error of the draws.
         lost = (w * (w < 1)) @ u2 / w.sum()
         # Over what the same draws have unclipped, so that their error is in neither.
-        held = scale**2 * values * ((w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY))
-        whole = scale**2 * self.typical
-        return Clipped(float(w.mean()), V / (1 - lost) @ V.T, V * held @ V.T, whole)
+        shares = (w**2) @ y**2 / np.maximum(np.sum(y**2, 0), TINY)
+        covariance = V * (scale**2 * values * shares) @ V.T
+        undone, unclipped = V / (1 - lost) @ V.T, scale**2 * self.typical
+        return Clipped(float(w.mean()), undone, covariance, unclipped)
 
     def _clipped_alike(self, c: float, weight: float | None) -> "Clipped":
         """The same where all directions are alike: norms squared are chi-squared."""
@@ -124,10 +138,10 @@ class Outcomes:
         scale = _scale(norms, c, weight)
         w = np.minimum(1, c / (scale * norms))
         lost = np.sum(w * (w < 1)) / w.sum() / d
-        whole = scale**2 * self.typical
-        held = np.sum((w * norms) ** 2) / np.sum(norms**2) * whole
+        unclipped = scale**2 * self.typical
+        covariance = np.sum((w * norms) ** 2) / np.sum(norms**2) * unclipped
         undone = scipy.sparse.diags_array(np.full(d, 1 / (1 - lost)))
-        return Clipped(float(w.mean()), undone, held, whole)
+        return Clipped(float(w.mean()), undone, covariance, unclipped)
 
 
 def _scale(norms: np.ndarray, c: float, weight: float | None) -> float:
@@ -144,18 +158,18 @@ class Clipped:
 
     Parameters
     ----------
-    weight
+    clip_weight
         Mean weight of a person.
     undone
-        D^-1, (d, d): what a clip took from effects.
-    covariance, whole
-        Of T y with and without the clip, (d, d).
+        D^-1, (d, d), which undoes the clip in effects.
+    covariance, unclipped
+        Covariance of T y with and without the clip, (d, d).
     """
 
-    weight: float
+    clip_weight: float
     undone: Matrix
     covariance: Matrix
-    whole: Matrix
+    unclipped: Matrix
 
 
 def bent(
@@ -166,9 +180,9 @@ def bent(
     b: np.ndarray,
     real: np.ndarray,
 ) -> np.ndarray:
-    """What a clip does to effects beyond D, by draws of people who have them; (p, d).
+    """Bias of effects by the clip beyond D, from draws of people with them; (p, d).
 
-    Effects are those that stand above noise: their share ``real`` of what was found.
+    Of the estimated effects b the share ``real`` is above noise.
     """
     if not np.isfinite(c):
         return np.zeros_like(b)
@@ -182,10 +196,8 @@ def bent(
     x[is_number] = deviation[is_number, None] * rng.standard_normal(
         (is_number.sum(), n)
     )
-    own = (
-        rng.integers(0, max(constant.sum(), 1), n) == np.arange(constant.sum())[:, None]
-    )
-    x[constant] = own / scales(effects)[constant][:, None]
+    site, sites = rng.integers(0, max(constant.sum(), 1), n), np.arange(constant.sum())
+    x[constant] = (site == sites[:, None]) / scales(effects)[constant][:, None]
     axes, e, squares = _normal_people(outcomes, b, n, rng)
     z = x * (ratio * [e.weight for e in effects])[:, None]
     # In the coordinates of the axes, in which undoing a clip is one matrix, too.
@@ -198,48 +210,50 @@ def bent(
         mm, me = (np.sum(mean * v, axis=0) for v in (mean, e))
         of_scale = mm + 2 * SCALES[:, None] * me + SCALES[:, None] ** 2 * squares
         means = _weights(of_scale, c).mean(axis=1)
-        a = float(np.interp(-public.weight, -means, SCALES))
+        a = float(np.interp(-public.clip_weight, -means, SCALES))
         w, alone = (
             _weights(v, c) for v in (mm + 2 * a * me + a**2 * squares, a**2 * squares)
         )
         # Less what the same draws have without effects.
-        found, none = (
+        estimate, null = (
             np.linalg.pinv(z @ (v * x).T) @ (z @ (v * y).T)
             for v, y in ((w, mean + a * e), (alone, a * e))
         )
-        extra = found - none - B @ np.linalg.inv(undone).T
+        extra = estimate - null - B @ np.linalg.inv(undone).T
         B = real[:, None] * (b - extra) @ undone.T
     return extra @ axes.T
 
 
+class _NormalPeople(NamedTuple):
+    """Outcomes T y of n people without effects."""
+
+    axes: np.ndarray
+    """Orthonormal directions, (d, k)."""
+    along: np.ndarray
+    """People's outcomes along them, (k, n)."""
+    squares: np.ndarray
+    """Squared norms of all their outcomes, (n,)."""
+
+
 def _normal_people(
     outcomes: Outcomes, b: np.ndarray, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> _NormalPeople:
     """Draw outcomes T y of people without effects.
 
     Where all directions are alike only those of the effects b matter, (p, d): of the
     others the squares alone, whose sum is chi-squared.
-
-    Returns
-    -------
-    axes : numpy.ndarray
-        Orthonormal directions, (d, k).
-    along : numpy.ndarray
-        People's outcomes along them, (k, n).
-    squares : numpy.ndarray
-        Squared norms of all their outcomes, (n,).
     """
     d = len(outcomes.center)
     if outcomes.is_known:
-        V, values, scale = outcomes._axes
+        V, values, scale = outcomes.axes
         e = scale * np.sqrt(np.maximum(values, 0))
         along = e[:, None] * rng.standard_normal((d, n))
-        return V, along, np.sum(along**2, axis=0)
+        return _NormalPeople(V, along, np.sum(along**2, axis=0))
     axes, _ = np.linalg.qr(b.T)
     k = axes.shape[1]
     along = rng.standard_normal((k, n)) / d**0.5
-    rest = rng.chisquare(d - k, n) / d if d > k else 0.0
-    return axes, along, np.sum(along**2, axis=0) + rest
+    beyond = rng.chisquare(d - k, n) / d if d > k else 0.0
+    return _NormalPeople(axes, along, np.sum(along**2, axis=0) + beyond)
 
 
 def _weights(squares: np.ndarray, c: float) -> np.ndarray:

@@ -54,7 +54,7 @@ class Patterns:
         Deviation of the noise in one coordinate of the covariance; 0 without privacy.
     n_units
         Public number of people.
-    weight
+    clip_weight
         Mean weight of a person, 1 where nobody was clipped.
     """
 
@@ -67,7 +67,7 @@ class Patterns:
     captured: np.ndarray
     noise_deviation: float
     n_units: int
-    weight: float
+    clip_weight: float
 
     __repr__ = brief
 
@@ -142,5 +142,5 @@ def patterns(
         captured=np.array(statements.captured(Moment(C, tau), K)),
         noise_deviation=tau,
         n_units=found.n_units,
-        weight=found.weight,
+        clip_weight=found.clip_weight,
     )

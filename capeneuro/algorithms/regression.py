@@ -106,7 +106,7 @@ class LinearModel:
         the others do nothing is known but that the target varies no more than it does.
     n_units
         Public number N of people behind it.
-    weight
+    clip_weight
         Mean weight of a person, 1 where nobody was clipped.
     bounds
         Smallest and largest value of each feature that were told apart, shape (D, 2).
@@ -133,7 +133,7 @@ class LinearModel:
     noise_deviation: float
     n_directions: int
     n_units: int
-    weight: float
+    clip_weight: float
     bounds: np.ndarray
     ball: np.ndarray
     target_bounds: np.ndarray
@@ -408,15 +408,15 @@ def _judged(
         np.append(v, np.where(here, -(v @ means) / CONSTANT, 0.0)) for v in (u, m)
     )
     residual = statements.mean_square(judged, left)
-    residual = Interval(*(x / known.weight for x in residual))
+    residual = Interval(*(x / known.clip_weight for x in residual))
     square, error = statements.square(judged, left)
-    variance = float(known.matrix[-1, -1]) * known.weight
-    if judged.deviation and not statements.is_told(error, variance):
+    variance = float(known.matrix[-1, -1]) * known.clip_weight
+    if judged.deviation and not statements.is_estimable(error, variance):
         return statements.UNKNOWN, residual, np.nan
     # A fit of d directions leaves more in new people: once in its own, once in theirs.
-    scale = (1 + 2 * model.n_directions / known.n_units) / known.weight
+    scale = (1 + 2 * model.n_directions / known.n_units) / known.clip_weight
     half_width = statements.prediction_half_width(scale * square, scale * error)
-    about = known.weight * known.shares, CONSTANT, common
+    about = known.clip_weight * known.shares, CONSTANT, common
     return statements.explained(judged, left, right, *about), residual, half_width
 
 
@@ -464,7 +464,7 @@ def from_covariance(
         noise_deviation=tau,
         n_directions=int((values > edge(tau, D)).sum()),
         n_units=N,
-        weight=known.weight,
+        clip_weight=known.clip_weight,
         bounds=np.full((D, 2), [-np.inf, np.inf]),
         ball=np.full((D, 2), [0.0, np.inf]),
         target_bounds=np.array([-np.inf, np.inf]),

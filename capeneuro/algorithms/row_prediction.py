@@ -310,7 +310,7 @@ def predict_contrasts(
     )
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
-    error = float(np.mean(private.errors[k] / private.deviations))
+    error = float(np.mean(private.errors[k] / private.within_group_sd))
     n_tests = n * len(outcomes.center)
     least = contrasts.least_seen(error, n_tests, LEVEL, POWER)
     return {

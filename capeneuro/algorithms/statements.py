@@ -314,7 +314,7 @@ def correlation(
 
     c, a, b = numbers(chosen)
     foretold = error(judged._replace(value=chosen.value), (u, v), (u, v)) ** 0.5
-    if a <= 0 or b <= 0 or not is_told(foretold, (a * b) ** 0.5):
+    if a <= 0 or b <= 0 or not is_estimable(foretold, (a * b) ** 0.5):
         return UNKNOWN
     c, a, b = numbers(judged)
     if a <= 0 or b <= 0:
@@ -357,7 +357,7 @@ def captured(released: Moment, n_components: int) -> Interval:
     tau, D, K = judged.deviation, len(released.value), n_components
     V = linalg.top_eigenpairs(chosen.value, K)[1]
     total = float(np.trace(chosen.value))
-    if total <= 0 or (tau and not is_told(tau * K**0.5, total)):
+    if total <= 0 or (tau and not is_estimable(tau * K**0.5, total)):
         return UNKNOWN
     R = float(np.sum(V * (judged.value @ V)))
     # Cov(tr A E, tr B E) = tau^2 tr AB of symmetric A, B; A = VV', B = I.
@@ -391,7 +391,7 @@ def fieller(
     return R / V, (b - root) / a, (b + root) / a
 
 
-def is_told(error: float, scale: float, widest: float = WIDEST) -> bool:
+def is_estimable(error: float, scale: float, widest: float = WIDEST) -> bool:
     """Whether ``error / scale`` leaves a half-width below the widest that is of use.
 
     Parameters

@@ -299,7 +299,7 @@ def of_pairs(directions: CanonicalDirections) -> Verdicts:
     the other half of the noise, holds 0 or is not known.
     """
     r, level, (_, low, high) = (
-        directions.found_at,
+        directions.in_sample_correlations,
         directions.null_level,
         directions.variates.T,
     )
@@ -396,7 +396,7 @@ def of_contrasts(
         contrasts.null_errors[tested], TINY
     )
     level = float(scipy.stats.t.isf(LEVEL / 2 / z.size, contrasts.degrees))
-    is_estimable = np.repeat(contrasts.is_told[tested], z.shape[1])
+    is_estimable = np.repeat(contrasts.is_estimable[tested], z.shape[1])
     labels = np.select([~is_estimable, z.ravel() > level], [UNTOLD, ABOVE], NOT_ABOVE)
     effect_names = tuple(name for k in tested for name in names[k])
     measure = "size of an effect over its error, of noise and sampling"

@@ -85,7 +85,9 @@ def _(result: Unmixing, which: int | None = None, names: Any = None) -> Figure:
 
 @plot.register
 def _(result: CanonicalDirections, which: int | None = None, names: Any = None):
-    return plots.correlations(result.found_at, result.variates, result.null_level)
+    return plots.correlations(
+        result.in_sample_correlations, result.variates, result.null_level
+    )
 
 
 @plot.register
@@ -119,7 +121,7 @@ def _(result: Network, which: int | None = None, names: Any = None) -> Figure:
 def _spectrum(result: Subspace | Patterns, n_components: int) -> Figure:
     """Released energies beside what noise alone reaches."""
     about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
-    edge = model_order.threshold(*about)[2]
+    edge = model_order.threshold(*about).edge
     is_exact = not result.noise_deviation
     return plots.spectrum(result.spectrum, edge, n_components, is_exact)
 

@@ -514,16 +514,16 @@ def view_norms(norms: np.ndarray) -> Figure:
 
 
 def correlations(
-    found_at: np.ndarray, variates: np.ndarray, null_level: float
+    in_sample: np.ndarray, variates: np.ndarray, null_level: float
 ) -> Figure:
     """Draw canonical correlations where found (K,), judged (K, 3), level of noise."""
     figure, axis = axes(height=3.2)
-    i, (value, low, high) = np.arange(1, len(found_at) + 1), variates.T
+    i, (value, low, high) = np.arange(1, len(in_sample) + 1), variates.T
     axis.vlines(i, low, high, color=INK, lw=1)
     label = "of the variates, in people like these (95%)"
     axis.plot(i, value, "o", color=INK, ms=5, label=label)
     label = "where the pair was found"
-    axis.plot(i, np.minimum(found_at, 1), "_", color=ACCENT, ms=12, mew=2, label=label)
+    axis.plot(i, np.minimum(in_sample, 1), "_", color=ACCENT, ms=12, mew=2, label=label)
     label = "what noise alone reaches there (95%)"
     axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
     axis.set_xlabel("pair of variates")
@@ -531,7 +531,7 @@ def correlations(
     axis.set_ylabel("correlation")
     lowest = min(0, np.nan_to_num(low).min())
     axis.set_ylim(lowest - 0.02 * (lowest < 0), 1.02)
-    axis.set_xlim(0.5, len(found_at) + 0.5)
+    axis.set_xlim(0.5, len(in_sample) + 0.5)
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
     told = ", ".join(f"{x:.2f} ({a:.2f} to {b:.2f})" for x, a, b in variates)
     figure.set_label(f"correlation of each pair with its interval: {told}")

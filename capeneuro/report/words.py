@@ -277,7 +277,7 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
         lines.append(
             f"in people like these the variates correlate at {shown}; 95% intervals "
             "for noise, sampling"
-            + (" and what clipping takes off" if found.weight < ALIKE else "")
+            + (" and what clipping takes off" if found.clip_weight < ALIKE else "")
         )
     untold = [i + 1 for i, word in enumerate(said.labels) if word == verdicts.UNTOLD]
     if untold:
@@ -286,11 +286,11 @@ def correlation_lines(found: CanonicalDirections) -> list[str]:
             "found above chance, but the other half of the noise leaves 0 possible"
         )
     lines.append(f"{p} principal directions of fmri and {q} of eeg were kept")
-    if found.weight < ALIKE:
+    if found.clip_weight < ALIKE:
         lines.append(
-            f"people count {found.weight:.2f} on average, the rest was clipped: were "
-            "all counted alike, correlations would be some hundredths larger, which "
-            "intervals allow for as of normal people"
+            f"people count {found.clip_weight:.2f} on average, the rest was clipped: "
+            "were all counted alike, correlations would be some hundredths larger, "
+            "which intervals allow for as of normal people"
         )
     return lines + _loose_bounds(found)
 
@@ -392,10 +392,10 @@ def pattern_lines(found: Patterns) -> list[str]:
         if value == value
         else "what share of people's differences they hold cannot be told",
     ]
-    if found.weight < 0.95:
+    if found.clip_weight < 0.95:
         lines.append(
-            f"people count {found.weight:.2f} on average; who is far from the mean is "
-            "clipped"
+            f"people count {found.clip_weight:.2f} on average; who is far from the "
+            "mean is clipped"
         )
     return lines
 
@@ -415,7 +415,7 @@ def model_lines(found: LinearModel) -> list[str]:
     if np.isfinite(r2):
         share = (
             f"explains {100 * r2:.0f}% of the {of} in these people"
-            + " as they count" * (found.weight < ALIKE)
+            + " as they count" * (found.clip_weight < ALIKE)
             + f" (95% interval {_percent(low)} to {_percent(high)})"
         )
     value, *ends = (f"{x:.3g}" for x in found.residual**0.5)
@@ -430,12 +430,12 @@ def model_lines(found: LinearModel) -> list[str]:
             f"note: along {D - found.n_directions} of {D} directions the features vary "
             "by less than the noise; coefficients there are close to 0 whatever is true"
         )
-    if found.weight < ALIKE:
+    if found.clip_weight < ALIKE:
         lines.append(
-            f"people count {found.weight:.2f} on average: who is far from the middle "
-            "is clipped. Were all counted alike, the share explained would differ by "
-            "some hundredths and slopes would be as much larger; intervals leave that "
-            "out. regression.clip: 1 counts all alike, at twice the noise"
+            f"people count {found.clip_weight:.2f} on average: who is far from the "
+            "middle is clipped. Were all counted alike, the share explained would "
+            "differ by some hundredths and slopes would be as much larger; intervals "
+            "leave that out. regression.clip: 1 counts all alike, at twice the noise"
         )
     return lines
 
@@ -444,7 +444,7 @@ def contrast_lines(found: Contrasts) -> list[str]:
     """What contrasts say beside their numbers, one line each."""
     lines = []
     for k in np.flatnonzero(~found.is_constant):
-        if not found.is_told[k]:
+        if not found.is_estimable[k]:
             name, alike = found.names[k], str(found.alike[k])
             line = f"{name}: cannot be told; it varies by too little above noise"
             if alike:
@@ -455,19 +455,19 @@ def contrast_lines(found: Contrasts) -> list[str]:
         of_people = np.sqrt(found.errors[k] ** 2 - found.noise_errors[k] ** 2)
         times = float(np.median(found.null_errors[k] / np.maximum(of_people, TINY)))
         errors = f"; standard errors are {times:.2f} times those of sampling alone"
-        p, one = found.together[k], found.effects.shape[1] == 1
+        p, one = found.joint_p_values[k], found.effects.shape[1] == 1
         lines.append(
             f"{found.names[k]}: "
             + f"p = {p:.2g}{' of all outcomes together' * (not one)}"
             + errors * bool(of_people.any())
         )
-    if found.weight < ALIKE:
+    if found.clip_weight < ALIKE:
         lines.append(
-            f"people count {found.weight:.2f} on average: whose outcomes are far from "
-            "the usual ones is clipped; effects and intervals are corrected for that, "
-            "as normal outcomes need it that vary alike in all groups"
+            f"people count {found.clip_weight:.2f} on average: whose outcomes are far "
+            "from the usual ones is clipped; effects and intervals are corrected for "
+            "that, as normal outcomes need it that vary alike in all groups"
             + ", but not for outcomes that vary together, which is not public: effects "
             "on what all of them have in common are understated, and their intervals "
-            "held 80 to 90% in simulations" * (not found.is_shaped)
+            "held 80 to 90% in simulations" * (not found.outcome_covariance_public)
         )
     return lines

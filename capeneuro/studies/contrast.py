@@ -301,7 +301,7 @@ class ContrastKind(RowStudyKind):
             name, sizes = effects[k].name, result.sizes[k, :, 0]
             pictures = findings if is_above[i].any() else others
             compared = {
-                words: reference.values[:, k] / result.deviations
+                words: reference.values[:, k] / result.within_group_sd
                 for words, reference in references.items()
                 if k < reference.values.shape[1]
             }
@@ -371,8 +371,8 @@ class ContrastKind(RowStudyKind):
         truth, against = reference.values.T, AGAINST[prefix]
         tested = [k for k in range(len(truth)) if not self.effects[k].is_constant]
         off = result.effects[tested] - truth[tested]
-        error = float(np.sqrt(np.mean((off / result.deviations) ** 2)))
-        baseline = np.sqrt(np.mean((truth[tested] / result.deviations) ** 2))
+        error = float(np.sqrt(np.mean((off / result.within_group_sd) ** 2)))
+        baseline = np.sqrt(np.mean((truth[tested] / result.within_group_sd) ** 2))
         note = f"root mean square of effects less the {against}'s, over deviations"
         scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
         is_inside = np.abs(off) <= contrasts.WIDTH * result.errors[tested]

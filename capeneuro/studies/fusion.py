@@ -358,7 +358,14 @@ class FusionKind(StudyKind):
             + [cell for name in map_names[i : i + 1] for cell in name.cells]
             for i, (*values, word) in enumerate(columns)
         )
-        header = ["component", "correlation", "low", "high", "found_at", "chance"]
+        header = [
+            "component",
+            "correlation",
+            "low",
+            "high",
+            "in_sample_correlation",
+            "chance",
+        ]
         header += ["canonical", "verdict", *(group_maps.NAMES if map_names else [])]
         files.write_table(folder / COMPONENTS, header, rows)
 
@@ -442,7 +449,7 @@ class FusionKind(StudyKind):
             "component": "pair of patterns, in the order in which they were found",
             "correlation": "of the variates, in people like these",
             "low": "for noise, sampling and clipping",
-            "found_at": "correlation where the pair was found, most often more",
+            "in_sample_correlation": "where the pair was found, most often more",
             "chance": "what the largest of these reaches in 95% of studies if nothing "
             "is common",
             "verdict": "",

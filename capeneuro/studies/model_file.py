@@ -114,7 +114,7 @@ def _model(
         "prediction_half_width": _number(found.prediction_half_width),
         "deviation_of_intercepts": _apart(study, found),
         "n_people": found.n_units,
-        "mean_weight_of_people": found.weight,
+        "mean_weight_of_people": found.clip_weight,
         "noise_deviation": found.noise_deviation,
         "directions_above_noise": found.n_directions,
     }

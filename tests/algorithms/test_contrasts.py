@@ -107,11 +107,11 @@ def test_an_exact_arm_is_least_squares(rng, known):
         if not known:  # else the outcomes' public correlations are taken for theirs
             np.testing.assert_allclose(found.errors[:, j], oracle.bse, rtol=1e-6)
             residual = np.sqrt(oracle.mse_resid)
-            assert found.deviations[j] == pytest.approx(residual, rel=1e-6)
+            assert found.within_group_sd[j] == pytest.approx(residual, rel=1e-6)
     if not known:  # Bonferroni, of t as of each outcome alone
         own = ~found.is_constant
         least = np.minimum(1, D * found.p_values[own].min(axis=1))
-        np.testing.assert_allclose(found.together[own], least, rtol=1e-9)
+        np.testing.assert_allclose(found.joint_p_values[own], least, rtol=1e-9)
 
 
 def test_few_people_give_no_false_alarms():
@@ -129,7 +129,7 @@ def test_few_people_give_no_false_alarms():
         found = contrasts.from_release(release, effects, outcomes, 0.5)
         names = [[str(k) for k in range(60)]] * 2
         told = verdicts.of_contrasts(found, [True, False], names)
-        alarms.append([found.together[0] < 0.05, told.exceeds_noise.any()])
+        alarms.append([found.joint_p_values[0] < 0.05, told.exceeds_noise.any()])
     assert np.sum(alarms, axis=0).max() <= 6  # 2 of 40 are meant
 
 
@@ -147,7 +147,7 @@ def draws(n: int, R: np.ndarray, known: bool = True, told: float = 1.0, **odd):
         found = contrasts.from_release(release, effects, outcomes, clip)
         true = np.where(np.arange(D) < D // 2, EFFECT, 0.0)
         errors.append((found.effects[0] - true) / found.errors[0])
-        together.append(found.together[0])
+        together.append(found.joint_p_values[0])
     return np.array(errors), np.array(together)
 
 
@@ -227,7 +227,7 @@ def test_a_rough_center_finds_outcomes_far_from_the_middle(rng):
     assert np.abs(here - y.mean(axis=1)).max() < 1.0
     found = contrasts.linear_contrasts(*about, center=center)
     off = np.abs(found.effects[2] - y.mean(axis=1)) / found.errors[2]
-    assert off.max() < 6 and found.weight > 0.4
+    assert off.max() < 6 and found.clip_weight > 0.4
 
 
 def test_a_site_of_one_group_tells_nothing_of_the_difference():
@@ -248,7 +248,7 @@ def test_covariates_that_are_the_same_are_not_told(rng, tau):
     release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
     found = contrasts.from_release(release, effects, outcomes, 0.5)
     # The group, which is another covariate, is told as if they were one.
-    assert found.is_told.tolist() == [True, False, False, True]
+    assert found.is_estimable.tolist() == [True, False, False, True]
     assert found.alike.tolist() == ["", "months", "age", ""]
     assert np.abs(found.effects[0, : D // 2] - EFFECT).max() < 0.3
     lines = contrast_lines(found)
@@ -262,7 +262,7 @@ def test_a_number_that_does_not_vary_is_not_told(rng):
     outcomes = Outcomes(np.zeros(D), R)
     release = released(stacked(data, effects, outcomes), effects, 0.5, 0.0, rng)
     found = contrasts.from_release(release, effects, outcomes, 0.5)
-    assert found.is_told.tolist() == [True, False, True]
+    assert found.is_estimable.tolist() == [True, False, True]
     assert (found.q_values[1] == 1).all() and np.isfinite(found.effects).all()
 
 
@@ -295,6 +295,6 @@ def test_a_site_of_one_person_or_of_one_group_runs(rng, sizes, tau):
         X[:, site == s] = own
     release = released(X, design.effects, 0.5, tau, rng)
     found = contrasts.from_release(release, design.effects, outcomes, 0.5)
-    assert found.names[0] == "group patient - control" and found.is_told.all()
+    assert found.names[0] == "group patient - control" and found.is_estimable.all()
     off = np.abs(found.effects[0, :-1] - 1) / found.errors[0, :-1]
     assert off.max() < 5 and np.isfinite(found.q_values).all()

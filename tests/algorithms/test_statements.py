@@ -167,8 +167,10 @@ def test_a_split_of_noise_alone_does_not_hold_in_other_people(
 
 
 def test_what_cannot_be_told_is_known_before_it_is_looked_at():
-    assert statements.is_told(0.1, 1.0) and not statements.is_told(0.3, 1.0)
-    assert not statements.is_told(0.1, 0.0) and not statements.is_told(0.1, -1.0)
+    assert statements.is_estimable(0.1, 1.0) and not statements.is_estimable(0.3, 1.0)
+    assert not statements.is_estimable(0.1, 0.0) and not statements.is_estimable(
+        0.1, -1.0
+    )
 
 
 def test_directions_hold_at_least_as_much_as_is_said(rng):

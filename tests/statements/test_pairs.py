@@ -15,7 +15,9 @@ from validation.pairs import Views
 def test_an_interval_that_holds_0_cannot_be_told(told: tuple[float, ...]) -> None:
     found, _ = pairs.study(Views(), np.random.default_rng(1))
     found.variates[0] = told
-    said = verdicts.of_pairs(replace(found, found_at=np.array([0.9, 0.5, 0.01])))
+    said = verdicts.of_pairs(
+        replace(found, in_sample_correlations=np.array([0.9, 0.5, 0.01]))
+    )
     assert said.labels[::2] == (verdicts.UNTOLD, verdicts.NOT_ABOVE)
     np.testing.assert_array_equal(said.intervals[0], told)
 
@@ -34,7 +36,7 @@ def test_the_level_is_what_other_peoples_views_reach() -> None:
     views = Views(20, 20, N=100, epsilon=8.0, permuted=True)
     rng = np.random.default_rng(1)
     studies = [pairs.study(views, rng).found for _ in range(20)]
-    reached = np.quantile([found.found_at[0] for found in studies], 0.95)
+    reached = np.quantile([found.in_sample_correlations[0] for found in studies], 0.95)
     level = np.mean([found.null_level for found in studies])
     assert reached - 0.08 < level < reached + 0.06
     assert not any(verdicts.of_pairs(found).exceeds_noise.any() for found in studies)
@@ -45,7 +47,7 @@ def test_intervals_hold_where_people_are_clipped() -> None:
     rng, held = np.random.default_rng(1), []
     for _ in range(15):
         found, truth = pairs.study(Views(N=4000, reach=1.2), rng)
-        assert found.weight < 0.8
+        assert found.clip_weight < 0.8
         _, low, high = verdicts.of_pairs(found).intervals.T
         held += [*(low <= truth) & (truth <= high)]
     assert np.mean(held) > 0.85

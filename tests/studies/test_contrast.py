@@ -319,7 +319,10 @@ def test_constants_of_sites_do_without_public_means(made, monkeypatch):
     )
     assert list(found["names"][-3:]) == [f"mean {name}" for name in SITES]
     off = np.abs(found["effects"] - exact["effects"]) / found["errors"]
-    assert off.max() < 6 and found["is_told"][found["names"] == "diagnosis 1 - 0"].all()
+    assert (
+        off.max() < 6
+        and found["is_estimable"][found["names"] == "diagnosis 1 - 0"].all()
+    )
     record = cn.load(Path("results/constants"))
     assert "verdict" in record.effects
 

@@ -247,8 +247,8 @@ def test_tables_agree_with_the_directions(linked):
     table = rows(results(linked) / "group_desc-cca_components.tsv")
     r = [float(row["correlation"]) for row in table]
     np.testing.assert_allclose(r, found["variates"][:, 0], atol=1e-4)
-    at = [float(row["found_at"]) for row in table]
-    np.testing.assert_allclose(at, found["found_at"], atol=1e-4)
+    at = [float(row["in_sample_correlation"]) for row in table]
+    np.testing.assert_allclose(at, found["in_sample_correlations"], atol=1e-4)
     # Above chance, but of 45 people no interval says that it is above 0.
     assert [row["verdict"] for row in table] == ["cannot be told"] * 2
     # Called after the maps that they were made of.

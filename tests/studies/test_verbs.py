@@ -272,7 +272,7 @@ def test_a_group_contrast_from_arrays(rng, arm):
     assert list(found.names) == ["patient 1 - 0", "age", "mean"]
     true = np.array([0.6, 0, 0, 0])
     assert np.abs((found.effects[0] - true) / found.errors[0]).max() < 4.5
-    assert found.together[0] < 1e-3
+    assert found.joint_p_values[0] < 1e-3
     assert np.all(found.errors[0] < 0.15)
     shared = cn.federate(sites, promise, arm=arm)
     noised = cn.linear_contrasts(shared, *public, primary="patient")
