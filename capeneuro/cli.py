@@ -8,15 +8,12 @@ import argparse
 import contextlib
 import logging
 import os
-import resource
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any, NamedTuple, NoReturn
 
 from capeneuro import __version__
@@ -24,6 +21,7 @@ from capeneuro.config import load
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import BESIDE
 from capeneuro.config.site import SiteConfig
+from capeneuro.machine import Usage
 from capeneuro.studies.steps import steps
 
 # What the table of a ledger's releases shows; salted ids of people stay in the ledger.
@@ -258,14 +256,17 @@ def _step_arguments(command: argparse.ArgumentParser, names: Iterable[str]) -> N
 def run_study(options: argparse.Namespace) -> int:
     """Run a study from its files to its report; a second call continues the first.
 
-    It calls Snakemake, which runs only the steps that are new or changed. Arguments
-    after `--` go to Snakemake unchanged, such as `-- --until prepare`.
+    It runs only what is new or changed, in this process. With arguments after `--` it
+    calls Snakemake, to which they go unchanged, such as `-- --until prepare`.
     """
-    from capeneuro.studies import workflow
+    from capeneuro.studies import one_process, workflow
 
-    arguments = [*(["-n"] if options.dry_run else []), *options.snakemake]
-    arguments += ["--unlock"] if options.unlock else []
-    return workflow.run(options.study, options.cores or os.cpu_count() or 1, arguments)
+    cores = options.cores or os.cpu_count() or 1
+    arguments = [*options.snakemake, *["--unlock"] * options.unlock]
+    if not arguments:
+        return one_process.run(options.study, cores, is_dry=options.dry_run)
+    arguments += ["-n"] * options.dry_run
+    return workflow.run(options.study, cores, arguments)
 
 
 def _run_arguments(command: argparse.ArgumentParser) -> None:
@@ -956,15 +957,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _took(seconds: float) -> str:
-    """Time and memory of a command and its child processes, for its log."""
-    usages = [resource.getrusage(scope) for scope in (RUSAGE_SELF, RUSAGE_CHILDREN)]
-    work = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes on macOS, else KiB
-    most = max(usage.ru_maxrss for usage in usages) / unit
-    return f"took {seconds:.1f} s, {work:.1f} s of a processor, at most {most:.0f} MiB"
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     top = parser()
@@ -991,7 +983,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(
         format="%(message)s", handlers=handlers, force=True, level=logging.INFO
     )
-    start = time.monotonic()
+    usage = Usage()
     if options.step in steps() and "CAPENEURO_RUN" in os.environ and options.log:
         handlers[0].setLevel(logging.CRITICAL)  # `run` prints errors, last of all
         beside = BESIDE if getattr(options, "reference", False) else ""
@@ -1006,7 +998,7 @@ def main(argv: list[str] | None = None) -> int:
                 stack.enter_context(contextlib.redirect_stdout(nowhere))
             status = options.run(options) or 0
             sys.stdout.flush()
-        logging.info(_took(time.monotonic() - start))
+        logging.info(usage.in_words())
         return status
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

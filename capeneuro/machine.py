@@ -5,6 +5,9 @@ Disks, quotas, rights and limits speak in the same few numbers whoever meets the
 
 import errno
 import os
+import resource
+import sys
+import time
 
 # Remedies; a number that is not here has none.
 REMEDIES = {
@@ -46,3 +49,32 @@ def in_words(error: OSError) -> str:
     where = f"{error.filename or full}: " if error.filename or full else ""
     todo = remedy(error)
     return f"{where}{error.strerror or error}{f'; {todo}' if todo else ''}"
+
+
+class Usage:
+    """What is used of the machine since this object was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._processor_start = _processor_seconds()
+
+    def in_words(self) -> str:
+        """Say seconds, processor seconds and the most memory so far."""
+        seconds = time.monotonic() - self._start
+        processor = _processor_seconds() - self._processor_start
+        unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, else KiB
+        peak = max(used.ru_maxrss for used in _usage()) / unit
+        return (
+            f"took {seconds:.1f} s, {processor:.1f} s of a processor, at most "
+            f"{peak:.0f} MiB"
+        )
+
+
+def _usage() -> list[resource.struct_rusage]:
+    """What this process has used, and the processes that it started and that ended."""
+    both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return [resource.getrusage(processes) for processes in both]
+
+
+def _processor_seconds() -> float:
+    return sum(used.ru_utime + used.ru_stime for used in _usage())

@@ -183,7 +183,8 @@ def test_rules_hold_no_logic():
         assert "retries:" not in text, path
         # Names from a study file or of it are data, nothing that a shell may read.
         for command in re.findall(r'shell:\s+"(.*)"', text):
-            assert "{" not in re.sub(r"\{(threads|[\w.]+:q)\}", "", command), path
+            unquoted = re.sub(r"\{((params\.)?threads|[\w.]+:q)\}", "", command)
+            assert "{" not in unquoted, path
 
 
 def test_privacy_lines_are_marked():

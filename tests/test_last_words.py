@@ -297,14 +297,14 @@ def test_a_killed_step_is_the_last_line(tiny, capsys):
 
 def _old_snakemake(monkeypatch):
     monkeypatch.setattr(workflow.importlib.metadata, "version", lambda _: "8.30.0")
-    return []
+    return ["--", "--quiet"]
 
 
 def _dead_snakemake(monkeypatch):
     kill = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **given: popen(kill, **given))
-    return []
+    return ["--", "--quiet"]
 
 
 STARTS = {

@@ -21,7 +21,7 @@ from capeneuro.config.sections import (
     Space,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
+from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
 
 
 def _number_or_measured(value: Any) -> Any:
@@ -226,6 +226,24 @@ class ComponentsConfig(Study):
     """A study of components: PCA, then ICA."""
 
     kind: ClassVar = "components"
+    uses: ClassVar = {
+        **USES,
+        "space": "validate prepare maps report identity",
+        "cleaning": "prepare report identity",
+        # What a run's length depends on, which `validate` counts.
+        "cleaning.scrub": "validate prepare report identity",
+        "cleaning.dummy_scans": "validate prepare report identity",
+        "cleaning.exclude": "validate prepare report identity",
+        "n_components": "make_data validate prepare pca reference_pca identity",
+        "pca": "pca reference_pca report identity",
+        "pca.norm_bound": "prepare pca reference_pca report identity",
+        "ica": "ica reference_ica identity",
+        # PCA's share of the budget depends on it.
+        "ica.independence": "pca ica reference_ica identity",
+        "prior": "validate private maps score report identity",
+        "prior.source": "validate private maps score report",
+        "budget.unit": "releases identity",
+    }
     release_steps: ClassVar = {
         "pca": ReleaseStep(
             "Find the subspace that all sites share.",
@@ -365,7 +383,7 @@ class ComponentsConfig(Study):
     @property
     def idle(self) -> dict[str, Any]:
         """Keys that no release depends on, beside those of every study."""
-        whole = self.pca.method == "moment"
-        unread = {"pca": {"n_iterations", "start_grid"}} if whole else {}
-        known = {"source"} if self.has_prior else True
-        return {"names": True, "prior": known, **unread}
+        keys = super().idle
+        if self.pca.method == "moment":
+            keys["pca"] = {"n_iterations", "start_grid"}
+        return keys if self.has_prior else {**keys, "prior": True}

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy
+from capeneuro.config.rows import ALGORITHM, ROW_MEANING, ROW_USES, RowStudy
 from capeneuro.config.sections import (
     Bound,
     Groups,
@@ -102,6 +102,12 @@ class ContrastConfig(RowStudy):
     """A study of contrasts: many outcomes of people on few covariates."""
 
     kind: ClassVar = "contrast"
+    uses: ClassVar = {
+        **ROW_USES,
+        "contrast": ROW_MEANING,
+        "contrast.clip": ALGORITHM,
+        "contrast.center": ALGORITHM,
+    }
     release_steps: ClassVar = {
         "contrast": ReleaseStep(
             "Find what outcomes of people differ by.",
@@ -189,12 +195,6 @@ class ContrastConfig(RowStudy):
     def has_places(self) -> bool:
         """Whether rows tell the place of their site among the study's sites."""
         return True
-
-    @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        own = self.contrast.model_dump(mode="json", exclude={"clip", "center"})
-        return f"{super().layout} {self.site_names} {own}"
 
     @property
     def centers(self) -> bool:

@@ -1,11 +1,11 @@
 """Studies of how numbers are distributed over people, by shares in public bins."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy
+from capeneuro.config.rows import ROW_MEANING, ROW_USES, RowStudy
 from capeneuro.config.sections import Section, fail
 from capeneuro.config.study import ReleaseStep
 
@@ -22,6 +22,11 @@ class DistributionConfig(RowStudy):
     """A study of how numbers are distributed: noisy counts of people in public bins."""
 
     kind: ClassVar = "distribution"
+    uses: ClassVar = {
+        **ROW_USES,
+        "rows.norm_bound": "validate prepare releases maps report",
+        "distribution": ROW_MEANING,
+    }
     release_steps: ClassVar = {
         "distribution": ReleaseStep(
             "Find how numbers are distributed over people: quantiles with intervals.",
@@ -43,13 +48,3 @@ class DistributionConfig(RowStudy):
         if self.rows.shorten:
             fail("rows.shorten: must be false: shorter rows have other quantiles")
         return self
-
-    @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        return f"distribution {self.distribution.n_bins}"
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        return {**super().idle, "rows": {"norm_bound"}}

@@ -1,7 +1,7 @@
 """Studies of fusion: canonical correlations of fMRI and EEG of the same people."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,7 +10,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import Components
 from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import CENTER_SHARE, ReleaseStep, Study
+from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
@@ -121,6 +121,19 @@ class FusionConfig(Study):
     """A study of fusion: canonical correlations of two views of the same people."""
 
     kind: ClassVar = "fusion"
+    uses: ClassVar = {
+        **USES,
+        "space": "validate prepare maps report identity",
+        "n_components": "make_data validate releases",
+        "fusion": "releases report identity",
+        "fusion.fmri": "validate prepare releases maps report identity",
+        "fusion.eeg": "validate prepare releases maps report identity",
+        "fusion.unmatched": "validate prepare releases maps report identity",
+        "fusion.within_sites": "releases report",
+        "fusion.n_directions": "releases report",
+        "fusion.debias": "releases report",
+        "budget.pca_share": "private",
+    }
     release_steps: ClassVar = {
         "cca": ReleaseStep(
             "Find what two views of the same people share.",
@@ -218,13 +231,3 @@ class FusionConfig(Study):
                 f"'{site.mask}'; set it to null, and space.mask to what all scans cover"
             )
         return super().misfit(site)
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        return {
-            "n_components": True,
-            "names": True,
-            "budget": {"pca_share"},
-            "fusion": {"n_directions", "debias", "within_sites"},
-        }

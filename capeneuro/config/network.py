@@ -5,7 +5,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy, WideOrWords, limits
+from capeneuro.config.rows import (
+    ALGORITHM,
+    ROW_MEANING,
+    ROW_USES,
+    RowStudy,
+    WideOrWords,
+    limits,
+)
 from capeneuro.config.sections import Bound, Positive, Section, are_words
 from capeneuro.config.study import ReleaseStep
 
@@ -34,6 +41,12 @@ class NetworkConfig(RowStudy):
     """A study of a network of two layers that tells two groups apart."""
 
     kind: ClassVar = "network"
+    uses: ClassVar = {
+        **ROW_USES,
+        "network": ALGORITHM,
+        "network.target": ROW_MEANING,
+        "network.bounds": ROW_MEANING,
+    }
     release_steps: ClassVar = {
         "network": ReleaseStep(
             "Train a network on the people of all sites.",

@@ -1,11 +1,11 @@
 """Studies of patterns that people differ by: PCA and ICA over their rows."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy
+from capeneuro.config.rows import ALGORITHM, ROW_USES, RowStudy
 from capeneuro.config.sections import Bound, Section
 from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
@@ -33,6 +33,13 @@ class PatternsConfig(RowStudy):
     """A study of patterns: PCA and ICA over people's rows."""
 
     kind: ClassVar = "patterns"
+    uses: ClassVar = {
+        **ROW_USES,
+        "n_components": "make_data releases",
+        "patterns": ALGORITHM,
+        "patterns.independence": "validate releases report",
+        "patterns.within_sites": "validate releases report",
+    }
     release_steps: ClassVar = {
         "patterns": ReleaseStep(
             "Find patterns that people's rows differ by.",
@@ -51,11 +58,6 @@ class PatternsConfig(RowStudy):
         return True
 
     @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        return f"patterns {self.site_names}"
-
-    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         return {**({"center": 1} if self.patterns.center else {}), "patterns": 1}
@@ -71,9 +73,3 @@ class PatternsConfig(RowStudy):
         """What a site is asked for in each stage, in words."""
         stages = {"center": "the mean"} if self.patterns.center else {}
         return {**stages, "patterns": "the second moment"}
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        read = {"independence", "within_sites"}
-        return {**super().idle, "n_components": True, "patterns": read}

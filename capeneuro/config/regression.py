@@ -1,11 +1,18 @@
 """Studies of regression: one number, or one of two groups, told by features."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy, WideOrWords, limits
+from capeneuro.config.rows import (
+    ALGORITHM,
+    ROW_MEANING,
+    ROW_USES,
+    RowStudy,
+    WideOrWords,
+    limits,
+)
 from capeneuro.config.sections import Bound, Section, are_words, fail
 from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
@@ -45,6 +52,15 @@ class RegressionConfig(RowStudy):
     """A study of regression: capeFM."""
 
     kind: ClassVar = "regression"
+    uses: ClassVar = {
+        **ROW_USES,
+        "regression": ALGORITHM,
+        "regression.task": ROW_MEANING,
+        "regression.target": ROW_MEANING,
+        "regression.bounds": ROW_MEANING,
+        "regression.within_sites": "validate releases report",
+        "regression.ridge": "validate releases report",
+    }
     release_steps: ClassVar = {
         "regression": ReleaseStep(
             "Fit regressions to the people of all sites.",
@@ -76,12 +92,6 @@ class RegressionConfig(RowStudy):
         return True
 
     @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        # A site's place among all is in its rows: the constant of its intercept.
-        return f"{super().layout} {self.site_names}"
-
-    @property
     def n_releases(self) -> dict[str, int]:
         """Releases that each stage pays for."""
         return {**({"center": 1} if self.regression.center else {}), "regression": 1}
@@ -97,8 +107,3 @@ class RegressionConfig(RowStudy):
         """What a site is asked for in each stage, in words."""
         stages = {"center": "the mean"} if self.regression.center else {}
         return {**stages, "regression": "the second moment of features and target"}
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        return {**super().idle, "regression": {"within_sites", "ridge"}}

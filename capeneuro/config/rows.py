@@ -27,11 +27,22 @@ from capeneuro.config.sections import (
     form_of_groups,
 )
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import USES, Study
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Kinds of features that are of no image of the study's space.
 NO_IMAGES = ("table", "components", "erp", "bands")
+# What keys of studies of rows change: keys of an algorithm, those that say what the
+# numbers of a prepared row are, and all that these studies have in common.
+ALGORITHM = "validate releases report identity"
+ROW_MEANING = "make_data validate prepare releases report identity"
+ROW_USES = {
+    **USES,
+    "space": "validate prepare maps report identity",
+    "rows": "validate prepare releases maps report identity",
+    "rows.covariates": "make_data validate prepare releases maps report identity",
+    "budget.pca_share": "private",
+}
 # Widths that can be divided by: rows of narrower or wider bounds are no numbers.
 WIDTHS = (1e-12, 1e12)
 APART = f"must be [low, high], {WIDTHS[0]:g} to {WIDTHS[1]:g} apart"
@@ -358,20 +369,9 @@ class RowStudy(Study):
         return ("feature", "low", "high")
 
     @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        words = f" {self.levels}" if self.levels else ""
-        return f"{self.target} {self.groups is not None}{words}"
-
-    @property
     def together(self) -> int:
         """People that a site's sums take at a time: many where each is one sample."""
         return GRAM_BLOCK
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        return {"budget": {"pca_share"}, "names": True}
 
     def misfit(self, site: SiteConfig) -> str:
         """What this kind of study cannot take of a site file; empty: nothing."""

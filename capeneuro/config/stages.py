@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Label, Positive, fail
-from capeneuro.config.study import Place, Study
+from capeneuro.config.study import USES, Place, Study
 
 # What a stage may say for itself of the keys that every study has; else the top counts.
 ITS_OWN = ("score", "expected")
@@ -19,6 +19,8 @@ OF_ALL = tuple(name for name in Study.model_fields if name not in ITS_OWN)
 
 class StagedStudy(Study):
     """A study of several stages, one after the other, with one promise."""
+
+    uses: ClassVar = {**USES, "stages": "identity", "weights": "identity"}
 
     stages: Annotated[dict[Label, dict[str, Any]], Field(min_length=2)]
     """Stages in their order, by name. Each has the keys of a study of its kind, but for
@@ -136,8 +138,3 @@ class StagedStudy(Study):
             for name, member in self._members.items()
             for step, value in getattr(member, what).items()
         }
-
-    @property
-    def idle(self) -> dict[str, Any]:
-        """Keys that no release depends on, beside those of every study."""
-        return {}

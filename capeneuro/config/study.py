@@ -39,11 +39,23 @@ CENTER_SHARE = 0.05
 # The same of the noised means of sites' covariates in a study of contrasts: in
 # simulations errors were alike from .04 to .1, with 4 and 10 sites.
 MEANS_SHARE = 0.05
-# Keys of every study that no release depends on.
-IDLE = (
-    *("score", "sites", "federation", "data"),
-    *("expected", "accept", "source", "aggregator", "governance"),
-)
+# What the keys of every study change [Study.uses].
+USES = {
+    "study": "report identity",
+    "sites": "",
+    "federation": "",
+    "aggregator": "",
+    "arm": "private identity",
+    "noise": "private identity",
+    "budget": "private identity",
+    "score": "score report",
+    "expected": "plan",
+    "accept": "plan report",
+    "source": "report",
+    "governance": "report",
+    "data": "make_data",
+    "names": "maps report",
+}
 
 
 # Epsilon of everything of a person above which a promise is called weak, and above
@@ -90,8 +102,8 @@ class ReleaseStep(NamedTuple):
 class Study(Section):
     """What every kind of study says.
 
-    A kind adds `space`, its options, and the properties `n_releases`, `shares`, `idle`
-    and `asked`.
+    A kind adds `space`, its options and what they change, and the properties
+    `n_releases`, `shares` and `asked`.
     """
 
     kind: ClassVar[str] = ""
@@ -99,6 +111,11 @@ class Study(Section):
     has stages, each of a kind of its own."""
     release_steps: ClassVar[Mapping[str, ReleaseStep]] = MappingProxyType({})
     """Its steps over all sites, in their order, by the name of their command."""
+    uses: ClassVar[Mapping[str, str]] = MappingProxyType(USES)
+    """The steps that each key changes: another value of it reruns them. A key inside a
+    section, such as `pca.clip`, stands alone where it differs from its section's.
+    `private` are the steps over all sites, `releases` the same with their runs without
+    privacy, and `identity` says that another value is another release, to be paid."""
     study: Label
     """Name; results go to results/<study>/, features to private/<site>/<study>/."""
     sites: list[Annotated[Path, AfterValidator(_inside)]]
@@ -375,8 +392,7 @@ class Study(Section):
         with a default does not make another study of one that is under way. A default
         must therefore never come to mean something else.
         """
-        always = dict.fromkeys(IDLE, True)
-        kept = stated(self, {**always, **self.idle})
+        kept = stated(self, self.idle)
         if self.has_places:  # all parties must mean the same order
             kept["~places"] = self.site_names
         if self._place is not None:
@@ -385,6 +401,54 @@ class Study(Section):
             kept["~of"] = self.earlier[self.handed.of].identity
         text = json.dumps(kept, sort_keys=True)
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def idle(self) -> dict[str, Any]:
+        """Keys that no release depends on: True, or the names of keys in a section."""
+        keys: dict[str, Any] = {}
+        for name, value in self:
+            key_uses = {
+                inner: self._uses_of(f"{name}.{inner}")
+                for inner in (type(value).model_fields if is_section(value) else ())
+            } or {"": self._uses_of(name)}
+            idle = {inner for inner, uses in key_uses.items() if "identity" not in uses}
+            if idle:
+                keys[name] = True if len(idle) == len(key_uses) else idle
+        return keys
+
+    def depends(self, step: str) -> str:
+        """Say as JSON which keys a step depends on, with their values.
+
+        Parameters
+        ----------
+        step
+            Name of its command; ``reference_<command>`` is its run without privacy.
+        """
+        words = {step}
+        if step in self.release_steps:
+            words |= {"private", "releases"}
+        elif step.removeprefix("reference_") in self.release_steps:
+            words.add("releases")
+        keys: dict[str, Any] = {}
+        for name, value in self.model_dump(mode="json").items():
+            if not is_section(getattr(self, name)):
+                if words & self._uses_of(name):
+                    keys[name] = value
+            elif inner_keys := {
+                inner: inner_value
+                for inner, inner_value in value.items()
+                if words & self._uses_of(f"{name}.{inner}")
+            }:
+                keys[name] = inner_keys
+        if step == "prepare" and self.has_places:
+            keys["~places"] = self.site_names
+        return json.dumps(keys, sort_keys=True)
+
+    def _uses_of(self, key: str) -> set[str]:
+        """Steps that a key changes: its own, or else those of its section."""
+        section = key.partition(".")[0]
+        everything = "validate prepare releases report identity"
+        return set(self.uses.get(key, self.uses.get(section, everything)).split())
 
     @property
     def digest(self) -> str:
@@ -400,6 +464,11 @@ class Study(Section):
     def private(self, site: str) -> Path:
         """Files of one site that never leave it."""
         return Path("private") / site / self.study
+
+
+def is_section(value: Any) -> bool:
+    """Whether a value of a study file has keys of its own."""
+    return isinstance(value, BaseModel)
 
 
 def stated(section: BaseModel, idle: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import RowStudy
+from capeneuro.config.rows import ALGORITHM, ROW_MEANING, ROW_USES, RowStudy
 from capeneuro.config.sections import Fraction, Section, fail
 from capeneuro.config.study import ReleaseStep
 
@@ -31,6 +31,12 @@ class TensorConfig(RowStudy):
     """A study of components of a mixture, or of topics: capeAGN."""
 
     kind: ClassVar = "tensors"
+    uses: ClassVar = {
+        **ROW_USES,
+        "n_components": "make_data releases identity",
+        "tensors": ALGORITHM,
+        "tensors.model": ROW_MEANING,
+    }
     release_steps: ClassVar = {
         "tensors": ReleaseStep(
             "Find the parts of a mixture, or topics.",
@@ -64,11 +70,6 @@ class TensorConfig(RowStudy):
     def feature_columns(self) -> tuple[str, ...]:
         """Columns that a table of features has; without bounds they are counts."""
         return ("feature",) if self.counts_words else super().feature_columns
-
-    @property
-    def layout(self) -> str:
-        """What prepared rows depend on, beside `space` and `rows`."""
-        return self.tensors.model
 
     @property
     def n_releases(self) -> dict[str, int]:

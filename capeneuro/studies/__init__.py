@@ -6,8 +6,10 @@ study_kind
     What every kind of study does.
 kinds
     Where the class of each kind is.
+tasks
+    The tasks of a study: its steps for a stage, site or arm, and their files.
 one_process
-    Steps of a study in this process: one, or all in their order.
+    Steps of a study in this process: one, or all that are not done yet.
 layouts
     Folders of projects whose files are not named as in BIDS.
 begin

@@ -7,7 +7,7 @@ from capeneuro.config.errors import ConfigError
 from capeneuro.config.names import label
 from capeneuro.config.site import Derivatives, SiteConfig
 from capeneuro.data import derivatives
-from capeneuro.studies import begin, workflow
+from capeneuro.studies import begin, one_process
 
 STUDY = "config/config.yaml"
 
@@ -108,5 +108,5 @@ def run(
         said, todo = begin.write_found(out, found, kind)
         print(*said, *todo, sep="\n", flush=True)
     os.chdir(out)
-    more = ["--until", "prepare"] if level == "participant" else []
-    return workflow.run(STUDY, cores, more)
+    until = "prepare" if level == "participant" else "report"
+    return one_process.run(STUDY, cores, until)

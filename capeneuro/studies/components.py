@@ -33,7 +33,6 @@ from capeneuro.algorithms.prior_fit import PriorFit
 from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, unmixed
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
-from capeneuro.config.load import section
 from capeneuro.config.sections import is_cifti
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, survey
@@ -85,22 +84,6 @@ UNMIXING = "group_desc-ica_unmixing.npz"
 MOST_EXACT = 100
 # Of whom the clip keeps less is named at the site.
 MOSTLY = 0.25
-# Of each step the sections of the study file that it depends on.
-KEYS = {
-    "make_data": ("data", "n_components"),
-    "validate": ("space", "n_components", "prior"),
-    "prepare": ("space", "cleaning", "n_components"),
-    "pca": ("arm", "noise", "budget", "pca", "n_components", "prior"),
-    "ica": ("arm", "noise", "budget", "ica", "prior"),
-    "reference_pca": ("pca", "n_components"),
-    "reference_ica": ("ica",),
-    "maps": ("space", "names", "prior"),
-    "score": ("score", "prior"),
-    "report": (
-        *("study", "space", "cleaning", "pca", "score", "names", "prior"),
-        *("accept", "source", "governance"),
-    ),
-}
 
 
 @final
@@ -660,19 +643,6 @@ class ComponentsKind(StudyKind):
     def validated_files(self) -> list[str]:
         """The study's mask."""
         return [str(mask_path(self.study))]
-
-    def depends(self, step: str) -> str:
-        """What of the study file a step depends on."""
-        study, how = self.study, self.study.cleaning
-        more = {
-            # What a run's length depends on, which `validate` counts.
-            "validate": [how.scrubs, how.dummy_scans, how.exclude],
-            "prepare": study.pca.norm_bound,
-            # PCA's share of the budget depends on it.
-            "pca": study.ica.independence,
-            "reference_pca": study.budget.unit,
-        }
-        return f"{section(study, *KEYS[step])} {more.get(step, '')}"
 
     def made_files(self, sites: Sites) -> list[str]:
         """Files that the data makers write last."""

@@ -39,11 +39,22 @@ RULES = {
 }
 
 
+class StepFailed(Exception):
+    """A step failed at sites; the lines say why, and the status is that of its end."""
+
+    def __init__(self, status: int, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.status = status
+        self.lines = list(lines)
+
+
 # --- shared by the steps -------------------------------------------------------------
 
 
 def outcome(error: Exception) -> tuple[int, list[str]]:
     """Exit status that an error means, and the lines that tell a user why."""
+    if isinstance(error, StepFailed):
+        return error.status, error.lines
     if isinstance(error, RoundFailed):
         kinds = {why.split(":")[0] for why in error.lost.values()}
         status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1

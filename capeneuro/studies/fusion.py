@@ -31,7 +31,6 @@ from capeneuro.algorithms.cca import (
 )
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.fusion import FusionConfig
-from capeneuro.config.load import section
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, files, labels, nifti
 from capeneuro.data import views as view_files
@@ -85,20 +84,6 @@ TRUTH = {
     "fmri": "desc-truth_components.nii.gz",
     "eeg": "desc-truth_waveforms.tsv",
     "correlations": "desc-truth_correlations.tsv",
-}
-# Of each step the sections of the study file that it depends on.
-KEYS = {
-    "make_data": ("data", "n_components"),
-    "validate": ("space", "n_components"),
-    "prepare": ("space",),
-    "cca": ("arm", "noise", "budget", "fusion", "n_components"),
-    "reference_cca": ("fusion", "n_components"),
-    "maps": ("space", "names"),
-    "score": ("score",),
-    "report": (
-        *("study", "space", "fusion", "score", "names"),
-        *("accept", "source", "governance"),
-    ),
 }
 
 
@@ -598,12 +583,6 @@ class FusionKind(StudyKind):
         """The list of features, and the mask if there is one."""
         written = [FEATURES, *([] if self.study.space is None else [MASK])]
         return [str(self.study.results / name) for name in written]
-
-    def depends(self, step: str) -> str:
-        """What of the study file a step depends on."""
-        reads = step in ("validate", "prepare", "maps")
-        views = section(self.study.fusion, "fmri", "eeg", "unmatched") if reads else ""
-        return f"{section(self.study, *KEYS[step])} {views}"
 
     def made_files(self, sites: Sites) -> list[str]:
         """Files that the data makers write last."""

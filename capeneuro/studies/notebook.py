@@ -5,7 +5,6 @@ process. What they print, write, charge and refuse is the same: what was paid fo
 replayed at no cost, by either.
 """
 
-import subprocess
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -17,11 +16,11 @@ from tqdm.contrib import DummyTqdmFile
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.data import files
-from capeneuro.studies import kinds, workflow
+from capeneuro.studies import kinds, one_process
 from capeneuro.studies.found import Results
-from capeneuro.studies.one_process import run_step, tasks
 from capeneuro.studies.plan import plan
 from capeneuro.studies.sites import load_sites
+from capeneuro.studies.tasks import tasks
 
 
 class Study:
@@ -118,20 +117,12 @@ class Study:
                 f"{self.path}: federation: each site works at its own institution; "
                 "see docs/federation.md for who runs what, or set it to in-process"
             )
-        files.keep_private()
-        made = workflow.made_data(self.config, self.sites)
-        if not all(Path(path).exists() for path in made):
-            self._make_data()
         # What steps print stands above the bar, not in it.
         out = DummyTqdmFile(sys.stdout) if progress else sys.stdout
-        steps = tqdm([*tasks(self.config, self.sites, threads)], disable=not progress)
-        with steps as bar, redirect_stdout(out):
-            for task in bar:
-                bar.set_description(task.title)
-                run_step(task.stage, self.sites, task.step, **task.options)
+        due = tasks(self.config, self.sites)
+        with tqdm(total=len(due), disable=not progress) as bar, redirect_stdout(out):
+            for _ in one_process.run_study(
+                self.path, self.config, self.sites, threads, bar.set_description
+            ):
+                bar.update()
         return self.results
-
-    def _make_data(self) -> None:
-        """Simulate the data, where the study asks for it, as the workflow does."""
-        workflow.find_maker(self.path)
-        subprocess.run([sys.executable, "-m", "sim", str(self.path)], check=True)

@@ -1,26 +1,32 @@
-"""Steps of a study in this process: one of them, or all in their order."""
+"""Steps of a study in this process: one of them, or all that are not done yet."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import fcntl
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
 
+from threadpoolctl import threadpool_limits
+
+from capeneuro import machine
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.sections import BESIDE
 from capeneuro.config.study import Study
-from capeneuro.studies import apart, kinds
+from capeneuro.data import files
+from capeneuro.studies import apart, kinds, workflow
+from capeneuro.studies.flow import StepFailed, outcome
 from capeneuro.studies.plan import plan
 from capeneuro.studies.reports import report
 from capeneuro.studies.sites import Sites
-
-
-class Task(NamedTuple):
-    """One step of a study, and what it is done for."""
-
-    stage: Study
-    """The study, or the stage of it."""
-    step: str
-    title: str
-    """As the command line names it: step, stage, site or arm."""
-    options: dict[str, Any]
+from capeneuro.studies.tasks import Task, tasks
 
 
 def run_step(study: Study, sites: Sites, step: str, **options: Any) -> Any:
@@ -74,26 +80,226 @@ def run_step(study: Study, sites: Sites, step: str, **options: Any) -> Any:
     return methods[step](sites, **options)
 
 
-def tasks(study: Study, sites: Sites, threads: int = 1) -> Iterator[Task]:
-    """List all steps of a study in their order, each for all that it runs over."""
-    for name, stage in study.members.items():
-        yield _task(stage, "validate", name, threads=threads)
-    yield _task(study, "plan")
-    for name, stage in study.members.items():
-        for step, (over, _, takes) in kinds.of(stage).steps.items():
-            options = {"threads": threads} if "threads" in takes else {}
-            if over == "sites":
-                for site in sites:
-                    yield _task(stage, step, name, site, site=site, **options)
-            elif over == "arms":
-                yield _task(stage, step, name, reference=False, **options)
-                if stage.score.reference:
-                    yield _task(stage, step, name, BESIDE, reference=True, **options)
-            elif over == "stages" and step != "validate":
-                yield _task(stage, step, name, **options)
-    yield _task(study, "report", threads=threads)
+def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> int:
+    """Run what is not done of a study, in this process; its exit status.
+
+    Where sites work at their institutions, Snakemake runs it.
+
+    Parameters
+    ----------
+    path
+        Study file.
+    cores
+        How many processors it may use.
+    until
+        The last step to run.
+    is_dry
+        Whether to say what would run, instead.
+
+    Raises
+    ------
+    ConfigError
+        If the study is not well formed, or another run is under way in this folder.
+    PermissionError
+        If nothing may be written here.
+    """
+    study, sites = workflow.open_study(path)
+    if study.federation == "nvflare":
+        more = ["-n"] if is_dry else []
+        return workflow.run(path, cores, [*more, "--until", until])
+    if is_dry:
+        _say_what_would_run(tasks(study, sites), sites)
+        workflow.preview(study, sites)
+        return 0
+    titles: list[str] = []
+
+    def show(title: str) -> None:
+        titles.append(title)
+        print(title, flush=True)
+
+    for task in run_study(path, study, sites, cores, show):
+        if task.step == until and task.site in ("", [*sites][-1]):
+            break
+    if not titles:
+        print(f"all done before: {study.results / 'report.html'}")
+    return 0
 
 
-def _task(study: Study, step: str, *words: str, **options: Any) -> Task:
-    title = " ".join(filter(None, (step, *words)))
-    return Task(study, step, title, options)
+def run_study(
+    path: str | Path,
+    study: Study,
+    sites: Sites,
+    cores: int,
+    show: Callable[[str], object],
+) -> Iterator[Task]:
+    """Run what is not done of a study that was read; yield each task that is done then.
+
+    Parameters
+    ----------
+    path, study, sites
+        The study file, what it says, and its sites.
+    cores, show
+        As of :func:`run_tasks`.
+    """
+    with _alone(path):
+        yield from run_tasks(path, tasks(study, sites), sites, cores, show)
+
+
+@contextmanager
+def _alone(path: str | Path) -> Iterator[None]:
+    """Hold this folder against other runs; a run that is killed lets it go."""
+    files.keep_private()
+    workflow.refuse_beside_snakemake(path)
+    with open("private/run.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "private/run.lock: another run is under way in this folder; wait for it"
+            ) from None
+        except OSError:  # a network disk without locks: nobody is kept out
+            pass
+        yield
+
+
+def _say_what_would_run(due: list[Task], sites: Sites) -> None:
+    """Print how often each step would run: what is not done, and what follows it."""
+    counts: Counter[str] = Counter()
+    renewed: set[str] = set()
+    for task in due:
+        if renewed & set(task.inputs(sites)) or not task.is_done(sites):
+            renewed |= set(task.outputs(sites))
+            counts[task.rule] += 1
+    steps = [f"{rule} ({n})" for rule, n in counts.items()]
+    print(f"would run: {', '.join(steps) or 'nothing, all is done'}")
+
+
+def run_tasks(
+    path: str | Path,
+    tasks: Sequence[Task],
+    sites: Sites,
+    cores: int,
+    show: Callable[[str], object] = print,
+) -> Iterator[Task]:
+    """Run the tasks that are not done, in their order; yield each that is done then.
+
+    Tasks of one step at several sites run beside each other, each in a process that is
+    forked from this one, where that is safe: on Linux.
+
+    Parameters
+    ----------
+    path, tasks, sites
+        The study file, its tasks in an order in which they can be done, and its sites.
+    cores
+        How many processors they may use.
+    show
+        Called with the title of each task that begins.
+
+    Raises
+    ------
+    StepFailed
+        If tasks of one step at several sites fail; any other task raises its own error.
+    """
+    for _, group in groupby(tasks, key=lambda task: (task.step, task.stage)):
+        due = []
+        for task in group:
+            if task.is_done(sites):
+                yield task
+            else:
+                due.append(task)
+        if len(due) > 1 and cores > 1 and due[0].site and sys.platform == "linux":
+            yield from _run_forked(due, sites, cores, show)
+            continue
+        for task in due:
+            show(task.title)
+            task.note_settings(sites)
+            if task.step == "make_data":
+                _make_data(path, task, cores)
+            else:
+                _run(task, sites, cores)
+            yield task
+
+
+def _make_data(path: str | Path, task: Task, cores: int) -> None:
+    """Simulate the data of a study that has them made, as its rule does."""
+    workflow.find_maker(path)
+    command = [sys.executable, "-m", "sim", str(path), "--threads", str(cores)]
+    command += ["--log", task.log]
+    status = subprocess.run(command, env={**os.environ, workflow.RUN: "1"}).returncode
+    if status:
+        raise StepFailed(status, workflow.errors_of(task.log))
+
+
+def _run_forked(
+    tasks: Sequence[Task], sites: Sites, cores: int, show: Callable[[str], object]
+) -> Iterator[Task]:
+    """Run tasks in processes of their own, as many at a time as there are cores."""
+    context = multiprocessing.get_context("fork")
+    waiting, running, failed = list(tasks), {}, []
+    try:
+        while running or (waiting and not failed):
+            while waiting and len(running) < cores and not failed:
+                task = waiting.pop(0)
+                show(task.title)
+                task.note_settings(sites)
+                sys.stdout.flush()  # or the child prints it again
+                process = context.Process(target=_run_and_exit, args=(task, sites))
+                process.start()
+                running[process.sentinel] = process, task
+            for sentinel in wait(list(running)):
+                process, task = running.pop(sentinel)
+                process.join()
+                if process.exitcode:
+                    failed.append((process.exitcode, task))
+                else:
+                    yield task
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+    if failed:
+        lines = [line for status, task in failed for line in _why(status, task)]
+        raise StepFailed(max(1, *(status for status, _ in failed)), lines)
+
+
+def _run_and_exit(task: Task, sites: Sites) -> None:
+    """Run a task as all that this process does; its log says why it failed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        _run(task, sites, 1)
+    except Exception as error:
+        sys.exit(outcome(error)[0])
+
+
+def _why(status: int, task: Task) -> list[str]:
+    """Lines that say why a task failed in a process of its own."""
+    if status > 0:
+        return workflow.errors_of(
+            Path(task.log).read_text(errors="replace").splitlines()
+        )
+    return [
+        f"study {task.study.study}: {task.title}: its process was killed, most often "
+        "because memory ran out; use fewer --cores and run the same command again"
+    ]
+
+
+def _run(task: Task, sites: Sites, cores: int) -> None:
+    """Run one task, with its messages and its end kept in its log."""
+    path = Path(task.log)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = logging.FileHandler(path, mode="w")
+    kept.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger().addHandler(kept)
+    usage = machine.Usage()
+    try:
+        # What a step computes must not depend on how many cores there are.
+        with threadpool_limits(cores if task.step in ("plan", "report") else 1):
+            run_step(task.study, sites, task.step, **task.options(cores))
+        kept.stream.write(f"{usage.in_words()}\n")
+    except Exception as error:
+        status, lines = outcome(error)
+        kept.stream.writelines(f"error: {line}\n" for line in lines)
+        kept.stream.write(f"ended with status {status}\n")
+        raise
+    finally:
+        logging.getLogger().removeHandler(kept)
+        kept.close()

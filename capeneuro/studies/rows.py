@@ -20,7 +20,6 @@ from capeneuro import __version__
 from capeneuro.algorithms.row_prediction import FILL, RATIO, fill
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all, some
-from capeneuro.config.load import section
 from capeneuro.config.rows import RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.data import derivatives, eeg, files, labels, nifti
@@ -489,7 +488,13 @@ class RowStudyKind(StudyKind):
         """Digest of what the numbers of prepared rows are: names, bounds, target."""
         shape = self.shape
         bounds = None if shape.bounds is None else shape.bounds.tolist()
-        parts = self.study.layout, shape.names, bounds, shape.norm_bound, shape.longest
+        parts = (
+            self.study.depends("prepare"),
+            shape.names,
+            bounds,
+            shape.norm_bound,
+            shape.longest,
+        )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def reconstruct(self, sites: Sites, site: str) -> None:
@@ -742,25 +747,6 @@ class RowStudyKind(StudyKind):
         """The list of features, and the mask if there is one."""
         written = [FEATURES, *([MASK] if self.study.has_maps else [])]
         return [str(self.study.results / name) for name in written]
-
-    def depends(self, step: str) -> str:
-        """What of the study file a step depends on."""
-        block = self.name
-        keys = {
-            "make_data": ("data", "n_components"),
-            "validate": ("space", "rows", block),
-            "prepare": ("space", "rows"),
-            block: ("arm", "noise", "budget", "rows", "n_components", block),
-            f"reference_{block}": ("rows", "n_components", block),
-            "maps": ("space", "rows", "names"),
-            "score": ("score",),
-            "report": (
-                *("study", "space", "rows", "score", "names", block),
-                *("accept", "source", "governance"),
-            ),
-        }
-        layout = self.study.layout if step in ("make_data", "prepare") else ""
-        return f"{section(self.study, *keys[step])} {layout}"
 
     def made_files(self, sites: Sites) -> list[str]:
         """Files that the data makers write last."""

@@ -136,13 +136,6 @@ class StudyKind(ABC):
         """Files that the data makers write last, where the study has its data made."""
 
     @abstractmethod
-    def depends(self, step: str) -> str:
-        """What of the study file a step depends on, as JSON; a change reruns it.
-
-        ``reference_<step>`` is a step's run without privacy.
-        """
-
-    @abstractmethod
     def runs(self, site: SiteConfig) -> Mapping[str, Sequence[Path]] | None:
         """A site's images by person; None where these alone do not tell who takes part.
 

@@ -13,41 +13,24 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.load import load_study, section
+from capeneuro.config.load import load_study
 from capeneuro.config.study import Study
 from capeneuro.data import files
 from capeneuro.studies import cluster, endings, kinds
-from capeneuro.studies.counts import SIZES, assumed
+from capeneuro.studies.counts import assumed
 from capeneuro.studies.flow import outcome
 from capeneuro.studies.forecasts import Unknown
-from capeneuro.studies.kinds import check_inputs, images, makes_data
+from capeneuro.studies.kinds import check_inputs, makes_data
 from capeneuro.studies.plan import check_ready, promised, refuse, spending
 from capeneuro.studies.plan import preview as what_is_paid
-from capeneuro.studies.sites import Sites, load_sites, names
-from capeneuro.studies.study_kind import StudyKind
-
-__all__ = [
-    "find_commands",
-    "handed_on",
-    "hear",
-    "images",
-    "kinds",
-    "last_words",
-    "made_data",
-    "makes_data",
-    "members",
-    "names",
-    "preview",
-    "read_study",
-    "section",
-    "watch_jobs",
-]
+from capeneuro.studies.sites import Sites, load_sites
+from capeneuro.studies.tasks import Task
 
 # In the environment of steps that `capeneuro run` had started.
 RUN = "CAPENEURO_RUN"
@@ -101,72 +84,8 @@ def find_maker(path: str | Path) -> None:
 
 def made_data(study: Study, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
-    if not makes_data(study, sites):
-        return []
-    made = [m for m in study.members.values() if m.data is not None]
-    return [path for m in made for path in kinds.of(m).made_files(sites)]
-
-
-class Member(NamedTuple):
-    """A stage of a study, as the rules see it; a study of one stage is its own."""
-
-    study: Study
-    kind: StudyKind
-    option: list[str]
-    """What a command is given beside the study."""
-    prefix: str
-    """Of the names of its rules."""
-    sites: tuple[str, ...]
-    before: list[str]
-    """Files that the stage before it released."""
-
-    @property
-    def private(self) -> str:
-        """Folder of a site, by its name."""
-        return f"private/{{site}}/{self.study.study}"
-
-    @property
-    def prepared(self) -> list[str]:
-        """Features of all sites."""
-        return [f"private/{s}/{self.study.study}/projected.npz" for s in self.sites]
-
-    @property
-    def sizes(self) -> str:
-        """File of what its `validate` counts, which `plan` needs."""
-        return str(self.study.private("_aggregator") / SIZES)
-
-    @property
-    def targets(self) -> list[str]:
-        """Files that it ends with."""
-        file = f"{self.study.study}/{self.kind.site_files[0]}"
-        return [*(f"private/{site}/{file}" for site in self.sites), *self.reported]
-
-    @property
-    def reported(self) -> list[str]:
-        """Files that the report is of."""
-        scores = f"{self.study.results}/scores.tsv"
-        return [*self.kind.released_files, *self.kind.map_files(), scores]
-
-
-def members(study: Study, sites: Sites) -> list[Member]:
-    """Stages of a study, in their order."""
-    found: list[Member] = []
-    for name, member in study.members.items():
-        option = ["--stage", name] if name else []
-        prefix = f"{name.replace('-', '_')}_" if name else ""
-        before = found[-1].kind.released_files if found else []
-        own = option, prefix, tuple(sites), before
-        found.append(Member(member, kinds.of(member), *own))
-    return found
-
-
-def handed_on(study: Study, site: str) -> list[str]:
-    """Files that a stage's features are made from, of the stage before."""
-    if not study.handed:
-        return []
-    before = study.earlier[study.handed.of]
-    features = before.private(site) / "projected.npz"
-    return [*kinds.of(before).released_files, str(features)]
+    is_made = makes_data(study, sites)
+    return Task(study, "make_data").outputs(sites) if is_made else []
 
 
 def preview(study: Study, sites: Sites) -> None:
@@ -187,6 +106,29 @@ def preview(study: Study, sites: Sites) -> None:
     except Exception as error:
         for line in outcome(error)[1]:
             print(f"error: {line}")
+
+
+def open_study(path: str) -> tuple[Study, Sites]:
+    """Read a study and its sites, and refuse what a run would stumble on."""
+    study = load_study(path)
+    sites = load_sites(study)
+    kinds.check(study)
+    check_inputs(study, sites)
+    if not all(Path(made).exists() for made in made_data(study, sites)):
+        find_maker(path)
+    if not os.access(".", os.W_OK):
+        raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
+    return study, sites
+
+
+def refuse_beside_snakemake(path: str) -> None:
+    """Refuse to run beside Snakemake in the same folder."""
+    locks = Path(".snakemake/locks")
+    if any(locks.glob("*.lock")):
+        raise ConfigError(
+            f"{locks}: another run is under way in this folder; wait for it, or, if it "
+            f"was killed: capeneuro run {path} --unlock"
+        )
 
 
 def run(path: str, cores: int, more: list[str]) -> int:
@@ -212,20 +154,9 @@ def run(path: str, cores: int, more: list[str]) -> int:
         If nothing may be written here.
     """
     _check_snakemake(more)
-    study = load_study(path)
-    sites = load_sites(study)
-    kinds.check(study)
-    check_inputs(study, sites)
-    if not all(Path(path).exists() for path in made_data(study, sites)):
-        find_maker(path)
-    if not os.access(".", os.W_OK):
-        raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
-    locks = Path(".snakemake/locks")
-    if any(locks.glob("*.lock")) and "--unlock" not in more:
-        raise ConfigError(
-            f"{locks}: another run is under way in this folder; wait for it, or, if it "
-            f"was killed: capeneuro run {path} --unlock"
-        )
+    study, sites = open_study(path)
+    if "--unlock" not in more:
+        refuse_beside_snakemake(path)
     os.environ |= endings.usable_caches()
     command = [sys.executable, "-m", "snakemake", "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
@@ -366,12 +297,18 @@ def failures(study: Study, since: float) -> list[tuple[int, list[str]]]:
     """Exit status and lines of the steps that failed since then, by their logs."""
     found = []
     for log in _logs(study, since):
-        said = log.read_text(errors="replace").splitlines()
-        lines = [line for line in said if line.startswith("error: ")]
-        if lines:
-            ended = [line.split()[-1] for line in said if line.startswith(ENDED)]
+        if lines := errors_of(log):
+            text = log.read_text(errors="replace").splitlines()
+            ended = [line.split()[-1] for line in text if line.startswith(ENDED)]
+            lines = [f"error: {line}" for line in lines]
             found.append((int(ended[-1]) if ended else 1, lines))
     return found
+
+
+def errors_of(log: str | Path) -> list[str]:
+    """Errors that a step's log ends with, without the word."""
+    lines = Path(log).read_text(errors="replace").splitlines()
+    return [line[7:] for line in lines if line.startswith("error: ")]
 
 
 def _written(log: Path) -> float:

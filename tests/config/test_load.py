@@ -596,3 +596,23 @@ def test_a_default_that_is_written_down_is_the_same_study(tmp_path):
         assert study(tmp_path, **{key: value}).identity == plain.identity, key
     for key, value in {"noise": "exact", "ica.n_rounds": 16, "pca.clip": 0.9}.items():
         assert study(tmp_path, **{key: value}).identity != plain.identity, key
+
+
+@pytest.mark.parametrize("kind", load.every_kind(), ids=lambda kind: kind.kind)
+def test_every_key_says_which_steps_it_changes(kind):
+    sections = {name: field.annotation for name, field in kind.model_fields.items()}
+    assert set(sections) <= set(kind.uses)
+    steps = {"make_data", "validate", "prepare", "plan", "maps", "score", "report"}
+    steps |= {"private", "releases", "identity", *kind.release_steps}
+    steps |= {f"reference_{step}" for step in kind.release_steps}
+    assert set(" ".join(kind.uses.values()).split()) <= steps
+    for key in kind.uses:
+        section, _, name = key.partition(".")
+        assert section in sections
+        assert not name or f"{name}" in _keys_of(sections[section]), key
+
+
+def _keys_of(annotation: object) -> set[str]:
+    """Keys of a section, whichever of its forms has them."""
+    forms = getattr(annotation, "__args__", (annotation,))
+    return {k for form in forms for k in getattr(form, "model_fields", ())}

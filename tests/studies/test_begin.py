@@ -12,7 +12,7 @@ from tiny_study import command, write_image
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import beside, derivatives, files
-from capeneuro.studies import begin, workflow
+from capeneuro.studies import begin, one_process
 
 # A coarse box around the brain of MNI152.
 AFFINE = np.array([[12.0, 0, 0, -90], [0, 12, 0, -126], [0, 0, 12, -72], [0, 0, 0, 1]])
@@ -321,7 +321,7 @@ def test_the_study_runs_and_tells_no_count(two, capsys, kind):
 
 def test_one_site_as_a_bids_app(two, monkeypatch, capsys):
     ran = []
-    monkeypatch.setattr(workflow, "run", lambda *about: ran.append(about) or 0)
+    monkeypatch.setattr(one_process, "run", lambda *options: ran.append(options) or 0)
     there, public = Path.cwd(), ("--data", "public", "--cores", "2")
     wanted = ("--participant-label", "sub-0", "2", "--skip-bids-validation")
     for labels, rule in [
@@ -341,8 +341,8 @@ def test_one_site_as_a_bids_app(two, monkeypatch, capsys):
     os.chdir(there)
     assert command("bids", "north", "out", "group", *public) == 0
     assert ran == [
-        ("config/config.yaml", 2, ["--until", "prepare"]),
-        ("config/config.yaml", 2, []),
+        ("config/config.yaml", 2, "prepare"),
+        ("config/config.yaml", 2, "report"),
     ]
     study = load.load_study("config/config.yaml")
     sites = [load.load_site(path) for path in study.sites]

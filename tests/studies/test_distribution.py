@@ -16,6 +16,7 @@ from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.studies import one_process
 from capeneuro.studies.distribution import QUANTILES
 from capeneuro.studies.sites import load_sites
+from capeneuro.studies.tasks import tasks
 
 NAMES, BOUNDS = ("age", "score"), ([18.0, 90.0], [0.0, 30.0])
 STUDY = {
@@ -62,8 +63,8 @@ def test_quantiles_from_the_file_to_the_report(people):
     study = load.load_study("study.yaml")
     sites = load_sites(study)
     files.keep_private()
-    for task in one_process.tasks(study, sites):
-        one_process.run_step(task.stage, sites, task.step, **task.options)
+    for task in tasks(study, sites):
+        one_process.run_step(task.study, sites, task.step, **task.options(1))
     path = study.results / "group_desc-distribution_quantiles.tsv"
     header = path.read_text().split("\n")[0].split("\t")
     table = [dict(zip(header, row, strict=True)) for row in files.read_table(path)]

@@ -23,6 +23,7 @@ from capeneuro.data.rows import find_people, open_rows, read_row
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.studies import kinds, model_file, one_process, plan, rows
 from capeneuro.studies.sites import load_sites
+from capeneuro.studies.tasks import tasks
 from sim.mixtures import (
     Mixture,
     draw_mixture,
@@ -96,9 +97,9 @@ def run(path: Path) -> tuple[study.Study, dict]:
     study = load.load_study(path)
     sites = load_sites(study)
     files.keep_private()
-    for task in one_process.tasks(study, sites):
-        options = {"people": 600} if task.step == "plan" else task.options
-        one_process.run_step(task.stage, sites, task.step, **options)
+    for task in tasks(study, sites):
+        options = {"people": 600} if task.step == "plan" else task.options(1)
+        one_process.run_step(task.study, sites, task.step, **options)
     return study, sites
 
 
@@ -777,7 +778,7 @@ def test_rows_prepared_for_another_order_of_sites_are_refused(folder, monkeypatc
     for name in sites:
         kinds.of(study).prepare(sites, name)
     turned = study.model_copy(update={"sites": study.sites[::-1]})
-    assert turned.layout != study.layout
+    assert turned.depends("prepare") != study.depends("prepare")
     with pytest.raises(ConfigError, match="prepared rows are not the study's"):
         kinds.of(turned).release("regression", load_sites(turned))
 

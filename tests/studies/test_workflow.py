@@ -229,6 +229,10 @@ def test_a_changed_key_reruns_what_depends_on_it(study, changed, key, value, exp
     assert expected <= found
     upstream = {"make_data", "validate", "prepare", "pca", "ica"}
     assert not (upstream & found) - expected
+    done = run(study, "capeneuro", "run", "config/config.yaml", "-n")
+    line = done.stdout.splitlines()[0]
+    assert line.startswith("would run: ")
+    assert set(re.findall(r"(\w+) \(", line)) == found
 
 
 def test_overrides_on_the_command_line_are_refused(study):
@@ -310,9 +314,12 @@ def test_the_cluster_profile_plans_a_job_per_site_with_its_own_resources(tmp_pat
     done = run(tmp_path, "snakemake", "-n", "-p", *profile)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
-    commands = re.findall(r"capeneuro prepare .*--site (\S+) --threads (\d+)", text)
-    assert sorted(commands) == [(f"demo-{i}", "2") for i in (1, 2, 3, 4)]
-    assert set(re.findall(r"capeneuro pca .*--threads (\d+)", text)) == {"2"}
+    jobs = re.findall(
+        r"^rule (prepare|pca):\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL
+    )
+    assert [step for step, _ in jobs] == ["prepare"] * 4 + ["pca"]
+    assert all("threads: 2" in lines for _, lines in jobs)
+    assert len(re.findall(r"capeneuro (?:prepare|pca).*OMP_NUM_THREADS", text)) == 6
     assert len(re.findall(r"mem_mb=4000.*runtime=60", text)) >= 4
 
 

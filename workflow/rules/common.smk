@@ -1,23 +1,20 @@
-# The study, checked before any job is planned. Rules depend on sections of it through
-# `params`, so a changed key reruns exactly what depends on it.
+# The study, checked before any job is planned. What each step is made from and writes is
+# in capeneuro/studies/tasks.py. Keys of the study file are among it, so a changed key
+# reruns exactly what depends on it.
+import atexit
 import time
 
 from snakemake.exceptions import WorkflowError
 
-from capeneuro import __version__
+from capeneuro.studies import kinds
+from capeneuro.studies.tasks import Task, note_settings, task_rules
 from capeneuro.studies.workflow import (
-    handed_on,
     hear,
-    images,
-    kinds,
     last_words,
     made_data,
     makes_data,
-    members,
-    names,
     preview,
     read_study,
-    section,
     watch_jobs,
 )
 from capeneuro.warm import Warm
@@ -27,19 +24,40 @@ if workflow.is_main_process and not workflow.dryrun:
     hear(logger)
 try:
     STUDY, study, sites = read_study(workflow.configfiles, config)
+    if workflow.is_main_process:
+        put_back = note_settings(study, sites)
+        # Nothing is made of the settings of a dry run.
+        atexit.register(lambda: workflow.dryrun and put_back())
 except Exception as error:
     raise WorkflowError(str(error))
 
-# What every output is stamped with, as far as the sites' files are here.
-KINDS = {name: site.data for name, site in sites.items()}
-RESULTS = str(study.results)
-# Its stages; a study of one is its own.
-MEMBERS = members(study, sites)
 # On a cluster (with `jobs`, which local runs have not) a job asks for as many cores as it
 # has again when it starts, wherever; `workflow.local_exec` is not known yet.
 HERE = workflow.resource_settings.nodes is None and not workflow.remote_exec
 CORES = workflow.resource_settings.cores if HERE else None
-# A run without privacy goes beside the private one.
-STAGE_THREADS = max(1, len(sites))  # an aggregator has none of them
+THREADS = {"plan": CORES or 1, "report": CORES or 1, "prepare": 1}
+THREADS["validate"] = max(1, len(sites))
+# A run without privacy goes beside the private one; an aggregator has no sites.
+RELEASE_THREADS = max(1, len(sites))
 if CORES:
-    STAGE_THREADS = max(1, CORES // (2 if study.score.reference else 1))
+    RELEASE_THREADS = max(1, CORES // (2 if study.score.reference else 1))
+TASKS = task_rules(study)
+
+
+def outputs(task):
+    """Outputs as Snakemake has them: folders, and results that stay till replaced."""
+    paths = task.outputs(sites)
+    if task.is_release and not task.reference:
+        # What was paid for stays until it is replaced: a refused rerun keeps it.
+        return [update(path) for path in paths]
+    return [directory(path[:-1]) if path.endswith("/") else path for path in paths]
+
+
+def threads(task):
+    """Processors that a step can use."""
+    return THREADS.get(task.step, RELEASE_THREADS if task.takes_threads else 1)
+
+
+def at(task, wildcards):
+    """The task at the site that the wildcards name."""
+    return task.at(wildcards.site) if task.site else task

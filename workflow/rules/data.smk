@@ -1,17 +1,19 @@
 # Data makers: simulated or painted images or tables, where the study asks for them.
 
+MADE = Task(study, "make_data")
+
 
 rule make_data:
+    input:
+        MADE.inputs(sites),
     output:
-        made_data(study, sites),
+        MADE.outputs(sites),
     log:
-        f"private/_logs/{study.study}/make_data.log",
+        MADE.log,
     conda:
         "../envs/capeneuro.yaml"
     threads: len(sites)
     params:
         study=STUDY,
-        options=[m.kind.depends("make_data") for m in MEMBERS],
-        version=__version__,
     shell:
         "python -m sim {params.study:q} --threads {threads} --log {log:q}"

@@ -1,210 +1,48 @@
 # The steps of a study of any kind, one CLI call each, of each of its stages; what differs
 # between kinds is in capeneuro/studies/. Messages and progress go to the terminal; --log
 # keeps a copy.
+#
+# A rerun of a private step is a new release unless the request is identical; the sites'
+# ledgers, outside any declared output, decide and charge. `aggregate` asks sites that
+# work elsewhere; the kits are the machine's, not the study's: it finds them in
+# CAPENEURO_SERVER_KIT and CAPENEURO_LEAD_KIT.
 
-# The gate. It is nobody's input, or each plan would rerun all; it goes before the rest
-# and takes all cores, and each step over all sites asks it again by itself.
-PLANNED = f"private/_aggregator/{study.study}/planned.json"
-
-
-rule plan:
-    input:
-        [m.kind.validated_files() for m in MEMBERS],
-        [m.sizes for m in MEMBERS],
-    output:
-        PLANNED,
-    log:
-        f"private/_logs/{study.study}/plan.log",
-    priority: 100
-    conda:
-        "../envs/capeneuro.yaml"
-    threads: CORES or 1
-    params:
-        study=STUDY,
-        options=[m.kind.depends(s) for m in MEMBERS for s in m.kind.result_files],
-        accepts=section(study, "accept", "expected"),
-        version=__version__,
-    shell:
-        "capeneuro plan {params.study:q} --log {log:q}"
-
-
-for m in MEMBERS:
+for task in TASKS:
 
     rule:
         name:
-            f"{m.prefix}validate"
+            task.rule
         input:
-            [images(m.study, sites, name) for name in sites],
-            m.kind.public_files(),
+            lambda w, task=task: at(task, w).inputs(sites),
         output:
-            m.kind.validated_files(),
-            m.sizes,
+            outputs(task),
         log:
-            f"private/_logs/{m.study.study}/validate.log",
+            task.log,
+        # The gate goes before the rest, and each step over all sites asks it again.
+        priority: 100 if task.step == "plan" else 0
+        localrule: task.step in ("maps", "score", "report")
         conda:
             "../envs/capeneuro.yaml"
-        threads: max(1, len(sites))
+        threads: threads(task)
         params:
             study=STUDY,
-            stage=m.option,
-            options=m.kind.depends("validate"),
-            sites={
-                n: section(own, *m.kind.site_keys["validate"])
-                for n, own in sites.items()
-            },
-            version=__version__,
+            step=task.step,
+            options=lambda w, task=task: at(task, w).command_options,
+            # Of the job when it runs: another number of them is no reason to rerun.
+            threads='--threads "$OMP_NUM_THREADS"' if task.takes_threads else "",
         shell:
-            "capeneuro validate {params.study:q} {params.stage:q} --threads {threads} --log {log:q}"
-
-    rule:
-        name:
-            f"{m.prefix}prepare"
-        input:
-            lambda w, m=m: images(m.study, sites, w.site),
-            lambda w, m=m: handed_on(m.study, w.site),
-            m.kind.validated_files(),
-        output:
-            f"{m.private}/projected.npz",
-            f"{m.private}/qc.html",
-        log:
-            f"{m.private}/logs/prepare.log",
-        conda:
-            "../envs/capeneuro.yaml"
-        threads: 1
-        params:
-            study=STUDY,
-            stage=m.option,
-            options=m.kind.depends("prepare"),
-            site=lambda w, m=m: section(sites[w.site], *m.kind.site_keys["prepare"]),
-            version=__version__,
-        shell:
-            "capeneuro prepare {params.study:q} {params.stage:q} --site {wildcards.site:q} --threads {threads} --log {log:q}"
-
-    rule:
-        name:
-            f"{m.prefix}maps"
-        input:
-            m.kind.released_files,
-            m.kind.validated_files(),
-        output:
-            m.kind.map_files(),
-        log:
-            f"private/_logs/{m.study.study}/maps.log",
-        localrule: True
-        conda:
-            "../envs/capeneuro.yaml"
-        params:
-            study=STUDY,
-            stage=m.option,
-            options=m.kind.depends("maps"),
-            kinds=KINDS,
-            version=__version__,
-        shell:
-            "capeneuro maps {params.study:q} {params.stage:q} --log {log:q}"
-
-    rule:
-        name:
-            f"{m.prefix}reconstruct"
-        input:
-            f"{m.private}/projected.npz",
-            m.kind.released_files,
-            m.kind.validated_files(),
-        output:
-            [
-                f"{m.private}/{name}"
-                for name in m.kind.site_files
-                if not name.endswith("/")
-            ],
-            [
-                directory(f"{m.private}/{n[:-1]}")
-                for n in m.kind.site_files
-                if n.endswith("/")
-            ],
-        log:
-            f"{m.private}/logs/reconstruct.log",
-        conda:
-            "../envs/capeneuro.yaml"
-        params:
-            study=STUDY,
-            stage=m.option,
-            site=lambda w, m=m: section(sites[w.site], *m.kind.site_keys["reconstruct"]),
-            version=__version__,
-        shell:
-            "capeneuro reconstruct {params.study:q} {params.stage:q} --site {wildcards.site:q} --log {log:q}"
-
-    rule:
-        name:
-            f"{m.prefix}score"
-        input:
-            m.kind.released_files,
-            m.kind.validated_files(),
-            m.kind.score_inputs(),
-        output:
-            f"{m.study.results}/scores.tsv",
-        log:
-            f"private/_logs/{m.study.study}/score.log",
-        localrule: True
-        conda:
-            "../envs/capeneuro.yaml"
-        params:
-            study=STUDY,
-            stage=m.option,
-            options=m.kind.depends("score"),
-            kinds=KINDS,
-            version=__version__,
-        shell:
-            "capeneuro score {params.study:q} {params.stage:q} --log {log:q}"
-
-    if m.study.score.reference:
-        # The same without privacy, to compare with; sites with private data refuse it.
-        for k, step in enumerate(m.kind.result_files):
-
-            rule:
-                name:
-                    f"{m.prefix}reference_{step}"
-                input:
-                    m.kind.reference_files[k - 1] if k else m.prepared,
-                output:
-                    m.kind.reference_files[k],
-                log:
-                    f"private/_logs/{m.study.study}/reference_{step}.log",
-                conda:
-                    "../envs/capeneuro.yaml"
-                threads: STAGE_THREADS
-                params:
-                    study=STUDY,
-                    stage=m.option,
-                    step=step,
-                    options=m.kind.depends(f"reference_{step}"),
-                    version=__version__,
-                shell:
-                    "capeneuro {params.step:q} {params.study:q} {params.stage:q} --reference --threads {threads} --log {log:q}"
+            "capeneuro {params.step:q} {params.study:q} {params.options:q} {params.threads} --log {log:q}"
 
 
 # What a site does before it joins a federation: snakemake --cores N prepared
 rule prepared:
     input:
-        PLANNED,
-        MEMBERS[0].prepared,
+        Task(study, "plan").outputs(sites),
+        [
+            path
+            for task in TASKS
+            if task.step == "prepare" and task.study is [*study.members.values()][0]
+            for site in sites
+            for path in task.at(site).outputs(sites)
+        ],
     localrule: True
-
-
-rule report:
-    input:
-        [m.reported for m in MEMBERS],
-    output:
-        f"{RESULTS}/report.html",
-        f"{RESULTS}/privacy.json",
-    log:
-        f"private/_logs/{study.study}/report.log",
-    localrule: True
-    conda:
-        "../envs/capeneuro.yaml"
-    threads: CORES or 1
-    params:
-        study=STUDY,
-        options=[m.kind.depends("report") for m in MEMBERS],
-        kinds=KINDS,
-        version=__version__,
-    shell:
-        "capeneuro report {params.study:q} --threads {threads} --log {log:q}"

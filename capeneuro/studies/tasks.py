@@ -1,0 +1,334 @@
+"""The tasks of a study: each step for a stage, a site or an arm, and its files.
+
+A task is done when its files are there and none that it is made from is newer. Among
+these are small files of the keys and input names that it depends on, which
+:func:`note_settings` writes anew where they have changed. `capeneuro run` and the rules
+of the workflow both ask here, so each goes on where the other ended.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from capeneuro import __version__
+from capeneuro.config.load import section
+from capeneuro.config.sections import BESIDE
+from capeneuro.config.study import Study
+from capeneuro.data import files
+from capeneuro.studies import kinds
+from capeneuro.studies.counts import SIZES
+from capeneuro.studies.sites import Sites
+from capeneuro.studies.steps import steps
+from capeneuro.studies.study_kind import StudyKind
+
+AGGREGATOR = "_aggregator"
+# The answer of the gate. It is nobody's input, or each plan would rerun all.
+PLANNED = "planned.json"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One step of a study for one stage, site or arm.
+
+    Parameters
+    ----------
+    study
+        The stage; of `plan` and `report` the whole study.
+    step
+        Name of the command.
+    stage
+        Name of the stage; empty where the study has one.
+    site
+        The site that it is done at; empty: at none, or over all.
+    reference
+        Whether it is the run without privacy, beside the study's own.
+    """
+
+    study: Study
+    step: str
+    stage: str = ""
+    site: str = ""
+    reference: bool = False
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages: step, stage, site, arm."""
+        beside = BESIDE if self.reference else ""
+        return " ".join(filter(None, (self.step, self.stage, self.site, beside)))
+
+    @property
+    def rule(self) -> str:
+        """Name of its rule in the workflow."""
+        prefix = f"{self.stage.replace('-', '_')}_" if self.stage else ""
+        return prefix + self._file_name
+
+    @property
+    def command_options(self) -> list[str]:
+        """What its command is given beside the study and threads."""
+        stage = ["--stage", self.stage] if self.stage else []
+        site = ["--site", self.site] if self.site else []
+        return [*stage, *site, *["--reference"] * self.reference]
+
+    def options(self, cores: int) -> dict[str, Any]:
+        """What its step is given beside the study and its sites."""
+        options: dict[str, Any] = {"site": self.site} if self.site else {}
+        if self.takes_threads:
+            options["threads"] = cores
+        if self.is_release:
+            options["reference"] = self.reference
+        return options
+
+    @property
+    def takes_threads(self) -> bool:
+        """Whether its command is told how many threads it may use."""
+        step = steps().get(self.step)
+        return step is not None and "threads" in step.options
+
+    @property
+    def is_release(self) -> bool:
+        """Whether sites are asked, or their results without privacy are computed."""
+        return self.step == "aggregate" or self.step in self.study.release_steps
+
+    @property
+    def kind(self) -> StudyKind:
+        """The steps of its stage."""
+        return kinds.of(self.study)
+
+    def at(self, site: str) -> "Task":
+        """Make the same task for another site."""
+        return replace(self, site=site)
+
+    # --- files -----------------------------------------------------------------------
+
+    def inputs(self, sites: Sites) -> list[str]:
+        """List the files that it is made from, its settings among them."""
+        study, step, settings = self.study, self.step, [str(self.settings_file)]
+        stages = [Task(stage, step) for stage in study.members.values()]
+        if step == "make_data":
+            return settings
+        if step == "plan":
+            return settings + [path for stage in stages for path in stage._validated]
+        if step == "report":
+            return settings + [path for stage in stages for path in stage.reported]
+        kind = self.kind
+        if step == "validate":
+            images = [p for name in sites for p in kinds.images(study, sites, name)]
+            return settings + images + kind.public_files()
+        if step == "prepare":
+            images = kinds.images(study, sites, self.site) + self._earlier_files
+            return settings + images + kind.validated_files()
+        if step == "aggregate":
+            before = list(study.earlier.values())[-1:]
+            released = [p for stage in before for p in kinds.of(stage).released_files]
+            return settings + kind.validated_files() + released
+        released = settings + kind.released_files + kind.validated_files()
+        if step == "maps":
+            return released
+        if step == "score":
+            return released + kind.score_inputs()
+        if step == "reconstruct":
+            return [*released, _features(study, self.site)]
+        place = list(kind.result_files).index(step)
+        results = kind.reference_files if self.reference else kind.released_files
+        features = [_features(study, name) for name in sites]
+        return settings + results[max(0, place - 1) : place] + features
+
+    def outputs(self, sites: Sites) -> list[str]:
+        """List the files, and folders with a slash at the end, that it writes."""
+        study, step = self.study, self.step
+        if step == "make_data":
+            makers = [s for s in study.members.values() if s.data is not None]
+            return [path for s in makers for path in kinds.of(s).made_files(sites)]
+        if step == "plan":
+            return [str(study.private(AGGREGATOR) / PLANNED)]
+        if step == "report":
+            return [f"{study.results}/report.html", f"{study.results}/privacy.json"]
+        if step == "validate":
+            return self._validated
+        if step == "prepare":
+            folder = study.private(self.site)
+            return [_features(study, self.site), str(folder / "qc.html")]
+        if step == "reconstruct":
+            folder = study.private(self.site)
+            return [f"{folder}/{name}" for name in self.kind.site_files]
+        if step == "maps":
+            return self.kind.map_files()
+        if step == "score":
+            return [f"{study.results}/scores.tsv"]
+        kind = self.kind
+        if step == "aggregate":
+            return kind.released_files
+        results = kind.reference_files if self.reference else kind.released_files
+        return [results[list(kind.result_files).index(step)]]
+
+    @property
+    def log(self) -> str:
+        """Name the file that its messages are kept in."""
+        if self.site:
+            return f"{self.study.private(self.site)}/logs/{self.step}.log"
+        return f"private/_logs/{self.study.study}/{self._file_name}.log"
+
+    @property
+    def reported(self) -> list[str]:
+        """List the files of its stage that the report is of."""
+        scores = str(self.study.results / "scores.tsv")
+        return [*self.kind.released_files, *self.kind.map_files(), scores]
+
+    def is_done(self, sites: Sites) -> bool:
+        """Whether its files are there, and of what they would be made from now."""
+        path = self.settings_file
+        if not path.is_file() or path.read_text() != self._settings(sites):
+            return False
+        try:
+            newest = max(os.stat(path).st_mtime_ns for path in self.inputs(sites))
+            return (
+                min(os.stat(path).st_mtime_ns for path in self.outputs(sites)) >= newest
+            )
+        except FileNotFoundError:
+            return False
+
+    @property
+    def _validated(self) -> list[str]:
+        sizes = str(self.study.private(AGGREGATOR) / SIZES)
+        return [*self.kind.validated_files(), sizes]
+
+    @property
+    def _earlier_files(self) -> list[str]:
+        """Files of the stage before, that a stage's features are made from."""
+        if not self.study.handed:
+            return []
+        before = self.study.earlier[self.study.handed.of]
+        return [*kinds.of(before).released_files, _features(before, self.site)]
+
+    # --- settings --------------------------------------------------------------------
+
+    def note_settings(self, sites: Sites) -> bool:
+        """Write the keys and input names that it depends on; whether they changed."""
+        path, settings = self.settings_file, self._settings(sites)
+        is_new = not path.is_file()
+        if not is_new and path.read_text() == settings:
+            return False
+        files.write_text(path, settings)
+        if is_new and self.step == "make_data":
+            os.utime(path, (0, 0))  # data that are there already need not be made
+        return True
+
+    @property
+    def settings_file(self) -> Path:
+        """Path of the file of keys and input names that it depends on."""
+        folder = self.study.private(self.site or AGGREGATOR) / "settings"
+        return folder / f"{self._file_name}.json"
+
+    @property
+    def _file_name(self) -> str:
+        return f"{'reference_' * self.reference}{self.step}"
+
+    def _settings(self, sites: Sites) -> str:
+        """Keys that it depends on, and a digest of its inputs' names, as JSON."""
+        study, step = self.study, self.step
+        stages = list(study.members.values())
+        settings: dict[str, Any] = {"version": __version__}
+        if step == "plan":
+            pairs = [(stage, name) for stage in stages for name in stage.release_steps]
+            settings["keys"] = [stage.depends(name) for stage, name in pairs]
+            settings["accepted"] = section(study, "accept", "expected")
+        elif step == "aggregate":
+            settings["keys"] = [study.depends(name) for name in study.release_steps]
+        elif step in ("make_data", "report"):
+            settings["keys"] = [stage.depends(step) for stage in stages]
+        else:
+            settings["keys"] = study.depends(self._file_name)
+        if step == "validate" or self.site:
+            names = [self.site] if self.site else list(sites)
+            site_keys = self.kind.site_keys[step]
+            settings["sites"] = [section(sites[name], *site_keys) for name in names]
+            if step != "reconstruct" and not kinds.makes_data(study.whole, sites):
+                images = [kinds.images(study, sites, name) for name in names]
+                settings["files"] = _digest(path for paths in images for path in paths)
+        elif step not in (
+            "make_data",
+            "plan",
+        ):  # results are stamped with the kind of data
+            settings["data"] = {name: site.data for name, site in sites.items()}
+        return json.dumps(settings)
+
+
+def task_rules(study: Study) -> list[Task]:
+    """List the tasks of a study; ``{site}`` stands for each site."""
+    validate, later = [], []
+    for name, stage in study.members.items():
+        for step, its in kinds.of(stage).steps.items():
+            task = Task(stage, step, name, "{site}" if its.over == "sites" else "")
+            if step == "validate":
+                validate.append(task)
+            elif its.over == "arms" and study.federation == "nvflare":
+                # Sites work elsewhere: one command asks them for all of a stage.
+                if step == next(iter(stage.release_steps)):
+                    later.append(replace(task, step="aggregate"))
+            elif its.over != "study":
+                later.append(task)
+            if its.over == "arms" and stage.score.reference:
+                later.append(replace(task, reference=True))
+    return [*validate, Task(study, "plan"), *later, Task(study, "report")]
+
+
+def tasks(study: Study, sites: Sites) -> list[Task]:
+    """List the tasks of a study, at each of its sites, in their order."""
+    first = [Task(study, "make_data")] if kinds.makes_data(study, sites) else []
+    return first + [
+        at_site
+        for task in task_rules(study)
+        for at_site in ([task.at(name) for name in sites] if task.site else [task])
+    ]
+
+
+def note_settings(study: Study, sites: Sites) -> Callable[[], None]:
+    """Write the settings files of all tasks, for a workflow that looks at files alone.
+
+    Parameters
+    ----------
+    study, sites
+        The whole study, and the sites whose files are here.
+
+    Returns
+    -------
+    callable
+        Puts the files back that were changed, for a dry run: nothing was made of them.
+    """
+    earlier: dict[Path, tuple[str, int] | None] = {}
+    for task in tasks(study, sites):
+        path = task.settings_file
+        state = (path.read_text(), _time_of(path)) if path.is_file() else None
+        if task.note_settings(sites):
+            earlier[path] = state
+
+    def put_back() -> None:
+        for path, state in earlier.items():
+            path.unlink()
+            if state is not None:
+                files.write_text(path, state[0])
+                os.utime(path, ns=(state[1], state[1]))
+
+    return put_back
+
+
+def _time_of(path: str | Path) -> int:
+    return os.stat(path).st_mtime_ns
+
+
+def _features(study: Study, site: str) -> str:
+    return str(study.private(site) / "projected.npz")
+
+
+def _digest(paths: Iterable[str]) -> str:
+    """SHA-256 of files' names, sizes and times."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = os.stat(path) if os.path.exists(path) else None
+        size_and_time = status and (status.st_size, status.st_mtime_ns)
+        digest.update(f"{path} {size_and_time}\n".encode())
+    return digest.hexdigest()
