@@ -165,11 +165,11 @@ def energy(V: np.ndarray, C: np.ndarray) -> float:
 
 
 def checks(fold: Fold) -> np.ndarray:
-    """What each person adds to the sum of ``held``, by the query itself."""
+    """Each person's contribution to ``prior_energy_share``, by the query itself."""
     Q, first = fold.prior.directions[:, :K].astype("f4"), np.zeros(1, int)
     return np.array(
         [
-            deviations.held(Block(X, first, "subject"), Q=Q, clip=1.0)[0]
+            deviations.prior_energy_share(Block(X, first, "subject"), Q=Q, clip=1.0)[0]
             for X in fold.volumes
         ]
     )
@@ -251,7 +251,7 @@ def of_people(
     for found in released(fold, chosen, left, n_draws, rng):
         value = first + tau * other.standard_normal()
         dropped.append(not PriorFit(value, tau, least).is_kept)
-        told.append(np.sum(found.informed * P.between) / np.sum(P.between))
+        told.append(np.sum(found.data_weight * P.between) / np.sum(P.between))
         if dropped[-1]:
             private.append(plain(left, other))
         else:
@@ -350,7 +350,7 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
         V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
         E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
         plain = mean + noise * linalg.unpack_symmetric(E)
-        told = np.sum(found.informed * P.between) / np.sum(P.between)
+        told = np.sum(found.data_weight * P.between) / np.sum(P.between)
         values = agreement(A, T, r0), energy(V, C), agreement(exact_maps(plain), T, r0)
         values += energy(linalg.top_eigenpairs(plain, K)[1], C), told
         for name, value in zip(scores, values, strict=True):

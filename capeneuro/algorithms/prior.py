@@ -9,8 +9,8 @@ is (t). Private data are asked for the deviation from that alone, in the coordin
   mean's error is least, for a given budget, where
   ``s^-2 = max(0, 1 / (theta sqrt v) - 1 / t)``: reverse water-filling. Coordinates
   that would be noise alone are not sent;
-* a volume, whose ``x x'`` has rank one, is divided by ``l^(1/4)`` and clipped as it is:
-  what clipped public volumes have is subtracted afterwards.
+* a volume, whose ``x x'`` has rank one, is divided by ``l^(1/4)`` and clipped as it is;
+  the moment of clipped public volumes is subtracted afterwards.
 
 All else is post-processing. The deviation of a population is taken to be normal of
 variance ``a t``, a the most likely number given the release, so what cannot be told
@@ -67,7 +67,9 @@ USUAL, UNUSUAL = 0.5, 1.5
 
 @dataclass(frozen=True)
 class Prior:
-    """What public people tell; features and energies in the unit of the features.
+    """Second moment of public people, and how people and sites deviate from it.
+
+    Features and energies are in the unit of the features.
 
     Parameters
     ----------
@@ -86,14 +88,14 @@ class Prior:
         Square of ``l^(-1/4) U'x`` that nine in ten public volumes are below.
     clipped
         Mean over volumes of that times its transpose, clipped to it, packed.
-    held
-        Share of a person's energy along the first so many directions, (q,); 0: not
+    energy_shares
+        Share of a person's energy along the first 1, 2, ..., q directions, (q,); 0: not
         known.
     maps
         Public maps, in whose order and with whose signs components come, (D, R); or
         none.
     n_people, n_sites
-        Whom it was made from; 0 where that is not known.
+        Public people and sites that it was made from; 0 where that is not known.
     """
 
     __repr__ = brief
@@ -105,13 +107,13 @@ class Prior:
     replicates: np.ndarray
     radius: float
     clipped: np.ndarray
-    held: np.ndarray
+    energy_shares: np.ndarray
     maps: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     n_people: int = 0
     n_sites: int = 0
 
     def over(self, norm_bound: float) -> "Prior":
-        """The same for features divided by a public bound."""
+        """The prior of features divided by a public bound."""
         b = norm_bound
         return replace(
             self,
@@ -127,14 +129,14 @@ class Prior:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of the deviation from a prior, packed, shape (n,) each.
+    """Posterior of a population's deviation from a prior, packed, shape (n,) each.
 
     Parameters
     ----------
     mean, variance
         Of the deviation.
-    informed
-        Share of it that the release tells; 0 leaves the prior.
+    data_weight
+        Weight of the release against the prior, in [0, 1]; 0 leaves the prior.
     released
         The deviation as released; 0 where it was not sent.
     deviation
@@ -143,14 +145,14 @@ class Posterior:
 
     mean: np.ndarray
     variance: np.ndarray
-    informed: np.ndarray
+    data_weight: np.ndarray
     released: np.ndarray
     deviation: np.ndarray
 
 
 @dataclass(frozen=True)
 class PriorSubspace(Subspace):
-    """Top directions of a prior's second moment, corrected by what was released.
+    """Top directions of a prior's second moment, corrected by the released deviation.
 
     Parameters
     ----------
@@ -170,7 +172,7 @@ class PriorSubspace(Subspace):
 
 
 def from_moment(U: np.ndarray, energies: np.ndarray, total: float = np.inf) -> Prior:
-    """A prior of a public second moment alone: spreads are as of ABIDE.
+    """Make a prior of a public second moment alone: spreads are as of ABIDE.
 
     Parameters
     ----------
@@ -185,10 +187,16 @@ def from_moment(U: np.ndarray, energies: np.ndarray, total: float = np.inf) -> P
     # As of ABIDE: nine in ten volumes are below 1.4 times the mean, and .97 is left.
     white = energies ** (1 - 2 * POWER)
     clipped = 0.97 * linalg.pack_symmetric(np.diag(white))
-    none = np.zeros((0, len(person)), np.float32)
-    radius = 1.4 * float(white.sum())
-    about = person, BETWEEN * person, none, radius, clipped
-    return Prior(U, energies, *about, np.cumsum(energies) / total)
+    return Prior(
+        directions=U,
+        energies=energies,
+        person=person,
+        between=BETWEEN * person,
+        replicates=np.zeros((0, len(person)), np.float32),
+        radius=1.4 * float(white.sum()),
+        clipped=clipped,
+        energy_shares=np.cumsum(energies) / total,
+    )
 
 
 def from_people(
@@ -198,7 +206,7 @@ def from_people(
     norms: Iterable[float],
     seed: int = 0,
 ) -> Prior:
-    """A prior of public people.
+    """Make a prior of public people.
 
     Parameters
     ----------
@@ -218,38 +226,39 @@ def from_people(
     ValueError
         If there are fewer than two people.
     """
-    M = sum(len(own) for own in moments.values())
+    M = sum(len(of_site) for of_site in moments.values())
     if M < 2:
         raise ValueError(f"a prior needs two people or more, got {M}")
     # U are the mean's eigenvectors, but for the weight of people with many volumes.
     mean = np.concatenate([*moments.values()]).mean(axis=0)
     _, turn = linalg.top_eigenpairs(mean, len(mean))
     turned = [
-        np.stack([linalg.pack_symmetric(turn.T @ C @ turn) for C in own])
-        for own in moments.values()
+        np.stack([linalg.pack_symmetric(turn.T @ C @ turn) for C in of_site])
+        for of_site in moments.values()
     ]
     everybody = np.concatenate(turned)
     total = everybody.sum(axis=0)
     plain = from_moment(U @ turn, np.diag(linalg.unpack_symmetric(total / M)))
     person, between = np.zeros_like(total), np.zeros_like(total)
-    # A site of one person tells nothing of sites.
-    n_apart = sum(len(own) > 1 for own in turned) if len(turned) > 1 else 0
-    for own in turned:
-        rest = M - len(own)
-        others = (total - own.sum(axis=0)) / rest if rest else (total - own) / (M - 1)
-        d = own - others
+    # A site of one person has no variance of its own.
+    n_apart = sum(len(of_site) > 1 for of_site in turned) if len(turned) > 1 else 0
+    for of_site in turned:
+        m, n_elsewhere = len(of_site), M - len(of_site)
+        if n_elsewhere:
+            d = of_site - (total - of_site.sum(axis=0)) / n_elsewhere
+        else:  # then each person is compared with all others
+            d = of_site - (total - of_site) / (M - 1)
         person += np.sum(d**2, axis=0) / M
-        if rest and len(own) > 1:
-            between += (
-                d.mean(axis=0) ** 2 - d.var(axis=0, ddof=1) / len(own)
-            ) / n_apart
+        if n_elsewhere and m > 1:
+            between += (d.mean(axis=0) ** 2 - d.var(axis=0, ddof=1) / m) / n_apart
     v = _alike(person, plain.energies)
     least = LEAST_BETWEEN if n_apart > 1 else BETWEEN
     t = np.maximum(_alike(between, plain.energies), least * v)
     rng = np.random.default_rng(seed)
-    drawn = [everybody[rng.integers(0, M, M)].mean(axis=0) for _ in range(DRAWS)]
+    draws = [everybody[rng.integers(0, M, M)].mean(axis=0) for _ in range(DRAWS)]
     Y = [turn.T @ y for y in volumes]
     energies = np.array([np.mean(y**2, axis=1) for y in Y])
+    shares = np.cumsum(energies, axis=1) / np.array([*norms])[:, None]
     Y = np.concatenate(Y, axis=1)
     Y /= plain.energies[:, None] ** POWER
     squares = np.sum(Y**2, axis=0)
@@ -260,10 +269,10 @@ def from_people(
         directions=plain.directions.astype(np.float32),
         person=v,
         between=t,
-        replicates=(np.array(drawn) - total / M).astype(np.float32),
+        replicates=(np.array(draws) - total / M).astype(np.float32),
         radius=radius,
         clipped=linalg.pack_symmetric(C),
-        held=np.mean(np.cumsum(energies, axis=1) / np.array([*norms])[:, None], axis=0),
+        energy_shares=np.mean(shares, axis=0),
         n_people=M,
         n_sites=len(turned),
     )
@@ -285,7 +294,7 @@ def _alike(raw: np.ndarray, energies: np.ndarray) -> np.ndarray:
     return (sums / np.where(sizes > 0, sizes, 1))[block] * size
 
 
-# --- the release, and what it tells --------------------------------------------------
+# --- the release, and the posterior ---------------------------------------------------
 
 
 def spread(prior: Prior, noise: float) -> np.ndarray:
@@ -319,8 +328,9 @@ def spread(prior: Prior, noise: float) -> np.ndarray:
     while excess(low) < 0:
         low -= 5
     theta = np.exp(scipy.optimize.brentq(excess, low, top))
-    kept = inverse(theta)
-    return np.where(kept > 0, 1 / np.sqrt(np.where(kept > 0, kept, 1)), np.inf)
+    inverse_squares = inverse(theta)
+    is_sent = inverse_squares > 0
+    return np.where(is_sent, 1 / np.sqrt(np.where(is_sent, inverse_squares, 1)), np.inf)
 
 
 def deviation_of_people(
@@ -351,9 +361,10 @@ def deviation_of_people(
     """
     s = spread(prior, noise)
     reduction = mechanism.project(federation, prior.directions.T, norm_bound)
-    asked = request(prior, s)
-    found = mechanism.answer(federation, "deviation", asked, reduction=reduction)
-    return of_people(prior, s, found.value, found.deviation, found.n_units)
+    release = mechanism.answer(
+        federation, "deviation", request(prior, s), reduction=reduction
+    )
+    return of_people(prior, s, release.value, release.deviation, release.n_units)
 
 
 def request(prior: Prior, s: np.ndarray) -> dict[str, Any]:
@@ -363,14 +374,17 @@ def request(prior: Prior, s: np.ndarray) -> dict[str, Any]:
     """
     weights = np.where(np.isfinite(s), s.min() / s, 0.0)
     clip = CLIP * float(np.sqrt(np.sum(prior.person * weights**2)))
-    about = {"energies": prior.energies, "weights": _matrix(weights)}
-    return {**about, "clip": clip / OF_CLIP}
+    return {
+        "energies": prior.energies,
+        "weights": _matrix(weights),
+        "clip": clip / OF_CLIP,
+    }
 
 
 def of_people(
     prior: Prior, s: np.ndarray, value: np.ndarray, deviation: float, n_people: int
 ) -> Posterior:
-    """What a release of ``deviation`` tells; post-processing.
+    """Posterior given a release of ``deviation``; post-processing.
 
     Parameters
     ----------
@@ -381,15 +395,15 @@ def of_people(
     n_people
         Behind it.
     """
-    kept, clip = np.isfinite(s), OF_CLIP * request(prior, s)["clip"]
+    is_sent, clip = np.isfinite(s), OF_CLIP * request(prior, s)["clip"]
     s = s / s.min()
     *z, share = value
     # As people count: the same factor for all, since nearly everybody is clipped.
     factor = 0.5 + share / (MEAN_WEIGHT * clip)
-    own = max(deviation / (MEAN_WEIGHT * clip), 1e-9)
-    factor = (factor / own**2 + CLIP / FACTOR**2) / (1 / own**2 + 1 / FACTOR**2)
+    error = max(deviation / (MEAN_WEIGHT * clip), 1e-9)
+    factor = (factor / error**2 + CLIP / FACTOR**2) / (1 / error**2 + 1 / FACTOR**2)
     released, tau = np.zeros(len(s)), np.zeros(len(s))
-    released[kept], tau[kept] = z * s[kept], deviation * s[kept]
+    released[is_sent], tau[is_sent] = z * s[is_sent], deviation * s[is_sent]
     sampling = prior.person / max(n_people, 1)
     return posterior(prior, released, tau, float(np.clip(factor, 0.05, 1)), sampling)
 
@@ -397,7 +411,7 @@ def of_people(
 def deviation_of_volumes(
     federation: Federation, mechanism: Mechanism, prior: Prior, norm_bound: float
 ) -> Posterior:
-    """Release the second moment of white volumes, less what clipped public ones have.
+    """Release the second moment of white volumes, less that of clipped public ones.
 
     Parameters
     ----------
@@ -414,15 +428,15 @@ def deviation_of_volumes(
     reduction = mechanism.project(
         federation, (prior.directions / scale).T.astype(np.float32), norm_bound
     )
-    asked = {"clip": prior.radius}
-    found = mechanism.answer(
-        federation, "white_second_moment", asked, reduction=reduction
+    parameters = {"clip": prior.radius}
+    release = mechanism.answer(
+        federation, "white_second_moment", parameters, reduction=reduction
     )
-    return of_volumes(prior, found.value, found.deviation)
+    return of_volumes(prior, release.value, release.deviation)
 
 
 def of_volumes(prior: Prior, value: np.ndarray, deviation: float) -> Posterior:
-    """What a release of ``white_second_moment`` tells; post-processing.
+    """Posterior given a release of ``white_second_moment``; post-processing.
 
     Parameters
     ----------
@@ -434,20 +448,20 @@ def of_volumes(prior: Prior, value: np.ndarray, deviation: float) -> Posterior:
     scale = prior.energies**POWER
     i, j = pairs(len(scale))
     back = scale[i] * scale[j]
-    left = left_of(prior)
-    # Where the clip leaves nothing of public volumes nothing is known of others.
-    kept = left > LITTLE
-    released = np.where(kept, (value - prior.clipped) * back, 0.0)
-    tau = np.where(kept, deviation * back, 0.0)
-    return posterior(prior, released, tau, np.where(kept, left, 1.0))
+    factors = clip_factors(prior)
+    # Where the clip leaves nothing of public volumes nothing is known of private ones.
+    is_sent = factors > LITTLE
+    released = np.where(is_sent, (value - prior.clipped) * back, 0.0)
+    tau = np.where(is_sent, deviation * back, 0.0)
+    return posterior(prior, released, tau, np.where(is_sent, factors, 1.0))
 
 
-def left_of(prior: Prior) -> np.ndarray:
+def clip_factors(prior: Prior) -> np.ndarray:
     """Share of each coordinate that the clip of volumes leaves, packed."""
     q = len(prior.energies)
-    left = np.sqrt(prior.clipped[:q] / prior.energies ** (1 - 2 * POWER))
+    shares = np.sqrt(prior.clipped[:q] / prior.energies ** (1 - 2 * POWER))
     i, j = pairs(q)
-    return left[i] * left[j]
+    return shares[i] * shares[j]
 
 
 def posterior(
@@ -457,7 +471,7 @@ def posterior(
     factor: np.ndarray | float = 1.0,
     sampling: np.ndarray | float = 0.0,
 ) -> Posterior:
-    """What a release tells of the deviation from a prior; post-processing.
+    """Posterior of the deviation from a prior, given a release; post-processing.
 
     Parameters
     ----------
@@ -476,25 +490,25 @@ def posterior(
         Of the scale a of t that is most likely.
     """
     t, tau = prior.between, deviation
-    kept = tau > 0
+    is_sent = tau > 0
     sampling = np.broadcast_to(sampling, t.shape)
 
     def surprise(a: float) -> float:
-        V = (factor**2 * (a * t + sampling) + tau**2)[kept]
+        V = (factor**2 * (a * t + sampling) + tau**2)[is_sent]
         odd = float(np.log(a / USUAL)) / UNUSUAL
-        return float(np.sum(np.log(V) + released[kept] ** 2 / V)) + odd**2
+        return float(np.sum(np.log(V) + released[is_sent] ** 2 / V)) + odd**2
 
     a = min(SCALES, key=surprise)
-    signal = np.where(kept, a * t + sampling, 0.0)
-    total = np.where(kept, factor**2 * signal + tau**2, 1.0)
+    signal = np.where(is_sent, a * t + sampling, 0.0)
+    total = np.where(is_sent, factor**2 * signal + tau**2, 1.0)
     gain = factor * signal / total
-    informed = factor * gain
+    data_weight = factor * gain
     return Posterior(
-        gain * released,
-        signal * (1 - informed),
-        informed,
-        np.where(kept, released / factor, 0.0),
-        tau / factor,
+        mean=gain * released,
+        variance=signal * (1 - data_weight),
+        data_weight=data_weight,
+        released=np.where(is_sent, released / factor, 0.0),
+        deviation=tau / factor,
     )
 
 

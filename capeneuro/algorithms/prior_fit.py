@@ -10,7 +10,7 @@ taken to be as likely.
 
 Guarantee
 ---------
-One release of ``held``, a number in [0, 1]: 1 / n. All else is public, or
+One release of ``prior_energy_share``, a number in [0, 1]: 1 / n. All else is public, or
 post-processing.
 """
 
@@ -25,7 +25,7 @@ from capeneuro.algorithms.prior import (
     POWER,
     Posterior,
     Prior,
-    left_of,
+    clip_factors,
     pairs,
     posterior,
     spread,
@@ -49,7 +49,7 @@ FEW_PEOPLE = 20
 
 @dataclass(frozen=True)
 class PriorFit:
-    """What the first release says of a prior.
+    """Share of people's energy along a prior's first directions, as released.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def release_fit(
 
     Guarantee
     ---------
-    One release of ``held``, a number in [0, 1]: 1 / n.
+    One release of ``prior_energy_share``, a number in [0, 1]: 1 / n.
     """
     Q = np.ascontiguousarray(prior.directions[:, :n_components], dtype=np.float32)
-    release = mechanism.answer(federation, "held", {"Q": Q, "clip": 1.0})
+    release = mechanism.answer(federation, "prior_energy_share", {"Q": Q, "clip": 1.0})
     # Released is twice the share, less one.
     share = (1 + float(release.value[0])) / 2
     return PriorFit(share, release.deviation / 2, least_share)
@@ -141,10 +141,10 @@ def least_energy_share(
         for _ in range(N_DRAWS if turn else 1):
             C = _population(prior, turn, rng)
             share = np.trace(C[:n_components, :n_components]) / total
-            about = simulated_release(
+            deviation = simulated_release(
                 prior, C - np.diag(prior.energies), noise, unit, n_people, rng
             )
-            moment = np.diag(prior.energies) + linalg.unpack_symmetric(about.mean)
+            moment = np.diag(prior.energies) + linalg.unpack_symmetric(deviation.mean)
             _, W = linalg.top_eigenpairs(moment, n_components)
             outcomes.append((share, np.trace(W.T @ C @ W) / total))
     # Who has less there than at random gets from the release what these get.
@@ -195,17 +195,19 @@ def captured_without(
     usual = spectrum.sum()
     if unit == "subject":
         usual = np.sqrt(np.sum(spectrum**2) + np.sum(prior.person))
-    left, n_draws = min(1.0, clip / usual), max(1, N_NOISE // D)
+    factor, n_draws = min(1.0, clip / usual), max(1, N_NOISE // D)
     captured = 0.0
     for _ in range(n_draws):
         E = linalg.unpack_symmetric(rng.standard_normal(D * (D + 1) // 2))
-        _, V = linalg.top_eigenpairs(np.diag(left * spectrum) + noise_deviation * E, K)
+        _, V = linalg.top_eigenpairs(
+            np.diag(factor * spectrum) + noise_deviation * E, K
+        )
         captured += float(np.sum(V**2 * spectrum[:, None])) / n_draws
     return captured / spectrum.sum()
 
 
 def largest_share(prior: Prior, n_components: int) -> float:
-    """Share of the energy that so many directions hold at most, of such people."""
+    """Largest share of the energy of people like the prior's along K directions."""
     spectrum = np.sort(_spectrum(prior))[::-1]
     return float(spectrum[:n_components].sum() / spectrum.sum())
 
@@ -218,7 +220,7 @@ def simulated_release(
     n_people: int,
     rng: np.random.Generator,
 ) -> Posterior:
-    """Draw what a release would tell of people who deviate so from the prior.
+    """Draw a release of a population that deviates from the prior: its posterior.
 
     Parameters
     ----------
@@ -241,7 +243,7 @@ def simulated_release(
         sampling = prior.person / n_people
     else:
         i, j = pairs(len(deviation))
-        scale, factor = prior.energies**POWER, np.maximum(left_of(prior), LITTLE)
+        scale, factor = prior.energies**POWER, np.maximum(clip_factors(prior), LITTLE)
         tau = noise * prior.radius * scale[i] * scale[j] * (factor > LITTLE)
     released = factor * d * (tau > 0) + tau * rng.standard_normal(len(d))
     return posterior(prior, released, tau, factor, sampling)
@@ -255,23 +257,23 @@ def _spectrum(prior: Prior) -> np.ndarray:
     """
     D, q = prior.directions.shape
     usual = 1 / np.arange(1, D + 1)
-    if not prior.held.any():
+    if not prior.energy_shares.any():
         return usual * prior.energies.sum() / usual.sum()
-    total = prior.energies.sum() / prior.held[-1]
-    rest = np.full(D - q, (total - prior.energies.sum()) / max(D - q, 1))
+    total = prior.energies.sum() / prior.energy_shares[-1]
+    beyond = np.full(D - q, (total - prior.energies.sum()) / max(D - q, 1))
     weight = FEW_PEOPLE / (FEW_PEOPLE + prior.n_people) if prior.n_people else 0.0
-    of_people = np.r_[prior.energies, rest]
+    of_people = np.r_[prior.energies, beyond]
     return (1 - weight) * of_people + weight * usual * total / usual.sum()
 
 
 def _population(prior: Prior, turn: float, rng: np.random.Generator) -> np.ndarray:
-    """Second moment along the prior's directions of people who are turned from it."""
+    """Second moment along the prior's directions of people turned away from it."""
     q, spectrum = len(prior.energies), _spectrum(prior)
-    # More directions than twice those of the prior share what is left among fewer.
+    # More directions than twice those of the prior share the remainder among fewer.
     w = min(len(spectrum), 2 * q)
-    spectrum, rest = spectrum[:w], spectrum[w:].sum()
+    spectrum, remainder = spectrum[:w], spectrum[w:].sum()
     if w > q:
-        spectrum = spectrum + np.r_[np.zeros(q), np.full(w - q, rest / (w - q))]
+        spectrum = spectrum + np.r_[np.zeros(q), np.full(w - q, remainder / (w - q))]
     mixed = np.eye(w, q) + turn / w**0.5 * rng.standard_normal((w, q))
     R, _ = np.linalg.qr(mixed)
     return (R.T * spectrum) @ R

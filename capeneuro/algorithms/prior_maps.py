@@ -1,15 +1,16 @@
-"""Maps around a prior: components of what the second moment may be.
+"""Maps around a prior: components averaged over the posterior of the second moment.
 
 ICA of one estimate is the whim of its noise: close to where two components are alike it
-turns far for little. So maps are means over draws of what the second moment may be,
-aligned with the prior's, and blended with the prior's own by how much of the deviation
-from it is told. A draw has the noise twice, though: where nearly all is told, ICA of
-the estimate itself is nearer, and takes over. What the same people would have found
-without private data is made by the same code, and so is a forecast of what they add.
+turns far for little. So maps are means over draws of the second moment's posterior,
+aligned with the prior's, and blended with the prior's own by the weight of the data. A
+draw has the noise twice, though: where that weight is near 1, ICA of the estimate
+itself is nearer, and takes over. Components of the prior alone are made by the same
+code, and so is a forecast of the gain by private data.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from capeneuro.algorithms.prior import DRAWS, USUAL, Posterior, Prior
 from capeneuro.algorithms.prior_fit import simulated_release
 from capeneuro.privacy.accounting import Unit
 
-# Power of the share that is told with which ICA of the estimate takes over from the
-# mean over draws: most of it for volumes at epsilon 4, next to nothing below a half.
+# Power of the data's weight with which ICA of the estimate takes over from the mean
+# over draws: most of it for volumes at epsilon 4, next to nothing below a half.
 TAKES_OVER = 4
 # Rounds of each ICA, and the gradient's norm that ends them.
 ROUNDS, TOL = 500, 1e-4
@@ -31,7 +32,7 @@ Bar = Callable[[range], Iterable[int]]
 
 def components(
     prior: Prior,
-    found: Posterior | None,
+    posterior: Posterior | None,
     n_components: int,
     alone: Unmixing | None = None,
     n_rounds: int = ROUNDS,
@@ -39,18 +40,18 @@ def components(
     n_draws: int = DRAWS,
     progress: Bar = iter,
 ) -> Unmixing:
-    """Spatially independent components, averaged over what the second moment may be.
+    """Spatially independent components, averaged over draws of the second moment.
 
     Each draw is the prior's moment, the posterior's deviation with its own error, and
-    where that tells nothing what another sample of public people would have. ICA of
+    where the data weigh nothing the moment of another sample of public people. ICA of
     each is aligned with that of the prior; the mean over draws is blended with the mean
-    over draws of the prior alone, by how much of the deviation is told.
+    over draws of the prior alone, by the weight of the data.
 
     Parameters
     ----------
     prior
         In the unit of ``x / norm_bound``.
-    found
+    posterior
         Of a release; None: public knowledge alone, by the same code.
     n_components
         R.
@@ -74,7 +75,7 @@ def components(
     Reads the release alone.
     """
     U, L = prior.directions.astype(np.float64), np.diag(prior.energies)
-    options = n_components, n_rounds, tol
+    find = partial(_maps, K=n_components, n_rounds=n_rounds, tol=tol)
     nothing = np.zeros_like(prior.person)
     n_public = n_draws if len(prior.replicates) else 1
 
@@ -83,33 +84,33 @@ def components(
         for i in bar(range(n)):
             d = of.mean + of.variance**0.5 * rng.standard_normal(len(nothing))
             if len(prior.replicates):
-                own = prior.replicates[i % len(prior.replicates)]
-                d = d + (1 - of.informed) * own
+                sampling = prior.replicates[i % len(prior.replicates)]
+                d = d + (1 - of.data_weight) * sampling
             total += aligned(d, template) / n
         return total
 
     def aligned(d: np.ndarray, template: np.ndarray) -> np.ndarray:
-        A = _maps(U, L + linalg.unpack_symmetric(d), *options)
+        A = find(U, L + linalg.unpack_symmetric(d))
         order, sign = _like(A, template)
         return sign * A[:, order] / np.linalg.norm(A[:, order], axis=0)
 
     if alone is None:
-        template = _in_order(_maps(U, L, *options), prior)
+        template = _in_order(find(U, L), prior)
         A = mean(Posterior(*(nothing,) * 5), template, n_public, iter)
         if prior.maps.shape != A.shape:
             A = A * linalg.peak_signs(A)
     else:
         A = alone.mixing / np.linalg.norm(alone.mixing, axis=0) * alone.stability
     C = L
-    if found is not None:
+    if posterior is not None:
         t = prior.between
-        share = float(np.sum(found.informed * t) / np.sum(t))
-        draws, one = mean(found, A, n_draws, progress), share**TAKES_OVER
+        share = float(np.sum(posterior.data_weight * t) / np.sum(t))
+        draws, of_estimate = mean(posterior, A, n_draws, progress), share**TAKES_OVER
         stability = np.linalg.norm(share * draws + (1 - share) * A, axis=0)
-        own = (1 - one) * draws + one * aligned(found.mean, A)
-        A = share * own + (1 - share) * A
+        B = (1 - of_estimate) * draws + of_estimate * aligned(posterior.mean, A)
+        A = share * B + (1 - share) * A
         A *= stability / np.linalg.norm(A, axis=0)
-        C = L + linalg.unpack_symmetric(found.mean)
+        C = L + linalg.unpack_symmetric(posterior.mean)
     return _of_maps(A, U, C)
 
 
@@ -121,7 +122,7 @@ def of_maps(prior: Prior) -> Unmixing:
 
 
 def _of_maps(A: np.ndarray, U: np.ndarray, C: np.ndarray) -> Unmixing:
-    """Components of given maps, their norms how far draws agree; C is along U."""
+    """Components of maps whose norms are their stability; C is along U."""
     R, stability = A.shape[1], np.linalg.norm(A, axis=0)
     P = np.linalg.pinv(U.T @ A)
     deviations = np.sqrt(np.maximum(np.einsum("rq,qp,rp->r", P, C, P), 1e-12))
@@ -142,18 +143,18 @@ def _of_maps(A: np.ndarray, U: np.ndarray, C: np.ndarray) -> Unmixing:
     )
 
 
-def in_order_of(found: Unmixing, maps: np.ndarray) -> Unmixing:
-    """The same components in the order, and with the signs, of as many maps (D, R)."""
-    order, sign = _like(found.mixing, maps)
+def in_order_of(unmixing: Unmixing, maps: np.ndarray) -> Unmixing:
+    """Put components in the order, and give them the signs, of R maps (D, R)."""
+    order, sign = _like(unmixing.mixing, maps)
     return replace(
-        found,
-        W=sign[:, None] * found.W[order],
-        b=sign * found.b[order],
-        unmixing=sign[:, None] * found.unmixing[order],
-        mixing=sign * found.mixing[:, order],
-        signs=found.signs[order],
-        curvature=found.curvature[np.ix_(order, order)],
-        stability=found.stability[order],
+        unmixing,
+        W=sign[:, None] * unmixing.W[order],
+        b=sign * unmixing.b[order],
+        unmixing=sign[:, None] * unmixing.unmixing[order],
+        mixing=sign * unmixing.mixing[:, order],
+        signs=unmixing.signs[order],
+        curvature=unmixing.curvature[np.ix_(order, order)],
+        stability=unmixing.stability[order],
     )
 
 
@@ -198,7 +199,7 @@ def foretold(
 ) -> tuple[float, float]:
     """How well maps would agree with the pooled ones: of the prior, and with people.
 
-    Populations are drawn from what public sites differ by, and a release from each.
+    Populations are drawn as public sites vary, and a release from each.
 
     Parameters
     ----------
@@ -227,19 +228,19 @@ def foretold(
     sampling = np.zeros_like(t)
     if noise and unit == "subject":
         sampling = prior.person / n_people
-    found = []
+    agreements = []
     for _ in range(n_populations):
         d = np.sqrt(USUAL * t + sampling) * rng.standard_normal(len(t))
         values, W = np.linalg.eigh(L + linalg.unpack_symmetric(d))
         truth = (W * np.maximum(values, 0)) @ W.T
         A = alone.mixing
         if noise:
-            release = prior, truth - L, noise, unit, n_people, rng
-            about = simulated_release(*release)
-            A = components(prior, about, n_components, alone, n_draws=n_draws).mixing
+            deviation = simulated_release(prior, truth - L, noise, unit, n_people, rng)
+            around = components(prior, deviation, n_components, alone, n_draws=n_draws)
+            A = around.mixing
         T = _maps(U, truth, n_components, ROUNDS, TOL)
         r0 = metrics.chance_match(T)
         rs = (float(np.abs(metrics.match(X, T)[1]).mean()) for X in (alone.mixing, A))
-        found.append([(r - r0) / (1 - r0) for r in rs])
-    low, high = np.mean(found, axis=0)
-    return float(low), float(high)
+        agreements.append([(r - r0) / (1 - r0) for r in rs])
+    of_prior, with_people = np.mean(agreements, axis=0)
+    return float(of_prior), float(with_people)

@@ -19,7 +19,7 @@ MEAN_WEIGHT = 0.5
 OF_CLIP = float(1 / np.sqrt(1 + MEAN_WEIGHT**2 / 4))
 
 
-def held(
+def prior_energy_share(
     block: Block,
     *,
     Q: np.ndarray,

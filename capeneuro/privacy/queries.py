@@ -628,9 +628,9 @@ QUERIES = {
             positive=True,
         ),
         Query(
-            "held",
+            "prior_energy_share",
             "features",
-            deviations.held,
+            deviations.prior_energy_share,
             parameters={"Q": DIRECTIONS, "clip": CLIP},
         ),
         Query(

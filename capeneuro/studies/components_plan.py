@@ -164,7 +164,7 @@ def least_share(
     noise = noise_of_prior(study, everyone, n)
     _, n_own, _ = noise_over_pooled(study, everyone, n)
     # The number is released as twice the share.
-    check = _noise(study, everyone, n, "check", "held", 1.0) / 2
+    check = _noise(study, everyone, n, "check", "prior_energy_share", 1.0) / 2
     about = noise, unit, n_own, captured, check
     return prior_fit.least_energy_share(prior, K, *about), captured
 

@@ -136,7 +136,7 @@ def make(
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     print(
         f"{out}: {prior.n_people} people at {prior.n_sites} sites, {q} directions that "
-        f"hold {100 * prior.held[-1]:.0f}% of a person's energy; "
+        f"hold {100 * prior.energy_shares[-1]:.0f}% of a person's energy; "
         f"SHA-256 {digest}"
     )
 

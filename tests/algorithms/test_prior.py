@@ -54,7 +54,10 @@ def test_a_prior_says_what_public_people_differ_by(public):
         assert own.shape == (n,)
     assert (public.between >= 0.02 * public.person - 1e-12).all()
     assert public.replicates.shape == (prior.DRAWS, n)
-    assert public.held[-1] == pytest.approx(1) and (np.diff(public.held) > 0).all()
+    assert (
+        public.energy_shares[-1] == pytest.approx(1)
+        and (np.diff(public.energy_shares) > 0).all()
+    )
     # People of one site only are no sites that differ.
     alone = made(np.random.default_rng(1), sites=1)[0]
     np.testing.assert_allclose(alone.between, 0.12 * alone.person)
@@ -99,7 +102,7 @@ def test_where_nothing_is_told_the_prior_stays(public, rng):
     n = len(public.person)
     loud = np.full(n, 1e3)
     found = prior.posterior(public, loud * rng.standard_normal(n), loud)
-    assert np.sum(found.informed * public.between) < 1e-3 * np.sum(public.between)
+    assert np.sum(found.data_weight * public.between) < 1e-3 * np.sum(public.between)
     assert np.linalg.norm(found.mean) < 0.05 * np.linalg.norm(public.energies)
     nothing = prior.posterior(public, np.zeros(n), np.zeros(n))
     assert not nothing.mean.any() and not nothing.variance.any()
@@ -172,7 +175,7 @@ def test_a_prior_of_other_parcels_is_dropped_where_none_is_better(public, unit, 
         least = prior_fit.least_energy_share(own, K, *noise)
         fit = prior_fit.release_fit(federation, mechanism, own, K, least)
         assert fit.is_kept == is_kept
-        assert (fit.energy_share > 0.8 * public.held[K - 1]) == is_kept
+        assert (fit.energy_share > 0.8 * public.energy_shares[K - 1]) == is_kept
     # Where a study without it captures nothing either, any prior is as good.
     nothing = prior_fit.least_energy_share(other, K, 10.0, unit, 120, 0.0, 0.02)
     assert nothing == -np.inf

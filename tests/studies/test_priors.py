@@ -116,7 +116,9 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     results = Path("results") / unit
     record = json.loads((results / "privacy.json").read_text())
     query = "deviation" if unit == "subject" else "white_second_moment"
-    asked = ["held", query] + ["infomax_skew"] * (3 if unit == "temporal" else 0)
+    asked = ["prior_energy_share", query] + ["infomax_skew"] * (
+        3 if unit == "temporal" else 0
+    )
     assert [one["query"] for one in record["releases"]] == asked
     use(unit)
     study = load.load_study(STUDY)
@@ -251,7 +253,10 @@ def test_a_prior_of_others_is_noticed_and_the_study_goes_on_without_it(capsys):
     run_steps("validate", "plan", "prepare", "pca", "ica", "maps", "score", "report")
     assert "note: the prior was not used" in capsys.readouterr().out
     record = json.loads(Path("results/others/privacy.json").read_text())
-    assert [own["query"] for own in record["releases"]] == ["held", "second_moment"]
+    assert [own["query"] for own in record["releases"]] == [
+        "prior_energy_share",
+        "second_moment",
+    ]
     report = Path("results/others/report.html").read_text()
     assert "Note: the prior was not used: along its first 3 directions people" in report
     assert "how they differ from a public prior" not in report
@@ -275,7 +280,7 @@ def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(
     # One number was released, and nothing else.
     charged = site_files.open_ledger(load.load_site(Path("site-0.yaml"))).releases()
     mine = [one.query for one in charged if one.study.startswith("drowned")]
-    assert mine == ["held"]
+    assert mine == ["prior_energy_share"]
 
 
 def test_private_people_are_no_prior(capsys):
