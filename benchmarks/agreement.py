@@ -89,7 +89,7 @@ def epsilon_of(design: prediction.Design, unit: str, ratio: float) -> float:
     for _ in range(60):
         middle = (low * high) ** 0.5
         budget = Budget(middle, 1e-5, unit, "replace-one", design.n_sites // 4)
-        above = prediction.predict_subspace(design, budget)[1] > ratio
+        above = prediction.predict_subspace(design, budget).ratio > ratio
         low, high = (middle, high) if above else (low, middle)
     return high
 

@@ -108,9 +108,9 @@ __all__ = [*_HOMES]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'capeneuro' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"capeneuro.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    attribute = getattr(importlib.import_module(f"capeneuro.{_HOMES[name]}"), name)
+    globals()[name] = attribute
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ of the array, so iid noise in packed coordinates is what the sensitivities of
 """
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -63,21 +64,26 @@ def unpack_skew(packed: np.ndarray) -> np.ndarray:
     return K - K.T
 
 
-def triples(D: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+class Triples(NamedTuple):
     """Indices i <= j <= k of a packed symmetric (D, D, D) tensor, and their weights.
 
-    Returns
-    -------
-    i, j, k : numpy.ndarray
-        Shape (D (D + 1) (D + 2) / 6,), in lexicographic order.
-    weights : numpy.ndarray
-        Square root of how often an entry stands in the tensor: 1, sqrt(3) or sqrt(6).
+    Each of shape (D (D + 1) (D + 2) / 6,), in lexicographic order.
     """
+
+    i: np.ndarray
+    j: np.ndarray
+    k: np.ndarray
+    weights: np.ndarray
+    """Square root of how often an entry stands in the tensor: 1, sqrt(3) or sqrt(6)."""
+
+
+def triples(D: int) -> Triples:
+    """Indices of a packed symmetric (D, D, D) tensor, and their weights."""
     r = np.arange(D)
     i, j, k = np.nonzero((r[:, None, None] <= r[:, None]) & (r[:, None] <= r))
     # 6 orders, over 2 where two indices are equal, over 6 where all are.
     equal = (i == j).astype(int) + (j == k)
-    return i, j, k, np.sqrt(np.array([6.0, 3.0, 1.0]))[equal]
+    return Triples(i, j, k, np.sqrt(np.array([6.0, 3.0, 1.0]))[equal])
 
 
 def pack_symmetric3(T: np.ndarray) -> np.ndarray:
@@ -174,13 +180,14 @@ def outer_sum(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     most c in float32, the k-th partial sum is rounded by at most ``k c 2^-24``: a chunk
     by ``2080 c 2^-24``, and two neighbors differ by twice that more than exactly.
     """
-    whole = A.shape[1] - A.shape[1] % CHUNK
+    n_chunked = A.shape[1] - A.shape[1] % CHUNK
 
     def chunks(M: np.ndarray) -> np.ndarray:
-        return M[:, :whole].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
+        return M[:, :n_chunked].reshape(len(M), -1, CHUNK).transpose(1, 0, 2)
 
     products = chunks(A) @ chunks(B).transpose(0, 2, 1)
-    return products.sum(axis=0, dtype=np.float64) + A[:, whole:] @ B[:, whole:].T
+    tail = A[:, n_chunked:] @ B[:, n_chunked:].T
+    return products.sum(axis=0, dtype=np.float64) + tail
 
 
 def varimax(L: np.ndarray, n_iterations: int = 500, tol: float = 1e-9) -> np.ndarray:
@@ -245,22 +252,22 @@ def tensor_power(
     starts /= np.linalg.norm(starts, axis=0)
     values, V = np.zeros(n_components), np.zeros((K, n_components))
     for k in range(n_components):
-        rest = _without(T, values, V, k)
-        U = _iterate(rest, starts, n_iterations)
-        heights = np.einsum("il,il->l", U, _power(rest, U))
+        deflated = _deflated(T, values, V, k)
+        U = _iterate(deflated, starts, n_iterations)
+        heights = np.einsum("il,il->l", U, _power(deflated, U))
         V[:, k], values[k] = U[:, heights.argmax()], heights.max()
     for _ in range(n_iterations):
         for k in range(n_components):
-            rest = _without(T, values, V, k)
-            u = _iterate(rest, V[:, k : k + 1], 1)
-            V[:, k], values[k] = u[:, 0], float(u[:, 0] @ _power(rest, u)[:, 0])
+            deflated = _deflated(T, values, V, k)
+            u = _iterate(deflated, V[:, k : k + 1], 1)
+            V[:, k], values[k] = u[:, 0], float(u[:, 0] @ _power(deflated, u)[:, 0])
     return values, V
 
 
-def _without(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.ndarray:
-    """The tensor less all parts but the k-th; those not found yet are 0."""
-    others = np.where(np.arange(len(values)) == k, 0, values)
-    return T - np.einsum("r,ir,jr,kr->ijk", others, V, V, V, optimize=True)
+def _deflated(T: np.ndarray, values: np.ndarray, V: np.ndarray, k: int) -> np.ndarray:
+    """Subtract all parts but the k-th from a tensor; those not found yet are 0."""
+    values = np.where(np.arange(len(values)) == k, 0, values)
+    return T - np.einsum("r,ir,jr,kr->ijk", values, V, V, V, optimize=True)
 
 
 def _iterate(T: np.ndarray, U: np.ndarray, n: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the machine refuses, by the number of its error: one remedy each.
+"""Errors of the machine, by their number: one remedy each.
 
 Disks, quotas, rights and limits speak in the same few numbers whoever meets them.
 """
@@ -38,28 +38,28 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def remedy(error: OSError, otherwise: str = "") -> str:
-    """What to do about an error of the machine, or ``otherwise``."""
+    """Remedy of an error of the machine, or ``otherwise``."""
     return REMEDIES.get(error.errno, otherwise)
 
 
 def in_words(error: OSError) -> str:
-    """Say what the machine refused, where, and what to do: one line."""
-    # What is written into an open file has no name; it is mostly of this folder.
-    full = os.getcwd() if error.errno in FULL else ""
-    where = f"{error.filename or full}: " if error.filename or full else ""
+    """Describe an error of the machine in one line: path, reason and remedy."""
+    # The error of a full disk has no file's name; the file is mostly in this folder.
+    folder = os.getcwd() if error.errno in FULL else ""
+    path = f"{error.filename or folder}: " if error.filename or folder else ""
     todo = remedy(error)
-    return f"{where}{error.strerror or error}{f'; {todo}' if todo else ''}"
+    return f"{path}{error.strerror or error}{f'; {todo}' if todo else ''}"
 
 
 class Usage:
-    """What is used of the machine since this object was made."""
+    """Time and memory used since this object was made."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._processor_start = _processor_seconds()
 
     def in_words(self) -> str:
-        """Say seconds, processor seconds and the most memory so far."""
+        """Seconds, processor seconds and the largest memory so far, as a sentence."""
         seconds = time.monotonic() - self._start
         processor = _processor_seconds() - self._processor_start
         unit = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, else KiB
@@ -71,9 +71,11 @@ class Usage:
 
 
 def _usage() -> list[resource.struct_rusage]:
-    """What this process has used, and the processes that it started and that ended."""
-    both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    return [resource.getrusage(processes) for processes in both]
+    """Resources used by this process, and by its processes that ended."""
+    return [
+        resource.getrusage(processes)
+        for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
 
 
 def _processor_seconds() -> float:

@@ -33,7 +33,7 @@ SECONDARY = 0.3
 
 @dataclass(frozen=True)
 class Effect:
-    """A covariate, its instrument, and what is public of both.
+    """A covariate, its instrument, and their public numbers.
 
     Parameters
     ----------
@@ -56,13 +56,13 @@ class Effect:
     weight: float = 1.0
     is_constant: bool = False
 
-    def times(self, other: "Effect") -> "Effect":
-        """The interaction of two effects."""
+    def times(self, effect: "Effect") -> "Effect":
+        """The interaction with another effect."""
         return Effect(
-            f"{self.name} x {other.name}",
-            self.bound * other.bound,
-            self.product * other.product,
-            self.square * other.square,
+            f"{self.name} x {effect.name}",
+            self.bound * effect.bound,
+            self.product * effect.product,
+            self.square * effect.square,
         )
 
 
@@ -82,14 +82,15 @@ def group_effect(name: str, shares: Sequence[float], sizes: Sequence[float]) -> 
     n = n / max(n.sum(), 1e-9)
     widest = np.maximum(m, 1 - m)
     variance = m * (1 - m)
-    of_z = float(n @ (variance / widest)), float(n @ (variance / widest**2))
-    return Effect(name, float(np.max(widest, where=variance > 0, initial=0.5)), *of_z)
+    bound = float(np.max(widest, where=variance > 0, initial=0.5))
+    product, square = n @ (variance / widest), n @ (variance / widest**2)
+    return Effect(name, bound, float(product), float(square))
 
 
 def code_group(is_one: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Covariate and instrument of a group, centered at its public share at a site.
 
-    At a site that has one group alone both are 0: it tells nothing of the difference.
+    At a site that has one group alone both are 0: it cannot compare groups.
     """
     if not 0 < share < 1:
         return np.zeros(len(is_one)), np.zeros(len(is_one))
@@ -153,8 +154,8 @@ def constant_effect(name: str, share: float = 1.0) -> Effect:
 
 def one_constant(effects: Sequence[Effect]) -> tuple[Effect, ...]:
     """Effects with the mean of everybody in place of constants of sites."""
-    others = [e for e in effects if not e.is_constant]
-    return (*others, constant_effect(MEAN))
+    varying = [e for e in effects if not e.is_constant]
+    return (*varying, constant_effect(MEAN))
 
 
 def weighted(
@@ -176,7 +177,7 @@ def weighted(
 
 
 def scales(effects: Sequence[Effect]) -> np.ndarray:
-    """What covariates are divided by, so that those of a person have norm 1 at most."""
+    """Divisors of covariates, by which those of a person have norm 1 at most."""
     at_once = sum(not e.is_constant for e in effects) + 1
     return np.array([e.bound for e in effects]) * at_once**0.5
 
@@ -212,8 +213,8 @@ class Covariate:
     @property
     def titles(self) -> list[str]:
         """Names of its effects: a number's own, differences from the first group."""
-        first, *others = self.called or ("",)
-        return [f"{self.name} {g} - {first}" for g in others] or [self.name]
+        first, *groups = self.called or ("",)
+        return [f"{self.name} {g} - {first}" for g in groups] or [self.name]
 
     @property
     def columns(self) -> list[str]:
@@ -224,8 +225,8 @@ class Covariate:
     def public(self, values: np.ndarray) -> list[float]:
         """A site's public numbers of its people's values, in the order of columns.
 
-        A mean is rounded to four digits, as it is published; of what is left about that
-        the clipped mean is one.
+        A mean is rounded to four digits, as it is published; the clipped mean is about
+        the rounded one.
         """
         if self.groups:
             return [float(np.sum(values == np.float32(g))) for g in self.groups]
@@ -236,7 +237,7 @@ class Covariate:
 
 @dataclass(frozen=True)
 class Design:
-    """Covariates of a study, and what is public of them at its sites.
+    """Covariates of a study, and their public numbers at its sites.
 
     Parameters
     ----------
@@ -270,36 +271,39 @@ class Design:
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
         """Effects in the order of rows: covariates, interactions, constants."""
-        own: dict[str, list[Effect]] = {}
-        n = np.ones(len(self.sites)) if self.sizes is None else np.array(self.sizes)
-        for each in self.covariates:
-            if not each.groups:
-                bent = BENT * self.is_released
-                own[each.name] = [number_effect(each.name, self._clipped(each), bent)]
-                continue
-            own[each.name] = [
-                group_effect(
-                    title,
-                    [self._share(i, each, g) for i in range(len(self.sites))],
-                    [self._size(i, each) for i in range(len(self.sites))],
-                )
-                for title, g in zip(each.titles, each.groups[1:], strict=True)
-            ]
-            if self.is_released:
-                bound = 1 - 1 / len(each.groups)
-                own[each.name] = [replace(e, bound=bound) for e in own[each.name]]
-        found = [e for effects in own.values() for e in effects]
+        by_covariate = {c.name: self._effects_of(c) for c in self.covariates}
+        effects = [e for of_one in by_covariate.values() for e in of_one]
         for a, b in self.interactions:
-            found += [x.times(y) for x in own[a] for y in own[b]]
+            effects += [x.times(y) for x in by_covariate[a] for y in by_covariate[b]]
         if self.means is not None and not self.is_released:
-            found.append(constant_effect(MEAN))
+            effects.append(constant_effect(MEAN))
         else:
+            n = np.ones(len(self.sites)) if self.sizes is None else np.array(self.sizes)
             shares = (n / n.sum()).tolist()
-            found += [
+            effects += [
                 constant_effect(f"{MEAN} {name}", share)
                 for name, share in zip(self.sites, shares, strict=True)
             ]
-        return weighted(found, {e.name for e in own.get(self.primary or "", [])})
+        primary = by_covariate.get(self.primary or "", [])
+        return weighted(effects, {e.name for e in primary})
+
+    def _effects_of(self, covariate: Covariate) -> list[Effect]:
+        """Effects of one covariate: a number's own, or differences of groups."""
+        if not covariate.groups:
+            bent = BENT * self.is_released
+            return [number_effect(covariate.name, self._clipped(covariate), bent)]
+        effects = [
+            group_effect(
+                title,
+                [self._share(i, covariate, g) for i in range(len(self.sites))],
+                [self._size(i, covariate) for i in range(len(self.sites))],
+            )
+            for title, g in zip(covariate.titles, covariate.groups[1:], strict=True)
+        ]
+        if self.is_released:
+            bound = 1 - 1 / len(covariate.groups)
+            effects = [replace(e, bound=bound) for e in effects]
+        return effects
 
     @property
     def result_effects(self) -> tuple[Effect, ...]:
@@ -339,19 +343,20 @@ class Design:
         """
         means: list[dict[str, float]] = [{} for _ in self.sites]
         rows = iter(centers)
-        for each in self.covariates:
-            first, *rest = each.columns
-            if not each.groups:
+        for covariate in self.covariates:
+            first, *columns = covariate.columns
+            if not covariate.groups:
                 for public, mean in zip(means, next(rows), strict=True):
-                    public |= {first: each.mean, rest[0]: float(mean)}
+                    public |= {first: covariate.mean, columns[0]: float(mean)}
                 continue
-            usual = 1 / len(each.groups)
-            own = [usual + (1 - usual) * next(rows) for _ in rest]
-            shares = np.clip([1 - np.sum(own, axis=0), *own], LEAST_SHARE, None)
+            usual = 1 / len(covariate.groups)
+            after_first = [usual + (1 - usual) * next(rows) for _ in columns]
+            shares = [1 - np.sum(after_first, axis=0), *after_first]
+            shares = np.clip(shares, LEAST_SHARE, None)
             for public, share in zip(
                 means, (shares / shares.sum(axis=0)).T, strict=True
             ):
-                public |= dict(zip(each.columns, share.tolist(), strict=True))
+                public |= dict(zip(covariate.columns, share.tolist(), strict=True))
         for public, n in zip(means, sizes, strict=True):
             public |= {c: n * x for c, x in public.items() if IS in c}
         return replace(self, means=tuple(means), sizes=tuple(sizes))
@@ -377,21 +382,21 @@ class Design:
     def _coded(
         self, values: np.ndarray, place: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        own: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for each, column in zip(self.covariates, values, strict=True):
-            if not each.groups:
-                mean = each.mean if self.means is None else self.means[place][each.name]
-                about = mean, each.deviation, self._clipped(each)[place]
-                own[each.name] = [code_number(column, *about)]
+        coded: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for c, column in zip(self.covariates, values, strict=True):
+            if not c.groups:
+                mean = c.mean if self.means is None else self.means[place][c.name]
+                clipped = self._clipped(c)[place]
+                coded[c.name] = [code_number(column, mean, c.deviation, clipped)]
                 continue
-            own[each.name] = [
-                code_group(column == np.float32(g), self._share(place, each, g))
-                for g in each.groups[1:]
+            coded[c.name] = [
+                code_group(column == np.float32(g), self._share(place, c, g))
+                for g in c.groups[1:]
             ]
-        for pairs in own.values():
+        for pairs in coded.values():
             yield from pairs
         for a, b in self.interactions:
-            yield from ((x * x2, z * z2) for x, z in own[a] for x2, z2 in own[b])
-        one = np.ones(values.shape[1])
+            yield from ((x * x2, z * z2) for x, z in coded[a] for x2, z2 in coded[b])
+        ones = np.ones(values.shape[1])
         places = [place] if self.means is not None else range(len(self.sites))
-        yield from ((one * (i == place),) * 2 for i in places)
+        yield from ((ones * (i == place),) * 2 for i in places)

@@ -31,7 +31,7 @@ RANGE = 0.1, 0.5, 0.9
 def null_levels(
     design: Design, n_second: int, tau: float, clip: float, n_draws: int = DRAWS
 ) -> Iterator[float]:
-    """Draw what the largest correlation of views with nothing in common reaches.
+    """Draw levels that the largest correlation of unrelated views reaches.
 
     Parameters
     ----------

@@ -175,8 +175,7 @@ def infomax(
         raise ValueError(f"sub_gaussian needs update 'orthogonal', got {update!r}")
     whitening, before = subspace.whitening(), len(mechanism.releases)
     center = subspace.center if subspace.center.size else None
-    known = whitening, subspace.norm_bound, center
-    reduction = mechanism.project(federation, *known)
+    reduction = mechanism.project(federation, whitening, subspace.norm_bound, center)
     R, paid = len(whitening), before + n_rounds
     if mechanism.n_releases is not None:
         paid = min(paid, mechanism.n_releases)
@@ -198,12 +197,13 @@ def infomax(
             break  # rounds that became void are paid for, too, also an earlier run's
         measures = bool(due) and (settled or j >= due[0])
         if measures:
-            asked = {"W": state.W, "clip": float(clip * CURVATURE_CLIP / np.sqrt(R))}
+            curvature_clip = float(clip * CURVATURE_CLIP / np.sqrt(R))
+            parameters = {"W": state.W, "clip": curvature_clip}
             name = "infomax_curvature"
         else:
-            asked, name = _parameters(state, update, clip), query
+            parameters, name = _parameters(state, update, clip), query
         number = first_round + j
-        released = mechanism.answer(federation, name, asked, number, reduction)
+        released = mechanism.answer(federation, name, parameters, number, reduction)
         if measures:
             state = updates.with_signs(state, np.where(released.value < 0, -1.0, 1.0))
             due, settled = due[1:], False
@@ -255,7 +255,7 @@ def _advance(
     released: Release,
     schedule: Schedule,
 ) -> State:
-    """Next iterate from what a round released."""
+    """Next iterate, given the release of a round."""
     R, value, noise = len(state.W), released.value, released.deviation
     if update == "orthogonal":
         K = linalg.unpack_skew(value)
@@ -303,7 +303,7 @@ def unmixed(
 def inseparable(result: Unmixing) -> list[tuple[int, int]]:
     """Pairs of components that the rounds could not tell apart, numbered from 0.
 
-    Two Gaussian sources look the same however they are turned: what was learned of the
+    Two Gaussian sources look the same however they are turned: the estimate of the
     pair's curvature is near zero. Where privacy's noise hides it the start of the step
     rule remains, and no pair is named.
     """
@@ -370,7 +370,7 @@ def spatial_components(
     mechanism = Mechanism("spatial", "non-private", 1.0, budget, 0.0)
     R = len(maps)
     white = Subspace(np.ones(R), np.eye(R), 1.0)
-    found = infomax(
+    result = infomax(
         Ungated({"map": site}),  # nobody to keep released maps from
         mechanism,
         white,
@@ -379,23 +379,23 @@ def spatial_components(
         start="identity",  # varimax of white maps is the same
     )
     # Maps S' = V T over features, so time courses are T^-1 V'x.
-    T = np.hstack([(Qt.T / s)[:, varies] @ found.W.T, Qt.T[:, ~varies]])
+    T = np.hstack([(Qt.T / s)[:, varies] @ result.W.T, Qt.T[:, ~varies]])
     R = len(T)
     W = np.linalg.solve(T, np.linalg.pinv(subspace.whitening() @ V))
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(R), signs=np.ones(R))
-    return unmixed(state, subspace, found.trace, found.converged)
+    return unmixed(state, subspace, result.trace, result.converged)
 
 
 def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarray:
     """How much of each map lies along directions with structure over features, (R,).
 
-    The direction that is farthest from normal is taken out of the subspace, then that
-    of the rest, for as long as the rest is told from a random subspace
-    [:func:`has_spatial_structure`]. What is left then has no structure that these
-    features could tell: a map of it is as good as any rotation. Where some maps have
+    The direction that is farthest from normal is removed from the subspace, then that
+    of the remainder, for as long as the remainder differs from a random subspace
+    [:func:`has_spatial_structure`]. The remainder then has no structure that these
+    features could show: a map of it is as good as any rotation. Where some maps have
     structure and the others are normal, one of the others is taken for structure in at
-    most ``level`` of studies, since the rest is asked first when those are out.
+    most ``level`` of studies, since the remainder is tested before more is removed.
 
     Parameters
     ----------
@@ -404,14 +404,14 @@ def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarr
     maps
         Of components, (n_features, R), in the span of V.
     level
-        Chance that a subspace without structure is told.
+        Chance of a false alarm: a subspace without structure.
 
     Notes
     -----
     Projection pursuit with successive tests [Virta, Nordhausen & Oja 2016, NGPP].
 
-    # Differs from them: a test is of all that is left, not of the direction that is
-    pursued in it, so it does not depend on how well that is done.
+    # Differs from them: a test is of the whole remainder, not of the direction that is
+    pursued in it, so it does not depend on how good the pursuit is.
     """
     every = slice(None, None, -(-len(V) // MOST_INDEPENDENT))
     V, maps = V[every] - V[every].mean(axis=0), maps[every]
@@ -419,14 +419,14 @@ def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarr
     white, R = np.sqrt(len(V)) * U, V.shape[1]
     cosines = white.T @ maps
     cosines /= np.maximum(np.linalg.norm(cosines, axis=0), linalg.TINY)
-    rest = np.eye(R)
-    while rest.shape[1] and has_spatial_structure(white @ rest, level):
-        inside = rest.T @ cosines
+    basis = np.eye(R)  # of the remainder
+    while basis.shape[1] and has_spatial_structure(white @ basis, level):
+        inside = basis.T @ cosines
         inside /= np.maximum(np.linalg.norm(inside, axis=0), linalg.TINY)
-        start = inside[:, negentropy(white @ rest @ inside).argmax()]
-        pursued = scipy.optimize.minimize(_normality, start, white @ rest, jac=True)
-        rest = rest @ scipy.linalg.null_space(pursued.x[None])
-    return 1 - np.sum((rest.T @ cosines) ** 2, axis=0)
+        start = inside[:, negentropy(white @ basis @ inside).argmax()]
+        pursued = scipy.optimize.minimize(_normality, start, white @ basis, jac=True)
+        basis = basis @ scipy.linalg.null_space(pursued.x[None])
+    return 1 - np.sum((basis.T @ cosines) ** 2, axis=0)
 
 
 def _normality(w: np.ndarray, white: np.ndarray) -> tuple[float, np.ndarray]:
@@ -440,7 +440,7 @@ def _normality(w: np.ndarray, white: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def has_spatial_structure(V: np.ndarray, level: float) -> bool:
-    """Whether a subspace is told from one drawn at random, whatever its rotation.
+    """Whether a subspace differs from one drawn at random, for any rotation.
 
     Over features the loadings of a random subspace are jointly normal. Skewness and
     kurtosis of Mardia [Mardia 1970] are the same for every rotation, so nothing is
@@ -450,10 +450,10 @@ def has_spatial_structure(V: np.ndarray, level: float) -> bool:
     Parameters
     ----------
     V
-        Directions, (n_features, R); of many features every so manieth is looked at,
-        since neighbors are alike.
+        Directions, (n_features, R); of many features every k-th is used, since
+        neighbors are alike.
     level
-        Chance that a random subspace is told.
+        Chance of a false alarm: a random subspace.
     """
     V = V[:: -(-len(V) // MOST_INDEPENDENT)]
     if len(V) <= V.shape[1] + 1:
@@ -491,7 +491,7 @@ def negentropy(maps: np.ndarray) -> np.ndarray:
 
 
 def negentropy_of_rotations(V: np.ndarray, level: float) -> float:
-    """What the maps of a subspace, turned at random, stay below but with this chance.
+    """Quantile, at 1 - level, of the negentropy of a subspace's maps turned at random.
 
     Of the largest of all R maps, over :data:`N_SURROGATES` rotations (seeded): where
     rounds of noise have turned them, maps are no better than that.
@@ -608,11 +608,11 @@ def consensus(unmixings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
     unit = [W / np.linalg.norm(W, axis=1, keepdims=True) for W in unmixings]
     matched = []
-    for own in unit:
-        cosines = unit[0] @ own.T
+    for rows_of_run in unit:
+        cosines = unit[0] @ rows_of_run.T
         rows, columns = scipy.optimize.linear_sum_assignment(-np.abs(cosines))
         signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0)
-        matched.append(signs[:, None] * own[columns])
+        matched.append(signs[:, None] * rows_of_run[columns])
     Z = np.stack(matched)
     n_runs, R, _ = Z.shape
     similar = np.abs(np.einsum("ris,qjs->rqij", Z, Z))

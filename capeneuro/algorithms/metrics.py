@@ -43,7 +43,7 @@ def gain(unmixing: np.ndarray, W: np.ndarray, A: np.ndarray) -> np.ndarray:
 
 
 def chance_gain_index(R: int, n_draws: int = 200) -> float:
-    """Mean index of random Gaussian gain matrices: what no information scores."""
+    """Mean index of random Gaussian gain matrices: the score of no information."""
     rng = np.random.default_rng(0)
     draws = rng.standard_normal((n_draws, R, R))
     return float(np.mean([normalized_gain_index(G) for G in draws]))

@@ -97,7 +97,8 @@ class Network:
         D = self.hidden.shape[1] - 1
         if X.shape[0] != D:
             raise ValueError(f"X must have {D} features as rows, got {X.shape[0]}")
-        return forward(scaled(X, self.norm_bound), self.hidden, self.output)[2]
+        x = scaled(X, self.norm_bound)
+        return forward(x, self.hidden, self.output).probability
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Class 0 or 1 of each sample, shape (N,); see :meth:`probabilities`."""
@@ -185,9 +186,10 @@ def network(
     def released(w: np.ndarray, t: int) -> np.ndarray | None:
         if len(mechanism.releases) >= paid:
             return None  # void rounds are paid for, too, also an earlier run's
-        asked = {"weights": w, "norm_bound": float(norm_bound), "clip": float(clip)}
-        number = first_round + t
-        return mechanism.answer(federation, "network_gradient", asked, number).value
+        parameters = {"weights": w, "norm_bound": float(norm_bound)}
+        parameters["clip"] = float(clip)
+        number, name = first_round + t, "network_gradient"
+        return mechanism.answer(federation, name, parameters, number).value
 
     w = first_weights(n_features, n_hidden, seed)
     w, trace = _descend(
@@ -215,8 +217,8 @@ def _descend(
         trace.append(float(np.linalg.norm(g)))
         if optimizer == "adam":
             m, s = BETA1 * m + (1 - BETA1) * g, BETA2 * s + (1 - BETA2) * g**2
-            known = np.sqrt(s / (1 - BETA2 ** (t + 1))) + TINY
-            g = m / (1 - BETA1 ** (t + 1)) / known
+            scale = np.sqrt(s / (1 - BETA2 ** (t + 1))) + TINY
+            g = m / (1 - BETA1 ** (t + 1)) / scale
         # Sites answer within these bounds only; no step of any use gets there.
         w = np.clip(w - rate * g, -LARGEST_WEIGHT, LARGEST_WEIGHT)
         last = [*last, w][-n_last:]
@@ -235,7 +237,7 @@ def noise_slopes(
     seed: int = 0,
     n_draws: int = 100,
 ) -> np.ndarray:
-    """Slopes of networks whose features tell nothing of the groups; post-processing.
+    """Slopes of networks trained on features independent of groups; post-processing.
 
     Each is trained as the study's was, with noise as loud, on :data:`PEOPLE` rows that
     are normal with norms about the norm bound, as :meth:`Network.slopes` takes them to
@@ -265,8 +267,8 @@ def noise_slopes(
         X = np.concatenate([x, rng.integers(0, 2, (1, PEOPLE))])
 
         def gradient(w: np.ndarray, t: int, X: np.ndarray = X) -> np.ndarray:
-            asked = {"weights": w, "norm_bound": 1.0, "clip": clip}
-            mean = network_gradient(Block(X, apart, "sample"), **asked) / PEOPLE
+            parameters = {"weights": w, "norm_bound": 1.0, "clip": clip}
+            mean = network_gradient(Block(X, apart, "sample"), **parameters) / PEOPLE
             return mean + noise_deviations[t] * rng.standard_normal(w.size)
 
         w, _ = _descend(gradient, start, rounds, optimizer, learning_rate)

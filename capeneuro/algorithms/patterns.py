@@ -39,16 +39,16 @@ class Patterns:
     unmixing
         Amounts of a person from ``x / norm_bound`` less the mean, shape (K, D).
     shares
-        Of each pattern, its energy over that of all features, shape (K,); noise is
-        taken off both.
+        Of each pattern, its energy over that of all features, shape (K,); without the
+        noise's in both.
     means
-        What is subtracted in each site, shape (D, n_groups).
+        Mean that is subtracted in each site, shape (D, n_groups).
     loadings
         Cosines of each pattern with the released directions, shape (K, K).
     spectrum
         All eigenvalues of the covariance as released, descending, shape (D,).
     captured
-        Share of people's variance that so many directions hold, with its 95% interval
+        Share of people's variance along K directions, with its 95% interval
         [:func:`.statements.captured`], shape (3,).
     noise_deviation
         Deviation of the noise in one coordinate of the covariance; 0 without privacy.
@@ -113,34 +113,38 @@ def patterns(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    about = federation, mechanism, norm_bound, clip, center, n_groups, within
-    found = covariance(*about)
-    C, tau, K = found.matrix, found.noise_deviation, n_components
+    released = covariance(
+        federation, mechanism, norm_bound, clip, center, n_groups, within
+    )
+    C, tau, K = released.matrix, released.noise_deviation, n_components
     _, V = linalg.top_eigenpairs(C, K)
     spectrum = scipy.linalg.eigvalsh(C)[::-1]
     values = shrinkage.energies(spectrum, tau, K)
-    own = spectrum, tau, found.n_units
-    whole = Subspace(values, V, norm_bound, np.zeros(len(C)), *own)
+    subspace = Subspace(
+        values, V, norm_bound, np.zeros(len(C)), spectrum, tau, released.n_units
+    )
     if independent:
-        turned = spatial_components(whole)
+        turned = spatial_components(subspace)
         A, W = turned.mixing, turned.unmixing
     else:
-        A, W = V * np.maximum(values, 0) ** 0.5, whole.whitening()
-    means = found.means if center is None else found.means + center[: len(C), None]
-    # The rotation divides what noise is taken off of; alone it would count it as data.
+        A, W = V * np.maximum(values, 0) ** 0.5, subspace.whitening()
+    means = released.means
+    if center is not None:
+        means = means + center[: len(C), None]
+    # The rotation divides energies without noise; by itself it would count noise.
     U, energy = V.T @ A, np.sum(A**2, axis=0)
-    own_energy = float(np.maximum(values, 0).sum())
-    # Where noise drowns the rest, all that is left may be less than that.
-    held = own_energy / max(float(np.trace(C)), own_energy, linalg.TINY)
+    total = float(np.maximum(values, 0).sum())
+    # Where noise drowns the other directions the trace may be less than that.
+    share = total / max(float(np.trace(C)), total, linalg.TINY)
     return Patterns(
         patterns=A,
         unmixing=W,
-        shares=held * energy / max(float(energy.sum()), linalg.TINY),
+        shares=share * energy / max(float(energy.sum()), linalg.TINY),
         means=means,
         loadings=U / np.maximum(np.linalg.norm(U, axis=0), linalg.TINY),
         spectrum=spectrum,
         captured=np.array(statements.captured(Moment(C, tau), K)),
         noise_deviation=tau,
-        n_units=found.n_units,
-        clip_weight=found.clip_weight,
+        n_units=released.n_units,
+        clip_weight=released.clip_weight,
     )

@@ -47,16 +47,17 @@ strong and maps as focal as here. It assumes one run from varimax: on the same b
 random starts, or three runs, cost 1.3 to 4 times as much.
 
 Agreement
-    What is said of any data: how far maps agree with those of the pooled run without
+    Of any data it is predicted how far maps agree with those of the pooled run without
     privacy. It falls with the noise's edge over the whole energy, ``p KEPT / R``, at a
     place that differs between data sets by a factor of ten or more: strong and equally
-    strong components bear much noise. So a range is said, which is wide
+    strong components bear much noise. So the prediction is a range, which is wide
     [benchmarks/agreement.py].
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,7 +127,7 @@ SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 @dataclass(frozen=True)
 class Design:
-    """What is known of a study before any data are touched.
+    """Public numbers of a study before any data are touched.
 
     Parameters
     ----------
@@ -210,6 +211,11 @@ class Prediction:
     agrees_low: float
     agrees_high: float
 
+    @property
+    def agreement(self) -> "Agreement":
+        """Agreement of maps with the pooled ones."""
+        return Agreement(self.agrees_low, self.agrees, self.agrees_high)
+
 
 def fair_clip(unit: Unit, n_components: int, n_volumes: int) -> float:
     """Good clip of one unit's ICA gradient, a little below the typical norm.
@@ -230,10 +236,21 @@ def fair_pca_clip(unit: Unit, n_components: int) -> float:
     return 1.0 if unit == "sample" else 1 / math.sqrt(n_components)
 
 
-def predict_subspace(design: Design, promise: Budget) -> tuple[float, float, float]:
-    """Noise of PCA, its ratio to the signal and the captured energy.
+class SubspacePrediction(NamedTuple):
+    """Noise of PCA, its ratio to the signal and the captured energy."""
 
-    As the fields of :class:`Prediction`; all that is said of a spatial study.
+    noise: float
+    """``noise_pca`` of :class:`Prediction`."""
+    ratio: float
+    """``ratio_pca`` of it."""
+    captured: float
+    """Energy in the subspace over that in the best one, in (0, 1]."""
+
+
+def predict_subspace(design: Design, promise: Budget) -> SubspacePrediction:
+    """Predict the noise of PCA and the energy that its subspace captures.
+
+    Of a spatial study nothing else is predicted.
     """
     R, D = design.n_components, design.n_features
     typical = fair_pca_clip(promise.unit, R)
@@ -242,28 +259,27 @@ def predict_subspace(design: Design, promise: Budget) -> tuple[float, float, flo
         return _predict_power(design, promise, clip)
     noise = _noise(design, promise, "second_moment", clip, design.pca_share)
     p = noise * math.sqrt(2 * D) * R / KEPT * typical / clipped(typical, clip)
-    return noise, p, R / D + (1 - R / D) / (1 + LEAK * p**2)
+    captured = R / D + (1 - R / D) / (1 + LEAK * p**2)
+    return SubspacePrediction(noise, p, captured)
 
 
-def _predict_power(
-    design: Design, promise: Budget, clip: float
-) -> tuple[float, float, float]:
+def _predict_power(design: Design, promise: Budget, clip: float) -> SubspacePrediction:
     """:func:`predict_subspace` of :func:`.pca.power_subspace`."""
     R, D, L = design.n_components, design.n_features, design.n_iterations
     regions = design.n_regions or D
-    start = held = min(OVERSAMPLING * R / regions, 1.0)
+    start = share = min(OVERSAMPLING * R / regions, 1.0)
     if design.n_regions:
-        held *= CUBES_HOLD
+        share *= CUBES_HOLD
     ratio2 = noise = 0.0
     least = SMOOTH * start if design.n_regions else start
     for j in range(L):
-        bound = clip * math.sqrt(max(VOXELS_KEPT * held if j else 0.0, least))
+        bound = clip * math.sqrt(max(VOXELS_KEPT * share if j else 0.0, least))
         noise = _noise(design, promise, "moment_product", bound, design.pca_share / L)
-        ratio2 += held * (VOXELS_KEPT / R / noise) ** 2 / D
+        ratio2 += share * (VOXELS_KEPT / R / noise) ** 2 / D
         captured = R / D + (1 - R / D) / (1 + 1 / ratio2)
-        held = max(captured, held)
+        share = max(captured, share)
     # The ratio at which a whole second moment keeps as much.
-    return noise, 1 / math.sqrt(LEAK * ratio2), captured
+    return SubspacePrediction(noise, 1 / math.sqrt(LEAK * ratio2), captured)
 
 
 def predict(design: Design, promise: Budget) -> Prediction:
@@ -315,8 +331,19 @@ def predict(design: Design, promise: Budget) -> Prediction:
     )
 
 
-def agreement(kind: str, n_components: int, ratio: float) -> tuple[float, float, float]:
-    """How far maps will agree with the pooled ones: at least, about, at most.
+class Agreement(NamedTuple):
+    """Agreement of maps with the pooled ones, in [0, 1], over data sets.
+
+    1 for the same maps, 0 for no better than a random turn of them.
+    """
+
+    low: float
+    middle: float
+    high: float
+
+
+def agreement(kind: str, n_components: int, ratio: float) -> Agreement:
+    """Predict how far maps agree with the pooled ones.
 
     Parameters
     ----------
@@ -324,15 +351,9 @@ def agreement(kind: str, n_components: int, ratio: float) -> tuple[float, float,
         ``temporal`` or ``spatial``.
     n_components, ratio
         R, and the noise of PCA over its signal.
-
-    Returns
-    -------
-    tuple of float
-        In [0, 1]: 1 for the same maps, 0 for no better than a random turn of them.
     """
     e = ratio / n_components
-    low, middle, high = (1 / (1 + (e / e0) ** STEEP) for e0 in AGREEING[kind])
-    return low, middle, high
+    return Agreement(*(1 / (1 + (e / e0) ** STEEP) for e0 in AGREEING[kind]))
 
 
 def halves(kind: str, n_components: int, n_volumes: int) -> float:
@@ -343,60 +364,66 @@ def halves(kind: str, n_components: int, n_volumes: int) -> float:
     chance.
     """
     by_volumes = {
-        R: float(np.interp(math.log(n_volumes), np.log(VOLUMES), found))
-        for (own, R), found in HALVES.items()
-        if own == kind
+        R: float(np.interp(math.log(n_volumes), np.log(VOLUMES), agreements))
+        for (tried_kind, R), agreements in HALVES.items()
+        if tried_kind == kind
     }
     tried = sorted(by_volumes)
     agreeing = [by_volumes[R] for R in tried]
     return float(np.interp(math.log(n_components), np.log(tried), agreeing))
 
 
-def choices(
-    design: Design, promise: Budget, own: str
-) -> list[tuple[str, int, tuple[float, float, float], float]]:
-    """What kinds of ICA and numbers of components would give at the same budget.
+class Choice(NamedTuple):
+    """A kind of ICA and a number of components, with their predicted agreement."""
+
+    kind: str
+    n_components: int
+    agreement: Agreement
+    """0 where the noise is so large that the study is refused."""
+    replicates: float
+    """Agreement of two halves without privacy, of :func:`halves`."""
+
+    @property
+    def expected(self) -> float:
+        """Agreement with the pooled maps times that of halves."""
+        return self.agreement.middle * max(self.replicates, 0.0)
+
+
+def choices(design: Design, promise: Budget, kind: str) -> list[Choice]:
+    """Predict other kinds of ICA and numbers of components at the same budget.
 
     Parameters
     ----------
     design, promise
         Of the study.
-    own
+    kind
         Its kind of ICA, which is among them with its own clips and shares.
 
     Returns
     -------
-    list
-        Kind, components, :func:`agreement` and :func:`halves`; where most is to be
-        expected, the product of the two, first. Of noise by which a study is refused
-        nothing is.
+    list of Choice
+        That with most to be expected first.
     """
     rows = []
     volumes = design.n_subjects * design.n_volumes
-    for kind in AGREEING:
-        share = 1.0 if kind == "spatial" else 0.5
+    for tried in AGREEING:
+        share = 1.0 if tried == "spatial" else 0.5
         for R in sorted({5, 10, 20, design.n_components}):
-            at = replace(
+            variant = replace(
                 design, n_components=R, pca_share=share, clip=None, pca_clip=None
             )
-            if (kind, R) == (own, design.n_components):
-                at = design
+            if (tried, R) == (kind, design.n_components):
+                variant = design
             elif design.n_features < 2 * R:
                 continue
-            p, said = predict_subspace(at, promise)[1], (0.0, 0.0, 0.0)
-            if p <= MOST_NOISE and kind == "spatial":
-                said = agreement(kind, R, p)
+            p = predict_subspace(variant, promise).ratio
+            agrees = Agreement(0.0, 0.0, 0.0)
+            if p <= MOST_NOISE and tried == "spatial":
+                agrees = agreement(tried, R, p)
             elif p <= MOST_NOISE:
-                found = predict(at, promise)
-                said = found.agrees_low, found.agrees, found.agrees_high
-            rows.append((kind, R, said, halves(kind, R, volumes)))
-    return sorted(rows, key=expected, reverse=True)
-
-
-def expected(choice: tuple[str, int, tuple[float, float, float], float]) -> float:
-    """What may be expected of a choice: its agreement, as far as halves agree, too."""
-    _, _, (_, middle, _), replicates = choice
-    return middle * max(replicates, 0.0)
+                agrees = predict(variant, promise).agreement
+            rows.append(Choice(tried, R, agrees, halves(tried, R, volumes)))
+    return sorted(rows, key=lambda choice: choice.expected, reverse=True)
 
 
 def best(design: Design, promise: Budget) -> Design:
@@ -409,7 +436,7 @@ def best(design: Design, promise: Budget) -> Design:
 
 
 def advice(design: Design, promise: Budget) -> list[tuple[str, Prediction]]:
-    """Predictions for the study as it is and for changes to one thing at a time."""
+    """Predictions for the study as planned and for changes to one thing at a time."""
     tuned = best(design, promise)
     R = design.n_components
     changes = {
@@ -435,16 +462,16 @@ def advice(design: Design, promise: Budget) -> list[tuple[str, Prediction]]:
 
 
 def _enough(design: Design, promise: Budget) -> tuple[str, Prediction]:
-    """How many people make it good, everything else at its best."""
+    """Number of people that makes the study good, everything else at its best."""
     fair = replace(design, clip=None, pca_clip=None)
     for doublings in range(1, 21):
         larger = replace(fair, n_subjects=design.n_subjects * 2**doublings)
         tuned = best(larger, promise)
-        at = predict(tuned, promise)
-        if at.ngi <= GOOD * at.chance:
+        prediction = predict(tuned, promise)
+        if prediction.ngi <= GOOD * prediction.chance:
             break
     settings = f"PCA share {tuned.pca_share:g}, fair clips"
-    return f"{larger.n_subjects} people, {settings}", at
+    return f"{larger.n_subjects} people, {settings}", prediction
 
 
 def _noise(
@@ -463,7 +490,7 @@ def _noise(
 def predict_fusion(
     design: Design, promise: Budget, n_second: int, clip: float
 ) -> tuple[float, float]:
-    """What noise leaves of a fusion study of two views.
+    """Predict the noise over the signal in a fusion study of two views.
 
     Parameters
     ----------
@@ -491,8 +518,8 @@ def predict_fusion(
     tau = _noise(design, promise, "second_moment", clip, design.pca_share)
     tau, people = tau * math.sqrt(1 + SHARE), design.n_subjects / (1 + SHARE)
     energy = KEPT / (2 * R)  # half of the norm is each view's
-    one = math.hypot(tau / (math.sqrt(2) * energy), 1 / math.sqrt(people))
-    return tau * math.sqrt(2 * D) / energy, 2 * math.sqrt(R) * one
+    error = math.hypot(tau / (math.sqrt(2) * energy), 1 / math.sqrt(people))
+    return tau * math.sqrt(2 * D) / energy, 2 * math.sqrt(R) * error
 
 
 def clipped(x: float, bound: float) -> float:

@@ -35,7 +35,7 @@ post-processing.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ Task = Literal["linear", "logistic"]
 SCALE, CLIP = 1.0, 0.5
 # Times that coefficients, and the noise that they multiply, are found from each other.
 N_PASSES = 6
-# Ridge of the coefficients that are told, in edges of the noise: with one intervals
+# Ridge of the coefficients with intervals, in edges of the noise: with one these
 # are two to six times as wide, with four coefficients shrink for little.
 EDGES = 2.0
 
@@ -79,7 +79,8 @@ class LinearModel:
     ridge_coefficients
         Those of ridge regression with the public ridge below, shape (D,): where
         features hardly vary, or are nearly collinear, no interval of finite length
-        holds a coefficient without one [Gleser & Hwang 1987], and this one can be told.
+        holds a coefficient without one [Gleser & Hwang 1987], and this one is
+        estimable.
     ridge
         Added to ``mean x x'`` of the features as they were scaled: twice the edge of
         the noise, or what was asked for if that is more; 0 without privacy.
@@ -89,27 +90,28 @@ class LinearModel:
     r2
         Share of the target's variance that this model explains in these people, its
         intercepts included, at most 1, and its 95% interval, shape (3,); NaN where it
-        cannot be told. Groups of ``"logistic"`` count as -1 and 1.
+        is not estimable. Groups of ``"logistic"`` count as -1 and 1.
     residual
-        Mean square of what the model leaves of the target in these people, in its
-        squared unit, and its 95% interval, shape (3,).
+        Mean square of the model's residuals in these people, in the target's squared
+        unit, and its 95% interval, shape (3,).
     residual_variance
         The same for people like these, who were not there, about.
     prediction_half_width
         Distance from the prediction within which the target of 95% of new people of a
-        group lies, in its unit, averaged over releases; NaN where r2 cannot be told.
+        group lies, in its unit, averaged over releases; NaN where r2 is.
     noise_deviation
         Deviation tau of the noise in one coordinate of the covariance that was solved;
         0 without privacy.
     n_directions
-        Directions, of D, along which the features vary by more than the noise. Of what
-        the others do nothing is known but that the target varies no more than it does.
+        Directions, of D, along which the features vary by more than the noise. Along
+        the others nothing is known but that the target varies no more than it does.
     n_units
         Public number N of people behind it.
     clip_weight
         Mean weight of a person, 1 where nobody was clipped.
     bounds
-        Smallest and largest value of each feature that were told apart, shape (D, 2).
+        Smallest and largest value of each feature, beyond which it was limited, shape
+        (D, 2).
     ball
         Center and radius along each feature, shape (D, 2): longer rows were shortened
         to it. Infinite radii: none were.
@@ -180,9 +182,9 @@ class LinearModel:
         target_center: float = 0.0,
         target_spread: float = 1.0,
     ) -> "LinearModel":
-        """The same model of features ``center + spread * x``, and such a target.
+        """Express the model in features ``center + spread * x``, and the target alike.
 
-        Bounds and the ball are taken along; before they are given there are none.
+        Bounds and the ball change with them; without them there are none.
 
         Parameters
         ----------
@@ -211,7 +213,7 @@ class LinearModel:
 
 
 def limited(X: np.ndarray, bounds: np.ndarray, ball: np.ndarray) -> np.ndarray:
-    """Features as a model was found with: the one rule of what lies beyond.
+    """Limit features to the bounds, and rows to the ball, that a model was fitted with.
 
     Parameters
     ----------
@@ -239,7 +241,7 @@ def stack(
     group: int = 0,
     n_groups: int = 1,
 ) -> np.ndarray:
-    """Stack features and target to what sites hold: z = [x; c y; kappa].
+    """Stack features and target to the sites' rows: z = [x; c y; kappa].
 
     Parameters
     ----------
@@ -251,8 +253,8 @@ def stack(
     task, scale
         As in :func:`linear_model`.
     group, n_groups
-        Group of these people, from 0, of so many with intercepts of their own, such as
-        the study's sites; 0 groups: no intercept.
+        Group of these people, from 0, and number of groups with intercepts of their
+        own, such as the study's sites; 0 groups: no intercept.
 
     Returns
     -------
@@ -265,7 +267,7 @@ def stack(
 
 
 def norm_bound(scale: float = SCALE) -> float:
-    """Norm of [x; c y] where both reach their bounds: what z is divided by."""
+    """Norm of [x; c y] where x and y reach their bounds, by which z is divided."""
     return float(np.sqrt(1 + scale**2))
 
 
@@ -303,7 +305,7 @@ def linear_model(
         Constants in z: 0 (no intercept), 1, or one for each site, in the order of
         ``federation.names``.
     within
-        Each group has its intercept: what sites differ by is not attributed to
+        Each group has its intercept: differences between sites are not attributed to
         features. False: one for all.
     ridge
         See :func:`.minimizer`, in the unit of ``mean x x'``.
@@ -317,10 +319,10 @@ def linear_model(
     ---------
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
-    about = covariance.second_moment(
+    moment, sizes = covariance.second_moment(
         federation, mechanism, norm_bound(scale), clip, center
     )
-    return from_moment(*about, task, scale, center, n_groups, within, ridge)
+    return from_moment(moment, sizes, task, scale, center, n_groups, within, ridge)
 
 
 def from_moment(
@@ -352,23 +354,22 @@ def from_moment(
     """
     bound = norm_bound(scale)
     chosen, judged = statements.split(released)
-    known = covariance.about_means(chosen, sizes, n_groups, within)
+    half = covariance.about_means(chosen, sizes, n_groups, within)
     ridge = None if ridge is None else ridge / bound**2
-    model = from_covariance(known, ridge, common=not within)
+    model = from_covariance(half, ridge, common=not within)
     factor = (1.0 if task == "linear" else 2.0) / scale
-    start = 0 if center is None else bound * center[: len(known.mean)]
-    w, mean = factor * model.coefficients, bound * known.mean + start
-    means = (bound * known.means.T + start).T
+    start = 0 if center is None else bound * center[: len(half.mean)]
+    w, mean = factor * model.coefficients, bound * half.mean + start
+    means = (bound * half.means.T + start).T
     if model.noise_deviation:
         # Noise can put the mean of all where nobody can be.
         mean, means = _inside(mean, scale), _inside(means, scale)
-    kept = mean[:, None] if not within else means
-    offsets = (kept.T - start).T / bound
-    r2, residual, half_width = _judged(judged, known, model, offsets, not within)
-    # What is told of single coefficients is not chosen: it takes the release as it is.
-    whole = covariance.about_means(released, sizes, n_groups, within)
-    rest = max(model.residual_variance, residual.value)
-    beta, rho, errors = _ridge_regression(whole, ridge, not within, rest)
+    offsets = ((means if within else mean[:, None]).T - start).T / bound
+    fit = _fit_of(model, judged, half, offsets, not within)
+    # Coefficients with a ridge are not chosen: they take the release as it is.
+    pooled = covariance.about_means(released, sizes, n_groups, within)
+    variance = max(model.residual_variance, fit.residual.value)
+    ridged = _ridge_regression(pooled, ridge, not within, variance)
     unit = (bound / scale) ** 2
     return replace(
         model,
@@ -376,58 +377,70 @@ def from_moment(
         coefficients=w,
         intercept=float(factor * mean[-1] - w @ mean[:-1]) if n_groups else 0.0,
         intercepts=factor * means[-1] - w @ means[:-1],
-        ridge_coefficients=factor * beta,
-        ridge=bound**2 * rho,
-        covariance=factor**2 * errors,
-        r2=np.array(r2),
-        residual=unit * np.array(residual),
-        residual_variance=unit * rest,
-        prediction_half_width=unit**0.5 * half_width if task == "linear" else np.nan,
+        ridge_coefficients=factor * ridged.coefficients,
+        ridge=bound**2 * ridged.ridge,
+        covariance=factor**2 * ridged.covariance,
+        r2=np.array(fit.r2),
+        residual=unit * np.array(fit.residual),
+        residual_variance=unit * variance,
+        prediction_half_width=unit**0.5 * fit.half_width
+        if task == "linear"
+        else np.nan,
     )
 
 
-def _judged(
-    judged: Moment,
-    known: Covariance,
+class _Fit(NamedTuple):
+    """How well a model fits the half that it was not chosen on."""
+
+    r2: Interval
+    """Share of the target's variance that it explains."""
+    residual: Interval
+    """Mean square of its residuals, in the released unit."""
+    half_width: float
+    """Of a new person's prediction interval; NaN where r2 is not estimable."""
+
+
+def _fit_of(
     model: LinearModel,
+    judged: Moment,
+    half: Covariance,
     means: np.ndarray,
     common: bool,
-) -> tuple[Interval, Interval, float]:
-    """What the model explains and leaves, by the half it was not chosen on.
-
-    With the half-width of a new person's prediction interval.
+) -> _Fit:
+    """Judge a model on the half that it was not chosen on.
 
     ``means`` are those of [x; y] that intercepts are made of, one of each group or of
-    all, in the unit of what was released.
+    all, in the released unit.
     """
-    here = known.shares > 0
-    u, m = np.append(-model.coefficients, 1.0), np.zeros(len(known.mean))
+    has_people = half.shares > 0
+    u, m = np.append(-model.coefficients, 1.0), np.zeros(len(half.mean))
     m[-1] = 1.0
     # z has the constant in the row of a person's own group alone.
-    left, right = (
-        np.append(v, np.where(here, -(v @ means) / CONSTANT, 0.0)) for v in (u, m)
+    u, m = (
+        np.append(v, np.where(has_people, -(v @ means) / CONSTANT, 0.0)) for v in (u, m)
     )
-    residual = statements.mean_square(judged, left)
-    residual = Interval(*(x / known.clip_weight for x in residual))
-    square, error = statements.square(judged, left)
-    variance = float(known.matrix[-1, -1]) * known.clip_weight
+    residual = statements.mean_square(judged, u)
+    residual = Interval(*(x / half.clip_weight for x in residual))
+    square, error = statements.square(judged, u)
+    variance = float(half.matrix[-1, -1]) * half.clip_weight
     if judged.deviation and not statements.is_estimable(error, variance):
-        return statements.UNKNOWN, residual, np.nan
+        return _Fit(statements.UNKNOWN, residual, np.nan)
     # A fit of d directions leaves more in new people: once in its own, once in theirs.
-    scale = (1 + 2 * model.n_directions / known.n_units) / known.clip_weight
+    scale = (1 + 2 * model.n_directions / half.n_units) / half.clip_weight
     half_width = statements.prediction_half_width(scale * square, scale * error)
-    about = known.clip_weight * known.shares, CONSTANT, common
-    return statements.explained(judged, left, right, *about), residual, half_width
+    groups = half.clip_weight * half.shares
+    r2 = statements.explained(judged, u, m, groups, CONSTANT, common)
+    return _Fit(r2, residual, half_width)
 
 
 def from_covariance(
-    known: Covariance, ridge: float | None = None, *, common: bool = False
+    released: Covariance, ridge: float | None = None, *, common: bool = False
 ) -> LinearModel:
     """Least squares of the last feature on the others; post-processing.
 
     Parameters
     ----------
-    known
+    released
         Of [x; y], D + 1 features, with the noise of one release.
     ridge
         See :func:`.minimizer`.
@@ -439,24 +452,24 @@ def from_covariance(
     LinearModel
         Of the centered features, without intercepts.
     """
-    S, tau, N = known.matrix, known.noise_deviation, known.n_units
+    S, tau, N = released.matrix, released.noise_deviation, released.n_units
     M, g, v = S[:-1, :-1], S[:-1, -1], max(float(S[-1, -1]), 0.0)
-    of_means, w = _mean_noise_of_means(known, common), np.zeros(len(g))
+    of_means, w = _mean_noise_of_means(released, common), np.zeros(len(g))
     for _ in range(N_PASSES):  # the noise of means in M w grows with w
         variance = tau**2 / 2 + of_means * (1 + w @ w)
         w, A = minimizer(M, g, tau, variance, v / N, ridge)
     explained = w @ g - tau**2 / 2 * np.trace(A)  # g's own noise, seen through w
     residual = float(np.clip(v - explained, 0, v))
-    beta, rho, errors = _ridge_regression(known, ridge, common, residual)
+    ridged = _ridge_regression(released, ridge, common, residual)
     D, values = len(w), linalg.top_eigenpairs(M, len(w))[0]
     return LinearModel(
         task="linear",
         coefficients=w,
         intercept=0.0,
         intercepts=np.zeros(0),
-        ridge_coefficients=beta,
-        ridge=rho,
-        covariance=errors,
+        ridge_coefficients=ridged.coefficients,
+        ridge=ridged.ridge,
+        covariance=ridged.covariance,
         r2=np.full(3, np.nan),
         residual=np.full(3, np.nan),
         residual_variance=residual,
@@ -464,22 +477,32 @@ def from_covariance(
         noise_deviation=tau,
         n_directions=int((values > edge(tau, D)).sum()),
         n_units=N,
-        clip_weight=known.clip_weight,
+        clip_weight=released.clip_weight,
         bounds=np.full((D, 2), [-np.inf, np.inf]),
         ball=np.full((D, 2), [0.0, np.inf]),
         target_bounds=np.array([-np.inf, np.inf]),
     )
 
 
+class _RidgeRegression(NamedTuple):
+    """Coefficients of a regression with a public ridge."""
+
+    coefficients: np.ndarray
+    """Shape (D,)."""
+    ridge: float
+    covariance: np.ndarray
+    """Of the error of the coefficients, (D, D)."""
+
+
 def _ridge_regression(
-    known: Covariance, ridge: float | None, common: bool, residual: float
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """Coefficients of ridge regression, the ridge, and their error's covariance.
+    released: Covariance, ridge: float | None, common: bool, residual: float
+) -> _RidgeRegression:
+    """Ridge regression on a released covariance.
 
     The ridge is public: of two edges of the noise, ``M + rho`` is positive for any
     noise, and ``(M + rho)^-1 g`` about linear in it.
     """
-    S, tau, D = known.matrix, known.noise_deviation, len(known.matrix) - 1
+    S, tau, D = released.matrix, released.noise_deviation, len(released.matrix) - 1
     M, g = S[:-1, :-1], S[:-1, -1]
     rho = max(ridge or 0.0, EDGES * edge(tau, D))
     values, V = linalg.top_eigenpairs(M, D)
@@ -489,11 +512,11 @@ def _ridge_regression(
     beta = A @ g
     u = np.append(-beta, 1.0)
     noise = tau**2 / 2 * (u @ u * np.eye(D) + np.outer(beta, beta))
-    noise += _noise_of_means(known, u, float(u @ u), common)
-    degrees = max(known.n_units - D - known.means.shape[1], 1)
+    noise += _noise_of_means(released, u, float(u @ u), common)
+    degrees = max(released.n_units - D - released.means.shape[1], 1)
     energies = np.where(np.isfinite(values), np.maximum(values, 0), 0)
     sampling = residual / degrees * (V * energies) @ V.T
-    return beta, rho, A @ (noise + sampling) @ A.T
+    return _RidgeRegression(beta, rho, A @ (noise + sampling) @ A.T)
 
 
 def _inside(means: np.ndarray, scale: float) -> np.ndarray:
@@ -503,36 +526,37 @@ def _inside(means: np.ndarray, scale: float) -> np.ndarray:
     return np.concatenate([x, np.clip(y, -scale, scale)])
 
 
-def _mean_noise_of_means(known: Covariance, common: bool) -> float:
+def _mean_noise_of_means(released: Covariance, common: bool) -> float:
     """Variance that noise in the means adds to an entry of M or g, on average.
 
-    Means far from the center multiply it; their own noise is taken off their squares.
+    Means far from the center multiply it; their own noise is subtracted from their
+    squares.
     Without it, coefficients along directions that hardly vary are noise: of 160 people
     at four sites the tenth worst draw explained less than nothing.
     """
-    s = known.shares[known.shares > 0]
-    noise = known.noise_deviation**2 / (2 * CONSTANT**2)
-    m = known.mean[:, None] if common else known.means[:, known.shares > 0]
-    own = noise * (len(s) if common else np.sum(1 / s**2))
-    far = max(float(np.sum(m**2)) / len(m) - own, 0.0)
+    s = released.shares[released.shares > 0]
+    noise = released.noise_deviation**2 / (2 * CONSTANT**2)
+    m = released.mean[:, None] if common else released.means[:, released.shares > 0]
+    of_means = noise * (len(s) if common else np.sum(1 / s**2))
+    far = max(float(np.sum(m**2)) / len(m) - of_means, 0.0)
     return 2 * far * noise * (len(s) if common else 1)
 
 
 def _noise_of_means(
-    known: Covariance, u: np.ndarray, size: float, common: bool
+    released: Covariance, u: np.ndarray, size: float, common: bool
 ) -> np.ndarray:
-    """Covariance of what noise in the means adds to M w - g, shape (D, D).
+    """Covariance of the error of M w - g by noise in the means, shape (D, D).
 
     ``sum_k m_k n_k' u + n_k m_k' u`` over kappa, of noise n_k in the sums of z, and
     with ``|u|^2 = size``.
     """
-    here = known.shares > 0
-    m = known.mean[:, None] if common else known.means[:, here]
+    has_people = released.shares > 0
+    m = released.mean[:, None] if common else released.means[:, has_people]
     x, q, D = m[:-1], u @ m, len(u) - 1
     cross = np.outer(x @ q, u[:-1])
     noise = size * x @ x.T + q @ q * np.eye(D) + cross + cross.T
-    n_draws = here.sum() if common else 1
-    return n_draws * known.noise_deviation**2 / (2 * CONSTANT**2) * noise
+    n_draws = has_people.sum() if common else 1
+    return n_draws * released.noise_deviation**2 / (2 * CONSTANT**2) * noise
 
 
 # --- the minimizer of a quadratic of which only a noisy release is known --------------
@@ -615,12 +639,21 @@ def minimizer(
     return V @ (f * a), (V * f) @ V.T
 
 
-def energies_along(
-    M: np.ndarray, noise_deviation: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eigenvalues, eigenvectors, and what the data hold along them, above 0."""
+class Energies(NamedTuple):
+    """Eigenpairs of a released second moment, and the data's energies along them."""
+
+    eigenvalues: np.ndarray
+    """As released, descending, (D,)."""
+    eigenvectors: np.ndarray
+    """Shape (D, D)."""
+    energies: np.ndarray
+    """Of the data, above 0, (D,)."""
+
+
+def energies_along(M: np.ndarray, noise_deviation: float) -> Energies:
+    """Eigenpairs of a released second moment with the data's energies along them."""
     tau, D = noise_deviation, len(M)
     values, V = linalg.top_eigenpairs(M, D)
     floor = max(FLOOR * edge(tau, D), ROUNDING * abs(values[0]), TINY)
-    held = shrinkage.energies(values, tau, D) if tau else values
-    return values, V, np.maximum(held, floor)
+    energies = shrinkage.energies(values, tau, D) if tau else values
+    return Energies(values, V, np.maximum(energies, floor))

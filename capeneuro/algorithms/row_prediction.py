@@ -94,7 +94,7 @@ def predict_mixture(
     variance: float | None = None,
     projected: bool | None = None,
 ) -> dict[str, float]:
-    """What noise leaves of a mixture's pairs and triples, by heading.
+    """Predict the noise over the signal in a mixture's pairs and triples, by heading.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def predict_mixture(
     variance
         sigma^2 within a component over the squared norm bound; None: half of all.
     projected
-        Whether rows are reduced before the triples; None: what has less noise.
+        Whether rows are reduced before the triples; None: the release with less noise.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def predict_mixture(
 def predict_patterns(
     noise: Noise, n_features: int, n_components: int, filled: float, clip: float
 ) -> dict[str, float]:
-    """What noise leaves of patterns that people differ by, by heading.
+    """Predict the noise over the signal of patterns that people differ by, by heading.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def predict_patterns(
 def predict_topics(
     noise: Noise, n_features: int, n_components: int, projected: bool | None = None
 ) -> dict[str, float]:
-    """What noise leaves of topics' pairs and triples; as :func:`predict_mixture`."""
+    """Predict the noise of topics' pairs and triples; as :func:`predict_mixture`."""
     D, K = n_features, n_components
     v = (DIRICHLET + 1) / (DIRICHLET * D + 1) / K
     bound = v**-0.75  # no word's row of P is longer than the cube root
@@ -176,11 +176,14 @@ def predict_topics(
 
 
 def _decomposed(
-    K: int, pairs: float, whole: float, reduced: float, projected: bool | None
+    K: int, pairs: float, features: float, reduced: float, projected: bool | None
 ) -> dict[str, float]:
-    """What is said of a decomposition, by the release that it would take."""
-    whole *= UNEVEN
-    tau = {True: reduced, False: whole, None: min(whole, reduced)}
+    """Predictions of a decomposition, by the noise of the triples that it would take.
+
+    Of all ``features``, or ``reduced`` to K numbers.
+    """
+    features *= UNEVEN
+    tau = {True: reduced, False: features, None: min(features, reduced)}
     triples = SUPREMUM * tau[projected]
     return {
         "pairs' noise over signal": pairs,
@@ -200,7 +203,7 @@ def predict_regression(
     within: bool = True,
     groups: bool = False,
 ) -> dict[str, float]:
-    """What noise leaves of coefficients, by heading.
+    """Predict the noise of a regression's coefficients, by heading.
 
     Parameters
     ----------
@@ -234,11 +237,11 @@ def predict_regression(
         tau = math.hypot(tau, math.sqrt(2 * S) * squares)
     u = math.sqrt(1 + R * (t / filled) ** 2)
     privacy = math.sqrt(2) * tau * u / (filled * t)
-    both = math.hypot(privacy, math.sqrt((1 - R) / N))
+    error = math.hypot(privacy, math.sqrt((1 - R) / N))
     lost = [(k * privacy) ** 2 / ((k * privacy) ** 2 + R / D) for k in LOST]
     return {
         "standard error by noise": privacy,
-        "smallest effect seen": 2 * both,
+        "smallest effect seen": 2 * error,
         f"of {R:g}: least lost": R * lost[0],
         f"of {R:g}: most lost": R * lost[1],
         RATIO: privacy * math.sqrt(D / R),
@@ -248,7 +251,7 @@ def predict_regression(
 def predict_network(
     noise: Noise, n_features: int, n_hidden: int, n_rounds: int, clip: float
 ) -> dict[str, float]:
-    """What noise leaves of gradients, by heading.
+    """Predict the noise of a network's gradients, by heading.
 
     Parameters
     ----------
@@ -265,11 +268,11 @@ def predict_network(
         With :data:`RATIO`.
     """
     P = n_hidden * (n_features + 1) + n_hidden + 1
-    one = noise("network_gradient", clip, "network") * math.sqrt(P) / clip
+    ratio = noise("network_gradient", clip, "network") * math.sqrt(P) / clip
     return {
-        "one round's noise over clip": one,
-        "all rounds' noise over clip": one / math.sqrt(n_rounds),
-        RATIO: one / math.sqrt(n_rounds) / GRADIENT,
+        "one round's noise over clip": ratio,
+        "all rounds' noise over clip": ratio / math.sqrt(n_rounds),
+        RATIO: ratio / math.sqrt(n_rounds) / GRADIENT,
     }
 
 
@@ -280,7 +283,7 @@ def predict_contrasts(
     outcomes: Outcomes,
     clip: float,
 ) -> dict[str, float]:
-    """Predict how small an effect is seen, by heading.
+    """Predict the smallest effect that a test finds, by heading.
 
     Parameters
     ----------
@@ -305,8 +308,8 @@ def predict_contrasts(
             centers[0].values, centers[0].sizes.tolist()
         ).effects
     private, exact = (
-        contrasts.foretold(effects, outcomes, clip, t, n_people, own)
-        for t, own in zip((tau, 0.0), centers, strict=True)
+        contrasts.foretold(effects, outcomes, clip, t, n_people, of_sites)
+        for t, of_sites in zip((tau, 0.0), centers, strict=True)
     )
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))

@@ -1,4 +1,4 @@
-"""What a notebook shows of a result that nobody printed: one line, no arrays."""
+"""The line that a notebook shows of a result: names and shapes, no arrays."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def brief(result: Any) -> str:
-    """Name a result's fields, arrays by their shapes; what is empty is left out."""
+    """Name a result's fields, arrays by their shapes, without empty ones."""
     parts = []
     for name, value in vars(result).items():
         if isinstance(value, np.ndarray) and value.ndim:

@@ -63,7 +63,7 @@ def signal_shares(
 
     A direction of energy l stands in each of L products ``C Q`` with length l, beside
     noise of length ``tau sqrt(D)``: of its square
-    ``1 / (1 + D tau^2 / (L l^2))`` is the data's. On benchmarks/whole_brain.py it says
+    ``1 / (1 + D tau^2 / (L l^2))`` is the data's. On benchmarks/whole_brain.py it is
     0.00, 0.11, 0.54 and 0.99 on average where 0.02, 0.22, 0.66 and 0.99 is in the
     subspace without privacy: a little less than there is.
 
@@ -88,7 +88,7 @@ def signal_shares(
 def largest_eigenvalue(
     noise_deviation: np.ndarray | float, n_features: np.ndarray | int
 ) -> np.ndarray | float:
-    """Largest eigenvalue that noise alone stays below but with chance 5%.
+    """95% quantile of the largest eigenvalue of noise alone.
 
     Symmetric, with deviation tau in packed coordinates: entries off the diagonal have
     deviation ``tau / sqrt(2)``, so the largest eigenvalue is about
@@ -101,12 +101,12 @@ def largest_eigenvalue(
 def white_levels(
     spectrum: np.ndarray, noise_deviation: float, n_units: int
 ) -> np.ndarray:
-    """Largest eigenvalue that white data and noise stay below, from each one on.
+    """Largest eigenvalue that white data and noise reach, from each one on.
 
     Units whose features vary alike and apart from each other have no direction, but the
     mean of N of them does: its eigenvalues spread by ``2 w sqrt(D / N) + w D / N``
     [Marchenko & Pastur 1967], beside what noise of privacy adds. Eigenvalues are tested
-    one after the other, w is the mean of those that are left [Kritchman & Nadler 2008].
+    one after the other, w is the mean of the remaining ones [Kritchman & Nadler 2008].
 
     Parameters
     ----------
@@ -122,13 +122,13 @@ def white_levels(
     numpy.ndarray
         Of each eigenvalue, shape (D,).
     """
-    left = np.arange(len(spectrum), 0, -1)
-    white = np.maximum(np.cumsum(spectrum[::-1])[::-1] / left, 0.0)
+    n = np.arange(len(spectrum), 0, -1)  # eigenvalues from each one on
+    white = np.maximum(np.cumsum(spectrum[::-1])[::-1] / n, 0.0)
     if not n_units:
-        return white + largest_eigenvalue(noise_deviation, left)
+        return white + largest_eigenvalue(noise_deviation, n)
     # The second moment of N white units has packed deviation w sqrt(2 / N).
-    both = np.hypot(noise_deviation, white * np.sqrt(2 / n_units))
-    return white * (1 + left / n_units) + largest_eigenvalue(both, left)
+    deviations = np.hypot(noise_deviation, white * np.sqrt(2 / n_units))
+    return white * (1 + n / n_units) + largest_eigenvalue(deviations, n)
 
 
 def reliabilities(
@@ -142,9 +142,9 @@ def reliabilities(
 
     An energy theta above white noise is released, about, as the eigenvalue
     ``l = theta + u / theta`` with ``u = tau^2 D / 2``, and its direction keeps
-    ``1 - u / theta^2`` of itself [Benaych-Georges & Nadakuditi 2011]. What features
-    vary by in all directions alike is taken off first. A released mean that was
-    subtracted adds its own noise as one more direction, of energy ``D tau_c^2``.
+    ``1 - u / theta^2`` of itself [Benaych-Georges & Nadakuditi 2011]. The variance that
+    all directions have alike is subtracted first. A released mean that was subtracted
+    adds its own noise as one more direction, of energy ``D tau_c^2``.
 
     Parameters
     ----------
@@ -157,18 +157,18 @@ def reliabilities(
     center_deviation
         tau_c, in one coordinate of the mean that samples are counted from; 0: none.
     n_units
-        Public number of units, which are a sample: a direction that white data of so
-        many have by chance is not reliable either; 0: it is not asked.
+        Public number of units, which are a sample: a direction that white data of N
+        units have by chance is not reliable either; 0: they are no sample.
 
     Returns
     -------
     numpy.ndarray
         Shape (K,), in [0, 1].
     """
-    D, rest = len(spectrum), spectrum[n_directions:]
+    D, tail = len(spectrum), spectrum[n_directions:]
     if not noise_deviation:
         return np.ones(n_directions)
-    white = max(float(rest.mean()), 0.0) if len(rest) else 0.0
+    white = max(float(tail.mean()), 0.0) if len(tail) else 0.0
     above_white = spectrum > white_levels(spectrum, noise_deviation, n_units)
     sampling = white * np.sqrt(2 / n_units) if n_units else 0.0
     noise_deviation = float(np.hypot(noise_deviation, sampling))
@@ -177,6 +177,6 @@ def reliabilities(
     level = largest_eigenvalue(noise_deviation, D)
     if (added := center_deviation**2 * float(scipy.stats.chi2.isf(0.05, D))) > u**0.5:
         level = max(level, added + u / added + 2 * noise_deviation)
-    # No direction is told after one that is not.
-    told = np.logical_and.accumulate(above_white[:n_directions]) & (top > level)
-    return np.where(told, 1 - u / np.maximum(theta**2, TINY), 0.0).clip(0, 1)
+    # No direction is reliable after one that is not.
+    reliable = np.logical_and.accumulate(above_white[:n_directions]) & (top > level)
+    return np.where(reliable, 1 - u / np.maximum(theta**2, TINY), 0.0).clip(0, 1)

@@ -1,4 +1,4 @@
-"""What may be said of a released model, with intervals that hold as often as they say.
+"""Statements about a released model, with intervals of their nominal coverage.
 
 Whoever chooses a model on a noisy release and then states on the same numbers how good
 it is reads the noise twice: the model fits it. So the noise is split. With
@@ -18,13 +18,13 @@ clipped counts less.
 
 A statement about *people like these* must count sampling as well: a fit learns its
 people, too. So their covariance is split once more, by a draw of the law of sampling,
-``Wishart_N(C^) / N - C^`` with C^ what the release says of C; the halves are about
+``Wishart_N(C^) / N - C^`` with C^ the release's estimate of C; the halves are about
 independent in both, as if of ``N / (1 + a)`` and ``N / (1 + 1 / a)`` people of their
 own. Errors of sampling are those of normal features.
 
-Whether something can be told at all is decided by the first half and the noise's known
-deviation, never by the interval that came out: told only where that happened to be
-short, intervals would hold the truth less often than they say.
+Whether something is estimable at all is decided by the first half and the noise's known
+deviation, never by the interval that came out: stated only where that happened to be
+short, intervals would cover the truth too rarely.
 """
 
 import hashlib
@@ -44,12 +44,12 @@ SHARE = 0.3
 WIDTH = 1.959964
 # Quantiles of a residual variance by which a prediction interval is averaged.
 N_LEVELS = 200
-# Half-width of a share that is foretold, above which it cannot be told.
+# Half-width of a share that is foretold, above which it is not estimable.
 WIDEST = 0.5
 
 
 class Moment(NamedTuple):
-    """A second moment (D, D), and how far it is from what is stated of it.
+    """A second moment (D, D), and its error about the one that statements are of.
 
     Of these people: by noise of deviation tau in each packed coordinate. Of people like
     them: also by sampling, with a finite number of people.
@@ -61,7 +61,7 @@ class Moment(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Estimate, and what holds the truth in 95 of 100 releases; NaN: cannot be told."""
+    """Estimate and 95% interval, over releases; NaN: not estimable."""
 
     value: float
     low: float
@@ -187,8 +187,7 @@ def error(
 
 def square(moment: Moment, u: np.ndarray) -> tuple[float, float]:
     """``u'C u``, the mean square of u'z, and the deviation of its error."""
-    both = u, u
-    return float(u @ moment.value @ u), error(moment, both, both) ** 0.5
+    return float(u @ moment.value @ u), error(moment, (u, u), (u, u)) ** 0.5
 
 
 def mean_square(moment: Moment, u: np.ndarray) -> Interval:
@@ -278,13 +277,14 @@ def explained(
         weights = rows @ groups
         off = rows @ judged.value[-len(groups) :] @ m / constant
         # Var(r'E m) = tau^2 / 2 (|r|^2 |m|^2 + (r'm)^2), of symmetric E.
-        both = np.sum(rows**2, axis=1) * (m @ m) + (rows @ m[-len(groups) :]) ** 2
-        noise = tau**2 / 2 * both / constant**2
+        factors = np.sum(rows**2, axis=1) * (m @ m) + (rows @ m[-len(groups) :]) ** 2
+        noise = tau**2 / 2 * factors / constant**2
         V -= float(np.sum((off**2 - noise) / weights))
         squares = 2 * noise**2 + 4 * np.maximum(off**2 - noise, 0) * noise
         variance += float(np.sum(squares / weights**2))
     ratio = fieller(R, V, error_R**2, covariance, variance)
-    return Interval(*(min(1 - end, 1.0) for end in (ratio[0], ratio[2], ratio[1])))
+    ends = ratio.value, ratio.high, ratio.low
+    return Interval(*(min(1 - end, 1.0) for end in ends))
 
 
 def correlation(
@@ -304,19 +304,14 @@ def correlation(
     Returns
     -------
     Interval
-        In [-1, 1]; NaN where the first half foretells that it cannot be told. Where it
-        did not, and the second half knows nothing, the interval is all of that.
+        In [-1, 1]; NaN where the first half foretells that it is not estimable. Where
+        it did not, and the second half knows nothing, the interval is all of that.
     """
-
-    def numbers(moment: Moment) -> tuple[float, float, float]:
-        C = moment.value
-        return float(u @ C @ v), float(u @ C @ u), float(v @ C @ v)
-
-    c, a, b = numbers(chosen)
+    c, a, b = _products(chosen, u, v)
     foretold = error(judged._replace(value=chosen.value), (u, v), (u, v)) ** 0.5
     if a <= 0 or b <= 0 or not is_estimable(foretold, (a * b) ** 0.5):
         return UNKNOWN
-    c, a, b = numbers(judged)
+    c, a, b = _products(judged, u, v)
     if a <= 0 or b <= 0:
         return Interval(np.nan, -1.0, 1.0)
     # d sqrt(ab) = sqrt(ab) / 2 (da / a + db / b).
@@ -335,8 +330,21 @@ def correlation(
     return Interval(*(float(np.clip(end, -1, 1)) for end in ends))
 
 
+class _Products(NamedTuple):
+    """Mean products of two variates u'z and v'z."""
+
+    uv: float
+    uu: float
+    vv: float
+
+
+def _products(moment: Moment, u: np.ndarray, v: np.ndarray) -> _Products:
+    C = moment.value
+    return _Products(float(u @ C @ v), float(u @ C @ u), float(v @ C @ v))
+
+
 def captured(released: Moment, n_components: int) -> Interval:
-    """Share of the energy that a subspace holds which was found on one half.
+    """Share of the energy in a subspace that was found on one half.
 
     ``tr(V'C V) / tr C``. The subspace of the whole release has 14% less noise, and
     holds as much or more: so the lower end is one for it, at no cost.
@@ -351,7 +359,7 @@ def captured(released: Moment, n_components: int) -> Interval:
     Returns
     -------
     Interval
-        In [0, 1]; NaN where the first half foretells that it cannot be told.
+        In [0, 1]; NaN where the first half foretells that it is not estimable.
     """
     chosen, judged = split(released)
     tau, D, K = judged.deviation, len(released.value), n_components
@@ -361,14 +369,12 @@ def captured(released: Moment, n_components: int) -> Interval:
         return UNKNOWN
     R = float(np.sum(V * (judged.value @ V)))
     # Cov(tr A E, tr B E) = tau^2 tr AB of symmetric A, B; A = VV', B = I.
-    about = tau**2 * K, tau**2 * K, tau**2 * D
-    ends = fieller(R, float(np.trace(judged.value)), *about)
+    total = float(np.trace(judged.value))
+    ends = fieller(R, total, tau**2 * K, tau**2 * K, tau**2 * D)
     return Interval(*(float(np.clip(end, 0, 1)) for end in ends))
 
 
-def fieller(
-    R: float, V: float, s_RR: float, s_RV: float, s_VV: float
-) -> tuple[float, float, float]:
+def fieller(R: float, V: float, s_RR: float, s_RV: float, s_VV: float) -> Interval:
     """R / V with its 95% interval: all rho with R - rho V within its deviation of 0.
 
     Parameters
@@ -380,15 +386,15 @@ def fieller(
 
     Returns
     -------
-    tuple of float
-        Ratio, lower and upper end; infinite ends where V may be 0.
+    Interval
+        Infinite ends where V may be 0.
     """
     z2 = WIDTH**2
     a, b, c = V**2 - z2 * s_VV, R * V - z2 * s_RV, R**2 - z2 * s_RR
     if V <= 0 or a <= 0:
-        return (R / V if V > 0 else np.nan), -np.inf, np.inf
+        return Interval(R / V if V > 0 else np.nan, -np.inf, np.inf)
     root = max(b**2 - a * c, 0.0) ** 0.5  # below 0 by rounding alone
-    return R / V, (b - root) / a, (b + root) / a
+    return Interval(R / V, (b - root) / a, (b + root) / a)
 
 
 def is_estimable(error: float, scale: float, widest: float = WIDEST) -> bool:
@@ -397,8 +403,8 @@ def is_estimable(error: float, scale: float, widest: float = WIDEST) -> bool:
     Parameters
     ----------
     error
-        Deviation of what will be stated, from the noise's own deviation.
+        Deviation of the estimate, from the noise's own deviation.
     scale
-        What it is a share of, as the half says that the model was chosen on.
+        What it is a share of, by the half that the model was chosen on.
     """
     return scale > 0 and WIDTH * error / scale < widest

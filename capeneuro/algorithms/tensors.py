@@ -58,12 +58,12 @@ from capeneuro.privacy.queries import QUERIES
 # Clip of the cube of a reduced sample: squared norm over its mean. Noise grows as its
 # power 3/2; at 1.5 rare components are cut visibly, at 2.5 no more.
 REACH = 2.5
-# Shares of words have norms of at most 1: this clip changes none.
+# Shares of words have norms of at most 1, which this clip does not change.
 WHOLE = 1 / CLIP_SAFETY
 
 
 class Whitening(NamedTuple):
-    """What the release of M2 gives."""
+    """Top eigenpairs of the released M2, by which M3 is whitened."""
 
     values: np.ndarray
     """Eigenvalues Dg of M2 along the directions, floored, shape (K,)."""
@@ -124,8 +124,8 @@ class TensorComponents:
         whichever is nearer to its level; of topics the second largest eigenvalue of the
         pairs. NaN for one component.
     null_departure
-        What it stays below in 95% of studies of people of one group, for noise of
-        privacy and of sampling.
+        Its 95% quantile in studies of people of one group, for noise of privacy and of
+        sampling.
     """
 
     __repr__ = brief
@@ -186,9 +186,20 @@ def whitening(
     return Whitening(values, vectors, spectrum, variance, noise_deviation)
 
 
-def from_whitened(
-    white: Whitening, T: np.ndarray, **options: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+class Decomposition(NamedTuple):
+    """Parts of a whitened tensor, most common first."""
+
+    weights: np.ndarray
+    """Shape (K,), in (0, 1]."""
+    eigenvalues: np.ndarray
+    """lambda as found, (K,)."""
+    components: np.ndarray
+    """In the released scale, (D, K)."""
+    whitened: np.ndarray
+    """The whitened components V, orthonormal columns, (K, K)."""
+
+
+def from_whitened(white: Whitening, T: np.ndarray, **options: int) -> Decomposition:
     """Decompose a whitened tensor and go back to the features; post-processing.
 
     Parameters
@@ -199,22 +210,13 @@ def from_whitened(
         ``M3(W, W, W)`` with noise, shape (K, K, K).
     options
         Of :func:`.linalg.tensor_power`.
-
-    Returns
-    -------
-    weights, eigenvalues : numpy.ndarray
-        Shape (K,), most common first.
-    components : numpy.ndarray
-        Shape (D, K), in the released scale.
-    V : numpy.ndarray
-        The whitened components, orthonormal columns, shape (K, K).
     """
     values, V = linalg.tensor_power(T, len(T), **options)
     order = np.argsort(values, kind="stable")
     values, V = values[order], V[:, order]
     lam = np.maximum(values, 1.0)  # no component has more than all the weight
     A = lam * ((white.vectors * np.sqrt(white.values)) @ V)
-    return 1 / lam**2, values, A, V
+    return Decomposition(1 / lam**2, values, A, V)
 
 
 def mixture_components(
@@ -249,7 +251,8 @@ def mixture_components(
     variance
         sigma^2 in the squared unit of the features; None: from the released M2.
     projected
-        Whether sites reduce samples to K numbers before M3; None: what has less noise.
+        Whether sites reduce samples to K numbers before M3; None: whichever has less
+        noise.
     reach
         Then the largest squared norm of a sample over its mean. A person's mean of many
         samples is shorter: a smaller reach suits persons.
@@ -289,24 +292,27 @@ def mixture_components(
     energy = np.sqrt(white.values).sum() + np.trace(S)
     bound = float((reach * energy) ** 1.5) if np.isfinite(clip) else np.inf
     components = {"covariance": (S + S.T) / 2, "clip": bound}
-    asked = ("third_moment", features), ("whitened_third_moment", components)
     if projected is None:
-        projected = _quieter(second, white, *asked)
+        reduced = "whitened_third_moment", components
+        projected = _quieter(second, white, ("third_moment", features), reduced)
     if projected:
         reduction = second.project(federation, white.P.T, norm_bound)
-        triples = second.answer(federation, *asked[1], reduction=reduction)
+        triples = second.answer(
+            federation, "whitened_third_moment", components, reduction=reduction
+        )
     else:
-        triples = second.answer(federation, *asked[0])
+        triples = second.answer(federation, "third_moment", features)
     T = whitened(white, triples.value, projected)
-    w, lam, A, V = from_whitened(white, T, **options)
-    scaled = A * norm_bound, s * norm_bound**2
+    parts = from_whitened(white, T, **options)
     clips = Clips(clip, bound if projected else features["clip"], projected)
     against = departure(white, T, triples, clips)
     if n_components > 1 and D > 3:  # of fewer a mean explains all products
         C = linalg.unpack_symmetric(pairs.value)
         together = going_together(C, pairs.deviation, pairs.n_units)
         against = min(against, together, key=lambda pair: pair[0] / pair[1])
-    return _found(pairs, triples, white, projected, V, w, lam, *scaled, against)
+    components, variance = parts.components * norm_bound, s * norm_bound**2
+    parts = parts._replace(components=components)
+    return _components(pairs, triples, white, projected, parts, variance, against)
 
 
 def topic_components(
@@ -343,21 +349,20 @@ def topic_components(
     white = whitening(M2, n_components, pairs.deviation)
     # Public vectors of words: the longest bounds what any document adds.
     longest = float(np.linalg.norm(white.P.astype(np.float64), axis=1).max())
-    asked = (
-        ("word_triples", {"clip": WHOLE}),
-        ("whitened_word_triples", {"Q": white.P, "clip": WHOLE * longest**3}),
-    )
+    words = "word_triples", {"clip": WHOLE}
+    reduced = "whitened_word_triples", {"Q": white.P, "clip": WHOLE * longest**3}
     if projected is None:
-        projected = _quieter(second, white, *asked)
-    triples = second.answer(federation, *asked[projected])
+        projected = _quieter(second, white, words, reduced)
+    query, parameters = reduced if projected else words
+    triples = second.answer(federation, query, parameters)
     T = whitened(white, triples.value, projected)
-    w, lam, A, V = from_whitened(white, T, **options)
-    A = np.maximum(A, 0)
+    parts = from_whitened(white, T, **options)
+    A = np.maximum(parts.components, 0)
     sums = A.sum(axis=0)
     A[:, sums == 0] = 1.0
-    shares = A / A.sum(axis=0)
+    parts = parts._replace(components=A / A.sum(axis=0))
     against = _second_topic(white, pairs.n_units)
-    return _found(pairs, triples, white, projected, V, w, lam, shares, 0.0, against)
+    return _components(pairs, triples, white, projected, parts, 0.0, against)
 
 
 def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarray:
@@ -372,8 +377,8 @@ def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarra
     projected
         Which of them.
     """
-    rest = np.diag(white.values**-0.25) if projected else white.W
-    return linalg.multilinear(linalg.unpack_symmetric3(packed), rest)
+    remaining = np.diag(white.values**-0.25) if projected else white.W
+    return linalg.multilinear(linalg.unpack_symmetric3(packed), remaining)
 
 
 def _quieter(
@@ -389,34 +394,32 @@ def _quieter(
     ``t^2 ((sum g)^3 + 3 sum g sum g^2 + 2 sum g^3) / 6``.
     """
     squares = []
-    for (name, asked), power in ((features, -1.0), (reduced, -0.5)):
-        t = QUERIES[name].sensitivity(1, mechanism.budget.relation, asked)
+    for (name, parameters), power in ((features, -1.0), (reduced, -0.5)):
+        t = QUERIES[name].sensitivity(1, mechanism.budget.relation, parameters)
         g, g2, g3 = ((white.values ** (n * power)).sum() for n in (1, 2, 3))
         squares.append(t**2 * (g**3 + 3 * g * g2 + 2 * g3) / 6)
     return bool(squares[1] <= squares[0])
 
 
-def _found(
+def _components(
     pairs: Release,
     triples: Release,
     white: Whitening,
     projected: bool,
-    V: np.ndarray,
-    weights: np.ndarray,
-    eigenvalues: np.ndarray,
-    components: np.ndarray,
+    parts: Decomposition,
     variance: float,
     against: tuple[float, float],
 ) -> TensorComponents:
+    V, weights = parts.whitened, parts.weights
     apart = np.sqrt(white.values)[:, None] * V / np.sqrt(weights)
-    if len(weights) > 1:  # what all have in common tells none from another
+    if len(weights) > 1:  # without their common part
         apart = apart - (apart @ weights / weights.sum())[:, None]
     # Noise of deviation t in packed coordinates has t |x|^3 along x.
     x = white.values[:, None] ** (-0.25 if projected else -0.5) * V
     return TensorComponents(
         weights=weights,
-        components=components,
-        eigenvalues=eigenvalues,
+        components=parts.components,
+        eigenvalues=parts.eigenvalues,
         variance=variance,
         spectrum=white.spectrum,
         noise_deviations=np.array([pairs.deviation, triples.deviation]),
@@ -443,12 +446,12 @@ LEVEL = 0.05
 
 
 class Clips(NamedTuple):
-    """What people of a mixture were bounded by."""
+    """Bounds on people's contributions to a mixture's releases."""
 
     second: float
     """Squared norm of a person in the pairs; infinite in exact arms."""
     third: float
-    """Norm of what a person adds to the triples."""
+    """Norm of a person's contribution to the triples."""
     projected: bool
     """Whether triples are of people reduced to K numbers, or of all features."""
 
@@ -465,8 +468,8 @@ class People(NamedTuple):
     scale: float
     """Of that, a gamma variable [Satterthwaite 1946]."""
 
-    def drawn(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """N people (n, K), and their squared norms elsewhere, (n,)."""
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw n people (n, K), and their squared norms elsewhere, (n,)."""
         x = self.mean + rng.standard_normal((n, len(self.mean))) @ self.root.T
         return x, rng.gamma(self.freedom, self.scale, n)
 
@@ -520,8 +523,8 @@ class _OneGroup:
         for start in STARTS:
             m = start * along
             for _ in range(N_STEPS):
-                left = (T - self.triples(m)) / deviations
-                distance = np.linalg.norm(left, axis=1)
+                residual = (T - self.triples(m)) / deviations
+                distance = np.linalg.norm(residual, axis=1)
                 better = distance < nearest
                 nearest[better], mean[better] = distance[better], m[better]
                 J = self.slopes(m) / deviations[:, None]
@@ -529,7 +532,7 @@ class _OneGroup:
                     J.mT @ J
                     + 1e-9 * np.eye(K) * np.sum(J**2, axis=(1, 2))[:, None, None]
                 )
-                m = m + np.linalg.solve(H, J.mT @ left[..., None])[..., 0]
+                m = m + np.linalg.solve(H, J.mT @ residual[..., None])[..., 0]
                 m /= np.maximum(np.linalg.norm(m, axis=1, keepdims=True), 1)
         return nearest, mean
 
@@ -549,7 +552,7 @@ def departure(
     white, T, triples
         Of the study.
     clips
-        What people were bounded by.
+        Bounds on people's contributions.
 
     Returns
     -------
@@ -566,9 +569,9 @@ def departure(
     noise = model.cube(1 / root) / model.weights * triples.deviation
     # Where sampling counts little at first: all that is known is the noise.
     mean = model.fit(packed, np.maximum(noise, N**-0.5))[1][0]
-    drawn = _studies(model, white, mean, clips, min(N, N_PEOPLE), rng)
+    studies = _studies(model, white, mean, clips, min(N, N_PEOPLE), rng)
     scale = (min(N, N_PEOPLE) / N) ** 0.5
-    third, second = (x.mean(0) + scale * (x - x.mean(0)) for x in drawn)
+    third, second = (x.mean(0) + scale * (x - x.mean(0)) for x in studies)
     E = rng.standard_normal((N_STUDIES, K * (K + 1) // 2))
     E = np.stack([linalg.unpack_symmetric(e) for e in E]) * white.noise_deviation
     second = second + E / np.sqrt(np.outer(white.values, white.values))
@@ -596,22 +599,22 @@ def before_clip(
     mean
         Of the whitened group, (K,).
     inner
-        What features vary by within a component, whitened, (K, K).
+        Covariance within a component, whitened, (K, K).
     clip
         Largest squared norm; infinite: nobody was clipped.
     """
     K, target = len(mean), np.eye(len(mean)) + inner
     root = _power(target - np.outer(mean, mean), 0.5)
-    rest = np.maximum(white.spectrum[K:], 0)
-    squares, total = np.sum(rest**2), max(float(white.spectrum[K:].sum()), 0.0)
-    freedom = float(rest.sum() ** 2 / 2 / max(squares, linalg.TINY))
+    tail = np.maximum(white.spectrum[K:], 0)
+    squares, total = np.sum(tail**2), max(float(white.spectrum[K:].sum()), 0.0)
+    freedom = float(tail.sum() ** 2 / 2 / max(squares, linalg.TINY))
     people = People(mean, root, freedom, total / max(freedom, linalg.TINY))
     if not np.isfinite(clip):
         return people
-    drawn, elsewhere = people.drawn(N_CLIPPED, np.random.default_rng(1))
+    whitened_people, elsewhere = people.draw(N_CLIPPED, np.random.default_rng(1))
     stretch, longer = np.eye(K), 1.0
     for _ in range(CLIP_STEPS):
-        x = drawn @ stretch.T
+        x = whitened_people @ stretch.T
         weight = np.minimum(1, clip / _squares(white, x, longer * elsewhere))
         if weight.mean() < LEAST_KEPT:  # noise: no group has such a moment once clipped
             break
@@ -629,7 +632,7 @@ def _squares(white: Whitening, x: np.ndarray, elsewhere: np.ndarray) -> np.ndarr
 
 
 def _power(M: np.ndarray, exponent: float) -> np.ndarray:
-    """Power of a symmetric matrix without what is negative."""
+    """Power of a symmetric matrix, negative eigenvalues taken for 0."""
     values, vectors = np.linalg.eigh(M)
     return vectors * np.maximum(values, linalg.TINY) ** exponent @ vectors.T
 
@@ -653,7 +656,7 @@ def _studies(
     released = model.cube(white.values**0.25) / model.weights  # over the whitened
     third, second = [], []
     for _ in range(N_STUDIES):
-        x, elsewhere = people.drawn(n, rng)
+        x, elsewhere = people.draw(n, rng)
         squares = _squares(white, x, elsewhere)
         f = model.cube(x) - model.paired(x, inner)
         if clips.projected:
@@ -696,7 +699,7 @@ def going_together(
     values, V = linalg.top_eigenpairs(C, 1)
     means = np.sqrt(max(float(values[0]), 0.0)) * V[:, 0]
     variances = np.diag(C)
-    # Twice: what features vary by is known when their means are.
+    # Twice: variances of features are known when their means are.
     for _ in range(2):
         sampling = np.outer(variances, variances) / n_units
         W = off / np.maximum(noise_deviation**2 / 2 + sampling, linalg.TINY)
@@ -712,13 +715,13 @@ def going_together(
 def _products(
     means: np.ndarray, C: np.ndarray, W: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Weighted squares of what means leave of products, a quarter; and its slope."""
-    left = C - np.outer(means, means)
-    return float(np.sum(W * left**2) / 4), -(W * left) @ means
+    """Quarter of the weighted squares of C less means' products, and its slope."""
+    residual = C - np.outer(means, means)
+    return float(np.sum(W * residual**2) / 4), -(W * residual) @ means
 
 
 def _second_topic(white: Whitening, n_units: int) -> tuple[float, float]:
-    """Second eigenvalue of pairs of words, and what it stays below with one topic.
+    """Second eigenvalue of pairs of words, and its 95% quantile for one topic.
 
     Documents of three words sample the most; rows of common words vary the most.
     """
@@ -737,13 +740,13 @@ def _second_topic(white: Whitening, n_units: int) -> tuple[float, float]:
 LEAST_SHARE = 1e-6
 
 
-def mixture_memberships(found: TensorComponents, X: np.ndarray) -> np.ndarray:
+def mixture_memberships(components: TensorComponents, X: np.ndarray) -> np.ndarray:
     """Probability of each component, given a sample of a mixture; at a site.
 
     Parameters
     ----------
-    found
-        What :func:`.tensors.mixture_components` found.
+    components
+        Of :func:`.tensors.mixture_components`.
     X
         Samples in the unit of its components, shape (D, N).
 
@@ -752,21 +755,21 @@ def mixture_memberships(found: TensorComponents, X: np.ndarray) -> np.ndarray:
     numpy.ndarray
         Shape (K, N); columns sum to 1.
     """
-    A, s = found.components, max(found.variance, LEAST_SHARE)
+    A, s = components.components, max(components.variance, LEAST_SHARE)
     squares = (A**2).sum(axis=0)[:, None] - 2 * A.T @ X  # less |x|^2, as for all k
-    return _probabilities(found, -squares / (2 * s))
+    return _probabilities(components, -squares / (2 * s))
 
 
-def topic_memberships(found: TensorComponents, counts: np.ndarray) -> np.ndarray:
+def topic_memberships(components: TensorComponents, counts: np.ndarray) -> np.ndarray:
     """Probability of each topic, given a document's counts of words; at a site.
 
     As :func:`mixture_memberships`; a word that noise took out of a topic has a share of
     :data:`LEAST_SHARE` in it.
     """
-    shares = np.log(np.maximum(found.components, LEAST_SHARE))
-    return _probabilities(found, shares.T @ counts)
+    shares = np.log(np.maximum(components.components, LEAST_SHARE))
+    return _probabilities(components, shares.T @ counts)
 
 
-def _probabilities(found: TensorComponents, logs: np.ndarray) -> np.ndarray:
-    logs = logs + np.log(np.maximum(found.weights, LEAST_SHARE))[:, None]
+def _probabilities(components: TensorComponents, logs: np.ndarray) -> np.ndarray:
+    logs = logs + np.log(np.maximum(components.weights, LEAST_SHARE))[:, None]
     return scipy.special.softmax(logs, axis=0)

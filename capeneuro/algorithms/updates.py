@@ -95,7 +95,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class State:
-    """Iterate, and what its update remembers of the last step.
+    """Iterate, and its update's memory of the last step.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ UNLEARNED = dict.fromkeys(("curvature", "gradient", "angles", "scales"))
 
 
 def with_signs(state: State, signs: np.ndarray) -> State:
-    """Change the kinds of sources; what was learned of curvatures holds no more."""
+    """Change the kinds of sources, which resets the curvatures."""
     if (signs == state.signs).all():
         return state
     return replace(state, signs=signs, **UNLEARNED)
@@ -212,7 +212,7 @@ def _filtered(
     noise: np.ndarray | float,
     schedule: Schedule,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Kalman step for what ``G = c change + noise`` says, and what it leaves unsure."""
+    """Kalman step of the curvature c by ``G = c change + noise``, and its variance."""
     P = np.maximum(P, 1e-30)  # without noise nothing stays unsure
     gain = c * P / (c**2 * P + noise**2)
     step = gain * G

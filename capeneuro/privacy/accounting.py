@@ -86,7 +86,7 @@ class Budget:
     survivor_threshold: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no promise.
+        """Refuse numbers that are no promise.
 
         Raises
         ------
@@ -97,10 +97,10 @@ class Budget:
             raise ValueError(f"epsilon: must be above 0, got {self.epsilon}")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta: must be between 0 and 1, got {self.delta}")
-        for name, known in (("unit", Unit), ("relation", Relation)):
-            if getattr(self, name) not in get_args(known):
+        for name, choices in (("unit", Unit), ("relation", Relation)):
+            if getattr(self, name) not in get_args(choices):
                 raise ValueError(
-                    f"{name}: must be of {', '.join(get_args(known))}, got "
+                    f"{name}: must be of {', '.join(get_args(choices))}, got "
                     f"{getattr(self, name)!r}"
                 )
 

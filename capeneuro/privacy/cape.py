@@ -41,7 +41,7 @@ from capeneuro.privacy.accounting import SAFETY, Coalition
 # aggregator's noise is then within 0.5% of pooled times sqrt(S / S_H), tested.
 NOISE_RATIO_PER_SITE = 100.0
 Views = dict[str, np.ndarray | None]
-# Classes of parties, by what they see; see :func:`views`.
+# Classes of parties, by their view; see :func:`views`.
 VIEWS = (
     "reader",
     "partner",
@@ -266,7 +266,7 @@ def arm_variances(
 
 
 def views(arm: str, gamma: ArrayLike, ratio: float, coalition: Coalition) -> Views:
-    """Privacy loss of every site for what different parties see; None if exact.
+    """Privacy loss of every site against different parties; None if exact.
 
     ========================  ========================================================
     ``reader``                the released average alone
@@ -311,7 +311,7 @@ def views(arm: str, gamma: ArrayLike, ratio: float, coalition: Coalition) -> Vie
     sigma2 = arm_ratio(arm, ratio) * gamma
 
     def result(k: int) -> np.ndarray:
-        """To whom the average leaves the noise of all but k sites and the missing."""
+        """Loss against the average less the noise of k sites and of the missing."""
         return 1 / np.sqrt(_least_sums(gamma, k + coalition.n_dropout))
 
     def messages(k: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -265,10 +266,19 @@ def layers(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return weights[: H * n_rows].reshape(H, n_rows), weights[H * n_rows :]
 
 
-def forward(
-    x: np.ndarray, W: np.ndarray, v: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs h (D + 1, N), hidden a (n_hidden + 1, N) and p (N,), in float64.
+class Activations(NamedTuple):
+    """Values of a network's layers for N samples, in float64."""
+
+    inputs: np.ndarray
+    """h, (D + 1, N); the last row is 1."""
+    hidden: np.ndarray
+    """a, (n_hidden + 1, N); the last row is 1."""
+    probability: np.ndarray
+    """p of the label 1, (N,)."""
+
+
+def forward(x: np.ndarray, W: np.ndarray, v: np.ndarray) -> Activations:
+    """Values of a network's layers for scaled features.
 
     Parameters
     ----------
@@ -276,16 +286,11 @@ def forward(
         Scaled features, (D, N), without the label.
     W, v
         Weights as of :func:`layers`, (n_hidden, D + 1) and (n_hidden + 1,).
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        h, a and p; the last row of h and of a is 1, p is in [0, 1].
     """
     ones = np.ones((1, x.shape[1]))
     h = np.concatenate([x, ones])
     a = np.concatenate([np.maximum(W @ h, 0), ones])
-    return h, a, scipy.special.expit(v @ a)
+    return Activations(h, a, scipy.special.expit(v @ a))
 
 
 def network_gradient(

@@ -8,6 +8,7 @@ document. Symmetric arrays are packed [:func:`.linalg.pack_symmetric3`].
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -63,7 +64,7 @@ def mean(block: Block, *, norm_bound: float, clip: float) -> np.ndarray:
 
 
 def bin_shares(block: Block, *, clip: float) -> np.ndarray:
-    """Sum over units of what is not negative of x, clipped; (D,).
+    """Sum over units of the positive part of x, clipped; (D,).
 
     Of people with ones in their bins and zeros elsewhere it is how many are in each.
 
@@ -205,9 +206,9 @@ def moment_product(
 ) -> np.ndarray:
     """Sum over units of ``x (Q'x)'``, clipped; (D P,).
 
-    What block power iteration needs of the second moment [Hardt & Price 2014]; Q is
-    public, (D, P) float32. The contribution itself is clipped: its norm ``|x| |Q'x|``
-    is far below ``|x|^2`` where Q holds little of the energy, and so is the noise.
+    The product that block power iteration takes [Hardt & Price 2014]; Q is public,
+    (D, P) float32. The contribution itself is clipped: its norm ``|x| |Q'x|`` is far
+    below ``|x|^2`` where Q holds little of the energy, and so is the noise.
 
     # Differs from Hardt & Price 2014: they clip x, whose sensitivity sqrt(2) is that of
     # x x'. The product of two clipped factors is no longer positive, hence 2.
@@ -292,7 +293,7 @@ def third_moment(
     clip: float,
     norm_bound: float = 1.0,
 ) -> np.ndarray:
-    """Sum over units of ``x (x) x (x) x`` less what noise adds to it; packed.
+    """Sum over units of ``x (x) x (x) x`` less its noise within components; packed.
 
     ``f(x) = x (x) x (x) x - sym(x (x) S)`` with ``sym(x (x) S)_ijk = x_i S_jk +
     x_j S_ik + x_k S_ij`` for the public covariance S of the noise within a component,
@@ -481,10 +482,18 @@ def whitened_word_triples(block: Block, *, Q: np.ndarray, clip: float) -> np.nda
     return T * weights * factor
 
 
-def _word_sums(
-    block: Block, Q: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums of ``y_i y_j y_k``, c c' and c over L (L - 1) (L - 2), y = Q'c or c."""
+class _WordSums(NamedTuple):
+    """Sums over documents of L words, over L (L - 1) (L - 2), of counts c."""
+
+    triples: np.ndarray
+    """``y_i y_j y_k`` for y = Q'c or c, i <= j <= k."""
+    pairs: np.ndarray
+    """``c c'``, (D, D)."""
+    counts: np.ndarray
+    """c, (D,)."""
+
+
+def _word_sums(block: Block, Q: np.ndarray | None = None) -> _WordSums:
     D = len(block.X)
     P = D if Q is None else Q.shape[1]
     T, C, m = np.zeros(_size(P)), np.zeros((D, D)), np.zeros(D)
@@ -495,7 +504,7 @@ def _word_sums(
         T += _products(y * weight, y)
         C += (c * weight) @ c.T
         m += c @ weight
-    return T, C, m
+    return _WordSums(T, C, m)
 
 
 def _clipped_triples(x: np.ndarray, S: np.ndarray, clip: float) -> np.ndarray:

@@ -46,10 +46,10 @@ def standard_normal(size: int) -> np.ndarray:
     for first in range(0, size, BLOCK):
         block = z[first : first + BLOCK]
         words = np.frombuffer(stream(bytes(16 * block.size)), dtype="<u8")
-        x, more = words.reshape(2, -1)
+        x, x2 = words.reshape(2, -1)
         # Privacy: the second word refines small tails to full relative precision; the
         # sum lies in (0, 2^53], so the tail is never infinite.
-        tail = (x >> 11) + ((more >> 11) + 1.0) * 2.0**-53
+        tail = (x >> 11) + ((x2 >> 11) + 1.0) * 2.0**-53
         scipy.special.ndtri(tail * 2.0**-54, out=block)
         block *= 1.0 - 2.0 * (x & 1)
     return z

@@ -82,7 +82,7 @@ class Number:
     may_be_infinite: bool = False
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such a number; see :meth:`Kind.fits`.
+        """Whether a value is a number of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Number:
         Returns
         -------
         bool
-            Whether it is such a number.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -123,7 +123,7 @@ class Array:
     signs: bool = False
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such an array; see :meth:`Kind.fits`.
+        """Whether a value is an array of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Array:
         Returns
         -------
         bool
-            Whether it is such an array.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -169,7 +169,7 @@ class Directions:
     largest: float
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such a matrix; see :meth:`Kind.fits`.
+        """Whether a value is a matrix of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Directions:
         Returns
         -------
         bool
-            Whether it is such a matrix.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -214,7 +214,7 @@ class Weights:
     largest_hidden: int
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such weights; see :meth:`Kind.fits`.
+        """Whether a value is weights of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class Weights:
         Returns
         -------
         bool
-            Whether it is such weights.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -235,9 +235,9 @@ class Weights:
         if not _is_float64(value):
             return False
         # A row for each hidden unit, a number of the output for each and for its bias.
-        n_hidden, rest = divmod(value.size - 1, n_rows + 1)
-        whole = rest == 0 and 1 <= n_hidden <= self.largest_hidden and n_rows > 1
-        shape = (value.size,) if whole else ()
+        n_hidden, remainder = divmod(value.size - 1, n_rows + 1)
+        is_size = remainder == 0 and 1 <= n_hidden <= self.largest_hidden
+        shape = (value.size,) if is_size and n_rows > 1 else ()
         return value.shape == shape and _is_moderate(value)
 
 
@@ -246,7 +246,7 @@ class Instruments:
     """Positive float64 weights of instruments, of which the data have two rows each."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such weights; see :meth:`Kind.fits`.
+        """Whether a value is weights of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class Instruments:
         Returns
         -------
         bool
-            Whether it is such weights.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -275,10 +275,10 @@ class Instruments:
 
 @dataclass(frozen=True)
 class Centers:
-    """A float64 matrix of what is subtracted at each site: a column for each."""
+    """A float64 matrix with a column for each site, to be subtracted there."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such a matrix; see :meth:`Kind.fits`.
+        """Whether a value is a matrix of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class Centers:
         Returns
         -------
         bool
-            Whether it is such a matrix.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -310,7 +310,7 @@ class Count:
     """A whole number of some of the data's rows, at least 1."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is such a number; see :meth:`Kind.fits`.
+        """Whether a value is a number of this kind; see :meth:`Kind.fits`.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class Count:
         Returns
         -------
         bool
-            Whether it is such a number.
+            Whether it is of this kind.
 
         Guarantee
         ---------
@@ -360,7 +360,7 @@ PROJECTION: Mapping[str, Kind] = {
 
 
 def projects(message: dict[str, Any], n_features: int) -> bool:
-    """Whether a message is a projection that any data of so many features can take.
+    """Whether a message is a projection that fits any data of ``n_features`` rows.
 
     Parameters
     ----------

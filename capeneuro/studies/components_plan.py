@@ -73,9 +73,9 @@ def forecast_alone(
         at = prediction.predict(design, study.own_promise)
         bearable = at.ratio_pca / prediction.MOST_NOISE
         ratios = {"PCA": bearable, "ICA": at.ratio_ica}
-        agrees = at.agrees_low, at.agrees, at.agrees_high
+        agrees = at.agreement
     else:
-        ratio = prediction.predict_subspace(design, study.own_promise)[1]
+        ratio = prediction.predict_subspace(design, study.own_promise).ratio
         ratios = {"PCA": ratio / prediction.MOST_NOISE}
         agrees = prediction.agreement("spatial", design.n_components, ratio)
 
@@ -155,7 +155,7 @@ def least_share(
     K, unit, D = study.n_components, study.budget.unit, len(prior.directions)
     if study.pca.method == "power":
         design = _design(study, everyone, Counts(n, 1, D))
-        captured = prediction.predict_subspace(design, study.own_promise)[2]
+        captured = prediction.predict_subspace(design, study.own_promise).captured
         captured *= prior_fit.largest_share(prior, K)
     else:
         clip = study.pca.clip
@@ -253,8 +253,8 @@ def _compared(
         return found
     public, _ = _known(study, 0.0, 0)
     kind, R = study.ica.independence, design.n_components
-    ratio = prediction.predict_subspace(design, study.own_promise)[1]
-    private = prediction.agreement(kind, R, ratio)[1]
+    ratio = prediction.predict_subspace(design, study.own_promise).ratio
+    private = prediction.agreement(kind, R, ratio).middle
 
     def show(keep: bool) -> None:
         found.show(keep)
@@ -308,7 +308,7 @@ def _bound(study: ComponentsConfig, design: prediction.Design) -> None:
     # Half of a norm is a quarter of its second moment: as four times the clip.
     loose = replace(design, pca_clip=4 * study.pca.clip)
     own, more = (
-        prediction.predict_subspace(one, study.own_promise)[1]
+        prediction.predict_subspace(one, study.own_promise).ratio
         for one in (design, loose)
     )
     drowns = ", which drowns the result" if more > prediction.MOST_NOISE else ""
@@ -346,11 +346,11 @@ def _others(study: ComponentsConfig, design: prediction.Design) -> None:
         "128 people; beyond\nthat the nearest is shown. What does not replicate "
         "without privacy will not with it."
     )
-    if prediction.expected(rows[0]) < prediction.NOTHING:
+    if rows[0].expected < prediction.NOTHING:
         print("Of none of these is anything to be expected")
     elif high - low < TELLS_NOTHING:
         print(f"Most is expected of {kind} ICA with {n} components")
-    mine = next(row[3] for row in rows if row[:2] == (own, R))
+    mine = next(row.replicates for row in rows if row[:2] == (own, R))
     if mine < prediction.REPLICATES:
         print(
             f"note: {own} ICA with {R} components hardly replicates there: two halves "
@@ -376,7 +376,7 @@ def _quality(study: ComponentsConfig, design: prediction.Design, keep: bool) -> 
     print(f"\n{'Noise at other numbers':52} {head}")
     for name, at in rows:
         print(
-            f"{name:52} {_range(at.agrees_low, at.agrees, at.agrees_high):19}  "
+            f"{name:52} {_range(*at.agreement):19}  "
             f"{at.ratio_pca:<9.3g}  {at.ratio_ica:<9.3g}  {at.captured:<11.3f}  "
             f"{at.ngi:.3f}"
         )

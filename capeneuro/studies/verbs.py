@@ -109,7 +109,7 @@ def principal_subspace(
     clip = prediction.fair_pca_clip(unit, n_components) if clip is None else clip
     share = sites.share(share)
     design = _design(sites, n_components, pca_share=share, pca_clip=clip)
-    ratio = prediction.predict_subspace(design, sites.budget)[1]
+    ratio = prediction.predict_subspace(design, sites.budget).ratio
     _refuse_noise(sites, ratio / prediction.MOST_NOISE)
     mechanism = sites.mechanism(1, share)
     about = sites.federation(), mechanism, n_components, norm_bound, clip

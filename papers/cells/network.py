@@ -131,7 +131,7 @@ def cross_entropy(
     split: Split, norm_bound: float, W: np.ndarray, v: np.ndarray
 ) -> float:
     """Mean loss (3.6) of the samples that are learned from."""
-    p = forward(scaled(split.X, norm_bound), W, v)[2].clip(1e-12, 1 - 1e-12)
+    p = forward(scaled(split.X, norm_bound), W, v).probability.clip(1e-12, 1 - 1e-12)
     return float(-np.mean(np.log(np.where(split.y, p, 1 - p))))
 
 
@@ -256,8 +256,10 @@ def printed(
             w = w - STEP * m / (1 - BETA1**t) / np.sqrt(s + TINY)
     W, v = layers(w, D + 1)
     scored = {
-        "train": wrong(forward(X, W, v)[2] > 0.5, y),
-        "test": wrong(forward(split.X_test / scale, W, v)[2] > 0.5, split.y_test),
+        "train": wrong(forward(X, W, v).probability > 0.5, y),
+        "test": wrong(
+            forward(split.X_test / scale, W, v).probability > 0.5, split.y_test
+        ),
     }
     one = epsilon / np.sqrt(2 * np.log(1.25 / PRINTED_DELTA)) / spread
     # Four arrays a round, and a sample is in one round of each epoch.

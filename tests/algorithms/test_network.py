@@ -63,7 +63,7 @@ def accuracy(found, X, y):
 
 def loss(weights, X, y, norm_bound=1.0):
     W, v = layers(weights, len(X) + 1)
-    p = forward(X / norm_bound, W, v)[2]
+    p = forward(X / norm_bound, W, v).probability
     return -np.sum(y * np.log(p) + (1 - y) * np.log(1 - p))
 
 

@@ -69,7 +69,7 @@ def test_raw_voxels_keep_more_with_more_of_everything(epsilon, people, rounds, r
     design = replace(design, n_regions=regions)
 
     def kept(design: Design, epsilon: float = epsilon) -> float:
-        return prediction.predict_subspace(design, promise(epsilon))[2]
+        return prediction.predict_subspace(design, promise(epsilon)).captured
 
     assert 0 < kept(design) < 1
     assert kept(design, 2 * epsilon) > kept(design)
@@ -287,4 +287,4 @@ def test_a_studys_own_choice_is_always_among_them():
         rows = prediction.choices(design, promise(), "temporal")
         assert ("temporal", R) in [row[:2] for row in rows]
     few = prediction.choices(replace(DEMO, n_subjects=16), promise(0.01), "spatial")
-    assert prediction.expected(few[0]) == 0
+    assert few[0].expected == 0
