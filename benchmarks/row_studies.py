@@ -2,7 +2,7 @@
 
 Run in the folder that holds the study's data, for example::
 
-    python -m benchmarks.row_studies config/vbm/study.yaml --epsilon 1 2 4 8 --draws 20
+    python -m benchmarks.row_studies validation/studies/vbm/study.yaml --draws 20
 
 Rows are read as the study's `prepare` does, sites work in memory (a person is one
 sample there), and each result is compared with that of the exact arm. Public or
@@ -176,7 +176,9 @@ def consortium(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", nargs="?", default="config/abide_mixture/study.yaml")
+    parser.add_argument(
+        "study", nargs="?", default="validation/studies/abide_mixture/study.yaml"
+    )
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--atlas", help="another atlas than the study's")

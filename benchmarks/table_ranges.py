@@ -11,7 +11,7 @@ are left out.
 
     python -m benchmarks.table_ranges [--vbm FOLDER]
 
-FOLDER is one in which the study config/vbm was prepared.
+FOLDER is one in which the study validation/studies/vbm was prepared.
 """
 
 import argparse

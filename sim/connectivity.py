@@ -3,7 +3,7 @@
 Run ``python -m sim.connectivity`` from the repository, some seconds; it needs the
 data in ``../shared/data`` or ``$CAPENEURO_DATA``. Then::
 
-    snakemake --cores 2 --configfile config/abide_mixture/study.yaml
+    snakemake --cores 2 --configfile validation/studies/abide_mixture/study.yaml
 
 A person's row has eight numbers: the mean Fisher-transformed correlation of all pairs
 of parcels (CC200) within each of eight groups of AAL regions (:data:`GROUPS`), less the
@@ -151,5 +151,6 @@ if __name__ == "__main__":
         look()
     else:
         write()
-        again = "snakemake --cores 2 --configfile config/abide_mixture/study.yaml"
+        study = "validation/studies/abide_mixture/study.yaml"
+        again = f"snakemake --cores 2 --configfile {study}"
         print(f"{OUT}: written; now: {again}")

@@ -92,7 +92,7 @@ MOST_NOISE = 0.7
 FACTOR, FLOOR = 2.0, 0.001
 # Where privacy leaves nothing the index still scatters from run to run by this factor.
 SCATTER = 1.15
-# NGI of config/abide/study.yaml: as predicted for 128 people, 185 volumes, 200
+# NGI of the study of ABIDE: as predicted for 128 people, 185 volumes, 200
 # features, and as scored against its own run without privacy.
 ABIDE_SAID, ABIDE_SCORED = 0.02, 0.12
 # Of maps beside those of the pooled run without privacy, as a share of what chance

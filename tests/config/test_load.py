@@ -18,9 +18,14 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.studies import sites as site_files
 
 ROOT = Path(__file__).parents[2]
-STUDIES = [ROOT / "config/config.yaml", *sorted((ROOT / "config").glob("*/study.yaml"))]
+FOLDERS = ROOT / "config", ROOT / "validation/studies"
+STUDIES = [ROOT / "config/config.yaml"]
+STUDIES += [path for folder in FOLDERS for path in sorted(folder.glob("*/study.yaml"))]
 SITES = sorted(
-    p for p in (ROOT / "config").glob("*/sites/*.yaml") if p.name != "common.yaml"
+    path
+    for folder in FOLDERS
+    for path in folder.glob("*/sites/*.yaml")
+    if path.name != "common.yaml"
 )
 STUDY = yaml.safe_load(scaffold.study_file(["a", "b", "c", "d"]))
 SITE = yaml.safe_load(scaffold.site_file("a"))
@@ -535,7 +540,7 @@ def test_an_aggregator_has_no_sites_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("config/gift.yaml", "config/gift/study.yaml"),
+        ("config/linked.yaml", "config/linked/study.yaml"),
         ("config/sites/demo-1.yaml", "config/demo/sites/demo-1.yaml"),
         ("config/figures/smoke.yaml", "papers/grids/smoke.yaml"),
     ],

@@ -17,10 +17,14 @@ needs_data = pytest.mark.skipif(
 )
 
 
+STUDIES = "validation/studies"
+
+
 def study_folder(folder: Path, data: Path) -> Path:
     """A copy of the configuration that looks for its data in ``data``."""
-    shutil.copytree(ROOT / "config", folder / "config")
-    for path in (folder / "config").rglob("*.yaml"):
+    for part in ("config", STUDIES):
+        shutil.copytree(ROOT / part, folder / part)
+    for path in folder.rglob("*.yaml"):
         path.write_text(path.read_text().replace("../shared/data", str(data)))
     for name in ("workflow", "sim"):
         (folder / name).symlink_to(ROOT / name)
@@ -28,7 +32,7 @@ def study_folder(folder: Path, data: Path) -> Path:
 
 
 def finished(folder: Path, name: str, *targets: str) -> Path:
-    study = "--cores", "2", "--configfile", f"config/{name}/study.yaml"
+    study = "--cores", "2", "--configfile", f"{STUDIES}/{name}/study.yaml"
     done = run(folder, "snakemake", *targets, *study)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "results" / name
@@ -80,8 +84,14 @@ def test_abide_runs_private_and_beside_it_without_privacy(tmp_path):
 @pytest.mark.parametrize(
     ("command", "missing"),
     [
-        (("capeneuro", "validate", "config/gift/study.yaml"), "sub-007_lowres.nii.gz"),
-        (("python", "-m", "sim", "config/abide/study.yaml"), "CC200_4mm.nii.gz"),
+        (
+            ("capeneuro", "validate", f"{STUDIES}/gift/study.yaml"),
+            "sub-007_lowres.nii.gz",
+        ),
+        (
+            ("python", "-m", "sim", f"{STUDIES}/abide/study.yaml"),
+            "CC200_4mm.nii.gz",
+        ),
     ],
 )
 def test_absent_data_are_named_with_where_to_put_them(tmp_path, command, missing):

@@ -517,7 +517,7 @@ def test_vertices_become_the_voxels_they_lie_in(rng):
 def real(tmp_path_factory) -> Path:
     """A folder with the files of the real study, prepared."""
     folder = tmp_path_factory.mktemp("real")
-    shutil.copytree(ROOT / "config", folder / "config")
+    shutil.copytree(ROOT / Path(REAL).parent, folder / Path(REAL).parent)
     eegfmri.write(folder / eegfmri.OUT)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -527,7 +527,7 @@ def real(tmp_path_factory) -> Path:
     return folder
 
 
-REAL = "config/eegfmri/study.yaml"
+REAL = "validation/studies/eegfmri/study.yaml"
 
 
 @needs_data
@@ -594,7 +594,7 @@ def test_plan_refuses_38_people_and_the_noise_is_all_there_is(
     real, monkeypatch, capsys, epsilon
 ):
     monkeypatch.chdir(real)
-    study = real / f"config/private-{epsilon:g}.yaml"
+    study = (real / REAL).with_name(f"private-{epsilon:g}.yaml")
     shutil.copy(real / REAL, study)
     edit(study, arm="cape", budget__epsilon=epsilon, fusion__debias=True)
     assert command("plan", str(study), "--people", "38") == 3
