@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from capeneuro.config import load
-from capeneuro.config.fusion import Erp
+from capeneuro.config.fusion import ErpViewOptions
 from capeneuro.config.sections import Cleaning, Space
 from capeneuro.data import eeg, nifti, recordings
 from capeneuro.data.derivatives import find_runs
@@ -167,7 +167,7 @@ def read_table() -> Features:
 
 def read_eeg() -> Features:
     """Potentials of everybody's recordings."""
-    site, options = load.load_site("eeg.yaml"), Erp.model_validate(ERP)
+    site, options = load.load_site("eeg.yaml"), ErpViewOptions.model_validate(ERP)
     return {
         name: eeg.read_features(own, options, site.eeg_about).features
         for name, own in recordings.find_recordings(site).items()

@@ -253,7 +253,7 @@ class Cell:
 
 def load(path: Path | str) -> Figure:
     """Read and check a figure file; raise :class:`ConfigError` with all its errors."""
-    return errors.read(Path(path), Figure, "figure", other="study")
+    return errors.read(Path(path), Figure, "figure", mistaken_for="study")
 
 
 def cells(figure: Figure) -> list[Cell]:

@@ -15,8 +15,8 @@ from capeneuro.config import components, load, rows
 from capeneuro.config.components import Painting, Simulation
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Linked
-from capeneuro.config.rows import Made, Recorded
+from capeneuro.config.fusion import SimulatedViews
+from capeneuro.config.rows import SimulatedRecordings, SimulatedRows
 from capeneuro.config.study import Study
 from capeneuro.studies.sites import is_complete, load_sites
 from sim import (
@@ -195,7 +195,7 @@ def _need_eeg() -> None:
 
 
 def link(
-    study: components.ComponentsConfig, made: Linked, folders: dict[str, Path]
+    study: components.ComponentsConfig, made: SimulatedViews, folders: dict[str, Path]
 ) -> None:
     """Write contrast maps and EEG of every site, the truth and the mask."""
     _need_eeg()
@@ -243,11 +243,11 @@ def make(study: Study, folders: dict[str, Path], threads: int) -> None:
         simulate(study, study.data, folders, threads)
     elif isinstance(study.data, Painting):
         paint(study, study.data, folders)
-    elif isinstance(study.data, Linked):
+    elif isinstance(study.data, SimulatedViews):
         link(study, study.data, folders)
-    elif isinstance(study.data, Recorded):
+    elif isinstance(study.data, SimulatedRecordings):
         record(study, folders)
-    elif isinstance(study.data, Made):
+    elif isinstance(study.data, SimulatedRows):
         tabulate(study, folders)
 
 

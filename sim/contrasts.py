@@ -6,7 +6,7 @@ import numpy as np
 
 from capeneuro.algorithms.designs import CLIPPED, IS, clipped_mean
 from capeneuro.config.contrast import ContrastConfig
-from capeneuro.config.rows import Made
+from capeneuro.config.rows import SimulatedRows
 
 # Deviation of a site's people from the others' in how they vary, and of its groups.
 SCALES, SHARES = (0.7, 1.4), 0.1
@@ -47,7 +47,7 @@ def correlations(n_outcomes: int, rng: np.random.Generator) -> np.ndarray:
 
 def people(
     study: ContrastConfig,
-    made: Made,
+    made: SimulatedRows,
     effects: np.ndarray,
     S: np.ndarray,
     rng: np.random.Generator,

@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from capeneuro.config.components import Coupling
-from capeneuro.config.fusion import Linked
+from capeneuro.config.fusion import SimulatedViews
 from sim import erp
 from sim.bids import (
     nifti,
@@ -169,7 +169,9 @@ def arrays(
     return Arrays(X, Y, A_x, A_y, maps, erps)
 
 
-def write_study(folders: dict[str, Path], made: Linked, mask_path: Path) -> None:
+def write_study(
+    folders: dict[str, Path], made: SimulatedViews, mask_path: Path
+) -> None:
     """Write contrast maps and EEG of every site, the mask, and what is true.
 
     A person has ``func/sub-<label>_task-oddball_stat-effect_statmap.nii.gz`` and
@@ -220,7 +222,7 @@ def write_potential(
     folder: Path,
     label: str,
     own: np.ndarray,
-    made: Linked | Coupling,
+    made: SimulatedViews | Coupling,
     mixing: np.ndarray,
     rng: np.random.Generator,
 ) -> None:
@@ -307,7 +309,11 @@ def sidecar() -> dict[str, Any]:
 
 
 def _write_truth(
-    truth: Path, made: Linked, labels: list[str], A_x: np.ndarray, A_y: np.ndarray
+    truth: Path,
+    made: SimulatedViews,
+    labels: list[str],
+    A_x: np.ndarray,
+    A_y: np.ndarray,
 ) -> None:
     """Write components, correlations and profiles, with a sidecar that names them."""
     K = len(made.correlations)

@@ -25,7 +25,7 @@ import numpy as np
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.network import NetworkConfig
 from capeneuro.config.regression import RegressionConfig
-from capeneuro.config.rows import Made, RowStudy
+from capeneuro.config.rows import RowStudy, SimulatedRows
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.studies import kinds
 from capeneuro.studies.contrast_people import covariates_of
@@ -99,7 +99,7 @@ def _names(kind: str, n: int) -> list[str]:
 
 def _components(
     study: TensorConfig,
-    made: Made,
+    made: SimulatedRows,
     model: np.random.Generator,
     own: list[np.random.Generator],
 ) -> tuple[list[str], float | None, list[Drawn], list[Any]]:
@@ -124,7 +124,7 @@ def _components(
 
 def _regression(
     study: RegressionConfig,
-    made: Made,
+    made: SimulatedRows,
     model: np.random.Generator,
     own: list[np.random.Generator],
 ) -> tuple[list[str], float, list[Drawn], list[Any]]:
@@ -155,7 +155,7 @@ def _regression(
 
 def _groups(
     study: NetworkConfig,
-    made: Made,
+    made: SimulatedRows,
     model: np.random.Generator,
     own: list[np.random.Generator],
 ) -> tuple[list[str], float, list[Drawn], list[Any]]:
@@ -170,7 +170,7 @@ def _groups(
 
 def _outcomes(
     study: ContrastConfig,
-    made: Made,
+    made: SimulatedRows,
     model: np.random.Generator,
     own: list[np.random.Generator],
 ) -> tuple[list[str], float, list[Drawn], list[Any]]:

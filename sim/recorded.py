@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from capeneuro.algorithms.designs import clipped_mean
 from capeneuro.config.contrast import ContrastConfig
-from capeneuro.config.eeg import Erp
-from capeneuro.config.rows import Recorded
+from capeneuro.config.eeg import ErpOptions
+from capeneuro.config.rows import SimulatedRecordings
 from capeneuro.data import eeg
 from capeneuro.studies.outcomes import SHRUNK
 from sim import erp
@@ -96,7 +96,7 @@ def _numbered(names: list[str], values: np.ndarray) -> list[list[str]]:
     ]
 
 
-def _windows(potential: np.ndarray, options: Erp) -> np.ndarray:
+def _windows(potential: np.ndarray, options: ErpOptions) -> np.ndarray:
     """Features (D,) of a potential (30, 212) [uV]."""
     at = eeg.epoch_times(options)
     own = [erp.CHANNELS.index(channel) for channel in options.channels]
@@ -105,7 +105,10 @@ def _windows(potential: np.ndarray, options: Erp) -> np.ndarray:
 
 
 def _ongoing(
-    made: Recorded, options: Erp, mixing: np.ndarray, rng: np.random.Generator
+    made: SimulatedRecordings,
+    options: ErpOptions,
+    mixing: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Covariance (D, D) of features by the ongoing EEG that an average leaves."""
     own = [erp.CHANNELS.index(channel) for channel in options.channels]

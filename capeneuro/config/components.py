@@ -25,7 +25,7 @@ from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
 
 
 def _number_or_measured(value: Any) -> Any:
-    """Refuse what is neither, in one line; a union would tell each of its kinds."""
+    """Refuse other values in one line; a union would give an error for each type."""
     if value == "measured" or (type(value) is int and value >= 0):
         return value
     return fail("must be 'measured' or a whole number of at least 0")
@@ -118,7 +118,7 @@ class Altered(Section):
 
 
 class Coupling(Section):
-    """What simulated people's networks, potentials, groups and ages have in common."""
+    """Correlations of simulated people's networks, potentials, groups and ages."""
 
     correlations: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.9, 0.7)
     """Of how strong each of the first networks is in a person with how strong one of
@@ -208,7 +208,7 @@ class Painting(Section):
     """[mm]."""
 
 
-class Prior(Section):
+class PriorOptions(Section):
     """Public knowledge that a study starts from, or is compared with."""
 
     file: Path
@@ -263,7 +263,7 @@ class ComponentsConfig(Study):
     """Number R of components."""
     pca: PcaOptions
     ica: IcaOptions
-    prior: Prior | None = None
+    prior: PriorOptions | None = None
     """Public knowledge to start from: private data are then asked for what they add.
     null: none."""
     names: tuple[Atlas, ...] = ()
@@ -311,11 +311,11 @@ class ComponentsConfig(Study):
 
     @model_validator(mode="after")
     def _altered_network_is_there(self) -> "ComponentsConfig":
-        own, R = getattr(self.data, "altered", None), self.n_components
-        if own is not None and own.network > R:
+        altered, R = getattr(self.data, "altered", None), self.n_components
+        if altered is not None and altered.network > R:
             fail(
                 f"data.altered.network: must be at most n_components {R}, "
-                f"got {own.network}"
+                f"got {altered.network}"
             )
         return self
 
@@ -327,12 +327,12 @@ class ComponentsConfig(Study):
 
     @property
     def leaves_out(self) -> str:
-        """By motion, or by what fMRIPrep calls a volume that is not steady yet."""
-        own = self.cleaning
+        """Key by which motion or non-steady volumes shorten runs; empty: none does."""
+        cleaning = self.cleaning
         keys = {
-            "confounds": isinstance(own.confounds, Confounds),
-            "scrub": own.scrub is not None,
-            "exclude": own.exclude is not None,
+            "confounds": isinstance(cleaning.confounds, Confounds),
+            "scrub": cleaning.scrub is not None,
+            "exclude": cleaning.exclude is not None,
         }
         return next((f"cleaning.{key}" for key, does in keys.items() if does), "")
 
@@ -360,12 +360,12 @@ class ComponentsConfig(Study):
         first = CENTER_SHARE * share
         center = first if self.pca.center else 0.0
         check = first if self.has_prior else 0.0
-        about = {"center": center, "check": check, "ica": 1 - share}
-        return {**about, "pca": share - center - check}
+        pca = share - center - check
+        return {"center": center, "check": check, "ica": 1 - share, "pca": pca}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         stages = {"center": "the mean"} if self.pca.center else {}
         power = self.pca.method == "power"
         stages["pca"] = "the second moment" + "'s products" * power

@@ -22,7 +22,7 @@ from capeneuro.config.study import CENTER_SHARE, MEANS_SHARE, ReleaseStep
 FAR = 5.0
 
 
-class Covariate(Section):
+class CovariateOptions(Section):
     """A column of the site's table of people: groups, or a number."""
 
     groups: Groups | None = None
@@ -35,7 +35,7 @@ class Covariate(Section):
     more than 2.5 of them from the mean counts as these."""
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> "Covariate":
+    def _one_of_both(self) -> "CovariateOptions":
         is_group = self.groups is not None
         if is_group == (self.deviation is not None) or (is_group and self.mean):
             fail("must have groups: [1, 2], or a public mean and deviation, not both")
@@ -61,10 +61,10 @@ class Covariate(Section):
         return self.mean - FAR * self.deviation, self.mean + FAR * self.deviation
 
 
-class Contrast(Section):
-    """What of people's outcomes goes with groups and numbers."""
+class ContrastOptions(Section):
+    """Differences of people's outcomes between groups, and slopes on numbers."""
 
-    covariates: Annotated[dict[str, Covariate], Field(min_length=1)]
+    covariates: Annotated[dict[str, CovariateOptions], Field(min_length=1)]
     """Columns of the site's table of people (its key `people`): each with `groups`, the
     values that it takes, of which others are compared with the first, or with the
     public `mean` and `deviation` of a number, whose effects are per deviation."""
@@ -116,31 +116,35 @@ class ContrastConfig(RowStudy):
         ),
     }
 
-    contrast: Contrast
+    contrast: ContrastOptions
 
     @model_validator(mode="after")
     def _fit_together(self) -> "ContrastConfig":
-        own = self.contrast
+        contrast = self.contrast
         if self.rows.covariates:
             fail("rows.covariates: outcomes have none; see contrast.covariates")
         if self.rows.shorten:
             fail("rows.shorten: outcomes are clipped by contrast.clip; set it to false")
-        for i, pair in enumerate(own.interactions):
-            known = len(set(pair)) == len(pair) == 2 and set(pair) <= {*own.covariates}
-            if not known or any(set(pair) == set(p) for p in own.interactions[:i]):
+        for i, pair in enumerate(contrast.interactions):
+            is_pair = len(set(pair)) == len(pair) == 2 and set(pair) <= {
+                *contrast.covariates
+            }
+            if not is_pair or any(
+                set(pair) == set(p) for p in contrast.interactions[:i]
+            ):
                 fail(
                     "contrast.interactions: must be pairs of two covariates, each "
                     f"once, got {pair}"
                 )
-        if own.interactions and own.sites == "centered":
+        if contrast.interactions and contrast.sites == "centered":
             fail(
                 "contrast.sites: must be constants with interactions: a product of "
                 "covariates is not centered where sites correlate them differently"
             )
-        if own.primary is not None and own.primary not in own.covariates:
-            known = ", ".join(own.covariates)
-            fail(f"contrast.primary: must be one of {known}, got {own.primary!r}")
-        for name, covariate in own.covariates.items():
+        if contrast.primary is not None and contrast.primary not in contrast.covariates:
+            names = ", ".join(contrast.covariates)
+            fail(f"contrast.primary: must be one of {names}, got {contrast.primary!r}")
+        for name, covariate in contrast.covariates.items():
             is_public = covariate.groups or self.exact_public
             if not is_public and covariate.mean is None:
                 fail(
@@ -152,14 +156,14 @@ class ContrastConfig(RowStudy):
     @property
     def exact_public(self) -> tuple[str, ...]:
         """Exact numbers of each site's people in its table of means, in words."""
-        own = self.contrast
-        if own.sites != "centered" or own.means is None:
+        contrast = self.contrast
+        if contrast.sites != "centered" or contrast.means is None:
             return ()
         return tuple(
             f"mean of {name}, as it is and clipped"
             if covariate.groups is None
             else f"number of its people in each group of {name}"
-            for name, covariate in own.covariates.items()
+            for name, covariate in contrast.covariates.items()
         )
 
     @property
@@ -171,7 +175,8 @@ class ContrastConfig(RowStudy):
     def beside(self) -> dict[str, tuple[float, ...] | None]:
         """Columns of the table of people, with the values that groups may take."""
         return {
-            name: each.values or None for name, each in self.contrast.covariates.items()
+            name: covariate.values or None
+            for name, covariate in self.contrast.covariates.items()
         }
 
     @property
@@ -188,8 +193,8 @@ class ContrastConfig(RowStudy):
     @property
     def public_tables(self) -> tuple[Path, ...]:
         """Further public files that rows depend on."""
-        given = self.contrast.means, self.contrast.covariance
-        return tuple(path for path in given if path is not None)
+        paths = self.contrast.means, self.contrast.covariance
+        return tuple(path for path in paths if path is not None)
 
     @property
     def has_places(self) -> bool:
@@ -199,8 +204,10 @@ class ContrastConfig(RowStudy):
     @property
     def centers(self) -> bool:
         """Whether a rough mean is released first."""
-        own = self.contrast
-        return own.covariance is None if own.center is None else own.center
+        contrast = self.contrast
+        return (
+            contrast.covariance is None if contrast.center is None else contrast.center
+        )
 
     @property
     def n_releases(self) -> dict[str, int]:
@@ -217,10 +224,9 @@ class ContrastConfig(RowStudy):
         return {"center": center, "means": means, "contrast": 1 - center - means}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
-        said = "the moments of covariates with outcomes"
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         stages = {"center": "a rough mean of outcomes"} if self.centers else {}
         if self.releases_means:
             stages["means"] = "means of covariates at each site"
-        return {**stages, "contrast": said}
+        return {**stages, "contrast": "the moments of covariates with outcomes"}

@@ -10,7 +10,7 @@ from capeneuro.config.sections import Section, fail
 from capeneuro.config.study import ReleaseStep
 
 
-class Distribution(Section):
+class DistributionOptions(Section):
     """Shares of people in public bins, of each feature."""
 
     n_bins: Annotated[int, Field(ge=4, le=200)] = 32
@@ -35,10 +35,10 @@ class DistributionConfig(RowStudy):
         ),
     }
 
-    distribution: Distribution
+    distribution: DistributionOptions
     n_releases: ClassVar = {"distribution": 1}
     shares: ClassVar = {"distribution": 1.0}
-    asked: ClassVar = {"distribution": "the shares of people in public bins"}
+    queries: ClassVar = {"distribution": "the shares of people in public bins"}
 
     @model_validator(mode="after")
     def _are_numbers_of_a_table(self) -> "DistributionConfig":

@@ -1,4 +1,4 @@
-"""What a study says of EEG: recordings, and the features that are made of them."""
+"""Keys of a study on EEG: recordings, and the features that are made of them."""
 
 import re
 from typing import Annotated, ClassVar, Literal
@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from capeneuro.config.sections import Positive, Range, Section, fail
 
-# Places that the 10-20 system named otherwise before it became the 10-10 system.
+# Positions with another name in the 10-20 system than in the later 10-10 system.
 OLD_NAMES = {"t3": "t7", "t4": "t8", "t5": "p7", "t6": "p8"}
 
 
@@ -24,13 +24,13 @@ def plain_name(channel: str) -> str:
 
 
 class Recordings(Section):
-    """What every study says of recordings, whatever is made of them."""
+    """Keys on recordings of EEG, for all kinds of features."""
 
     # Block of the study file that the keys are in, for errors.
     block: ClassVar[str] = "fusion.eeg"
 
     kind: str
-    """What is made of recordings."""
+    """Kind of the features."""
     channels: Annotated[list[str], Field(min_length=1)]
     """Names of the channels, in the order of the features; case, dots and blanks do not
     count (`Fc5.` is `FC5`), `EEG Fp1-REF` is `Fp1`, and `T3` is `T7`. Where a site's
@@ -89,7 +89,7 @@ class Recordings(Section):
         return self
 
 
-class Erp(Recordings):
+class ErpOptions(Recordings):
     """Features of a person's EEG: an event-related potential, channels by windows."""
 
     kind: Literal["erp"] = "erp"
@@ -110,7 +110,7 @@ class Erp(Recordings):
     """Equal windows of the epoch; their means are the features, channel by channel."""
 
     @model_validator(mode="after")
-    def _possible(self) -> "Erp":
+    def _possible(self) -> "ErpOptions":
         if self.tmin >= self.tmax:
             fail(f"tmin must be below tmax {self.tmax:g}, got {self.tmin:g}")
         if self.baseline:
@@ -125,8 +125,8 @@ class Erp(Recordings):
                 f"n_windows must be at most the {self.n_points} points of an epoch, "
                 f"got {self.n_windows}"
             )
-        if both := [e for e in self.events if e in self.minus]:
-            fail(f"events and minus must differ, got {both[0]!r} in both")
+        if shared := [e for e in self.events if e in self.minus]:
+            fail(f"events and minus must differ, got {shared[0]!r} in both")
         return self
 
     @property
@@ -137,8 +137,8 @@ class Erp(Recordings):
     @property
     def kinds(self) -> dict[str, list[str]]:
         """Names of the events of each kind that is asked for."""
-        both = {"events": self.events, "minus": self.minus}
-        return {kind: names for kind, names in both.items() if names}
+        names_by_kind = {"events": self.events, "minus": self.minus}
+        return {kind: names for kind, names in names_by_kind.items() if names}
 
     @property
     def n_columns(self) -> int:
@@ -146,7 +146,7 @@ class Erp(Recordings):
         return self.n_windows
 
 
-class Bands(Recordings):
+class BandsOptions(Recordings):
     """Features of a person's EEG: shares of frequency bands in each channel's power."""
 
     kind: Literal["bands"]
@@ -163,7 +163,7 @@ class Bands(Recordings):
     those that touch a bad segment or a break are left out."""
 
     @model_validator(mode="after")
-    def _possible(self) -> "Bands":
+    def _possible(self) -> "BandsOptions":
         highest, least = max(high for _, high in self.bands), 1 / self.segment
         if highest > self.sampling_rate / 2:
             fail(

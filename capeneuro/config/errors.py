@@ -1,6 +1,6 @@
-"""A YAML file read as a model, and what is wrong with it: one line for each error.
+"""YAML files read as models, with one line for each error in a file.
 
-A line says where the error is, which rule it breaks, the value, and a remedy.
+A line states the place of the error, the broken rule, the value, and a remedy.
 """
 
 import difflib
@@ -18,13 +18,13 @@ from capeneuro.config.names import stated
 
 
 class ConfigError(Exception):
-    """Something in a study file, a site file or the data is wrong; the text says it."""
+    """An error in a study file, a site file or the data, with its text for people."""
 
-    each: tuple[str, ...] = ()
-    """Of several checks what each said, before the same of many files became one."""
+    lines: tuple[str, ...] = ()
+    """Lines of several checks, before equal ones of several files were merged."""
 
 
-# Lines of one refusal; more of a kind tell nothing new.
+# Lines of one refusal; more of a kind add nothing.
 MOST_LINES = 20
 # Names in one line.
 MOST_NAMES = 10
@@ -33,8 +33,8 @@ MOST_NAMES = 10
 def some(names: Iterable[str]) -> str:
     """Names in a line, the first of many."""
     names = list(names)
-    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + rest
+    suffix = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + suffix
 
 
 def repeated(names: Iterable[str]) -> list[str]:
@@ -43,53 +43,53 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def check_all(checks: Iterable[Callable[[], object]]) -> None:
-    """Run all checks; what they refuse is told at once.
+    """Run all checks, and raise their errors as one.
 
     One line a rule: where several files break it in the same way, the line is that of
-    the first and names whose the others are.
+    the first and names the people of the others.
 
     Raises
     ------
     ConfigError
-        With what every check that failed says.
+        With the lines of all checks that failed.
     """
     lines: list[str] = []
     for check in checks:
         try:
             check()
         except ConfigError as error:
-            lines += error.each or str(error).splitlines()
+            lines += error.lines or str(error).splitlines()
     if not lines:
         return
-    shown = _together(dict.fromkeys(lines))
-    if len(shown) > MOST_LINES:
-        rest = f"and {len(shown) - MOST_LINES} more; mend these first"
-        shown = [*shown[:MOST_LINES], rest]
-    refused = ConfigError("\n".join(shown))
-    refused.each = tuple(lines)
+    merged = _together(dict.fromkeys(lines))
+    if len(merged) > MOST_LINES:
+        remainder = f"and {len(merged) - MOST_LINES} more; mend these first"
+        merged = [*merged[:MOST_LINES], remainder]
+    refused = ConfigError("\n".join(merged))
+    refused.lines = tuple(lines)
     raise refused
 
 
 def _together(lines: Iterable[str]) -> list[str]:
-    """One line of those that say the same of several files."""
-    of: dict[str, list[str]] = {}
+    """Merge lines with the same message for several files into one."""
+    files_by_message: dict[str, list[str]] = {}
     for line in lines:
-        where, colon, what = line.partition(": ")
-        of.setdefault(what if colon else line, []).append(where)
-    found = []
-    for what, places in of.items():
-        line = f"{places[0]}: {what}" if places[0] != what else what
-        if n := len(places) - 1:
-            others = dict.fromkeys(map(_whose, places[1:]))
-            shown = ", ".join(list(others)[:MOST_LINES])
-            rest = ", ..." if len(others) > MOST_LINES else ""
-            line += f"; the same of {n} more: {shown}{rest}"
-        found.append(line)
-    return found
+        file, colon, message = line.partition(": ")
+        files_by_message.setdefault(message if colon else line, []).append(file)
+    merged = []
+    for message, files in files_by_message.items():
+        line = f"{files[0]}: {message}" if files[0] != message else message
+        if n := len(files) - 1:
+            owners = dict.fromkeys(map(_person_or_name, files[1:]))
+            listed = ", ".join(list(owners)[:MOST_LINES])
+            suffix = ", ..." if len(owners) > MOST_LINES else ""
+            line += f"; the same of {n} more: {listed}{suffix}"
+        merged.append(line)
+    return merged
 
 
-def _whose(file: str) -> str:
-    """The person that a file is of, or its name."""
+def _person_or_name(file: str) -> str:
+    """The person of a file, by its name, or else the file's name."""
     return stated(Path(file)) or Path(file).name
 
 
@@ -117,7 +117,7 @@ class PlainYaml(yaml.SafeLoader):
 
 
 _MERGE = "tag:yaml.org,2002:merge"
-# What plain text becomes, by its first letter [YAML 1.2, core schema].
+# Types of plain text, by its first letter [YAML 1.2, core schema].
 PlainYaml.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -131,15 +131,15 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
     ("merge", r"<<", "<"),
 ):
-    _whole = re.compile(f"^(?:{_pattern})$")
-    PlainYaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, [*_first])
-# A key that every file of its kind has, and none of the other.
+    _full_match = re.compile(f"^(?:{_pattern})$")
+    PlainYaml.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _full_match, [*_first])
+# A key of every file of the kind, and of no file of the other kind.
 MARKS = {"study": "sites", "site": "name"}
-# Values that are no more, and what is there instead.
+# Values of earlier versions, and their replacements.
 GONE = {
-    "gradient-as-printed": "it was for a figure of the thesis alone; take gradient",
+    "gradient-as-printed": "it was for a figure of the thesis alone; use gradient",
 }
-# What a value has to look like, in the words of YAML.
+# Forms of values, in the words of YAML.
 LIST, BLOCK = "must be a list", "must be a block of keys and values"
 FORMS = {"tuple_type": LIST, "list_type": LIST, "model_type": BLOCK, "dict_type": BLOCK}
 FORMS["float_parsing"] = "must be a number, with a point as in 1.5"
@@ -159,7 +159,7 @@ def read(
     path: Path,
     model: type[BaseModel],
     kind: str,
-    other: str,
+    mistaken_for: str,
     instead: Mapping[str, type[BaseModel]] = MappingProxyType({}),
     common: Path | None = None,
 ) -> Any:
@@ -168,60 +168,62 @@ def read(
     Parameters
     ----------
     path, model
-        The file, and what it must be.
-    kind, other
-        What it is called, and what it is mistaken for.
+        The file, and its model.
+    kind, mistaken_for
+        Nouns for the file, and for another file that people give in its place.
     instead
-        What it must be if it has a certain key, by key.
+        Models of files that have a certain key, by key.
     common
-        A file whose keys count where ``path`` does not have them, if it is there.
+        A file, if it exists, whose keys count where ``path`` does not have them.
 
     Raises
     ------
     ConfigError
         With all its errors, naming the nearest known keys.
     """
-    own, shared = content(path), {}
-    if MARKS[other] in own and MARKS.get(kind) not in own:
-        raise ConfigError(f"{path}: must be a {kind} file, this is a {other} file")
+    keys, shared = content(path), {}
+    if MARKS[mistaken_for] in keys and MARKS.get(kind) not in keys:
+        raise ConfigError(
+            f"{path}: must be a {kind} file, this is a {mistaken_for} file"
+        )
     if common is not None and common.is_file():
-        shared = {k: v for k, v in content(common).items() if k not in own}
-    return build(path, model, own, instead, shared, common)
+        shared = {k: v for k, v in content(common).items() if k not in keys}
+    return build(path, model, keys, instead, shared, common)
 
 
 def build(
     path: Path,
     model: type[BaseModel],
-    own: Mapping[str, Any],
+    keys: Mapping[str, Any],
     instead: Mapping[str, type[BaseModel]] = MappingProxyType({}),
     shared: Mapping[str, Any] = MappingProxyType({}),
     common: Path | None = None,
-    where: str = "",
+    prefix: str = "",
 ) -> Any:
-    """Make a model of what a file says.
+    """Make a model from the keys of a file.
 
     Parameters
     ----------
     path, model, instead, common
         As of :func:`read`.
-    own, shared
-        What the file says, and what the common one does.
-    where
-        Before the keys in errors: the block that ``own`` is.
+    keys, shared
+        Keys of the file, and of the common one.
+    prefix
+        Of the keys in errors: the name of the block that has ``keys``.
 
     Raises
     ------
     ConfigError
         As of :func:`read`.
     """
-    model = next((m for key, m in instead.items() if key in own), model)
+    model = next((m for key, m in instead.items() if key in keys), model)
     try:
-        return model.model_validate({**shared, **own})
+        return model.model_validate({**shared, **keys})
     except ValidationError as error:
         lines = []
         for e in error.errors(include_url=False):
             file = common if e["loc"][:1] and e["loc"][0] in shared else path
-            lines.append(f"{file}: {where}{_explain(e, model)}")
+            lines.append(f"{file}: {prefix}{_explain(e, model)}")
         lacks = {e["loc"][0] for e in error.errors() if e["type"] == "missing"}
         # A forgotten block makes a study of another kind.
         if model not in instead.values() and {"pca", "ica"} <= lacks:
@@ -233,11 +235,11 @@ def build(
 def content(path: Path) -> dict[str, Any]:
     """Keys and values of a YAML file; raises :class:`ConfigError` if it is none."""
     try:
-        found = yaml.load(path.read_text("utf-8-sig"), PlainYaml)
+        keys = yaml.load(path.read_text("utf-8-sig"), PlainYaml)
     except FileNotFoundError:
         moved = next((p for p in _moved(path) if p.is_file()), None)
-        here = "" if path.is_absolute() else f", which starts from {Path.cwd()}"
-        hint = f"it is now {moved}" if moved else f"check the path{here}"
+        start = "" if path.is_absolute() else f", which starts from {Path.cwd()}"
+        hint = f"it is now {moved}" if moved else f"check the path{start}"
         raise ConfigError(f"{path}: file not found; {hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name the file in it") from None
@@ -258,13 +260,13 @@ def content(path: Path) -> dict[str, Any]:
         else:
             text += "; mend that line, or the indent of it or of the line before"
         raise ConfigError(f"{path}: not a YAML file: {text}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {found!r:.40}")
-    return found
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {keys!r:.40}")
+    return keys
 
 
 def _moved(path: Path) -> list[Path]:
-    """Where a file may lie that is not at its path: example studies have folders."""
+    """Paths of a missing file in other places: example studies have folders."""
     return [
         path.with_suffix("") / "study.yaml",
         *sorted(path.parent.parent.glob(f"*/sites/{path.name}")),
@@ -273,48 +275,52 @@ def _moved(path: Path) -> list[Path]:
 
 
 def _explain(error: Any, model: type[BaseModel]) -> str:
-    """One line: where, rule, value, remedy."""
+    """One line: key, rule, value, remedy."""
     # The kind of a block that has several is no key of the file.
     loc = error["loc"]
-    # A kind of block stands behind the block's name; `rows` is a block, too.
+    # The kind of a block follows the block's name; `rows` is a block, too.
     kinds = [part in KINDS and i > 0 for i, part in enumerate(loc)]
     steps = [
         str(part)
         for part, is_kind in zip(loc, kinds, strict=True)
         if not is_kind and part not in TAGS
     ]
-    where = ".".join(steps) or "study"
+    key = ".".join(steps) or "study"
     if error["type"] == "union_tag_not_found":
-        return f"{where}.kind: required key is missing"
+        return f"{key}.kind: required key is missing"
     if error["type"] == "union_tag_invalid":
-        about = error["ctx"]
-        known, got = about["expected_tags"].replace("'", ""), about["tag"]
-        return f"{where}.kind: must be of {known}, got {got!r}"
+        context = error["ctx"]
+        kinds_of_block = context["expected_tags"].replace("'", "")
+        return f"{key}.kind: must be of {kinds_of_block}, got {context['tag']!r}"
     if error["type"] == "extra_forbidden":
-        known, name = sorted(_keys(model, error["loc"][:-1])), str(error["loc"][-1])
-        near = difflib.get_close_matches(name, known, 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-        if homes := [key for key in _names(model) if name in _keys(model, (key,))]:
+        names, name = sorted(_keys(model, error["loc"][:-1])), str(error["loc"][-1])
+        near = difflib.get_close_matches(name, names, 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        if homes := [
+            block for block in _names(model) if name in _keys(model, (block,))
+        ]:
             hint = f"it is a key of {' and '.join(sorted(homes))}"
-        return f"{where}: unknown key; {hint}"
+        return f"{key}: unknown key; {hint}"
     if error["type"] == "missing":
-        return f"{where}: required key is missing"
+        return f"{key}: required key is missing"
     if isinstance(error["input"], str) and error["input"] in GONE:
         gone = error["input"]
-        return f"{where}: {gone!r} is no more; {GONE[gone]}"
+        return f"{key}: {gone!r} is no more; {GONE[gone]}"
     message = FORMS.get(error["type"], error["msg"].removeprefix("Value error, "))
     message = message[0].lower() + message[1:]
     if isinstance(error["input"], (dict, list)) or error["loc"] == ():
-        return message if error["loc"] == () else f"{where}: {message}"
-    return f"{where}: {message}, got {error['input']!r}"
+        return message if error["loc"] == () else f"{key}: {message}"
+    return f"{key}: {message}, got {error['input']!r}"
 
 
 def _keys(model: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
     """Known keys at a path of nested models."""
     models: list[Any] = [model]
     for part in (part for part in path if part not in TAGS):
-        found = [m.model_fields[part].annotation for m in models if part in _names(m)]
-        models = [m for a in found for m in _models(a)] or [
+        annotations = [
+            m.model_fields[part].annotation for m in models if part in _names(m)
+        ]
+        models = [m for a in annotations for m in _models(a)] or [
             m for m in models if part in str(m.model_fields.get("kind", ""))
         ]
     return {name for m in models for name in _names(m)}

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from capeneuro.config import eeg
 from capeneuro.config.errors import ConfigError as ConfigError
-from capeneuro.config.rows import Components
+from capeneuro.config.rows import StageOptions
 from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
@@ -17,7 +17,7 @@ from capeneuro.privacy.moments import GRAM_BLOCK
 CORREA = (0.9, 0.7, 0.5, 0.3, 0.1)
 
 
-class Maps(Section):
+class MapViewOptions(Section):
     """Features of a person's 3-D image (a contrast map), in the study's space."""
 
     kind: Literal["maps"] = "maps"
@@ -28,7 +28,7 @@ class Maps(Section):
     less the mean of all; never the data's largest."""
 
 
-class Erp(eeg.Erp):
+class ErpViewOptions(eeg.ErpOptions):
     """Event-related potentials of a person's EEG, as one view."""
 
     norm_bound: Bound
@@ -36,7 +36,7 @@ class Erp(eeg.Erp):
     never the data's largest."""
 
 
-class Bands(eeg.Bands):
+class BandsViewOptions(eeg.BandsOptions):
     """Powers of a person's EEG in bands, as one view."""
 
     norm_bound: Bound
@@ -44,7 +44,7 @@ class Bands(eeg.Bands):
     all; never the data's largest."""
 
 
-class Table(Section):
+class TableViewOptions(Section):
     """Features from a table of the site, `.tsv` or `.csv` with `participant_id`."""
 
     kind: Literal["table"]
@@ -55,7 +55,7 @@ class Table(Section):
     less the mean of all; never the data's largest."""
 
 
-class Measured(Components):
+class StageViewOptions(StageOptions):
     """Measures of a person by the components of an earlier stage."""
 
     norm_bound: Bound
@@ -63,14 +63,20 @@ class Measured(Components):
     the data's largest."""
 
 
-class Fusion(Section):
+class FusionOptions(Section):
     """Two views of the same people, and how their common variation is found."""
 
-    fmri: Annotated[Maps | Table | Measured, Field(discriminator="kind")]
+    fmri: Annotated[
+        MapViewOptions | TableViewOptions | StageViewOptions,
+        Field(discriminator="kind"),
+    ]
     """First view: one image of each person (`maps`), rows of a table (`table`), or what
     an earlier stage found of them (`components`); the site file's `images` says
     where."""
-    eeg: Annotated[Erp | Bands | Table, Field(discriminator="kind")]
+    eeg: Annotated[
+        ErpViewOptions | BandsViewOptions | TableViewOptions,
+        Field(discriminator="kind"),
+    ]
     """Second view: recordings (`erp`, potentials; `bands`, powers), or rows of a table
     (`table`); the site file's `eeg` says where."""
     unmatched: Literal["error", "drop"] = "error"
@@ -98,7 +104,7 @@ class Fusion(Section):
     """Take what noise adds off the correlations."""
 
 
-class Linked(Section):
+class SimulatedViews(Section):
     """Simulated fMRI maps and EEG of the same people, after Correa et al. 2008."""
 
     kind: Literal["linked"]
@@ -146,11 +152,11 @@ class FusionConfig(Study):
     """Null where `fusion.fmri` is a table, or of an earlier stage."""
     n_components: Annotated[int, Field(ge=1)]
     """Number K of pairs of components."""
-    fusion: Fusion
+    fusion: FusionOptions
     names: tuple[Atlas, ...] = ()
     """Public atlases and templates by whose names maps are called: the region or map
     that each is most like, and the region of its peak."""
-    data: Linked | None = None
+    data: SimulatedViews | None = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
 
@@ -161,9 +167,10 @@ class FusionConfig(Study):
                 "budget.unit: must be subject in a fusion study, where a person is one "
                 f"sample, got {self.budget.unit!r}"
             )
-        kept, K = self.fusion.n_directions, self.n_components
-        if kept is not None and kept < K:
-            fail(f"fusion.n_directions: must be at least n_components {K}, got {kept}")
+        n_directions, K = self.fusion.n_directions, self.n_components
+        if n_directions is not None and n_directions < K:
+            rule = f"must be at least n_components {K}"
+            fail(f"fusion.n_directions: {rule}, got {n_directions}")
         if (self.fusion.fmri.kind != "maps") != (self.space is None):
             fail(
                 "space: must be null where fusion.fmri is a table or of an earlier "
@@ -184,10 +191,10 @@ class FusionConfig(Study):
         return self
 
     @property
-    def handed(self) -> Measured | None:
-        """What features take from an earlier stage; None: nothing."""
-        own = self.fusion.fmri
-        return own if own.kind == "components" else None
+    def handed(self) -> StageViewOptions | None:
+        """The features that an earlier stage computes; None: there are none."""
+        features = self.fusion.fmri
+        return features if features.kind == "components" else None
 
     @property
     def n_releases(self) -> dict[str, int]:
@@ -201,8 +208,8 @@ class FusionConfig(Study):
         return {"center": center, "cca": 1 - center}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         stages = {"center": "the mean"} if self.fusion.center else {}
         return {**stages, "cca": "the joint second moment of both views"}
 
@@ -222,7 +229,7 @@ class FusionConfig(Study):
         return self.fusion.fmri.kind == "maps"
 
     def misfit(self, site: SiteConfig) -> str:
-        """What this kind of study cannot take of a site file; empty: nothing."""
+        """Why a site file does not fit this kind of study; empty: it fits."""
         if site.eeg is None:
             return "eeg: a fusion study needs it, got null"
         if site.mask is not None and self.handed is None:

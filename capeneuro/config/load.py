@@ -25,7 +25,7 @@ from capeneuro.config.stages import ITS_OWN, OF_ALL, StagedStudy
 from capeneuro.config.study import Study
 from capeneuro.config.tensors import TensorConfig
 
-# Beside site files: what they share, and what each must say itself.
+# File beside site files with shared keys, and keys that each file must have itself.
 COMMON = "common.yaml"
 OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 # Blocks that tell the kind of a study.
@@ -64,8 +64,8 @@ def load_study(path: Path | str, stage: str = "") -> Study:
         With all errors of the file; or if it has no such stage.
     """
     path = Path(path)
-    known = {"stages": StagedStudy, **KINDS}
-    study = errors.read(path, ComponentsConfig, "study", "site", known)
+    kinds = {"stages": StagedStudy, **KINDS}
+    study = errors.read(path, ComponentsConfig, "study", "site", kinds)
     _check_folder(path, study)
     if isinstance(study, StagedStudy):
         _fill(path, study)
@@ -83,7 +83,7 @@ def load_study(path: Path | str, stage: str = "") -> Study:
 
 
 def _check_folder(path: Path, study: Study) -> None:
-    """Say where to go if the study's files are elsewhere than here."""
+    """Refuse a study whose files are in another folder, and name that folder."""
     # Over a network the aggregator has no site's file.
     if study.federation == "nvflare" or any(site.exists() for site in study.sites):
         return
@@ -96,19 +96,21 @@ def _check_folder(path: Path, study: Study) -> None:
 
 
 def _fill(path: Path, study: StagedStudy) -> None:
-    """Read the stages' own blocks; those that all have in common count for each."""
-    known = (*OF_ALL, *ITS_OWN)
-    common = {k: v for k, v in errors.content(path).items() if k in known}
+    """Read the stages' own blocks; keys of the whole study count for each stage."""
+    shared_keys = (*OF_ALL, *ITS_OWN)
+    common = {k: v for k, v in errors.content(path).items() if k in shared_keys}
     members, lines = {}, []
-    for name, own in study.stages.items():
-        where = f"stages.{name}."
-        if both := [key for key in own if key in OF_ALL]:
-            lines.append(f"{path}: {where}{both[0]}: is of all stages; move it up")
+    for name, block in study.stages.items():
+        prefix = f"stages.{name}."
+        if misplaced := [key for key in block if key in OF_ALL]:
+            lines.append(
+                f"{path}: {prefix}{misplaced[0]}: is of all stages; move it up"
+            )
             continue
         try:
-            given = {**common, **own}
-            found = errors.build(path, ComponentsConfig, given, KINDS, where=where)
-            members[name] = found
+            keys = {**common, **block}
+            member = errors.build(path, ComponentsConfig, keys, KINDS, prefix=prefix)
+            members[name] = member
         except ConfigError as error:
             lines.append(str(error))
     if lines:
@@ -122,13 +124,13 @@ def _fill(path: Path, study: StagedStudy) -> None:
 def load_site(path: Path | str) -> SiteConfig:
     """Read and check one site file.
 
-    What several site files of a folder share may lie once in a file :data:`COMMON`
-    beside them; a site's own file counts first. What must be a site's own word is
-    refused there: its name, and what its data are.
+    Keys that several site files of a folder share may stand once in a file
+    :data:`COMMON` beside them; a site's own file counts first. The common file must
+    not have the keys of one site: its name, and the kind of its data.
     """
     path = Path(path)
     common = path.with_name(COMMON)
-    site = errors.read(path, SiteConfig, "site", other="study", common=common)
+    site = errors.read(path, SiteConfig, "site", "study", common=common)
     if common.is_file() and (odd := OWN & set(errors.content(common))):
         raise ConfigError(
             f"{common}: {min(odd)}: must stand in each site's own file; move it there"
@@ -137,5 +139,5 @@ def load_site(path: Path | str) -> SiteConfig:
 
 
 def section(model: BaseModel, *names: str) -> str:
-    """Chosen keys as one line of JSON: what a workflow step depends on."""
+    """Chosen keys as one line of JSON, for a workflow step that depends on them."""
     return json.dumps(model.model_dump(mode="json", include=set(names)), sort_keys=True)

@@ -1,7 +1,7 @@
 """Names of people and files: one name for one person, however it is written.
 
 Names come from file systems, spreadsheets and people's fingers, which differ in letter
-case, in the code of a letter with an accent, in signs that nobody sees.
+case, in the code of a letter with an accent, in invisible signs.
 """
 
 import re
@@ -11,9 +11,9 @@ from pathlib import Path, PurePath
 # Hyphens and dashes of all lengths, and the minus sign, of which word processors make
 # one from a plain hyphen.
 DASHES = "[\u2010-\u2015\u2212]"
-# What a spreadsheet leaves behind a whole number.
+# Ending that a spreadsheet appends to a whole number.
 OF_FLOATS = r"\.0*$"
-# Where projects other than BIDS have the person in a path.
+# Position of the person in paths of projects without BIDS.
 LAYOUTS = {
     "the Human Connectome Project": (
         r"(?:^|/)([^/]+?)(?:_V\d+)?(?:_MR|_[37]T)?/MNINonLinear/"
@@ -25,23 +25,23 @@ LAYOUTS = {
     "Sleep-EDF": r"(?:^|/)((?:SC4|ST7)\d\d)\d[A-Z][A-Z0-9](?:-PSG)?\.[^/]*$",
     "the Temple University Hospital": r"(?:^|/)([a-z]{8})_s\d{3}_t\d{3}[._][^/]*$",
 }
-# What may stand before a label: nothing, a separator, or SPM's prefixes.
+# Text before a label: nothing, a separator, or SPM's prefixes.
 BEFORE = r"(?:^[a-z]{0,6}|[^a-z0-9])"
 # Label in a name: letters and digits as BIDS has it, or all up to the next entity.
 LABEL = rf"(?i){BEFORE}sub-([a-z0-9]+)"
 END_OF_LABEL = r"_[a-z]+-|_[a-z][a-z0-9]*$|-(?:epo|raw|eeg|ave)$|\.|$"
 WHOLE_LABEL = rf"(?i){BEFORE}sub-(.+?)(?={END_OF_LABEL})"
-# Label of a folder, which C-PAC gives the session, too, and FSL and AFNI an ending.
+# Label of a folder; C-PAC adds the session, and FSL and AFNI an ending.
 BEHIND_LABEL = r"_(?:ses|task|acq|dir|run|echo|rec)-.*|\+*\.(?:g?feat|ica|results)"
 FOLDER_LABEL = rf"(?i)sub-(.+?)(?:{BEHIND_LABEL})?"
-# Ends of names of EEG, which tell what a file holds and not whose it is.
+# Endings of names of EEG, which state the content of a file and not its person.
 OF_EEG = r"(?i)[-_](eeg|epo|raw)$"
-FORMATS = r"(\.[dp](tseries|scalar))?\.nii(\.gz)?$"  # CIFTI says its kind before
+FORMATS = r"(\.[dp](tseries|scalar))?\.nii(\.gz)?$"  # CIFTI has its kind before
 FORMATS += r"|\.(hdr|img|edf|bdf|vhdr|set|fif|xdfz?|csv|tsv)(\.gz)?$|\.[^.]*$"
 
 
 def tidy(text: str) -> str:
-    """A text as it looks: composed letters, plain hyphens, nothing that is not seen."""
+    """Normalize a text: composed letters, plain hyphens, no invisible signs."""
     if text.isascii():
         return text.strip()
     seen = "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
@@ -54,11 +54,11 @@ def label(person: str) -> str:
 
 
 def plain(person: str) -> str:
-    """What names that may be one person's have in common.
+    """Reduce a person's name to a form that is the same for all ways to write it.
 
-    That is a label without regard to letter case, kinds of digits and separators,
-    noughts before a number, and what spreadsheets leave behind it: `sub-01`, `SUB_1`
-    and `1.0` are `1`.
+    That is the label without letter case, kinds of digits and separators, leading
+    zeros, and the decimals that spreadsheets append: `sub-01`, `SUB_1` and `1.0` are
+    `1`.
     """
     text = unicodedata.normalize("NFKC", label(person)).casefold()
     text = re.sub(r"[\W_]+", "-", re.sub(OF_FLOATS, "", text)).strip("-")
@@ -72,7 +72,7 @@ def stem(file: PurePath) -> str:
 
 
 def folder_label(folder: str) -> str | None:
-    """Label of the person whom a folder's name states; None: it states none."""
+    """Label of a person in a folder's name; None: it has none."""
     match = re.fullmatch(FOLDER_LABEL, tidy(folder))
     return match and match[1]
 
@@ -84,10 +84,10 @@ def repeats(name: str, person: str) -> bool:
 
 
 def stated(file: PurePath) -> str | None:
-    """Person whom a file's path states; None: it states none.
+    """Person in a file's path; None: it has none.
 
     The nearest folder `sub-<label>` counts first, if the name has no other label, then
-    the label in the name, then what :data:`LAYOUTS` know.
+    the label in the name, then the positions in :data:`LAYOUTS`.
     """
     name, labels = tidy(stem(file)), map(folder_label, reversed(file.parts[:-1]))
     outer, inner = next(filter(None, labels), None), re.search(WHOLE_LABEL, name)
@@ -97,12 +97,12 @@ def stated(file: PurePath) -> str | None:
 
 
 def by_layout(file: PurePath) -> str | None:
-    """Person whom a path states as :data:`LAYOUTS` have it; None: it states none."""
-    known = (re.search(layout, file.as_posix()) for layout in LAYOUTS.values())
-    return next((match[1] for match in known if match), None)
+    """Person in a path of one of the :data:`LAYOUTS`; None: it has none."""
+    matches = (re.search(layout, file.as_posix()) for layout in LAYOUTS.values())
+    return next((match[1] for match in matches if match), None)
 
 
 def name_of(file: Path | str) -> str:
-    """Whose file it is, by its path alone: whom that states, or the file's name."""
+    """Person of a file by its path: the stated person, or the file's name."""
     path = PurePath(file)
     return stated(path) or re.sub(OF_EEG, "", tidy(stem(path)))

@@ -1,4 +1,4 @@
-"""Studies of a network of two layers that tells two groups apart."""
+"""Studies of a network of two layers that classifies people into two groups."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -17,14 +17,13 @@ from capeneuro.config.sections import Bound, Positive, Section, are_words
 from capeneuro.config.study import ReleaseStep
 
 
-class Network(Section):
+class NetworkOptions(Section):
     """Prediction of two groups by a network of two layers."""
 
     target: str
     """Column of the site's table of people."""
     bounds: WideOrWords
-    """The two numbers or words that tell the groups, such as [0, 1] or [control,
-    patient]."""
+    """The two numbers or words of the groups, such as [0, 1] or [control, patient]."""
     n_hidden: Annotated[int, Field(ge=1, le=1024)] = 20
     """Units of the hidden layer."""
     n_rounds: Annotated[int, Field(ge=1)] = 60
@@ -38,7 +37,7 @@ class Network(Section):
 
 
 class NetworkConfig(RowStudy):
-    """A study of a network of two layers that tells two groups apart."""
+    """A study of a network of two layers that classifies people into two groups."""
 
     kind: ClassVar = "network"
     uses: ClassVar = {
@@ -55,7 +54,7 @@ class NetworkConfig(RowStudy):
         ),
     }
 
-    network: Network
+    network: NetworkOptions
 
     @property
     def target(self) -> tuple[str, tuple[float, float]]:
@@ -83,6 +82,6 @@ class NetworkConfig(RowStudy):
         return {"network": 1.0}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         return {"network": "a gradient"}

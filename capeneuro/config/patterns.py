@@ -10,7 +10,7 @@ from capeneuro.config.sections import Bound, Section
 from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
 
-class Patterns(Section):
+class PatternsOptions(Section):
     """Patterns over features that vary together over people."""
 
     independence: Literal["spatial", "none"] = "spatial"
@@ -50,7 +50,7 @@ class PatternsConfig(RowStudy):
 
     n_components: Annotated[int, Field(ge=1)]
     """Number K of patterns."""
-    patterns: Patterns
+    patterns: PatternsOptions
 
     @property
     def has_places(self) -> bool:
@@ -69,7 +69,7 @@ class PatternsConfig(RowStudy):
         return {"center": center, "patterns": 1 - center}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         stages = {"center": "the mean"} if self.patterns.center else {}
         return {**stages, "patterns": "the second moment"}

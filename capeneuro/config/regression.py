@@ -1,4 +1,4 @@
-"""Studies of regression: one number, or one of two groups, told by features."""
+"""Studies of regression: one number, or one of two groups, predicted by features."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from capeneuro.config.sections import Bound, Section, are_words, fail
 from capeneuro.config.study import CENTER_SHARE, ReleaseStep
 
 
-class Regression(Section):
+class RegressionOptions(Section):
     """Prediction of one number or of two groups, by the functional mechanism."""
 
     task: Literal["linear", "logistic"] = "linear"
@@ -42,7 +42,7 @@ class Regression(Section):
     """Ridge on scaled features; null: what the noise needs."""
 
     @model_validator(mode="after")
-    def _words_are_groups(self) -> "Regression":
+    def _words_are_groups(self) -> "RegressionOptions":
         if are_words(self.bounds) and self.task == "linear":
             fail("bounds: must be two numbers with task: linear; logistic has groups")
         return self
@@ -69,7 +69,7 @@ class RegressionConfig(RowStudy):
         ),
     }
 
-    regression: Regression
+    regression: RegressionOptions
 
     @property
     def target(self) -> tuple[str, tuple[float, float]]:
@@ -103,7 +103,7 @@ class RegressionConfig(RowStudy):
         return {"center": center, "regression": 1 - center}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         stages = {"center": "the mean"} if self.regression.center else {}
         return {**stages, "regression": "the second moment of features and target"}

@@ -54,7 +54,8 @@ def is_wide(low: float, high: float) -> bool:
 
 
 Wide = Annotated[
-    tuple[float, float], AfterValidator(lambda r: r if is_wide(*r) else fail(APART))
+    tuple[float, float],
+    AfterValidator(lambda ends: ends if is_wide(ends[0], ends[1]) else fail(APART)),
 ]
 # Bounds of a number, or the words of two groups, which count as 0 and 1.
 WideOrWords = Annotated[
@@ -68,12 +69,12 @@ WideOrWords = Annotated[
 ]
 
 
-def limits(given: tuple[Any, Any]) -> tuple[float, float]:
+def limits(bounds: tuple[Any, Any]) -> tuple[float, float]:
     """Bounds as numbers; of two words 0 and 1."""
-    return (0.0, 1.0) if are_words(given) else given
+    return (0.0, 1.0) if are_words(bounds) else bounds
 
 
-class Maps(Section):
+class MapsOptions(Section):
     """Features of a person's 3-D image, in the study's space."""
 
     kind: Literal["maps"] = "maps"
@@ -83,7 +84,7 @@ class Maps(Section):
     """Public [low, high] of every feature; what lies beyond counts as these."""
 
 
-class Columns(Section):
+class ColumnsOptions(Section):
     """Features from a table of the site, `.tsv` or `.csv` with `participant_id`."""
 
     kind: Literal["table"]
@@ -106,7 +107,7 @@ class Domains(Section):
     """Networks that are left out, too."""
 
 
-class Measures(Section):
+class MeasuresOptions(Section):
     """Numbers of each person from the time courses of regions or networks.
 
     They are made at the site from the person's own data and public or released maps,
@@ -136,14 +137,14 @@ class Measures(Section):
     """Bands of `spectra` [Hz]."""
 
 
-class Runs(Measures):
-    """Features of a person's 4-D runs: what regions or networks of `space` do."""
+class RunsOptions(MeasuresOptions):
+    """Features of a person's 4-D runs: activity of regions or networks of `space`."""
 
     kind: Literal["runs"]
     cleaning: Cleaning
 
 
-class Components(Measures):
+class StageOptions(MeasuresOptions):
     """Features of a person by the components of an earlier stage."""
 
     kind: Literal["components"]
@@ -151,7 +152,7 @@ class Components(Measures):
     """Name of the stage, which finds components."""
 
 
-class Potentials(eeg.Erp):
+class PotentialsOptions(eeg.ErpOptions):
     """Features of a person's EEG: an event-related potential, channels by windows."""
 
     block: ClassVar[str] = "rows.features"
@@ -160,7 +161,7 @@ class Potentials(eeg.Erp):
     """Public [low, high] of every feature [uV]; what lies beyond counts as these."""
 
 
-class Powers(eeg.Bands):
+class PowersOptions(eeg.BandsOptions):
     """Features of a person's EEG: shares of bands in each channel's power.
 
     Their bounds are 0 and 1.
@@ -174,13 +175,20 @@ class Powers(eeg.Bands):
         return 0.0, 1.0
 
 
-Features = Maps | Columns | Runs | Components | Potentials | Powers
+FeatureOptions = (
+    MapsOptions
+    | ColumnsOptions
+    | RunsOptions
+    | StageOptions
+    | PotentialsOptions
+    | PowersOptions
+)
 
 
-class Rows(Section):
+class RowsOptions(Section):
     """One row of features for each person, from public bounds scaled to [-1, 1]."""
 
-    features: Annotated[Features, Field(discriminator="kind")]
+    features: Annotated[FeatureOptions, Field(discriminator="kind")]
     """Of one image of each person (`maps`), of a row of a table (`table`), of 4-D runs
     (`runs`), or of what an earlier stage found of them (`components`); the site file's
     `images` says where. Or of its `eeg`: potentials (`erp`), powers (`bands`)."""
@@ -196,7 +204,7 @@ class Rows(Section):
     a regression predicts: a model is then of the very rows that it will be given."""
 
 
-class Made(Section):
+class SimulatedRows(Section):
     """Simulated rows, written as one table for each site before the study starts."""
 
     kind: Literal["rows"]
@@ -220,7 +228,7 @@ class Made(Section):
     """Distance of a network's two groups in each feature, in deviations within one."""
 
 
-class Recorded(Section):
+class SimulatedRecordings(Section):
     """Simulated EEG of people, written as one BIDS folder for each site.
 
     Each person is `patient` (0 or 1), and has an `age`; see :mod:`sim.recorded`.
@@ -243,15 +251,18 @@ class Recorded(Section):
 
 
 class RowStudy(Study):
-    """What studies of rows say: each person is one row of features."""
+    """A study of rows: each person is one row of features."""
 
     space: Space | None
     """Null where `rows.features` is no image: a table, EEG, or of an earlier stage."""
-    rows: Rows
+    rows: RowsOptions
     names: tuple[Atlas, ...] = ()
     """Public atlases and templates by whose names maps are called: the region or map
     that each is most like, and the region of its peak."""
-    data: Annotated[Made | Recorded, Field(discriminator="kind")] | None = None
+    data: (
+        Annotated[SimulatedRows | SimulatedRecordings, Field(discriminator="kind")]
+        | None
+    ) = None
     """Data to make before the study starts, with the data makers of the source
     checkout; null: they exist."""
 
@@ -302,10 +313,10 @@ class RowStudy(Study):
         return self
 
     @property
-    def handed(self) -> Components | None:
-        """What features take from an earlier stage; None: nothing."""
-        own = self.rows.features
-        return own if own.kind == "components" else None
+    def handed(self) -> StageOptions | None:
+        """The features that an earlier stage computes; None: there are none."""
+        features = self.rows.features
+        return features if features.kind == "components" else None
 
     @property
     def has_eeg(self) -> bool:
@@ -339,7 +350,7 @@ class RowStudy(Study):
 
     @property
     def beside(self) -> dict[str, tuple[float, ...] | None]:
-        """Columns of the table of people that are no features, such as the target.
+        """Columns of the table of people that are not features, like the target.
 
         With the only values that they may take, where they are groups.
         """
@@ -353,10 +364,10 @@ class RowStudy(Study):
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Words that columns of the table of people have; they count as 0, 1, ..."""
-        given: dict[str, Any] = dict(self.rows.covariates)
+        columns: dict[str, Any] = dict(self.rows.covariates)
         if self.target is not None:
-            given[self.target[0]] = self.target_words
-        return {name: words for name, words in given.items() if are_words(words)}
+            columns[self.target[0]] = self.target_words
+        return {name: words for name, words in columns.items() if are_words(words)}
 
     @property
     def public_tables(self) -> tuple[Path, ...]:
@@ -374,7 +385,7 @@ class RowStudy(Study):
         return GRAM_BLOCK
 
     def misfit(self, site: SiteConfig) -> str:
-        """What this kind of study cannot take of a site file; empty: nothing."""
+        """Why a site file does not fit this kind of study; empty: it fits."""
         if site.mask is not None and self.has_maps:
             return (
                 "mask: maps of a study of rows cover the study's mask, got "

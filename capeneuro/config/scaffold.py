@@ -90,9 +90,9 @@ def study_files(
         :func:`study_file`.
     """
     data = of.get("data", "private")
-    found = {f"config/sites/{site}.yaml": site_file(site, kind, data) for site in sites}
-    found["config/config.yaml"] = study_file(sites, kind, name, **of)
-    return found
+    texts = {f"config/sites/{site}.yaml": site_file(site, kind, data) for site in sites}
+    texts["config/config.yaml"] = study_file(sites, kind, name, **of)
+    return texts
 
 
 def study_file(
@@ -115,27 +115,27 @@ def study_file(
     people, volumes
         At all sites together, and of each: of people who are made, else expected.
     """
-    given = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
-    given["study"] = name or given["study"]
+    values = {**FILL_IN, "sites": [f"config/sites/{site}.yaml" for site in sites]}
+    values["study"] = name or values["study"]
     if data == "simulated":
         n = -(-(people or PEOPLE) // len(sites))
-        made = {"data.n_subjects": n, "data.n_volumes": volumes or VOLUMES}
-        return _describe(ComponentsConfig, {**given, **SIMULATED, **made})
-    given |= {"expected.people": people, "expected.volumes": volumes}
+        sizes = {"data.n_subjects": n, "data.n_volumes": volumes or VOLUMES}
+        return _describe(ComponentsConfig, {**values, **SIMULATED, **sizes})
+    values |= {"expected.people": people, "expected.volumes": volumes}
     if data == "public":
-        given["arm"] = "non-private"
+        values["arm"] = "non-private"
     if kind != "components":
-        return _describe(KINDS[kind], {**given, "n_components": 5})
-    return _describe(ComponentsConfig, given)
+        return _describe(KINDS[kind], {**values, "n_components": 5})
+    return _describe(ComponentsConfig, values)
 
 
 def site_file(name: str, kind: str = "components", data: str = "private") -> str:
     """Text of a site file with every key explained beside it."""
-    given = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
-    given["eeg"] = f"data/{name}" if kind == "fusion" else None
+    values = {**FILL_IN, "mask": None, "name": name, "images": f"data/{name}"}
+    values["eeg"] = f"data/{name}" if kind == "fusion" else None
     if data == "simulated":  # for some tries with other numbers
-        given["epsilon"] = 10.0
-    return _describe(SiteConfig, {**given, "data": data})
+        values["epsilon"] = 10.0
+    return _describe(SiteConfig, {**values, "data": data})
 
 
 def snakefile() -> str:
@@ -149,11 +149,11 @@ def snakefile() -> str:
 
 def workflow_files() -> dict[str, str]:
     """Text of each file that runs a study, here or on a cluster, by its path."""
-    found = {"workflow/Snakefile": snakefile()}
+    texts = {"workflow/Snakefile": snakefile()}
     for name in PROFILES:
         path = f"profiles/{name}/profile.yaml"
-        found[f"workflow/{path}"] = (workflow() / path).read_text()
-    return found
+        texts[f"workflow/{path}"] = (workflow() / path).read_text()
+    return texts
 
 
 def workflow() -> Path:
@@ -164,12 +164,12 @@ def workflow() -> Path:
 
 
 def _describe(
-    model: type[BaseModel], given: dict[str, Any], indent: str = "", within: str = ""
+    model: type[BaseModel], values: dict[str, Any], indent: str = "", within: str = ""
 ) -> str:
     lines: list[str] = []
     texts = key_texts(model)
     for name, field in model.model_fields.items():
-        chosen = given.get(name) if not within else None
+        chosen = values.get(name) if not within else None
         is_chosen = isinstance(chosen, type)
         inner = chosen if is_chosen else _inner(field.annotation, field.is_required())
         text = texts.get(name) or (inner.__doc__ if inner else "") or ""
@@ -177,12 +177,12 @@ def _describe(
         lines += [f"{indent}# {line}" for line in wrapped]
         default = field.get_default(call_default_factory=True)
         if inner is not None and (default is not None or is_chosen):
-            block = _describe(inner, given, indent + "  ", f"{name}.")
+            block = _describe(inner, values, indent + "  ", f"{name}.")
             lines += [f"{indent}{name}:", block]
             continue
         unset = default is None or default is PydanticUndefined
-        value = given.get(name) if unset else default
-        value = given.get(f"{within}{name}", value) if within else value
+        value = values.get(name) if unset else default
+        value = values.get(f"{within}{name}", value) if within else value
         lines.append(f"{indent}{name}: {_scalar(value)}")
     return "\n".join(lines) + ("\n" if not indent else "")
 

@@ -56,16 +56,16 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _booleans_are_no_numbers(cls, given: Any) -> Any:
+    def _booleans_are_no_numbers(cls, keys: Any) -> Any:
         """Spell true and false out where numbers stand: they would count as 1 and 0."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(keys, dict):
+            return keys
         spelled = {}
-        for name in cls.model_fields.keys() & given.keys():
+        for name in cls.model_fields.keys() & keys.keys():
             types = _types(cls.model_fields[name].annotation)
             if {int, float} & types and not {bool, str} & types:
-                spelled[name] = _spelled(given[name])
-        return {**given, **spelled}
+                spelled[name] = _spelled(keys[name])
+        return {**keys, **spelled}
 
 
 @functools.cache
@@ -95,32 +95,32 @@ def _types(annotation: Any) -> set[type]:
     return {annotation if isinstance(annotation, type) else type(annotation)}
 
 
-def _spelled(given: Any) -> Any:
+def _spelled(value: Any) -> Any:
     """A value with its booleans as text, also those of lists and of blocks."""
-    if isinstance(given, dict):
-        return {key: _spelled(value) for key, value in given.items()}
-    if isinstance(given, (list, tuple)):
-        return [_spelled(value) for value in given]
-    return BOOLEANS[given] if isinstance(given, bool) else given
+    if isinstance(value, dict):
+        return {key: _spelled(value) for key, value in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled(value) for value in value]
+    return BOOLEANS[value] if isinstance(value, bool) else value
 
 
-# What tables say of a value that is missing [pandas, without the odd ones].
+# Missing values in tables [pandas, without the odd ones].
 MISSING = ("", "n/a", "na", "nan", "null", "none", "#n/a", "<na>")
 BOOLEANS = {True: "true", False: "false"}
 
 
-def _as_word(given: Any) -> Any:
-    if isinstance(given, bool):
-        return BOOLEANS[given]
-    return given.strip() if isinstance(given, str) else given
+def _as_word(value: Any) -> Any:
+    if isinstance(value, bool):
+        return BOOLEANS[value]
+    return value.strip() if isinstance(value, str) else value
 
 
-def form_of_groups(given: Any) -> str:
-    """Which form values have: words, unless all of them are numbers."""
-    if not isinstance(given, (list, tuple)) or not given:
+def form_of_groups(groups: Any) -> str:
+    """Tag of a list of groups: words, unless all of them are numbers."""
+    if not isinstance(groups, (list, tuple)) or not groups:
         return "as-numbers"
     try:
-        [float("" if isinstance(one, bool) else one) for one in given]
+        [float("" if isinstance(group, bool) else group) for group in groups]
     except (TypeError, ValueError):
         return "as-words"
     return "as-numbers"
@@ -149,7 +149,7 @@ def are_words(values: Any) -> bool:
 
 
 def is_cifti(path: Path | str) -> bool:
-    """Whether a file's name says that it is of CIFTI: `.dtseries.nii`, `.dlabel.nii`.
+    """Whether a file is CIFTI, by its name: `.dtseries.nii`, `.dlabel.nii`.
 
     Some programs compress them (`.nii.gz`).
     """
@@ -198,13 +198,13 @@ class Space(Section):
         return self.basis == "parcels"
 
     def misfit(self, cleaning: "Cleaning") -> str:
-        """What of a cleaning no parcels can have; empty: nothing."""
-        asked = {
+        """Error on a key of a cleaning that parcels cannot have; empty: none."""
+        voxel_keys = {
             "run_mask": cleaning.run_mask,
             "smoothing_fwhm": cleaning.smoothing_fwhm is not None,
             "exclude.min_coverage": getattr(cleaning.exclude, "min_coverage", None),
         }
-        key = next((key for key, value in asked.items() if value), None)
+        key = next((key for key, value in voxel_keys.items() if value), None)
         if self.basis != "parcels" or key is None:
             return ""
         return f"cleaning.{key}: goes with voxels, and not with basis parcels; leave it"
@@ -301,22 +301,22 @@ class Exclude(Section):
     (`run_mask`) or the site's; null: any."""
 
 
-def _named_strategy(given: Any) -> Any:
+def _named_strategy(value: Any) -> Any:
     """A strategy by its name alone."""
-    if not isinstance(given, str):
-        return given
-    known = ("simple", "scrubbing", "compcor", "ica_aroma")
-    if given not in known:
-        fail(f"must be a list of columns, or a strategy: {', '.join(known)}")
-    return {"strategy": given}
+    if not isinstance(value, str):
+        return value
+    strategies = ("simple", "scrubbing", "compcor", "ica_aroma")
+    if value not in strategies:
+        fail(f"must be a list of columns, or a strategy: {', '.join(strategies)}")
+    return {"strategy": value}
 
 
-def _is_strategy(given: Any) -> str:
-    return "as-block" if isinstance(given, (dict, Confounds)) else "as-list"
+def _is_strategy(value: Any) -> str:
+    return "as-block" if isinstance(value, (dict, Confounds)) else "as-list"
 
 
 class Cleaning(Section):
-    """What is done to each run before features are formed; all within one person.
+    """Preprocessing of each run before features are formed; all within one person.
 
     `cleaning: none` takes the runs as they are, such as those that XCP-D denoised.
     """
@@ -355,9 +355,9 @@ class Cleaning(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _none(cls, given: Any) -> Any:
+    def _none(cls, value: Any) -> Any:
         as_they_are = {"standardize": "none", "detrend": False}
-        return as_they_are if given == "none" else given
+        return as_they_are if value == "none" else value
 
     @model_validator(mode="after")
     def _possible(self) -> "Cleaning":
@@ -419,12 +419,12 @@ class BudgetOptions(Section):
     spatial` PCA has all. Other kinds of study do not read it."""
 
 
-# What a step of the run that results are compared with is called beside its name.
+# Suffix of a step's name in the run without noise, for comparison.
 BESIDE = "(without noise, to compare)"
 
 
-class Score(Section):
-    """What the maps are compared with."""
+class ScoreOptions(Section):
+    """Truth and reference of the scores."""
 
     truth: Path | None = None
     """True maps of simulated data (4-D NIfTI; of a fusion the folder with all that is
@@ -433,7 +433,7 @@ class Score(Section):
     """Also run without privacy and compare (simulated or public data only)."""
 
 
-class Expected(Section):
+class ExpectedCounts(Section):
     """Numbers of the study's protocol, for a forecast where nobody may count."""
 
     people: Annotated[int, Field(ge=1)] | None = None
@@ -460,7 +460,7 @@ class Accept(Section):
 
 
 class Governance(Section):
-    """Who answers for a study, for its report; no release depends on it."""
+    """Responsible parties of a study, for its report; no release depends on it."""
 
     purpose: Line | None = None
     """What the results are for."""

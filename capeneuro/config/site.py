@@ -1,4 +1,4 @@
-"""A site's own file: its data, its ceiling, and whom it works with."""
+"""A site's own file: its data, its ceiling, and its rules on colluding sites."""
 
 import re
 from collections.abc import Iterable
@@ -26,33 +26,33 @@ from capeneuro.config.sections import (
 from capeneuro.privacy import accounting
 
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
-# Shortest and longest repetition time that is believed [s].
-REPETITION_TIMES = 0.1, 20.0
-NO_REPETITION_TIME = "must be between {:g} and {:g} s (milliseconds?)".format(
-    *REPETITION_TIMES
+# Shortest and longest plausible repetition time [s].
+SHORTEST_TR, LONGEST_TR = 0.1, 20.0
+NO_REPETITION_TIME = (
+    f"must be between {SHORTEST_TR:g} and {LONGEST_TR:g} s (milliseconds?)"
 )
 
 
-def _values(given: Any) -> Any:
+def _values(value: Any) -> Any:
     """One value or several, as text and without the entity before a hyphen."""
-    if given is None:
+    if value is None:
         return ()
-    several = given if isinstance(given, (list, tuple)) else [given]
+    several = value if isinstance(value, (list, tuple)) else [value]
     odd = [v for v in several if isinstance(v, bool) or not isinstance(v, (str, int))]
-    found = [re.sub(r"^[a-z]+-", "", str(v)) for v in several]
-    if odd or not all(re.fullmatch("[A-Za-z0-9+]+", v) for v in found):
+    labels = [re.sub(r"^[a-z]+-", "", str(v)) for v in several]
+    if odd or not all(re.fullmatch("[A-Za-z0-9+]+", v) for v in labels):
         fail("must be a label as in file names, or a list of such labels")
-    return tuple(found)
+    return tuple(labels)
 
 
-def _labels(given: Any) -> Any:
+def _labels(value: Any) -> Any:
     """Labels of people as text, without `sub-` before them."""
-    if given is None:
+    if value is None:
         return ()
-    several = given if isinstance(given, (list, tuple)) else [given]
+    several = value if isinstance(value, (list, tuple)) else [value]
     odd = [v for v in several if isinstance(v, bool) or not isinstance(v, (str, int))]
     labels = [label(str(v)) for v in several]
-    if odd or not all(re.fullmatch(r"[^\W_][^\s/\\]*", one) for one in labels):
+    if odd or not all(re.fullmatch(r"[^\W_][^\s/\\]*", text) for text in labels):
         fail("must be a person's label as in file names, or a list of such labels")
     return tuple(labels)
 
@@ -65,14 +65,13 @@ def _has_person(pattern: str) -> str:
 
 def is_repetition_time(seconds: Any) -> bool:
     """Whether a number may be the repetition time of a functional image [s]."""
-    least, most = REPETITION_TIMES
-    return isinstance(seconds, (int, float)) and least <= seconds <= most
+    return isinstance(seconds, (int, float)) and SHORTEST_TR <= seconds <= LONGEST_TR
 
 
-def _in_seconds(given: float) -> float:
-    if not is_repetition_time(given):
+def _in_seconds(seconds: float) -> float:
+    if not is_repetition_time(seconds):
         fail(NO_REPETITION_TIME)
-    return given
+    return seconds
 
 
 Chosen = Annotated[tuple[str, ...], BeforeValidator(_values)]
@@ -80,7 +79,7 @@ People = Annotated[tuple[str, ...], BeforeValidator(_labels)]
 
 
 class Derivatives(Section):
-    """Preprocessed runs in a folder of derivatives, chosen by what file names say.
+    """Preprocessed runs in a folder of derivatives, chosen by their file names.
 
     Each key takes one value or a list, with or without the entity before it (`rest`,
     `task-rest`); numbers are compared as numbers (`1` is `run-01`).
@@ -118,15 +117,15 @@ class Derivatives(Section):
     withdrew take part. For other data than derivatives see the site's own `without`."""
 
     def entities(self) -> dict[str, tuple[str, ...]]:
-        """Values that are asked for, by the entity of the file names."""
+        """Chosen values, by the entity of the file names."""
         named = {"task": self.task, "ses": self.session, "run": self.run}
         named |= {"space": self.space, "res": self.res, "echo": self.echo}
-        asked = {**named, "desc": self.desc, **self.filters}
-        return {entity: values for entity, values in asked.items() if values}
+        entities = {**named, "desc": self.desc, **self.filters}
+        return {entity: values for entity, values in entities.items() if values}
 
 
 class EegAbout(Section):
-    """What files of EEG do not say themselves."""
+    """Facts on recordings of EEG that their files lack."""
 
     unit: Literal["uV", "mV", "V"] | None = None
     """Unit of all channels. A table needs it; null: what the headers of other files
@@ -147,7 +146,7 @@ class EegAbout(Section):
 
     @property
     def of_tables(self) -> bool:
-        """Whether it says how tables of recordings are read."""
+        """Whether a key is for recordings in tables."""
         return any(x is not None for x in (self.sampling_rate, self.time, self.marker))
 
     @model_validator(mode="after")
@@ -158,8 +157,8 @@ class EegAbout(Section):
         return self
 
 
-class Listed(Section):
-    """A table that names each person's image, and says the rest of them, too."""
+class ImageTable(Section):
+    """A table with the name of each person's image, and with the person's numbers."""
 
     table: Folder
     """Table (`.csv` or `.tsv`) with a row for each person, such as COINSTAC's
@@ -174,16 +173,16 @@ class Listed(Section):
     """People who are left out, by name. Each must be there."""
 
 
-def _is_block(given: Any) -> str:
-    if isinstance(given, Listed) or (isinstance(given, dict) and "table" in given):
+def _is_block(value: Any) -> str:
+    if isinstance(value, ImageTable) or (isinstance(value, dict) and "table" in value):
         return "as-table"
-    return "as-block" if isinstance(given, (dict, Derivatives)) else "as-text"
+    return "as-block" if isinstance(value, (dict, Derivatives)) else "as-text"
 
 
 Images = Annotated[
     Annotated[str, Tag("as-text")]
     | Annotated[Derivatives, Tag("as-block")]
-    | Annotated[Listed, Tag("as-table")],
+    | Annotated[ImageTable, Tag("as-table")],
     Discriminator(_is_block),
 ]
 
@@ -282,31 +281,32 @@ class SiteConfig(Section):
         """Where its data are: a folder, a pattern or a table; of images if any."""
         if isinstance(self.images, Derivatives):
             return self.images.derivatives
-        if isinstance(self.images, Listed):
+        if isinstance(self.images, ImageTable):
             return str(self.images.folder or self.images.table.parent)
         return self.images or self.eeg
 
     def leaving_out(self, people: Iterable[str]) -> str:
-        """What to write into this file so that people do not take part."""
+        """The key for this file that excludes some people from a study."""
         quoted = ", ".join(f'"{label(name)}"' for name in people)
         return f"without: [{quoted}] in the site file"
 
     @model_validator(mode="before")
     @classmethod
-    def _where_ledgers_lie(cls, given: Any) -> Any:
+    def _where_ledgers_lie(cls, keys: Any) -> Any:
         """Fill in where the ledger and its second place are."""
-        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            return given
-        given, private = dict(given), given.get("data") == "private"
-        if private and None in (given.get("ledger"), given.get("second_place")):
+        if not isinstance(keys, dict) or not isinstance(keys.get("name"), str):
+            return keys
+        keys, private = dict(keys), keys.get("data") == "private"
+        if private and None in (keys.get("ledger"), keys.get("second_place")):
             _check_home()
-        if given.get("ledger") is None:
-            folder = user_data_path("capeneuro") if private else Path("private")
-            last = () if private else ("ledger",)
-            given["ledger"] = folder.joinpath(given["name"], *last)
-        if given.get("second_place") is None and private:
-            given["second_place"] = user_state_path("capeneuro")
-        return given
+        if keys.get("ledger") is None:
+            if private:
+                keys["ledger"] = user_data_path("capeneuro") / keys["name"]
+            else:
+                keys["ledger"] = Path("private") / keys["name"] / "ledger"
+        if keys.get("second_place") is None and private:
+            keys["second_place"] = user_state_path("capeneuro")
+        return keys
 
     @model_validator(mode="after")
     def _has_data(self) -> "SiteConfig":

@@ -10,9 +10,9 @@ from pydantic import Field, PrivateAttr, model_validator
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Label, Positive, fail
-from capeneuro.config.study import USES, Place, Study
+from capeneuro.config.study import USES, StagePlace, Study
 
-# What a stage may say for itself of the keys that every study has; else the top counts.
+# Keys of every study that a stage may have itself; the others stand at the top.
 ITS_OWN = ("score", "expected")
 OF_ALL = tuple(name for name in Study.model_fields if name not in ITS_OWN)
 
@@ -58,7 +58,7 @@ class StagedStudy(Study):
         return None if None in limits else max(limits, default=None)
 
     def fill(self, members: Mapping[str, Study]) -> None:
-        """Put in what the stages' own blocks say.
+        """Fill in the stages.
 
         Parameters
         ----------
@@ -72,18 +72,17 @@ class StagedStudy(Study):
         """
         weights = self.weights or dict.fromkeys(members, 1.0)
         for name, alone in members.items():
-            before = self._members.items()
-            known = [n for n, s in before if isinstance(s, ComponentsConfig)]
+            earlier = self._members.items()
+            sources = [n for n, s in earlier if isinstance(s, ComponentsConfig)]
             of = alone.handed.of if alone.handed else ""
-            if of not in (*known, ""):
+            if of not in (*sources, ""):
                 raise ConfigError(
                     f"stages.{name}: of: must be an earlier stage that finds "
-                    f"components ({', '.join(known) or 'there is none'}), got "
-                    f"{of!r}"
+                    f"components ({', '.join(sources) or 'there is none'}), got {of!r}"
                 )
             member = alone.model_copy(update={"study": f"{self.study}/{name}"})
             share = weights[name] / sum(weights.values())
-            member._place = Place(self, share, dict(self._members))
+            member._place = StagePlace(self, share, dict(self._members))
             self._members[name] = member
 
     @property
@@ -94,14 +93,14 @@ class StagedStudy(Study):
 
     @property
     def lineage(self) -> str:
-        """What releases of all stages are counted by in one process."""
+        """Name under which releases of all stages are counted in one process."""
         return self.identity
 
     @property
     def data(self) -> Any:
         """Data that a stage has made for all of them; None: they exist."""
-        made = (member.data for member in self._members.values())
-        return next((one for one in made if one is not None), None)
+        of_stages = (member.data for member in self._members.values())
+        return next((data for data in of_stages if data is not None), None)
 
     @property
     def computes_mask(self) -> bool:
@@ -128,13 +127,13 @@ class StagedStudy(Study):
         }
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each step of each stage, in words."""
-        return self._of_steps("asked")
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each step of each stage, in words."""
+        return self._of_steps("queries")
 
-    def _of_steps(self, what: str) -> dict[str, Any]:
+    def _of_steps(self, attribute: str) -> dict[str, Any]:
         return {
             f"{name}.{step}": value
             for name, member in self._members.items()
-            for step, value in getattr(member, what).items()
+            for step, value in getattr(member, attribute).items()
         }

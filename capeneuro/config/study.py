@@ -1,4 +1,4 @@
-"""What every study file says; each kind of study adds its own keys.
+"""Keys of every study file; each kind of study adds its own keys.
 
 Paths are relative to the working directory, as in Snakemake.
 """
@@ -24,14 +24,14 @@ from capeneuro.config.sections import (
     LABEL,
     Accept,
     BudgetOptions,
-    Expected,
+    ExpectedCounts,
     Governance,
     Label,
-    Score,
+    ScoreOptions,
     Section,
     fail,
 )
-from capeneuro.config.site import Listed, SiteConfig
+from capeneuro.config.site import ImageTable, SiteConfig
 from capeneuro.privacy import accounting
 
 # Share of mu^2 that the moment leaves to the center: D numbers against D^2 / 2.
@@ -58,8 +58,8 @@ USES = {
 }
 
 
-# Epsilon of everything of a person above which a promise is called weak, and above
-# which private data need a word of their own for it.
+# Epsilon for everything of a person above which a promise is called weak, and above
+# which private data need `accept: weak`.
 WEAK_EPSILON, WEAKEST_EPSILON = 10.0, 20.0
 
 
@@ -77,10 +77,10 @@ def _inside(path: Path) -> Path:
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class Place(NamedTuple):
-    """Of a stage in a study of several: what it shares with the others."""
+class StagePlace(NamedTuple):
+    """Position of a stage in a study of several stages."""
 
-    whole: Any
+    full_study: Any
     """The study of all stages."""
     share: float
     """Share of mu^2 that the stage may spend."""
@@ -92,7 +92,7 @@ class ReleaseStep(NamedTuple):
     """A step over all sites, whose releases make one result."""
 
     summary: str
-    """What it does, in a sentence."""
+    """Its work, in a sentence."""
     file: str
     """The result, under results/<study>/."""
     attribute: str
@@ -100,10 +100,10 @@ class ReleaseStep(NamedTuple):
 
 
 class Study(Section):
-    """What every kind of study says.
+    """Keys of every kind of study.
 
     A kind adds `space`, its options and what they change, and the properties
-    `n_releases`, `shares` and `asked`.
+    `n_releases`, `shares` and `queries`.
     """
 
     kind: ClassVar[str] = ""
@@ -135,8 +135,8 @@ class Study(Section):
     """Sampler: normal noise rounded to a grid, or the exact discrete normal (slower,
     needs the extra `exact`); see the threat model in the docs."""
     budget: BudgetOptions
-    score: Score = Score()
-    expected: Expected = Expected()
+    score: ScoreOptions = ScoreOptions()
+    expected: ExpectedCounts = ExpectedCounts()
     accept: tuple[Accept, ...] = ()
     """Rules that this study sets aside, each with the reason; they stand at the top of
     the report and in privacy.json. `noise`: noise is foretold to drown the result;
@@ -149,16 +149,20 @@ class Study(Section):
     data. For private data one is needed."""
     governance: Governance = Governance()
     """Who answers for the study; stands in the report and in privacy.json."""
-    _place: Place | None = PrivateAttr(default=None)
+    _place: StagePlace | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _colluders_leave_an_honest_site(self) -> "Study":
         if len(self.sites) < 2:
             fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
-        S, t, given = len(self.sites), self.survivor_threshold, self.budget.n_colluding
-        if given is not None and given >= S:
+        S, t, n_colluding = (
+            len(self.sites),
+            self.survivor_threshold,
+            self.budget.n_colluding,
+        )
+        if n_colluding is not None and n_colluding >= S:
             rule = f"must be below the number of sites {S}"
-            fail(f"budget.n_colluding: {rule}, got {given}")
+            fail(f"budget.n_colluding: {rule}, got {n_colluding}")
         if not accounting.threshold_holds(S, self.n_colluding, t):
             seat = "" if self.is_independent else ", with the aggregator's own site"
             fail(
@@ -192,7 +196,7 @@ class Study(Section):
         return 1
 
     def misfit(self, site: SiteConfig) -> str:
-        """What this kind of study cannot take of a site file; empty: nothing."""
+        """Why a site file does not fit this kind of study; empty: it fits."""
         if site.images is None and not all(m.has_eeg for m in self.members.values()):
             return "images: this study needs them, got null"
         spaces = [m.space for m in self.members.values() if m.space is not None]
@@ -201,7 +205,7 @@ class Study(Section):
                 "mask: is of voxels, and this study of parcels (CIFTI), got "
                 f"'{site.mask}'; set it to null"
             )
-        is_listed = isinstance(site.images, Listed)
+        is_listed = isinstance(site.images, ImageTable)
         if is_listed and not all(m.has_maps for m in self.members.values()):
             return (
                 "images: a table of files is for studies of one map of each person, "
@@ -221,11 +225,11 @@ class Study(Section):
 
     @property
     def volumes(self) -> int | None:
-        """Volumes of one person, where the study's files tell."""
+        """Volumes of one person, by the study's files; None: they do not have it."""
         if self.together > 1:  # a row each
             return 1
-        made = getattr(self.whole.data, "n_volumes", None)
-        return self.expected.volumes or made
+        simulated = getattr(self.full_study.data, "n_volumes", None)
+        return self.expected.volumes or simulated
 
     @property
     def longest(self) -> int | None:
@@ -235,7 +239,7 @@ class Study(Section):
     @property
     def person_units(self) -> int | None:
         """Most units that one person has; None: not bounded."""
-        return 1 if self.budget.unit == "subject" else self.whole.longest
+        return 1 if self.budget.unit == "subject" else self.full_study.longest
 
     @property
     def person_mu(self) -> float | None:
@@ -270,18 +274,18 @@ class Study(Section):
     @property
     def n_colluding(self) -> int:
         """Sites of the coalition, the aggregator's own among them; at least 1."""
-        given = self.budget.n_colluding
-        return accounting.coalition(len(self.sites), given, self.is_independent)
+        n_colluding = self.budget.n_colluding
+        return accounting.coalition(len(self.sites), n_colluding, self.is_independent)
 
     @property
     def against(self) -> str:
-        """Whom the promise is against, in words."""
+        """Adversaries of the promise, in words."""
         n = self.n_colluding
         if self.is_independent:
             return f"the aggregator and any {n} {'sites' if n > 1 else 'site'}"
         seat = f"at {self.aggregator}" if self.aggregator else "which may sit at a site"
-        others = f" and any {n - 1} other {'sites' if n > 2 else 'site'}"
-        return f"the aggregator, {seat},{others if n > 1 else ''}".removesuffix(",")
+        partners = f" and any {n - 1} other {'sites' if n > 2 else 'site'}"
+        return f"the aggregator, {seat},{partners if n > 1 else ''}".removesuffix(",")
 
     @property
     def survivor_threshold(self) -> int:
@@ -295,7 +299,7 @@ class Study(Section):
 
     @property
     def consistency(self) -> bool:
-        """Whether sites sign who survived: not where all of them must."""
+        """Whether sites sign the list of survivors: not where all must survive."""
         return self.budget.consistency and self.survivor_threshold < len(self.sites)
 
     @property
@@ -307,12 +311,18 @@ class Study(Section):
         """The promise to the people of one site."""
         b = self.budget
         epsilon = b.site_epsilon.get(site, b.epsilon)
-        sites = (self.n_colluding, self.survivor_threshold)
-        return accounting.Budget(epsilon, b.delta, b.unit, b.relation, *sites)
+        return accounting.Budget(
+            epsilon,
+            b.delta,
+            b.unit,
+            b.relation,
+            self.n_colluding,
+            self.survivor_threshold,
+        )
 
     @property
     def own_promise(self) -> accounting.Budget:
-        """What a stage alone may spend of the promise; all where there is one."""
+        """Part of the promise that one stage may spend; all for a single stage."""
         if self._place is None:
             return self.promise
         mu = self.promise.mu * self.stage_share**0.5
@@ -350,13 +360,13 @@ class Study(Section):
         return 1.0 if self._place is None else self._place.share
 
     @property
-    def whole(self) -> "Study":
+    def full_study(self) -> "Study":
         """The study that this is a stage of, whose promise counts; else itself."""
-        return self if self._place is None else self._place.whole
+        return self if self._place is None else self._place.full_study
 
     @property
     def handed(self) -> Any:
-        """What features take from an earlier stage; None: nothing."""
+        """The features that an earlier stage computes; None: there are none."""
         return None
 
     @property
@@ -371,17 +381,17 @@ class Study(Section):
 
     @property
     def lineage(self) -> str:
-        """What releases of all stages are counted by in one process; empty: alone."""
-        return "" if self._place is None else self._place.whole.identity
+        """Name under which all stages' releases are counted; empty: one stage."""
+        return "" if self._place is None else self._place.full_study.identity
 
     @property
     def exact_public(self) -> tuple[str, ...]:
-        """What sites say of their people without noise, outside the promise."""
+        """Exact numbers about their people that sites publish, outside the promise."""
         return ()
 
     @property
     def has_places(self) -> bool:
-        """Whether rows tell the place of their site among the study's sites."""
+        """Whether rows contain the place of their site among the study's sites."""
         return False
 
     @property
@@ -392,14 +402,14 @@ class Study(Section):
         with a default does not make another study of one that is under way. A default
         must therefore never come to mean something else.
         """
-        kept = stated(self, self.idle)
+        keys = stated(self, self.idle)
         if self.has_places:  # all parties must mean the same order
-            kept["~places"] = self.site_names
+            keys["~places"] = self.site_names
         if self._place is not None:
-            kept["~share"] = self.stage_share
+            keys["~share"] = self.stage_share
         if self.handed:  # what features are made from
-            kept["~of"] = self.earlier[self.handed.of].identity
-        text = json.dumps(kept, sort_keys=True)
+            keys["~of"] = self.earlier[self.handed.of].identity
+        text = json.dumps(keys, sort_keys=True)
         return f"{self.study}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     @property
@@ -452,7 +462,7 @@ class Study(Section):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that the study file says: what parties agree on."""
+        """SHA-256 of the study file, on which parties agree."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -481,7 +491,7 @@ def stated(section: BaseModel, idle: Mapping[str, Any]) -> dict[str, Any]:
     idle
         Keys to leave out: True, or the names of keys inside a section.
     """
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     plain = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -491,7 +501,7 @@ def stated(section: BaseModel, idle: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if isinstance(value, BaseModel):
             inside = dict.fromkeys(idle.get(name, ()), True)
-            found[name] = stated(value, inside)
+            keys[name] = stated(value, inside)
         else:
-            found[name] = plain[name]
-    return found
+            keys[name] = plain[name]
+    return keys

@@ -10,7 +10,7 @@ from capeneuro.config.sections import Fraction, Section, fail
 from capeneuro.config.study import ReleaseStep
 
 
-class Tensors(Section):
+class TensorOptions(Section):
     """Components by orthogonal tensor decomposition."""
 
     model: Literal["mixture", "topics"] = "mixture"
@@ -47,7 +47,7 @@ class TensorConfig(RowStudy):
 
     n_components: Annotated[int, Field(ge=1)]
     """Number K of components."""
-    tensors: Tensors
+    tensors: TensorOptions
 
     @model_validator(mode="after")
     def _topics_have_words(self) -> "TensorConfig":
@@ -83,6 +83,6 @@ class TensorConfig(RowStudy):
         return {"pairs": share, "triples": 1 - share}
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What a site is asked for in each stage, in words."""
+    def queries(self) -> dict[str, str]:
+        """Queries to a site in each stage, in words."""
         return {"pairs": "the second moment", "triples": "the third moment"}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from capeneuro.config.eeg import Bands, Erp, Recordings
+from capeneuro.config.eeg import BandsOptions, ErpOptions, Recordings
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.site import EegAbout
 from capeneuro.data.eeg_channels import positions as positions
@@ -43,32 +43,32 @@ RATE_TOLERANCE = 1e-4  # of a rate: less than a point over any epoch
 FLAT = 1e-6  # [uV], no amplifier has so little noise
 
 
-def window_times(options: Erp) -> np.ndarray:
+def window_times(options: ErpOptions) -> np.ndarray:
     """Centers of the windows, from the event [s], shape (n_windows,)."""
     return window_means(epoch_times(options), options)
 
 
-def epoch_times(options: Erp) -> np.ndarray:
+def epoch_times(options: ErpOptions) -> np.ndarray:
     """Points of an epoch, from the event [s], shape (n_points,)."""
     return (_first(options) + np.arange(options.n_points)) / options.sampling_rate
 
 
-def window_means(X: np.ndarray, options: Erp) -> np.ndarray:
+def window_means(X: np.ndarray, options: ErpOptions) -> np.ndarray:
     """Means over the windows of an epoch: (..., n_points) to (..., n_windows)."""
     windows = np.array_split(X, options.n_windows, axis=-1)
     return np.stack([window.mean(axis=-1) for window in windows], axis=-1)
 
 
-def feature_names(options: Erp | Bands) -> list[str]:
+def feature_names(options: ErpOptions | BandsOptions) -> list[str]:
     """Names of the features, channel by channel, such as ``Pz 300 ms``."""
-    if isinstance(options, Bands):
+    if isinstance(options, BandsOptions):
         own = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
     else:
         own = [f"{1000 * t:.0f} ms" for t in window_times(options)]
     return [f"{channel} {name}" for channel in options.channels for name in own]
 
 
-def _first(options: Erp) -> int:
+def _first(options: ErpOptions) -> int:
     """First point of an epoch, from the event."""
     return round(options.tmin * options.sampling_rate)
 
@@ -86,7 +86,7 @@ class Features(NamedTuple):
 
 
 def read_features(
-    files: list[Path], options: Erp | Bands, about: EegAbout | None = None
+    files: list[Path], options: ErpOptions | BandsOptions, about: EegAbout | None = None
 ) -> Features:
     """Read a person's recordings as features: a potential, or shares of powers.
 
@@ -121,7 +121,7 @@ def read_features(
     ConfigError
         If a file cannot be read, breaks a rule, or too few epochs are left.
     """
-    is_erp = isinstance(options, Erp)
+    is_erp = isinstance(options, ErpOptions)
     asked = options.kinds if is_erp else {"segments": []}
     total: dict[str, Any] = dict.fromkeys(asked, 0.0)
     n = {kind: Counter() for kind in asked}
@@ -167,7 +167,7 @@ def fewest(site: str, epochs: list[tuple[Any, ...]]) -> str:
     return f"{site}: fewest epochs, {kept} of {matched} {kind}, has {name}; {EPOCHS}"
 
 
-def _potential(means: dict[str, np.ndarray], options: Erp) -> np.ndarray:
+def _potential(means: dict[str, np.ndarray], options: ErpOptions) -> np.ndarray:
     """Mean potential, less that of other events, less its baseline [uV]."""
     erp = means["events"] - means.get("minus", 0.0)
     if options.baseline is not None:
@@ -177,7 +177,7 @@ def _potential(means: dict[str, np.ndarray], options: Erp) -> np.ndarray:
     return erp
 
 
-def _powers(E: np.ndarray, options: Bands) -> np.ndarray:
+def _powers(E: np.ndarray, options: BandsOptions) -> np.ndarray:
     """Powers in bands [uV^2] of segments (n, n_channels, n_points)."""
     f = np.fft.rfftfreq(options.n_points, 1 / options.sampling_rate)
     inside = np.array([(f >= low) & (f < high) for low, high in options.bands])
@@ -227,7 +227,7 @@ def _is_of(wanted: str, name: str) -> bool:
 
 def _epochs(
     file: Path,
-    options: Erp | Bands,
+    options: ErpOptions | BandsOptions,
     about: EegAbout | None,
     there: Counter,
     n: dict[str, Counter],
@@ -246,7 +246,7 @@ def _epochs(
         return _cut_before(file, data, X, options, there, n)
     events, rate = events_of(file, data), options.sampling_rate
     there.update(name for *_, name in events)
-    if isinstance(options, Erp):
+    if isinstance(options, ErpOptions):
         of = {name: kind for kind, names in options.kinds.items() for name in names}
         # What is written down twice happened once.
         starts = dict.fromkeys(
@@ -278,12 +278,12 @@ def _cut_before(
     file: Path,
     data: Any,
     X: np.ndarray,
-    options: Erp | Bands,
+    options: ErpOptions | BandsOptions,
     there: Counter,
     n: dict[str, Counter],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs of a file that holds epochs, and their kinds of event."""
-    if isinstance(options, Bands):
+    if isinstance(options, BandsOptions):
         raise ConfigError(
             f"{file}: bands need continuous recordings, this one is cut into epochs; "
             f"give the recording, or {leave_out(file)}"
@@ -312,7 +312,7 @@ def _cut_before(
     return X[:, :, start : start + options.n_points], kinds
 
 
-def _sampled(file: Path, X: np.ndarray, rate: float, options: Erp) -> np.ndarray:
+def _sampled(file: Path, X: np.ndarray, rate: float, options: ErpOptions) -> np.ndarray:
     """Bring data to the study's rate and band, where they differ."""
     asked, band = options.sampling_rate, (options.high_pass, options.low_pass)
     other = not math.isclose(rate, asked, rel_tol=RATE_TOLERANCE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
-from capeneuro.config.rows import Domains, Measures
+from capeneuro.config.rows import Domains, MeasuresOptions
 from capeneuro.data.tables import check_columns, open_texts, whole
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
@@ -79,7 +79,7 @@ def pair_names(domains: Sequence[str]) -> list[str]:
 
 
 def named(
-    options: Measures, domains: Sequence[str]
+    options: MeasuresOptions, domains: Sequence[str]
 ) -> tuple[list[str], list[tuple[float, float]]]:
     """Names of all measures and their bounds, in the order of their values.
 

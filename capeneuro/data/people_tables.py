@@ -14,7 +14,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.names import label, plain, stated, tidy
 from capeneuro.config.sections import BOOLEANS, MISSING
-from capeneuro.config.site import Listed, SiteConfig
+from capeneuro.config.site import ImageTable, SiteConfig
 from capeneuro.data.door import check_file
 from capeneuro.data.inventory import Inventory, check_once, reasons_not_to_take
 from capeneuro.data.people import PERSON, by_person, check_names
@@ -56,7 +56,7 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     ConfigError
         If there are none, or two of one person, or one of two people.
     """
-    if not isinstance(site.images, Listed):
+    if not isinstance(site.images, ImageTable):
         return maps_in_folder(site, is_whole=is_whole)
     listed, table = site.images, _open(site.images.table, site.images.column)
     people = person_names(listed.table, table, listed.column)
@@ -97,7 +97,7 @@ def _as_spelled(folder: Path, name: str) -> Path:
     return next((path for path in forms if path.exists()), folder / name)
 
 
-def _check_owners(listed: Listed, files: Mapping[str, str]) -> None:
+def _check_owners(listed: ImageTable, files: Mapping[str, str]) -> None:
     """Refuse a file that is called after the person of another row.
 
     Parameters

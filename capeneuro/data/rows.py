@@ -15,7 +15,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.names import label
 from capeneuro.config.rows import WIDTHS, RowStudy, is_wide, limits
-from capeneuro.config.site import Listed, SiteConfig
+from capeneuro.config.site import ImageTable, SiteConfig
 from capeneuro.data import beside, derivatives, eeg, measures, nifti, recordings
 from capeneuro.data.basis import Basis
 from capeneuro.data.inventory import Inventory, named, of_rows
@@ -221,7 +221,7 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
         return None
     if site.people is not None:
         return site.people
-    if isinstance(site.images, Listed):
+    if isinstance(site.images, ImageTable):
         return site.images.table
     if study.rows.features.kind == "table":
         return Path(site.folder)
@@ -324,7 +324,7 @@ def without_images(
 
 def file_column(site: SiteConfig) -> str:
     """Column by which people of a table are called; empty: `participant_id`."""
-    is_listed = isinstance(site.images, Listed) and site.people is None
+    is_listed = isinstance(site.images, ImageTable) and site.people is None
     return site.images.column if is_listed else ""
 
 

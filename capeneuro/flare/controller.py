@@ -315,7 +315,7 @@ class StudyController(Controller):
         names = site_files.names(study, sites)
         if study.arm in EXACT_ARMS:  # not kept: another job would ask for all again
             self._segment = sys.maxsize
-        authority, self._approvals = joining.authority(study.whole)
+        authority, self._approvals = joining.authority(study.full_study)
         self._made_from = made_from(study)
         federation = FlareFederation(
             self._engine, names, authority, self._timeout, self._before_asking
@@ -424,7 +424,7 @@ class SiteExecutor(Executor):
         try:
             threadpool_limits(1)  # for this process; runs are bit-equal
             study, name = _own_study(), os.environ[SITE]
-            self._open(name, joining.held(study.whole, name))
+            self._open(name, joining.held(study.full_study, name))
             sites = site_files.load_sites(study)
             about = study, sites, name, self._manifest
             self._timed = site_files.times_tell(study, sites[name])

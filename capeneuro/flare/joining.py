@@ -591,7 +591,7 @@ def _without_noise(study: Study) -> tuple[str, ...]:
 def _inputs(study: Study) -> dict[str, str]:
     """SHA-256 of each public file of a study: its mask, means, prior, names."""
     digests = {}
-    for member in study.whole.members.values():
+    for member in study.full_study.members.values():
         for path in kinds.of(member).public_files():
             try:
                 digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -119,7 +119,7 @@ def site(
         raise ConfigError(f"{features}: not found; run: {todo}")
     site_files.check_sampler(study)
     show(study, name)
-    print(joining.summary(joining.held(study.whole, name)), flush=True)
+    print(joining.summary(joining.held(study.full_study, name)), flush=True)
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
@@ -212,7 +212,7 @@ def aggregate(
     kit.require(server_kit, "server")
     kit.require(lead_kit, "lead")
     plan.gate(study, {})
-    joining.authority(study.whole)
+    joining.authority(study.full_study)
     from capeneuro.flare import (
         controller,  # nvflare is an extra
         daemon,
@@ -429,7 +429,7 @@ def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
 def asked(study: Study) -> str:
     """What a study asks of each site, one line a stage."""
     lines = []
-    for stage, what in study.asked.items():
+    for stage, what in study.queries.items():
         n = study.n_releases.get(stage, 0)
         many = f"up to {n} releases of " if n > 1 else "1 release of " if n else ""
         lines.append(f"  {stage}: {many}{what}")

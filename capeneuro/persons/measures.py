@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capeneuro.config.rows import Measures
+from capeneuro.config.rows import MeasuresOptions
 from capeneuro.data.measures import membership, named
 from capeneuro.persons.connectivity import domain_means, fisher_z
 from capeneuro.persons.dual_regression import dual_regression
@@ -15,7 +15,7 @@ SEGMENT = 128
 
 
 def measured(
-    options: Measures,
+    options: MeasuresOptions,
     S: np.ndarray,
     domains: Sequence[str],
     repetition_time: float | None = None,
@@ -72,7 +72,7 @@ def measured(
 
 
 def by_components(
-    options: Measures,
+    options: MeasuresOptions,
     X: np.ndarray,
     A: np.ndarray,
     center: np.ndarray,

@@ -16,6 +16,8 @@ paper
     What was done to images, in sentences of a paper.
 literature
     Publications, with DOI and BibTeX.
+figures
+    Figures of a page before they are drawn.
 plots
     One function a picture.
 scalps

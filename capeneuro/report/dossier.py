@@ -45,7 +45,7 @@ class Spent(Part):
 
 
 class SiteTotal(Part):
-    """What one site's people were promised, and what was spent of it."""
+    """Promise to one site's people, and the part of it that was spent."""
 
     promise: Size
     """Epsilon."""
@@ -104,7 +104,7 @@ class Promise(Part):
 
 
 class Person(Part):
-    """What the promise means for everything of one person; null: not bounded."""
+    """The promise for all data of one person; null: not bounded."""
 
     units: Count | None
     """Most that anybody may have, as each site enforces it."""
@@ -131,7 +131,7 @@ class Exact(Part):
 
 
 class Digests(Part):
-    """SHA-256 of what the record is about."""
+    """SHA-256 of the study, the package and the stages."""
 
     study: str
     """Of the whole study file as it was read."""
@@ -185,16 +185,16 @@ class Dossier(Part):
 
 def digest(record: Mapping[str, Any]) -> str:
     """Digest of a record without its own ``digest``."""
-    rest = {key: value for key, value in record.items() if key != "digest"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    content = {key: value for key, value in record.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def verify(path: Path) -> dict[str, Any]:
     """Check a record against its form, its digest and its own releases.
 
-    A digest finds accidents; who changes a number on purpose can renew it, but not
-    make it agree with the releases.
+    A digest finds accidents. After a deliberate change of a number it can be renewed,
+    but the number no longer agrees with the releases.
 
     Parameters
     ----------
@@ -225,21 +225,21 @@ def verify(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: must be a privacy.json, got no JSON") from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        key = ".".join(map(str, first["loc"]))
         raise ConfigError(
-            f"{path}: {where}: {first['msg'].lower()}; the file was changed, or its "
-            "releases are those of an older version, which told less"
+            f"{path}: {key}: {first['msg'].lower()}; the file was changed, or its "
+            "releases are those of an older version, which recorded less"
         ) from None
-    for where, said, true in (*_of_releases(record), *_of_record(record)):
-        if not _same(said, true):
+    for key, written, recomputed in (*_of_releases(record), *_of_record(record)):
+        if not _same(written, recomputed):
             raise ConfigError(
-                f"{path}: {where}: must be {true} by the releases, got {said}; the "
-                "file was changed"
+                f"{path}: {key}: must be {recomputed} by the releases, got {written}; "
+                "the file was changed"
             )
     if record["digest"] != digest(record):
         raise ConfigError(
-            f"{path}: digest: must be that of the rest of the file, is of another: "
-            "something that no release tells was changed"
+            f"{path}: digest: must be that of the rest of the file, is of another; a "
+            "part of the file that does not follow from the releases was changed"
         )
     return record
 
@@ -247,34 +247,35 @@ def verify(path: Path) -> dict[str, Any]:
 def signed(path: Path, record: Mapping[str, Any]) -> dict[str, str]:
     """Public key of each site that signed a record, from ``signatures/`` beside it.
 
-    Which key is whose tells the study's manifest, or the site.
+    The study's manifest, or the site, confirms which key is the site's.
 
     Raises
     ------
     ConfigError
         If a signature is of another record, of no site in it, or of another key.
     """
-    found = {}
-    for own in sorted((path.parent / SIGNATURES).glob("*.json")):
+    keys = {}
+    for file in sorted((path.parent / SIGNATURES).glob("*.json")):
         try:
-            said = json.loads(own.read_text())
+            signature = json.loads(file.read_text())
         except ValueError:
-            said = {}
-        is_site = isinstance(said, dict) and said.get("site") in record["sites"]
-        if not is_site or not vouching.has_vouched(said, record["digest"]):
+            signature = {}
+        names_site = isinstance(signature, dict) and "site" in signature
+        is_site = names_site and signature["site"] in record["sites"]
+        if not is_site or not vouching.has_vouched(signature, record["digest"]):
             raise ConfigError(
-                f"{own}: must be a site's signature of this record, is not: the record "
-                "was written anew since, or the file was changed; ask the site for "
-                "another (capeneuro privacy sign)"
+                f"{file}: must be a site's signature of this record, is not: the "
+                "record was written anew since, or the file was changed; ask the site "
+                "for another (capeneuro privacy sign)"
             )
-        found[said["site"]] = said["key"]
-    return found
+        keys[signature["site"]] = signature["key"]
+    return keys
 
 
 def in_ledger(
     record: Mapping[str, Any], site: str, charges: Iterable[ReleaseLine]
 ) -> int:
-    """Releases of a record about one site that its ledger has charged, as many.
+    """Number of a record's releases with one site, all charged in its ledger.
 
     Raises
     ------
@@ -286,54 +287,58 @@ def in_ledger(
     for entry in charges:
         if entry.study in identities:
             charged.setdefault((entry.query, entry.round), []).append(entry.mu)
-    own = [one for one in record["releases"] if site in one["sites"]]
-    if not own:
+    releases = [release for release in record["releases"] if site in release["sites"]]
+    if not releases:
         raise ConfigError(f"site {site}: the record has no release about it")
-    for one in own:
-        key = one["query"], one["round"]
-        mu = one["sites"][site]["mu"]["aggregator_and_colluders"]
-        if not any(_same(mu, paid) for paid in charged.get(key, [])):
+    for release in releases:
+        key = release["query"], release["round"]
+        mu = release["sites"][site]["mu"]["aggregator_and_colluders"]
+        if not any(_same(mu, charged_mu) for charged_mu in charged.get(key, [])):
             raise ConfigError(
                 f"site {site}: {key[0]}, round {key[1]}: the record says mu {mu}, the "
                 f"ledger charged {charged.get(key, 'no such release')}"
             )
-    return len(own)
+    return len(releases)
 
 
 def _of_releases(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
-    """Numbers of each release: where, as written, and as they follow from the rest."""
-    for i, one in enumerate(record["releases"]):
-        here, names = f"releases.{i}", list(one["sites"])
-        if one["query"] not in QUERIES:
-            yield f"{here}.query", one["query"], "a query of this version"
+    """Numbers of each release: key, value in the file, and recomputed value."""
+    for i, release in enumerate(record["releases"]):
+        at_release, names = f"releases.{i}", list(release["sites"])
+        if release["query"] not in QUERIES:
+            yield f"{at_release}.query", release["query"], "a query of this version"
             continue
-        query, asked = QUERIES[one["query"]], {"clip": one["clip"]}
-        n_units = [one["sites"][name]["n_units"] for name in names]
-        gamma = [one["sites"][name]["variance"] for name in names]
+        query, clip_options = QUERIES[release["query"]], {"clip": release["clip"]}
+        n_units = [release["sites"][name]["n_units"] for name in names]
+        gamma = [release["sites"][name]["variance"] for name in names]
         n_dropout = max(len(names) - record["survivor_threshold"], 0)
         coalition = accounting.Coalition(len(names), record["n_colluding"], n_dropout)
-        views = cape.views(one["arm"], gamma, record["noise_ratio"], coalition)
+        views = cape.views(release["arm"], gamma, record["noise_ratio"], coalition)
         for k, name in enumerate(names):
-            own, at = one["sites"][name], f"{here}.sites.{name}"
-            yield f"n_units.{name}", record["n_units"].get(name), own["n_units"]
-            if one["clip"] is not None:
-                t = query.sensitivity(own["n_units"], record["relation"], asked)
-                yield f"{at}.sensitivity", own["sensitivity"], t
+            part, at_site = release["sites"][name], f"{at_release}.sites.{name}"
+            yield f"n_units.{name}", record["n_units"].get(name), part["n_units"]
+            if release["clip"] is not None:
+                sensitivity = query.sensitivity(
+                    part["n_units"], record["relation"], clip_options
+                )
+                yield f"{at_site}.sensitivity", part["sensitivity"], sensitivity
             for view, mu in views.items():
-                true = None if mu is None else float(mu[k])
-                yield f"{at}.mu.{view}", own["mu"].get(view), true
-        if one["clip"] is None or not one["survivors"]:
+                recomputed = None if mu is None else float(mu[k])
+                yield f"{at_site}.mu.{view}", part["mu"].get(view), recomputed
+        if release["clip"] is None or not release["survivors"]:
             continue
-        t = query.sensitivity(sum(n_units), record["relation"], asked)
-        here_is = [name in one["survivors"] for name in names]
-        rest = sum(n_units) / np.sum(n_units, where=here_is)
-        drawn = np.sum(gamma, where=here_is if one["arm"] != "pooled" else True)
-        true = float(rest * t * np.sqrt(drawn))
-        yield f"{here}.noise_deviation", one["noise_deviation"], true
+        sensitivity = query.sensitivity(sum(n_units), record["relation"], clip_options)
+        is_survivor = [name in release["survivors"] for name in names]
+        reweighting = sum(n_units) / np.sum(n_units, where=is_survivor)
+        variance = np.sum(
+            gamma, where=is_survivor if release["arm"] != "pooled" else True
+        )
+        recomputed = float(reweighting * sensitivity * np.sqrt(variance))
+        yield f"{at_release}.noise_deviation", release["noise_deviation"], recomputed
 
 
 def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
-    """Totals: where, as written, and as they follow from the releases."""
+    """Totals: key, value in the file, and value recomputed from the releases."""
     delta, promise, releases = record["delta"], record["promise"], record["releases"]
     mu = accounting.mu_from_epsilon(promise["epsilon"], delta)
     yield "promise.mu", promise["mu"], mu
@@ -342,45 +347,47 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         promise["right_guesses"],
         accounting.right_guesses(mu),
     )
-    worst, holds, kept = mu, True, True
-    for name, said in record["sites"].items():
-        own = [one["sites"][name] for one in releases if name in one["sites"]]
-        here = f"sites.{name}"
-        yield f"{here}.releases", said["releases"], len(own)
-        n = sum(name in one["survivors"] for one in releases)
-        yield f"{here}.present", said["present"], n
+    worst, holds, within_promise = mu, True, True
+    for name, total in record["sites"].items():
+        parts = [
+            release["sites"][name] for release in releases if name in release["sites"]
+        ]
+        at_site = f"sites.{name}"
+        yield f"{at_site}.releases", total["releases"], len(parts)
+        n = sum(name in release["survivors"] for release in releases)
+        yield f"{at_site}.present", total["present"], n
         for view in cape.VIEWS:
-            mus = [site["mu"][view] for site in own]
+            mus = [site["mu"][view] for site in parts]
             exact = None in mus
-            true = None if exact else accounting.epsilons(mus, delta)
-            if exact or said[view] is None:
-                yield f"{here}.{view}", said[view], true
+            recomputed = None if exact else accounting.epsilons(mus, delta)
+            if exact or total[view] is None:
+                yield f"{at_site}.{view}", total[view], recomputed
                 continue
-            for way, epsilon in true.items():
-                yield f"{here}.{view}.{way}", said[view][way], epsilon
-        charged = [site["mu"]["aggregator_and_colluders"] for site in own]
+            for way, epsilon in recomputed.items():
+                yield f"{at_site}.{view}.{way}", total[view][way], epsilon
+        charged = [site["mu"]["aggregator_and_colluders"] for site in parts]
         holds &= all(charged)
-        own_promise = accounting.mu_from_epsilon(said["promise"], delta)
-        worst = max(worst, own_promise)
-        total = accounting.compose([one or 0.0 for one in charged])
-        kept &= None not in charged and total <= own_promise * (1 + TOLERANCE)
+        site_mu = accounting.mu_from_epsilon(total["promise"], delta)
+        worst = max(worst, site_mu)
+        spent = accounting.compose([loss or 0.0 for loss in charged])
+        within_promise &= None not in charged and spent <= site_mu * (1 + TOLERANCE)
     yield "promise.holds", promise["holds"], holds
-    yield "promise.kept", promise["kept"], kept
+    yield "promise.kept", promise["kept"], within_promise
     person = record["person"]
     n = 1 if record["unit"] == "subject" else person["units"]
     yield "person.units", person["units"], n
-    true = None if n is None else accounting.person_epsilon(worst, n, delta)
-    yield "person.epsilon_at_worst", person["epsilon_at_worst"], true
-    true = None if n is None else accounting.right_guesses(n * worst)
-    yield "person.right_guesses_at_worst", person["right_guesses_at_worst"], true
+    recomputed = None if n is None else accounting.person_epsilon(worst, n, delta)
+    yield "person.epsilon_at_worst", person["epsilon_at_worst"], recomputed
+    recomputed = None if n is None else accounting.right_guesses(n * worst)
+    yield "person.right_guesses_at_worst", person["right_guesses_at_worst"], recomputed
     if record["unit"] == "subject" and len(record["n_units"]) == record["n_sites"]:
         yield "people", record["people"], sum(record["n_units"].values())
 
 
-def _same(said: Any, true: Any) -> bool:
-    if isinstance(said, float) and isinstance(true, float | int):
-        return bool(np.isclose(said, true, rtol=TOLERANCE, atol=0))
-    return said == true
+def _same(written: Any, recomputed: Any) -> bool:
+    if isinstance(written, float) and isinstance(recomputed, float | int):
+        return bool(np.isclose(written, recomputed, rtol=TOLERANCE, atol=0))
+    return written == recomputed
 
 
 def _person_in_words(record: Mapping[str, Any]) -> str:
@@ -401,14 +408,14 @@ def registry(record: Mapping[str, Any]) -> str:
     """The record as an entry of the OpenDP registry of deployments, tier 3, in YAML.
 
     The entry's form is that of ``schemas/deployments-schema.yaml`` in
-    opendp/deployments-registry-data. What no record tells is left to be filled in.
+    opendp/deployments-registry-data. Fields that no record has are left to fill in.
     """
     governed, unknown = record["governance"], "TO BE FILLED IN"
     unit, p = protection.UNITS[record["unit"]], record["promise"]
     model = {"network", "regression"} & record["asked"].keys()
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     bounds = "; ".join(f"{c['key']} = {c['value']}" for c in record["constants"])
-    answers = {one["query"] for one in record["releases"]}
+    answers = {release["query"] for release in record["releases"]}
     content = {
         "url_slug": "-".join([record["study"].lower().replace("_", "-"), "capeneuro"]),
         "status": "Draft",
@@ -423,7 +430,7 @@ def registry(record: Mapping[str, Any]) -> str:
                 else "Summary statistics",
                 "data_product_region": unknown,
                 "description": "Analysis of the brain imaging of "
-                f"{protection.who(record)}; stages and what they ask: "
+                f"{protection.participants(record)}; stages and their queries: "
                 + "; ".join(f"{k}: {v}" for k, v in record["asked"].items()),
                 "publication_date": date.today().isoformat(),
                 "data_product_sector": "Healthcare",
@@ -461,7 +468,7 @@ def registry(record: Mapping[str, Any]) -> str:
                 "data_source_type": "Static",
                 "data_source_type_details": "Data that change are a second spend.",
                 "access_type": "Non-interactive",
-                "access_type_details": "What was asked is fixed in the study file.",
+                "access_type_details": "The study file fixes all queries.",
             },
             "accounting": {
                 "post_processing": "All results are computed from the noisy averages.",
@@ -475,8 +482,8 @@ def registry(record: Mapping[str, Any]) -> str:
                 "mechanisms": "Gaussian mechanism on clipped averages, rounded to a "
                 f"public grid; {versions}.",
                 "justification": "; ".join(
-                    f"{rule} was set aside: {why}"
-                    for rule, why in record["accepted"].items()
+                    f"{rule} was set aside: {reason}"
+                    for rule, reason in record["accepted"].items()
                 )
                 or "No rule was set aside.",
             },

@@ -88,7 +88,7 @@ def table(
     """
     strength = np.linalg.norm(mixing, axis=0)
     share = strength**2 / (strength**2).sum()
-    shown = np.full(len(strength), np.nan) if stability is None else stability
+    index_quality = np.full(len(strength), np.nan) if stability is None else stability
     rows: list[list[object]] = []
     for i, size in enumerate(np.abs(maps).T):
         xyz = ["n/a"] * 3
@@ -96,19 +96,19 @@ def table(
             peak = coordinates[size >= (1 - 1e-6) * size.max()]
             distance = np.linalg.norm(peak - peak.mean(axis=0), axis=1)
             xyz = [f"{x:.1f}" for x in peak[distance.argmin()]]
-        stable = "n/a" if np.isnan(shown[i]) else f"{shown[i]:.3f}"
-        told = verdicts[i] if verdicts else "n/a"
+        stable = "n/a" if np.isnan(index_quality[i]) else f"{index_quality[i]:.3f}"
+        verdict = verdicts[i] if verdicts else "n/a"
         numbers = f"{strength[i]:.6g}", f"{share[i]:.4f}", *xyz, stable
-        rows.append([i + 1, *numbers, told])
+        rows.append([i + 1, *numbers, verdict])
     return rows
 
 
-# Overlap below which a component is called after nothing.
+# Overlap below which a component gets no name.
 LIKE = 0.25
 
 
 class Name(NamedTuple):
-    """What a component is like."""
+    """Name of a component, after the public region or map that resembles it most."""
 
     name: str
     """Of the region or map; empty: none."""
@@ -126,11 +126,11 @@ class Name(NamedTuple):
     @property
     def cells(self) -> list[str]:
         """In a table, under the columns :data:`NAMES`."""
-        told = f"{self.overlap:.2f}" * bool(self.name)
-        return [text or "n/a" for text in (self.name, told, self.peak)]
+        overlap = f"{self.overlap:.2f}" * bool(self.name)
+        return [text or "n/a" for text in (self.name, overlap, self.peak)]
 
 
-# Columns of what a component is like, and what they say.
+# Columns of a component's name, with their explanations.
 NAMES = {
     "like": f"Public region or map that it is most like, above {LIKE:g}",
     "overlap": "Absolute correlation with that map, or Dice coefficient of the region "
@@ -139,37 +139,37 @@ NAMES = {
 }
 
 
-def named(maps: np.ndarray, known: Sequence[Regions]) -> list[Name]:
-    """Call each map after the public region or map that it is most like.
+def named(maps: np.ndarray, atlases: Sequence[Regions]) -> list[Name]:
+    """Name each map after the public region or map that it resembles most.
 
     Parameters
     ----------
     maps
         (n_voxels, R).
-    known
+    atlases
         Public regions and maps over the same voxels.
     """
-    found = []
+    component_names = []
     for z in maps.T:
         order = np.argsort(-np.abs(z), kind="stable")
         best, peak = Name("", 0.0, "", ""), ""
-        for own in known:
-            if own.are_labels:
-                sizes = own.maps.sum(axis=0).astype(int)
-                inside = np.cumsum(own.maps[order], axis=0)
+        for atlas in atlases:
+            if atlas.are_labels:
+                sizes = atlas.maps.sum(axis=0).astype(int)
+                inside = np.cumsum(atlas.maps[order], axis=0)
                 scores = inside[sizes - 1, np.arange(len(sizes))] / sizes
-                here = np.flatnonzero(own.maps[order[0]])
-                peak = peak or (own.names[here[0]] if len(here) else "")
+                regions = np.flatnonzero(atlas.maps[order[0]])
+                peak = peak or (atlas.names[regions[0]] if len(regions) else "")
             else:
-                varied = np.maximum(own.maps.std(axis=0) * z.std(), 1e-12)
-                cross = (z - z.mean()) @ (own.maps - own.maps.mean(axis=0)) / len(z)
+                varied = np.maximum(atlas.maps.std(axis=0) * z.std(), 1e-12)
+                cross = (z - z.mean()) @ (atlas.maps - atlas.maps.mean(axis=0)) / len(z)
                 scores = np.abs(cross) / varied
             k = int(np.argmax(scores))
             if scores[k] > max(best.overlap, LIKE):
-                measure = "Dice" if own.are_labels else "r"
-                best = Name(own.names[k], float(scores[k]), measure, "")
-        found.append(best._replace(peak=peak))
-    return found
+                measure = "Dice" if atlas.are_labels else "r"
+                best = Name(atlas.names[k], float(scores[k]), measure, "")
+        component_names.append(best._replace(peak=peak))
+    return component_names
 
 
 def write_group(
@@ -177,11 +177,11 @@ def write_group(
     A: np.ndarray,
     basis: Basis,
     mask: Any,
-    about: dict[str, Any],
+    metadata: dict[str, Any],
     independence: str = "temporal",
     stability: np.ndarray | None = None,
     verdicts: Sequence[str] = (),
-    known: Sequence[Regions] = (),
+    atlases: Sequence[Regions] = (),
 ) -> None:
     """Write the group maps, raw and as z-scores, and the table of components.
 
@@ -193,11 +193,11 @@ def write_group(
         Group maps over features, (n_features, R), strongest first.
     basis, mask
         The study's space.
-    about
+    metadata
         Goes into both sidecars; the first also describes the table.
     independence, stability, verdicts
         Kind of the ICA, and see :func:`table`.
-    known
+    atlases
         Public regions and maps to call components after.
     """
     maps = basis.synthesis @ A
@@ -213,14 +213,14 @@ def write_group(
         "Description": f"Spatial maps of joint {independence} ICA, per unit deviation "
         "of a component's time course, strongest first",
         **order,
-        **about,
+        **metadata,
     }
     scored = {
         "Description": f"The maps of {names[0]} as z-scores: each minus its mean over "
         f"the {over}, divided by its standard deviation over the {over}; not a test "
         "statistic",
         **order,
-        **about,
+        **metadata,
     }
     columns = {
         "component": "Order number, as in the maps",
@@ -234,7 +234,7 @@ def write_group(
         "stability": "Agreement of the component over repeated runs, I_q of ICASSO",
         "verdict": "Whether the map stands above the noise of privacy",
     }
-    if known:
+    if atlases:
         columns |= NAMES
     if parcels is not None:
         columns |= dict.fromkeys("xyz", "n/a: parcels are called by name")
@@ -249,8 +249,8 @@ def write_group(
     if parcels is not None:
         peaks = [parcels.names[k] for k in np.abs(z).argmax(axis=0)]
         rows = [[*row, peak] for row, peak in zip(rows, peaks, strict=True)]
-    if known:
-        called = named(z, known)
+    if atlases:
+        called = named(z, atlases)
         rows = [[*row, *n.cells] for row, n in zip(rows, called, strict=True)]
     files.write_table(folder / TABLE, list(columns), rows)
     nifti.write_maps(folder / ZSCORED, z, mask, scored)

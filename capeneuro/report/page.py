@@ -2,14 +2,13 @@
 
 import base64
 import io as bytes_io
-import itertools
 import json
 import multiprocessing
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from functools import cache, partial
@@ -28,15 +27,14 @@ from capeneuro.persons.quality import MOVED, Seen, of_person
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import literature, paper, progress, protection, words
+from capeneuro.report.figures import Figure
 from capeneuro.report.record import mus_of, shareable, versions
 
-# Titles, and what draws the figure.
-Drawn = Sequence[tuple[str, Callable[[], Any]]]
-# Rows of a table that the page shows; all are in a file beside it.
+# Rows of a table that the page shows; a file beside it has all of them.
 MOST_ROWS = 40
 INTERVAL = "95% interval"
 SVG = "data:image/svg+xml;base64,"
-# Of a stamp below a picture: room for it [pt], and how it is written.
+# Height of the stamp below a picture [pt], and its style.
 STAMP_HEIGHT, STAMP_STYLE = 11, "font: 7px sans-serif; fill: #a33; translate: 0 -3px"
 
 
@@ -47,20 +45,20 @@ class Picture(NamedTuple):
     data: str
     """Image as a data URI: SVG, or of a thumbnail PNG."""
     alt: str
-    """What is seen, for who cannot see it."""
+    """Description of the picture, for readers who cannot see it."""
     anchor: str = ""
-    """What it is of, as the page's links call it; empty: nothing links to it."""
+    """Anchor of the result that it shows; empty: nothing links to it."""
 
 
 class Table(NamedTuple):
     """Results in rows, at most :data:`MOST_ROWS` of which the page shows."""
 
     columns: Mapping[str, str]
-    """What each column is, in words, by its heading."""
+    """Explanation of each column, by its heading."""
     rows: Sequence[Sequence[Any]]
-    """Strings, or a :class:`Picture`; a first one that a picture is of links to it."""
+    """Strings, or a :class:`Picture`; a first cell links to the picture of its name."""
     file: str
-    """Where all rows are."""
+    """Name of the file with all rows."""
 
     def is_number(self, column: int) -> bool:
         """Whether a column's cells are numbers, which stand to the right."""
@@ -71,11 +69,11 @@ class Table(NamedTuple):
 
 
 class Chapter(NamedTuple):
-    """What the page says of one stage of a study, for the scientist."""
+    """The page's chapter on one stage of a study, for the scientist."""
 
     config: Any
     template: str
-    """Of its kind: says what was asked, found and done, see chapter.html.jinja."""
+    """Of its kind: question, results and methods, see chapter.html.jinja."""
     verdicts: Verdicts
     scores: list[list[str]]
     """Rows of scores.tsv."""
@@ -84,24 +82,26 @@ class Chapter(NamedTuple):
     notes: Sequence[str] = ()
     table: Table | None = None
     viewer: Mapping[str, Any] = {}
-    """Maps above the noise to look around in, see :mod:`.viewer`."""
+    """Maps above the noise for the interactive viewer, see :mod:`.viewer`."""
     forecast: Mapping[str, float] = {}
-    """Noise as foretold over the most that leaves a result, by what it is of."""
+    """Forecast of the noise over the most that leaves a result, by step."""
 
     @property
     def sentence(self) -> str:
-        """What was found."""
+        """The outcome in one sentence."""
         return words.found_line(self.config, self.verdicts)
 
     @property
     def strip(self) -> list[Picture]:
-        """Small maps of what is told of these people, each as its picture is called.
+        """Small maps of the results above the noise, with their pictures' anchors.
 
-        None of what cannot be told from noise, nor of public maps around a prior.
+        Results indistinguishable from noise, and public maps around a prior, have none.
         """
-        told, rows = self.verdicts, self.table.rows if self.table else ()
-        is_told = told.exceeds_noise | (np.array(told.labels) == words.NOT_TESTED)
-        names = {n for n, one in zip(told.names, is_told, strict=True) if one}
+        verdicts, rows = self.verdicts, self.table.rows if self.table else ()
+        is_finding = verdicts.exceeds_noise | (
+            np.array(verdicts.labels) == words.NOT_TESTED
+        )
+        names = set(np.array(verdicts.names)[is_finding])
         return [
             cell._replace(anchor=anchor_of(row[0]))
             for row in rows[:MOST_ROWS]
@@ -120,57 +120,63 @@ def render(
     config, record
         The study, and its ``privacy.json``.
     chapters
-        One for each stage that found something; most studies have one.
+        One for each stage with results; most studies have one.
     folder
-        Of the study's results, where audit and forecast lie if there are any.
+        Of the study's results, with audit and forecast if there are any.
     """
     audit = _read(folder / "audit.json")
-    shown = versions()
-    about = {
+    variables = {
         "config": config,
         "record": record,
         "releases": _summary(record["releases"]),
-        "who": protection.who(record),
-        "versions": shown,
+        "participants": protection.participants(record),
+        "versions": versions(),
         "meanings": words.MEANINGS,
         "most": MOST_ROWS,
     }
     parts = [
-        {part: _part(about, i, one, part) for part in ("asked", "result", "methods")}
-        for i, one in enumerate(chapters)
+        {
+            part: _part(variables, i, chapter, part)
+            for part in ("question", "result", "methods")
+        }
+        for i, chapter in enumerate(chapters)
     ]
-    said = " ".join(part["methods"] for part in parts)
+    methods = " ".join(part["methods"] for part in parts)
     text = partial(
         template_of("report.html.jinja").render,
-        **about,
+        **variables,
         chapters=[*zip(chapters, parts, strict=True)],
         parties=words.parties(config),
         accepted=words.ACCEPTED,
         guess=accounting.right_guesses,
         any_guess=accounting.right_guesses_of,
         any_odds=np.exp,
-        # An attack on other options says nothing of this study.
+        # An attack on other options is no evidence about this study.
         audit=audit if audit.get("study") == config.identity else None,
         largest=largest(record),
-        left=protection.what_left(record["releases"]),
+        answers=protection.answers(record["releases"]),
         units=protection.UNITS,
         config_text=yaml.safe_dump(shareable(config), sort_keys=False),
-        drowned=any(max(one.forecast.values(), default=0) > 1 for one in chapters),
+        drowned=any(max(c.forecast.values(), default=0) > 1 for c in chapters),
         today=date.today().isoformat(),
     )
-    # What is cited is known once the text is there.
-    cited = literature.cited(text(cited=[]) + said)
+    # The rendered text contains the citations.
+    cited = literature.cited(text(cited=[]) + methods)
     return text(cited=cited)
 
 
-def _part(about: dict[str, Any], number: int, chapter: Chapter, part: str) -> str:
+def _part(variables: dict[str, Any], number: int, chapter: Chapter, part: str) -> str:
     """One part of a chapter, from its kind's template."""
-    own = {**about, **chapter._asdict(), "part": part, "number": number}
-    own["features"] = words.features(chapter.config)
-    own["sentence"] = chapter.sentence
-    own["cleaned"] = paper.of(chapter.config, about["versions"]["nilearn"])
-    own["template_in"] = paper.template_in
-    return template_of(chapter.template).render(**own).strip()
+    text = template_of(chapter.template).render(
+        {**variables, **chapter._asdict()},
+        part=part,
+        number=number,
+        features=words.features(chapter.config),
+        sentence=chapter.sentence,
+        cleaned=paper.of(chapter.config, variables["versions"]["nilearn"]),
+        template_in=paper.template_in,
+    )
+    return text.strip()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -178,7 +184,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def forecast_of(config: Study) -> dict[str, float]:
-    """What was foretold of a private study before its first release."""
+    """Forecast of a private study, made before its first release."""
     if config.arm == "non-private":
         return {}
     return _read(config.results / "forecast.json")
@@ -186,13 +192,14 @@ def forecast_of(config: Study) -> dict[str, float]:
 
 def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Mu and epsilon of the site with the largest, by class of parties."""
-    found = {}
+    largest_by_view = {}
     for view in VIEWS:
-        spent = [own[view] for own in record["sites"].values() if own[view] is not None]
-        if spent:
-            mus = [accounting.compose(mu) for mu in mus_of(record, view).values()]
-            found[view] = {**max(spent, key=lambda e: e["gdp"]), "mu": max(mus)}
-    return found
+        totals = [site[view] for site in record["sites"].values()]
+        totals = [total for total in totals if total is not None]
+        if totals:
+            mu = max(accounting.compose(mus) for mus in mus_of(record, view).values())
+            largest_by_view[view] = {**max(totals, key=lambda e: e["gdp"]), "mu": mu}
+    return largest_by_view
 
 
 def quality(
@@ -200,23 +207,24 @@ def quality(
 ) -> dict[str, Any]:
     """One row of a site's private quality page, of features and of images as read.
 
-    ``kept`` is the share of the person's second moment that PCA's clip leaves.
+    ``clip_weight`` is the share of the person's second moment that PCA's clip leaves.
     """
     norms, bound = np.linalg.norm(X, axis=0), config.pca.norm_bound
     if config.budget.unit == "sample":
         squares = (norms.astype(np.float64) / bound) ** 2
-        kept = np.minimum(squares, config.pca.clip).sum() / max(squares.sum(), 1e-300)
+        clipped = np.minimum(squares, config.pca.clip).sum()
+        clip_weight = clipped / max(squares.sum(), 1e-300)
     else:
         # |X X'| = |X' X|: the smaller of the two.
         G = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
         moment = np.linalg.norm(G) / X.shape[1] / bound**2
-        kept = min(1.0, config.pca.clip / max(float(moment), 1e-300))
+        clip_weight = min(1.0, config.pca.clip / max(float(moment), 1e-300))
     return {
         "subject": person,
         "n_samples": norms.size,
         "median": np.median(norms),
         "high": np.percentile(norms, 95),
-        "kept": kept,
+        "clip_weight": clip_weight,
         **of_person(runs),
     }
 
@@ -229,7 +237,7 @@ def render_quality(
     return template_of("qc.html.jinja").render(
         site=site,
         rows=rows,
-        known={
+        measures={
             name
             for name in ("tsnr", "motion")
             if any(np.isfinite(row[name]) for row in rows)
@@ -251,7 +259,7 @@ def template_of(name: str) -> jinja2.Template:
 
 @cache
 def _pages() -> jinja2.Environment:
-    """All pages; what they share is compiled once."""
+    """All pages; shared templates are compiled once."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=jinja2.select_autoescape(["html.jinja"]),  # not of a model card
@@ -262,7 +270,7 @@ def _pages() -> jinja2.Environment:
 
 
 def picture(title: str, figure: Any) -> Picture:
-    """Encode a figure as SVG and close it; its label says what is seen."""
+    """Encode a figure as SVG and close it; its label becomes the description."""
     import matplotlib.pyplot as plt
 
     buffer = bytes_io.BytesIO()
@@ -279,35 +287,38 @@ def stamped(chapter: Chapter, stamp: str) -> Chapter:
     Parameters
     ----------
     chapter
-        What the page says of a stage.
+        On one stage of the study.
     stamp
         Of the record; empty: nothing is written.
     """
     if not stamp:
         return chapter
 
-    def with_stamp(one: Picture) -> Picture:
-        if not one.data.startswith(SVG):
-            return one
-        text = base64.b64decode(one.data.removeprefix(SVG)).decode()
-        # A line of room below the picture, whose height stands twice in its head.
+    def with_stamp(picture: Picture) -> Picture:
+        if not picture.data.startswith(SVG):
+            return picture
+        text = base64.b64decode(picture.data.removeprefix(SVG)).decode()
+        # One more line below the picture, whose height stands twice in its head.
         height = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', text)[1]
         taller = f"{float(height) + STAMP_HEIGHT:g}"
         text = text.replace(f'height="{height}pt"', f'height="{taller}pt"', 1)
         text = text.replace(f' {height}" xmlns', f' {taller}" xmlns', 1)
         label = f'<text x="4" y="{taller}" style="{STAMP_STYLE}">{stamp}</text>\n</svg>'
         text = label.join(text.rsplit("</svg>", 1))
-        return one._replace(data=SVG + base64.b64encode(text.encode()).decode())
+        return picture._replace(data=SVG + base64.b64encode(text.encode()).decode())
 
-    pictures = {k: [*map(with_stamp, own)] for k, own in chapter.pictures.items()}
+    pictures = {
+        part: [with_stamp(picture) for picture in of_part]
+        for part, of_part in chapter.pictures.items()
+    }
     return chapter._replace(pictures=pictures)
 
 
 def write_figures(chapter: Chapter, folder: Path) -> None:
-    """Write the pictures of what was found as ``figures/*.svg``, the page's own.
+    """Write the page's pictures of findings as ``figures/*.svg``.
 
-    Results that cannot be told from noise are folded away on the page, which a file
-    cannot say of itself: they have none.
+    The page folds away results that are indistinguishable from noise; a file cannot,
+    so they have none.
     """
     folder = folder / "figures"
     for old in folder.glob("group_desc-*.svg"):
@@ -318,63 +329,67 @@ def write_figures(chapter: Chapter, folder: Path) -> None:
         ("maps", "result"),
         ("quality", "quality"),
     ):
-        for one in chapter.pictures.get(part, ()):
-            whole = one.anchor or one.title
-            name, longer = map(_camel, (re.split("[,.;:]", whole)[0], whole))
-            name = longer if name in named else name
+        for picture in chapter.pictures.get(part, ()):
+            title = picture.anchor or picture.title
+            name = _camel(re.split("[,.;:]", title)[0])
+            name = _camel(title) if name in named else name
             named.add(name)
-            text = base64.b64decode(one.data.removeprefix(SVG)).decode()
+            text = base64.b64decode(picture.data.removeprefix(SVG)).decode()
             files.write_text(folder / f"group_desc-{name}_{suffix}.svg", text)
 
 
 def _camel(title: str) -> str:
     """A title as a label of BIDS: letters and digits alone."""
-    first, *rest = anchor_of(title).split("-")
-    return first + "".join(word.title() for word in rest)
+    first, *words_after = anchor_of(title).split("-")
+    return first + "".join(word.title() for word in words_after)
 
 
-def gallery(told: Verdicts, drawn: Drawn, threads: int) -> dict[str, list[Picture]]:
+def gallery(
+    verdicts: Verdicts, figures: Sequence[Figure], threads: int
+) -> dict[str, list[Picture]]:
     """Pictures of results above the noise, ``maps``, and of the ``rest``.
 
-    Where nothing stands above the noise, a sentence stands in place of all; maps around
-    a prior are public at least, and all are shown.
+    Without any result above the noise the page has a sentence instead of pictures.
+    Maps around a prior are at least public, and all are shown.
     """
-    if not words.is_shown(told).any():
+    is_shown = words.is_shown(verdicts)
+    if not is_shown.any():
         return {"maps": [], "rest": []}
-    both = zip(told.names, pictures(drawn, threads), strict=True)
-    done = [one._replace(anchor=anchor_of(name)) for name, one in both]
-    above = told_of(told, done)
-    return {"maps": above, "rest": [one for one in done if one not in above]}
+    parts = {"maps": [], "rest": []}
+    titled = zip(verdicts.names, pictures(figures, threads), strict=True)
+    for (name, picture), is_finding in zip(titled, is_shown, strict=True):
+        part = parts["maps" if is_finding else "rest"]
+        part.append(picture._replace(anchor=anchor_of(name)))
+    return parts
 
 
-def told_of(told: Verdicts, results: Sequence[Any]) -> list[Any]:
-    """Of results those that are shown as found, see :func:`.words.is_shown`."""
-    both = zip(results, words.is_shown(told), strict=True)
-    return [one for one, shown in both if shown]
+def findings(verdicts: Verdicts, results: Sequence[Any]) -> list[Any]:
+    """Select the results that are shown as findings, see :func:`.words.is_shown`."""
+    pairs = zip(results, words.is_shown(verdicts), strict=True)
+    return [result for result, is_shown in pairs if is_shown]
 
 
 def table_of(path: Path, columns: Mapping[str, str]) -> Table:
-    """Read a table of results; the named columns, with what they are, or all.
+    """Read a table of results: the explained columns, or without any all columns.
 
-    Rows with a verdict come in its order: what stands above the noise first. Columns
-    ``low`` and ``high`` become one.
+    Rows above the noise come first. Columns ``low`` and ``high`` become one.
     """
     head, *rows = (line.split("\t") for line in path.read_text().splitlines())
     columns = columns or dict.fromkeys(head, "")
     if "verdict" in head:
-        at = head.index("verdict")
-        rows = sorted(rows, key=lambda row: row[at] != ABOVE)
-    own = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
+        k = head.index("verdict")
+        rows = sorted(rows, key=lambda row: row[k] != ABOVE)
+    cells = [dict(zip(head, map(_short, row), strict=True)) for row in rows]
     if "low" in columns:
-        interval = ((INTERVAL, f"{row.pop('low')} to {row.pop('high')}") for row in own)
-        own = [row | dict([one]) for row, one in zip(own, interval, strict=True)]
+        for row in cells:
+            row[INTERVAL] = f"{row['low']} to {row['high']}"
         columns = {INTERVAL if k == "low" else k: v for k, v in columns.items()}
         columns.pop("high", None)
-    return Table(columns, [[row[name] for name in columns] for row in own], path.name)
+    return Table(columns, [[row[name] for name in columns] for row in cells], path.name)
 
 
 def _short(cell: str) -> str:
-    """A number as a reader wants it; text as it is."""
+    """A number to three digits; text unchanged."""
     try:
         return cell if cell.lstrip("-").isdigit() else f"{float(cell):.3g}"
     except ValueError:
@@ -382,23 +397,23 @@ def _short(cell: str) -> str:
 
 
 def anchor_of(name: str) -> str:
-    """What links call the picture of a result."""
+    """Anchor of the picture of a result, for links."""
     return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def pictures(drawn: Drawn, threads: int) -> list[Picture]:
-    """Draw and encode figures, so many at a time, each in a process of its own."""
-    bar = progress.named("report", len(drawn))
+def pictures(figures: Sequence[Figure], threads: int) -> list[Picture]:
+    """Draw and encode figures in parallel, each in a process of its own."""
+    bar = progress.named("report", len(figures))
     # Elsewhere a process that has imported matplotlib cannot be forked.
-    if threads == 1 or len(drawn) < 2 or sys.platform != "linux":
-        return [*bar(itertools.starmap(_picture, drawn))]
+    if threads == 1 or len(figures) < 2 or sys.platform != "linux":
+        return [*bar(map(_picture, figures))]
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(threads, context, _end_with_parent) as pool:
-        return [*bar(pool.map(_picture, *zip(*drawn, strict=True)))]
+        return [*bar(pool.map(_picture, figures))]
 
 
 def _end_with_parent() -> None:
-    """End this worker when the step is killed; it would wait for work for ever."""
+    """End this worker when the step is killed; else it would wait for ever."""
 
     def watch() -> None:
         multiprocessing.parent_process().join()
@@ -407,8 +422,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _picture(title: str, draw: Callable[[], Any]) -> Picture:
-    return picture(title, draw())
+def _picture(figure: Figure) -> Picture:
+    return picture(figure.title, figure.draw())
 
 
 def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -435,5 +450,6 @@ def _summary(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _range(values: list[float | None], form: str) -> str:
     """Smallest and largest of values that differ when written."""
-    known = sorted(x for x in values if x is not None)
-    return " to ".join(dict.fromkeys(form.format(x) for x in (*known[:1], *known[-1:])))
+    numbers = sorted(x for x in values if x is not None)
+    ends = (*numbers[:1], *numbers[-1:])
+    return " to ".join(dict.fromkeys(form.format(x) for x in ends))

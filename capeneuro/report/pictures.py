@@ -1,7 +1,7 @@
-"""What each result looks like: ``plot(result)``, in one place for all of them.
+"""Plots of the verbs' results: ``plot(result)``, with one function for each type.
 
-The pictures are those of the report; what a study found is drawn from its files by
-``load("results/demo").plot(1)``.
+The plots are those of the report; ``load("results/demo").plot(1)`` draws a study's
+results from its files.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from capeneuro.report import plots
 def plot(
     result: Any, which: int | None = None, names: Sequence[str] | None = None
 ) -> Figure:
-    """Draw what a verb returned.
+    """Draw the result of a verb.
 
     Parameters
     ----------
@@ -99,18 +99,25 @@ def _(result: TensorComponents, which: int | None = None, names: Any = None) -> 
 
 @plot.register
 def _(result: LinearModel, which: int | None = None, names: Any = None) -> Figure:
-    label = "coefficient of ridge regression, with its 95% interval"
-    about = result.ridge_coefficients, label, result.intervals
-    return plots.effects(_names(names, len(result.coefficients)), *about)
+    return plots.effects(
+        _names(names, len(result.coefficients)),
+        result.ridge_coefficients,
+        "coefficient of ridge regression, with its 95% interval",
+        result.intervals,
+    )
 
 
 @plot.register
 def _(result: Contrasts, which: int | None = None, names: Any = None) -> Figure:
     k = _index(1 if which is None else which, len(result.effects))
-    sizes, name = result.sizes[k], result.names[k]
-    label = f"{name}: effect over the outcome's deviation"
-    about = sizes[:, 0], label, sizes[:, 1:]
-    return plots.effects(_names(names, len(sizes)), *about, rows="outcome")
+    sizes = result.sizes[k]
+    return plots.effects(
+        _names(names, len(sizes)),
+        sizes[:, 0],
+        f"{result.names[k]}: effect over the outcome's deviation",
+        sizes[:, 1:],
+        rows="outcome",
+    )
 
 
 @plot.register
@@ -119,24 +126,25 @@ def _(result: Network, which: int | None = None, names: Any = None) -> Figure:
 
 
 def _spectrum(result: Subspace | Patterns, n_components: int) -> Figure:
-    """Released energies beside what noise alone reaches."""
-    about = result.spectrum, result.noise_deviation, max(result.n_units, 2)
-    edge = model_order.threshold(*about).edge
+    """Released energies beside the largest that noise alone gives."""
+    edge = model_order.threshold(
+        result.spectrum, result.noise_deviation, max(result.n_units, 2)
+    ).edge
     is_exact = not result.noise_deviation
     return plots.spectrum(result.spectrum, edge, n_components, is_exact)
 
 
 def _column(columns: np.ndarray, which: int, names: Any, label: str) -> Figure:
     """One column of (D, K) by its largest features."""
-    k, D = _index(which, columns.shape[1]), len(columns)
-    about = _names(names, D, "feature "), columns[:, k], f"{label} {which}"
-    return plots.effects(*about)
+    column = columns[:, _index(which, columns.shape[1])]
+    feature_names = _names(names, len(columns), "feature ")
+    return plots.effects(feature_names, column, f"{label} {which}")
 
 
-def _names(names: Sequence[str] | None, D: int, what: str = "") -> Sequence[str]:
+def _names(names: Sequence[str] | None, D: int, prefix: str = "") -> Sequence[str]:
     if names is not None and len(names) != D:
         raise ValueError(f"names: must be {D}, got {len(names)}")
-    return [f"{what}{i + 1}" for i in range(D)] if names is None else names
+    return [f"{prefix}{i + 1}" for i in range(D)] if names is None else names
 
 
 def _index(which: int, K: int) -> int:

@@ -1,10 +1,11 @@
 """Every picture: a function that takes arrays or files and returns a figure.
 
-A figure's label says what is seen on it, for who cannot see it.
+A figure's label describes it, for readers who cannot see it.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -21,7 +22,7 @@ from matplotlib.ticker import (
 
 from capeneuro.config.sections import is_cifti
 from capeneuro.data import cifti
-from capeneuro.report import slices
+from capeneuro.report import figures, slices
 
 if "ipykernel" not in sys.modules:  # a notebook shows figures itself
     matplotlib.use("Agg")
@@ -50,7 +51,7 @@ def axes(height: float = 2.6) -> tuple[Figure, Axes]:
 
 
 def _logarithmic(axis: Axes) -> None:
-    """Make the upright scale of what is drawn logarithmic, with plain numbers."""
+    """Make the y axis logarithmic, with plain numbers."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     axis.yaxis.set_major_locator(
@@ -64,7 +65,7 @@ def component_map(
     path: Path,
     index: int,
     title: str,
-    at: Sequence[float] | None = None,
+    center: Sequence[float] | None = None,
     unit: str = "",
 ) -> Figure:
     """Draw one map of a 4-D image in three planes, see :mod:`.slices`.
@@ -73,7 +74,7 @@ def component_map(
     ----------
     path, index, title
         Image, which of its maps, and what is printed above.
-    at
+    center
         Where the planes meet [mm], (3,); None: at the map's peak.
     unit
         Of the values, printed above the scale of colors.
@@ -82,9 +83,22 @@ def component_map(
         return _parcel_map(path, index, title, unit)
     figure = plt.figure(figsize=(6.4, 2.5), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), at, unit)
+    seen = slices.draw(figure, path, index, (0.0, 0.0, 1.0, 0.9), center, unit)
     figure.set_label(f"{title}: {seen}")
     return figure
+
+
+def map_figure(
+    path: Path,
+    index: int,
+    title: str,
+    center: Sequence[float] | None = None,
+    unit: str = "",
+) -> figures.Figure:
+    """One map as a figure of a page, see :func:`component_map`."""
+    volume = None if is_cifti(path) else figures.Volume(path, index, center)
+    draw = partial(component_map, path, index, title, center, unit)
+    return figures.Figure(title, draw, volume)
 
 
 def _parcel_map(path: Path, index: int, title: str, unit: str) -> Figure:
@@ -133,16 +147,16 @@ def matching(correlation: np.ndarray) -> Figure:
 def connectivity(correlation: np.ndarray, names: Sequence[str] = ()) -> Figure:
     """Draw correlations between components' time courses; the diagonal is blank.
 
-    ``names`` say what components are like, where that is known.
+    ``names`` are components' names after public networks; empty: none are known.
     """
-    off = np.where(np.eye(len(correlation), dtype=bool), np.nan, correlation)
+    off_diagonal = np.where(np.eye(len(correlation), dtype=bool), np.nan, correlation)
     # Between components of ICA most are small; the largest fills the scale.
-    largest = np.nanmax(np.abs(off)) if off.size > 1 else 1.0
-    figure = _correlations(off, "component", "component", largest or 1.0)
+    largest = np.nanmax(np.abs(off_diagonal)) if off_diagonal.size > 1 else 1.0
+    figure = _correlations(off_diagonal, "component", "component", largest or 1.0)
     if any(names):
-        axis, ticks = figure.axes[0], _component_ticks(len(off))
-        said = [f"{names[t]} {t + 1}".strip() for t in ticks]
-        axis.set_yticks(ticks, [short(name) for name in said])
+        axis, ticks = figure.axes[0], _component_ticks(len(off_diagonal))
+        labels = [f"{names[t]} {t + 1}".strip() for t in ticks]
+        axis.set_yticks(ticks, [short(name) for name in labels])
         figure.set_figwidth(5.6)
     return figure
 
@@ -153,7 +167,7 @@ def between_networks(
     above: np.ndarray | None = None,
     label: str = "",
 ) -> Figure:
-    """Draw a number of each pair of networks; a dot marks what stands above the noise.
+    """Draw a number of each pair of networks; a dot marks pairs above the noise.
 
     Parameters
     ----------
@@ -162,7 +176,7 @@ def between_networks(
     values
         Symmetric, (R, R); NaN where there is none.
     above
-        Which stand above the noise, (R, R); None: that is not asked.
+        Pairs above the noise, (R, R); None: not tested.
     label
         What the numbers are.
     """
@@ -199,10 +213,10 @@ def _correlations(
     axis.set_xlabel(columns)
     axis.set_ylabel(rows)
     figure.colorbar(image, ax=axis, label="correlation", shrink=0.8)
-    known = r[np.isfinite(r)]
+    finite = r[np.isfinite(r)]
     seen = f"square of {len(r)} rows ({rows}) by {r.shape[1]} columns ({columns})"
-    if known.size:
-        seen += f"; correlations from {known.min():.2f} to {known.max():.2f}"
+    if finite.size:
+        seen += f"; correlations from {finite.min():.2f} to {finite.max():.2f}"
     figure.set_label(seen)
     return figure
 
@@ -213,7 +227,7 @@ def _component_ticks(R: int) -> np.ndarray:
 
 
 def changes(likeness: np.ndarray, above: np.ndarray) -> Figure:
-    """Draw how like each map is to the public one that it started from.
+    """Draw the correlation of each map with the public one that it started from.
 
     Parameters
     ----------
@@ -225,9 +239,13 @@ def changes(likeness: np.ndarray, above: np.ndarray) -> Figure:
     figure, axis = axes(height=2.9)
     which = np.arange(1, len(likeness) + 1)
     labels = "changed by more than noise alone would", "as the prior"
-    for own, color, label in zip((above, ~above), (ACCENT, INK), labels, strict=True):
-        if own.any():
-            axis.bar(which[own], likeness[own], color=color, width=0.7, label=label)
+    for is_group, color, label in zip(
+        (above, ~above), (ACCENT, INK), labels, strict=True
+    ):
+        if is_group.any():
+            axis.bar(
+                which[is_group], likeness[is_group], color=color, width=0.7, label=label
+            )
     axis.set_ylim(min(0.0, likeness.min()), 1)
     axis.set_xticks(_component_ticks(len(likeness)) + 1)
     axis.set_xlabel("component")
@@ -257,8 +275,8 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
     per = "Hz" if unit == "Hz" else "cycle per volume"
     rows = np.arange(1, len(density) + 1)
     # Courses are centered: there is nothing at zero.
-    about = {"cmap": "viridis", "vmin": 0, "rasterized": True}  # no seams in SVG
-    image = axis.pcolormesh(frequencies[1:], rows, density[:, 1:], **about)
+    style = {"cmap": "viridis", "vmin": 0, "rasterized": True}  # no seams in SVG
+    image = axis.pcolormesh(frequencies[1:], rows, density[:, 1:], **style)
     axis.invert_yaxis()
     axis.set_yticks(_component_ticks(len(density)) + 1)
     axis.set_xlabel(f"frequency [{unit}]")
@@ -275,7 +293,7 @@ def power(frequencies: np.ndarray, density: np.ndarray, unit: str) -> Figure:
 def spectrum(
     eigenvalues: np.ndarray, edge: float, n_components: int, exact: bool = False
 ) -> Figure:
-    """Draw a released spectrum, what noise alone reaches, and the chosen dimension.
+    """Draw a released spectrum, its edge of noise, and the chosen dimension.
 
     Parameters
     ----------
@@ -291,7 +309,7 @@ def spectrum(
     figure, axis = axes()
     alone = "sampling alone" if exact else "noise alone"
     ranks = np.arange(1, len(eigenvalues) + 1)
-    # Of many only the first matter: twice what is kept or stands out.
+    # Of many only the first matter: twice the kept ones, or those above the noise.
     above = int((eigenvalues > edge).sum()) if edge else 0
     last = 2 * max(n_components, above, 10)
     K = n_components
@@ -300,9 +318,9 @@ def spectrum(
     if edge:
         axis.axhline(edge, color=ACCENT, ls="--", label=alone)
     axis.set_xlim(0, min(last, len(ranks)) + 1)
-    known = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
-    if known:  # what is negative or far below the noise says nothing
-        axis.set_ylim(min(known) / 3, 1.5 * max(eigenvalues[0], edge))
+    positive = [v for v in (edge, eigenvalues[K - 1]) if v > 0]
+    if positive:  # values that are negative or far below the noise are not shown
+        axis.set_ylim(min(positive) / 3, 1.5 * max(eigenvalues[0], edge))
         _logarithmic(axis)
     axis.set_xlabel("rank")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -328,10 +346,10 @@ def norms(values: Sequence[np.ndarray], bound: float) -> Figure:
     return figure
 
 
-def _histogram(what: str, values: np.ndarray, bound: float) -> str:
-    """What is seen of a histogram beside a bound."""
+def _histogram(quantity: str, values: np.ndarray, bound: float) -> str:
+    """Description of a histogram and its bound."""
     middle, high = np.median(values), 100 * np.mean(values > bound)
-    return f"histogram of {what}: median {middle:.3g}, {high:.0f}% above {bound:g}"
+    return f"histogram of {quantity}: median {middle:.3g}, {high:.0f}% above {bound:g}"
 
 
 def quality_against_epsilon(
@@ -340,9 +358,9 @@ def quality_against_epsilon(
     epsilon: float,
     drowned: Sequence[bool],
 ) -> Figure:
-    """Draw the foretold agreement against epsilon, with the study's own marked.
+    """Draw the forecast of the agreement against epsilon, with the study's marked.
 
-    Its middle is what to read: the range over data sets is wide.
+    Read the median: the range over data sets is wide.
 
     Parameters
     ----------
@@ -364,11 +382,11 @@ def quality_against_epsilon(
     if any(drowned):
         last = epsilons[int(np.sum(drowned)) - 1]
         axis.axvspan(epsilons[0], last, color=INK, alpha=0.1, lw=0, label="refused")
-    own = float(np.interp(epsilon, epsilons, curves["agrees"]))
-    label = f"this study: {own:.2f} at epsilon {epsilon:g}"
-    axis.plot(epsilon, own, "o", color=ACCENT, ms=7, label=label)
-    where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
-    axis.legend(frameon=False, ncols=2, handlelength=1.2, **where)
+    agreement = float(np.interp(epsilon, epsilons, curves["agrees"]))
+    label = f"this study: {agreement:.2f} at epsilon {epsilon:g}"
+    axis.plot(epsilon, agreement, "o", color=ACCENT, ms=7, label=label)
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+    axis.legend(frameon=False, ncols=2, handlelength=1.2, **place)
     axis.set_xlim(epsilons[0], epsilons[-1])
     axis.set_ylim(0, 1.03)
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -384,39 +402,39 @@ MOST_NAMED = 30
 MOST_LETTERS = 34
 
 
-def row_norms(norms: np.ndarray, bound: float, what: str, limit: str) -> Figure:
+def row_norms(norms: np.ndarray, bound: float, quantity: str, limit: str) -> Figure:
     """Draw sizes of one site's rows (N,) against a public number (private).
 
     Parameters
     ----------
     norms, bound
         In the same unit.
-    what, limit
-        What they are, in words.
+    quantity, limit
+        Labels of both.
     """
     figure, axis = axes()
     axis.hist(norms, bins=min(40, max(5, len(norms) // 3)), color=INK)
     axis.axvline(bound, color=ACCENT, label=limit)
-    axis.set_xlabel(what)
+    axis.set_xlabel(quantity)
     axis.set_ylabel("people")
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
-    figure.set_label(_histogram(what, norms, bound))
+    figure.set_label(_histogram(quantity, norms, bound))
     return figure
 
 
-def weights(found: np.ndarray, others: Mapping[str, np.ndarray]) -> Figure:
-    """Draw how common components are (K,), beside what others (K,) say of each."""
+def weights(shares: np.ndarray, references: Mapping[str, np.ndarray]) -> Figure:
+    """Draw components' shares of people (K,), beside those of references (K,)."""
     figure, axis = axes()
-    i = np.arange(1, len(found) + 1)
-    axis.bar(i, found, color=INK, alpha=0.35, width=0.6)
-    _marks(axis, others, lambda own: (i, own))
+    i = np.arange(1, len(shares) + 1)
+    axis.bar(i, shares, color=INK, alpha=0.35, width=0.6)
+    _marks(axis, references, lambda values: (i, values))
     axis.set_xlabel("component")
     axis.set_ylabel("share of people")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.set_ylim(0, None)
-    told = ", ".join(f"{100 * w:.0f}%" for w in found)
-    figure.set_label(f"share of people of each component: {told}")
+    percents = ", ".join(f"{100 * w:.0f}%" for w in shares)
+    figure.set_label(f"share of people of each component: {percents}")
     return figure
 
 
@@ -425,7 +443,7 @@ def effects(
     values: np.ndarray,
     label: str,
     intervals: np.ndarray | None = None,
-    others: Mapping[str, np.ndarray] | None = None,
+    references: Mapping[str, np.ndarray] | None = None,
     most: int = MOST_NAMED,
     title: str = "",
     rows: str = "feature",
@@ -439,32 +457,32 @@ def effects(
     values
         Shape (D,).
     label
-        What they are, in words.
+        Of the values.
     intervals
         Shape (D, 2); None: there are none, and bars are drawn.
-    others
-        What the truth, or a run without privacy, says of the same features, (D,) each.
+    references
+        The same of the truth, or of a run without privacy, (D,) each.
     most
         Features that are drawn, those of the largest magnitude.
     title
         Printed above.
     rows
-        What has a name: features, outcomes, words.
+        Noun for the named rows: feature, outcome, word.
     """
     order = np.argsort(-np.abs(values), kind="stable")[:most][::-1]
     figure, axis = axes(height=1.1 + 0.19 * len(order))
     figure.set_figwidth(5.6)
-    at, shown = np.arange(len(order)), values[order]
+    rows_at, largest_values = np.arange(len(order)), values[order]
     if intervals is None:
-        colors = [COLORS[0] if value < 0 else ACCENT for value in shown]
-        axis.barh(at, shown, color=colors, height=0.7)
+        colors = [COLORS[0] if value < 0 else ACCENT for value in largest_values]
+        axis.barh(rows_at, largest_values, color=colors, height=0.7)
     else:
-        axis.hlines(at, *intervals[order].T, color=INK, lw=1)
-        axis.plot(shown, at, "o", color=INK, ms=4)
-    if others:
-        _marks(axis, others, lambda own: (own[order], at))
+        axis.hlines(rows_at, *intervals[order].T, color=INK, lw=1)
+        axis.plot(largest_values, rows_at, "o", color=INK, ms=4)
+    if references:
+        _marks(axis, references, lambda values_of: (values_of[order], rows_at))
     axis.axvline(0, color=INK, lw=0.5)
-    axis.set_yticks(at, [short(names[i]) for i in order])
+    axis.set_yticks(rows_at, [short(names[i]) for i in order])
     axis.tick_params(axis="y", labelsize=7.5)
     axis.set_ylim(-0.8, len(order) - 0.2)
     axis.xaxis.set_major_locator(MaxNLocator(5))
@@ -482,14 +500,16 @@ def largest_in_words(names: Sequence[str], values: np.ndarray) -> str:
     return ", ".join(f"{names[i]} {values[i]:.2g}" for i in order)
 
 
-def _marks(axis, others: Mapping[str, np.ndarray], place) -> None:
-    """Mark what others say, and name them above."""
+def _marks(axis, references: Mapping[str, np.ndarray], place) -> None:
+    """Mark the references' values, with a legend above."""
     style = {"ls": "", "mfc": "none", "ms": 5}
-    for k, (name, own) in enumerate(others.items()):
-        axis.plot(*place(own), MARKERS[1 + k], color=COLORS[1 + k], label=name, **style)
-    if others:
-        where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
-        axis.legend(frameon=False, ncols=2, **where)
+    for k, (name, values) in enumerate(references.items()):
+        axis.plot(
+            *place(values), MARKERS[1 + k], color=COLORS[1 + k], label=name, **style
+        )
+    if references:
+        legend_place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+        axis.legend(frameon=False, ncols=2, **legend_place)
 
 
 def short(name: str, letters: int = MOST_LETTERS) -> str:
@@ -507,8 +527,8 @@ def view_norms(norms: np.ndarray) -> Figure:
     axis.set_xlabel("norm of a person's features over the view's bound")
     axis.set_ylabel("people")
     axis.legend(frameon=False, loc="upper right")
-    both = zip(("fMRI", "EEG"), norms.T, strict=True)
-    seen = [_histogram(f"norms of {view}", own, 1.0) for view, own in both]
+    views = zip(("fMRI", "EEG"), norms.T, strict=True)
+    seen = [_histogram(f"norms of {view}", values, 1.0) for view, values in views]
     figure.set_label("; ".join(seen))
     return figure
 
@@ -516,15 +536,15 @@ def view_norms(norms: np.ndarray) -> Figure:
 def correlations(
     in_sample: np.ndarray, variates: np.ndarray, null_level: float
 ) -> Figure:
-    """Draw canonical correlations where found (K,), judged (K, 3), level of noise."""
+    """Draw canonical correlations in sample (K,), of variates (K, 3), and of noise."""
     figure, axis = axes(height=3.2)
     i, (value, low, high) = np.arange(1, len(in_sample) + 1), variates.T
     axis.vlines(i, low, high, color=INK, lw=1)
     label = "of the variates, in people like these (95%)"
     axis.plot(i, value, "o", color=INK, ms=5, label=label)
-    label = "where the pair was found"
+    label = "in the released moments"
     axis.plot(i, np.minimum(in_sample, 1), "_", color=ACCENT, ms=12, mew=2, label=label)
-    label = "what noise alone reaches there (95%)"
+    label = "noise alone reaches (95%)"
     axis.axhline(null_level, color=ACCENT, ls="--", lw=1, label=label)
     axis.set_xlabel("pair of variates")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -533,6 +553,6 @@ def correlations(
     axis.set_ylim(lowest - 0.02 * (lowest < 0), 1.02)
     axis.set_xlim(0.5, len(in_sample) + 0.5)
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
-    told = ", ".join(f"{x:.2f} ({a:.2f} to {b:.2f})" for x, a, b in variates)
-    figure.set_label(f"correlation of each pair with its interval: {told}")
+    texts = ", ".join(f"{x:.2f} ({a:.2f} to {b:.2f})" for x, a, b in variates)
+    figure.set_label(f"correlation of each pair with its interval: {texts}")
     return figure

@@ -14,7 +14,7 @@ EVERY = 30.0
 
 
 class _Lines(io.TextIOBase):
-    """Writes what a bar draws as lines of the log."""
+    """A stream that writes a bar's states as lines of the log."""
 
     def write(self, text: str) -> int:
         if line := text.strip():
@@ -22,26 +22,26 @@ class _Lines(io.TextIOBase):
         return len(text)
 
 
-def bar(items: Iterable[Any], what: str, total: int | None = None) -> tqdm:
+def bar(items: Iterable[Any], label: str, total: int | None = None) -> tqdm:
     """Wrap items in a bar that shows how many are left, and for how long.
 
     Where standard error is no terminal (a cluster's job, a file) a line in the log of
-    the step says it every half minute instead; work that takes less says nothing.
+    the step replaces it every half minute; shorter work has none.
 
     Parameters
     ----------
     items
-        What is gone through.
-    what
-        Its name.
+        To iterate over.
+    label
+        Name of the work.
     total
-        How many there are, where the items do not know.
+        Number of items, if ``len`` does not give it.
     """
     if sys.stderr.isatty():
-        return tqdm(items, what, total)
+        return tqdm(items, label, total)
     return tqdm(
         items,
-        what,
+        label,
         total,
         leave=False,
         file=_Lines(),
@@ -52,6 +52,6 @@ def bar(items: Iterable[Any], what: str, total: int | None = None) -> tqdm:
     )
 
 
-def named(what: str, total: int | None = None) -> partial[tqdm]:
-    """The same, for functions that take what wraps their rounds."""
-    return partial(bar, what=what, total=total)
+def named(label: str, total: int | None = None) -> partial[tqdm]:
+    """A :func:`bar` without its items, for functions that wrap their rounds in it."""
+    return partial(bar, label=label, total=total)

@@ -1,9 +1,9 @@
-"""What a study promises and what left its sites, in words for who protects people."""
+"""The promise of a study, and the answers that left its sites, for data protection."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Answers of sites, by the name of what was asked (:mod:`.queries`).
+# Answers of sites in words, by the name of the query (:mod:`.queries`).
 ANSWERS = {
     "mean": "the mean of the features",
     "bin_shares": "how many people are in each of public bins, as shares",
@@ -23,17 +23,18 @@ ANSWERS = {
     "word_pairs": "how often each two words occur together",
     "word_triples": "how often each three words occur together",
     "whitened_word_triples": "the same of three words, along directions found before",
-    "network_gradient": "how to change the weights of the network (a gradient)",
+    "network_gradient": "the change that improves the weights of the network (a "
+    "gradient)",
     "linear_moments": "how covariates vary with each other and with each outcome, how "
     "much each outcome varies, and how much people count",
     "site_sums": "of the covariates: the mean of each at each site",
 }
-# What sites send without noise, by its name in their messages: what it is, who states
-# it, and how much of it is of people.
+# Content that sites send without noise, by its name in their messages: description, and
+# the party that states it.
 WITHOUT_NOISE = {
     "n_units": ("number of its {units}", "each site, which signs it"),
     "version": (
-        "whether its data changed (a keyed digest, which tells nothing else of them)",
+        "whether its data changed (a keyed digest, which reveals nothing else)",
         "each site",
     ),
     "kind": ("that its data are private, simulated or public", "each site"),
@@ -71,16 +72,16 @@ UNITS = {
 
 def n_units(record: Mapping[str, Any]) -> dict[str, int]:
     """Units of each site as the releases were charged for; empty in old records."""
-    found = {}
+    units_by_site = {}
     for release in record["releases"]:
         for name, site in release["sites"].items():
             if "n_units" in site:
-                found[name] = site["n_units"]
-    return found
+                units_by_site[name] = site["n_units"]
+    return units_by_site
 
 
-def who(record: Mapping[str, Any]) -> str:
-    """Whom a study was about, in words."""
+def participants(record: Mapping[str, Any]) -> str:
+    """Number of people, volumes and sites of a study, in words."""
     n, S = record.get("people"), record["n_sites"]
     people = f"{n:,} people" if n else "people"
     volumes = sum(n_units(record).values())
@@ -89,37 +90,37 @@ def who(record: Mapping[str, Any]) -> str:
     return f"{people} at {S} sites"
 
 
-def what_left(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each site sent, one row for each kind of answer."""
+def answers(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers that each site sent, one row for each query."""
     rows: dict[str, dict[str, Any]] = {}
-    for one in releases:
+    for release in releases:
         row = rows.setdefault(
-            one["query"],
+            release["query"],
             {
-                "what": ANSWERS.get(one["query"], one["query"]),
-                "query": one["query"],
+                "what": ANSWERS.get(release["query"], release["query"]),
+                "query": release["query"],
                 "answers": 0,
                 "numbers": 0,
             },
         )
         row["answers"] += 1
-        row["numbers"] += one["size"]
+        row["numbers"] += release["size"]
     return [*rows.values()]
 
 
 def without_noise(
     unit: str, exact_public: Iterable[str] = (), longest: int | None = None
 ) -> list[dict[str, str]]:
-    """List what leaves each site without noise, with who states it.
+    """List the content that leaves each site without noise, and its source.
 
     Parameters
     ----------
     unit
         ``"subject"`` or ``"sample"``.
     exact_public
-        What the sites publish of their people in a table of the study, in words.
+        Numbers about their people that sites publish in a table of the study, in words.
     longest
-        Most volumes that nobody has more of, as sites enforce it; None: not bounded.
+        Most volumes that anybody has, as sites enforce it; None: not bounded.
 
     Returns
     -------
@@ -130,23 +131,27 @@ def without_noise(
     """
     units = "people" if unit == "subject" else "volumes"
     rows = [
-        {"what": what, "stated_by": "each site, in a public table", "sent_as": ""}
-        for what in exact_public
+        {
+            "what": description,
+            "stated_by": "each site, in a public table",
+            "sent_as": "",
+        }
+        for description in exact_public
     ]
     if longest is not None:
-        what = f"that nobody has more than {longest} volumes"
+        description = f"that nobody has more than {longest} volumes"
         stated_by = "the study's protocol; each site enforces it"
-        rows.append({"what": what, "stated_by": stated_by, "sent_as": ""})
-    for name, (what, stated_by) in WITHOUT_NOISE.items():
-        what = what.format(units=units)
-        rows.append({"what": what, "stated_by": stated_by, "sent_as": name})
+        rows.append({"what": description, "stated_by": stated_by, "sent_as": ""})
+    for name, (description, stated_by) in WITHOUT_NOISE.items():
+        description = description.format(units=units)
+        rows.append({"what": description, "stated_by": stated_by, "sent_as": name})
     return rows
 
 
 def constants(
     content: Mapping[str, Any], idle: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """Public constants of a study file, each with what it is and where it is from.
+    """Public constants of a study file, each with its meaning and its source.
 
     Parameters
     ----------
@@ -155,9 +160,9 @@ def constants(
     idle
         Keys that no release depends on, by section.
     """
-    source = content.get("source") or "not said"
+    source = content.get("source") or "not stated"
     prior = (content.get("prior") or {}).get("source", source)
-    found = []
+    rows = []
 
     def walk(section: Any, key: str) -> None:
         above, _, name = key.rpartition(".")
@@ -165,9 +170,9 @@ def constants(
         if unread is True or name in unread:
             return
         if name in CONSTANTS and section not in (None, {}) and not is_section(section):
-            where = prior if key.startswith("prior.") else source
-            said = {"key": key, "value": written(section), "source": where}
-            found.append({**said, "what": CONSTANTS[name]})
+            origin = prior if key.startswith("prior.") else source
+            row = {"key": key, "value": written(section), "source": origin}
+            rows.append({**row, "what": CONSTANTS[name]})
         elif isinstance(section, Mapping):
             for inner, value in section.items():
                 walk(value, f"{key}.{inner}" if key else inner)
@@ -175,16 +180,16 @@ def constants(
     def is_section(value: Any) -> bool:
         return isinstance(value, Mapping) and "kind" in value
 
-    kept = {k: v for k, v in content.items() if k not in ("data", "score", "names")}
-    walk(kept, "")
-    return found
+    studied = {k: v for k, v in content.items() if k not in ("data", "score", "names")}
+    walk(studied, "")
+    return rows
 
 
 def written(value: Any) -> str:
     """A value of a study file as a line."""
     if isinstance(value, Mapping):
-        said = {k: v for k, v in value.items() if v is not None}
-        return "; ".join(f"{k}: {written(v)}" for k, v in said.items())
+        pairs = {k: v for k, v in value.items() if v is not None}
+        return "; ".join(f"{k}: {written(v)}" for k, v in pairs.items())
     if isinstance(value, list | tuple):
         return " to ".join(map(written, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -21,19 +21,19 @@ PACKAGES = ("capeneuro", "numpy", "scipy", "nibabel", "nilearn", "cryptography")
 
 
 def versions() -> dict[str, str]:
-    """Versions of what made the numbers."""
-    found = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **found}
+    """Versions of the software that computed the numbers."""
+    of_packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **of_packages}
 
 
 def write_beside(config: Study, folder: Path) -> None:
-    """Write what must stand beside every released file: privacy, configuration, BIDS.
+    """Write the files beside every released file: privacy, configuration, BIDS.
 
     Reads the releases and the sites' kinds of data that each result file carries, so it
     may run after any step, and where no site's file is.
     """
     if folder == config.results:  # of all stages there is one record
-        config, folder = config.whole, config.whole.results
+        config, folder = config.full_study, config.full_study.results
     releases, kinds, accepted = [], {}, {}
     # Of all kinds: whatever was released under the study's name is in its record.
     names = [step.file for c in every_kind() for step in c.release_steps.values()]
@@ -43,7 +43,7 @@ def write_beside(config: Study, folder: Path) -> None:
             arrays = files.read_arrays(path)
             releases += json.loads(str(arrays["releases"]))
             kinds |= json.loads(str(arrays["sites"]))
-            # What was accepted then, whatever the study file says by now.
+            # Exceptions when it was released; the study file may have changed since.
             accepted |= json.loads(str(arrays.get("accepted", "{}")))
     record = privacy_record(config, kinds, releases) | {"accepted": accepted}
     record["digest"] = dossier.digest(record)
@@ -83,8 +83,8 @@ def shareable(config: Study) -> dict[str, Any]:
     content = name(config.model_dump(exclude={"sites", "stages"}))
     if len(config.members) > 1:
         content["stages"] = {
-            stage: {k: v for k, v in shareable(member).items() if k in own}
-            for (stage, member), own in zip(
+            stage: {k: v for k, v in shareable(member).items() if k in keys}
+            for (stage, member), keys in zip(
                 config.members.items(), config.stages.values(), strict=True
             )
         }
@@ -97,7 +97,7 @@ def shareable(config: Study) -> dict[str, Any]:
 
 
 def stamp(config: Study, kinds: Mapping[str, str]) -> str:
-    """Stamp of what protects nobody, or little; empty where a promise is as usual.
+    """Stamp of a study without privacy, or with little; empty: an ordinary promise.
 
     Parameters
     ----------
@@ -126,18 +126,18 @@ def privacy_record(
 
     Per site, epsilon at the promise's delta under each view and accountant. Sites are
     assumed to hold different people: releases about one site do not add to another's.
-    ``kinds`` tells the kind of data of each site.
+    ``kinds`` is the kind of data of each site.
     """
     p, person_mu = config.promise, config.person_mu
     spent = {}
     by_view = {view: mus_of({"releases": releases}, view) for view in cape.VIEWS}
     for site in kinds:
-        mus = {view: own.get(site, []) for view, own in by_view.items()}
-        about = [r for r in releases if site in r["sites"]]
-        n_present = sum(site in r["survivors"] for r in about)
+        mus = {view: losses.get(site, []) for view, losses in by_view.items()}
+        of_site = [r for r in releases if site in r["sites"]]
+        n_present = sum(site in r["survivors"] for r in of_site)
         spent[site] = {
             "promise": config.promise_of(site).epsilon,
-            "releases": len(about),
+            "releases": len(of_site),
             "present": n_present,
         } | {
             view: None if None in mus[view] else accounting.epsilons(mus[view], p.delta)
@@ -165,7 +165,7 @@ def privacy_record(
                 for r in releases
                 for site in r["sites"].values()
             ),
-            "kept": all(_kept(config, site, releases) for site in kinds),
+            "kept": all(_is_within_promise(config, site, releases) for site in kinds),
         },
         "person": {
             "units": config.person_units,
@@ -177,12 +177,12 @@ def privacy_record(
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
         "noise_ratio": config.noise_ratio,
-        "asked": dict(config.asked),
+        "asked": dict(config.queries),
         "source": config.source,
         "constants": _constants(config),
         "without_noise": without_noise(config),
         "governance": config.governance.model_dump(exclude_none=True),
-        "accepted": {one.rule: one.reason for one in config.accept},
+        "accepted": {exception.rule: exception.reason for exception in config.accept},
         "assumptions": [
             "The promise is for all releases of this study, also where its data "
             "changed in between. Another study of the same people spends anew, and "
@@ -191,13 +191,13 @@ def privacy_record(
             f"has {_at_two_sites(spent, config, releases)}.",
             "Losses are counted for the worst case that the study allows: the noise "
             f"of {config.survivor_threshold - p.n_colluding} honest sites alone, "
-            "whoever dropped out.",
+            "whichever sites dropped out.",
             *_of_a_person(config),
             "How many units (people or volumes) each site has, masks, bases, bounds "
             "and clips are public.",
-            "It is assumed that all parties follow the protocol. Those whom the "
-            f"promise is against may pool all that they see: {config.against}. Any "
-            "other site knows less.",
+            "It is assumed that all parties follow the protocol. The parties that the "
+            f"promise protects against may pool all that they see: {config.against}. "
+            "Any other site knows less.",
         ],
         "versions": versions(),
         "digests": {
@@ -211,30 +211,32 @@ def privacy_record(
 
 
 def without_noise(config: Study) -> list[dict[str, str]]:
-    """What leaves each site without noise in all stages of a study, each once."""
-    members = config.whole.members.values()
-    exact = dict.fromkeys(what for one in members for what in one.exact_public)
-    about = config.budget.unit, exact, config.expected.longest
-    return protection.without_noise(*about)
+    """Content that leaves each site without noise in any stage of a study."""
+    members = config.full_study.members.values()
+    exact = dict.fromkeys(
+        description for member in members for description in member.exact_public
+    )
+    unit, longest = config.budget.unit, config.expected.longest
+    return protection.without_noise(unit, exact, longest)
 
 
 @cache
 def _package() -> str:
     """SHA-256 of the package's source files, in the order of their names."""
-    root, found = Path(__file__).parent.parent, hashlib.sha256()
+    root, sha256 = Path(__file__).parent.parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return found.hexdigest()
+        sha256.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return sha256.hexdigest()
 
 
 def _constants(config: Study) -> list[dict[str, str]]:
     """Public constants of a study, or of all its stages, each once."""
-    found = {}
+    by_key = {}
     for name, member in config.members.items():
-        for one in protection.constants(shareable(member), _unread(member)):
-            key = ".".join(part for part in (name, one["key"]) if part)
-            found[key] = one | {"key": key}
-    return [*found.values()]
+        for constant in protection.constants(shareable(member), _unread(member)):
+            key = ".".join(part for part in (name, constant["key"]) if part)
+            by_key[key] = constant | {"key": key}
+    return [*by_key.values()]
 
 
 def _unread(config: Study) -> dict[str, Any]:
@@ -246,47 +248,49 @@ def _unread(config: Study) -> dict[str, Any]:
 
 
 def _of_a_person(config: Study) -> list[str]:
-    """What everything of a person rests on, where the unit is a volume."""
+    """Assumptions of the promise to a person, where the unit is a volume."""
     if config.budget.unit == "subject":
         return []
     if config.person_units is None:
         return [
-            "How many volumes a person has is not bounded, so nothing is promised for "
-            "everything of a person."
+            "The number of volumes of a person is not bounded, so nothing is promised "
+            "for everything of a person."
         ]
     return [
         f"Nobody has more than {config.person_units} volumes, which each site enforces "
-        "before it answers; everything of a person is so many times the loss mu of "
-        "one volume."
+        "before it answers; the loss mu for everything of a person is that many times "
+        "the loss of one volume."
     ]
 
 
 def mus_of(record: Mapping[str, Any], view: str) -> dict[str, list[float | None]]:
     """Loss of each release in a view, by site; None: it was exact."""
-    found: dict[str, list[float | None]] = {}
+    mus_by_site: dict[str, list[float | None]] = {}
     for release in record["releases"]:
         for name, site in release["sites"].items():
-            found.setdefault(name, []).append(site["mu"][view])
-    return found
+            mus_by_site.setdefault(name, []).append(site["mu"][view])
+    return mus_by_site
 
 
 def _people(config: Study, releases: list[dict[str, Any]]) -> int | None:
-    """People of a study as far as the record tells: charged for, made, or expected."""
+    """Number of people in a study: charged, simulated, expected, or unknown (None)."""
     charged = protection.n_units({"releases": releases})
     if config.budget.unit == "subject" and len(charged) == len(config.sites):
         return sum(charged.values())
-    if made := getattr(config.data, "n_subjects", None):
-        return made * len(config.sites)
+    if n_simulated := getattr(config.data, "n_subjects", None):
+        return n_simulated * len(config.sites)
     return config.expected.people
 
 
-def _kept(config: Study, site: str, releases: list[dict[str, Any]]) -> bool:
+def _is_within_promise(
+    config: Study, site: str, releases: list[dict[str, Any]]
+) -> bool:
     """Whether a site's releases together keep its promise.
 
     They may not where some are an older plan's: each site counts by study.
     """
-    own = [r["sites"][site] for r in releases if site in r["sites"]]
-    mus = [said["mu"]["aggregator_and_colluders"] for said in own]
+    parts = [r["sites"][site] for r in releases if site in r["sites"]]
+    mus = [part["mu"]["aggregator_and_colluders"] for part in parts]
     return None not in mus and config.promise_of(site).admits(accounting.compose(mus))
 
 
@@ -298,9 +302,9 @@ def _at_two_sites(
         return "no promise"
     mus = []
     for site in spent:  # releases of an older plan may have cost more than promised now
-        own = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
-        paid = accounting.compose([mu["aggregator_and_colluders"] for mu in own])
-        mus.append(max(config.promise_of(site).mu, paid))
+        losses = [r["sites"][site]["mu"] for r in releases if site in r["sites"]]
+        charged = accounting.compose([mu["aggregator_and_colluders"] for mu in losses])
+        mus.append(max(config.promise_of(site).mu, charged))
     mus.sort()
     epsilon = accounting.epsilon_from_mu(sum(mus[-2:]), config.promise.delta)
     return f"epsilon {epsilon:.3g} at most, for the two losses (mu) add up"

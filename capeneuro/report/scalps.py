@@ -34,24 +34,24 @@ class Powers(NamedTuple):
 
 
 def scalp(
-    about: Potential | Powers, values: np.ndarray, title: str, unit: str
+    layout: Potential | Powers, values: np.ndarray, title: str, unit: str
 ) -> Figure:
     """Draw numbers (D,) of channels: waveforms and the scalp, or a scalp of each band.
 
     Parameters
     ----------
-    about
-        Where and when the features are.
+    layout
+        Channels of the features, and their windows or bands.
     values
         Of the features, channel by channel.
     title, unit
-        Printed above, and what values are.
+        Printed above; unit of the values.
     """
     figure = plt.figure(figsize=(6.4, 2.8), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    draw = _potential if isinstance(about, Potential) else _powers
-    seen = draw(figure, about, values, 0.13, unit)
-    figure.set_label(f"{title}: {seen}")
+    draw = _potential if isinstance(layout, Potential) else _powers
+    description = draw(figure, layout, values, 0.13, unit)
+    figure.set_label(f"{title}: {description}")
     return figure
 
 
@@ -72,94 +72,93 @@ def linked_component(
     """
     figure = plt.figure(figsize=(9.2, 2.8), layout="none")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    what, which = first
-    if isinstance(what, Path):
-        seen = slices.draw(figure, what, which, (0.0, 0.02, 0.38, 0.84))
+    image_or_names, index_or_loadings = first
+    if isinstance(image_or_names, Path):
+        rectangle = (0.0, 0.02, 0.38, 0.84)
+        fmri = slices.draw(figure, image_or_names, index_or_loadings, rectangle)
     else:
         axis = figure.add_axes((0.18, 0.18, 0.22, 0.68))
-        seen = _loadings(axis, what, which)
-    what, values = second
-    if isinstance(what, Potential):
-        beside = _potential(figure, what, values, 0.46, "per unit deviation [uV]")
+        fmri = _loadings(axis, image_or_names, index_or_loadings)
+    layout_or_names, values = second
+    if isinstance(layout_or_names, Potential):
+        unit = "per unit deviation [uV]"
+        eeg = _potential(figure, layout_or_names, values, 0.46, unit)
     else:
         axis = figure.add_axes((0.6, 0.18, 0.38, 0.68))
-        beside = _loadings(axis, what, values)
-    figure.set_label(f"{title}. fMRI: {seen}. EEG: {beside}")
+        eeg = _loadings(axis, layout_or_names, values)
+    figure.set_label(f"{title}. fMRI: {fmri}. EEG: {eeg}")
     return figure
 
 
 def _potential(
-    figure: Figure, about: Potential, values: np.ndarray, left: float, unit: str
+    figure: Figure, layout: Potential, values: np.ndarray, x_left: float, unit: str
 ) -> str:
-    """Draw waveforms of all channels, and where they are largest the scalp.
-
-    Returns what is seen, in words.
-    """
-    values = values.reshape(len(about.channels), -1)
-    largest, at = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
-    width = 0.98 - left if about.info is None else 0.79 - left
-    axis = figure.add_axes((left, 0.18, width, 0.68))
-    lines = axis.plot(1000 * about.times, values.T, lw=1)
+    """Draw waveforms of all channels, and the scalp at their peak; a description."""
+    values = values.reshape(len(layout.channels), -1)
+    largest, peak = np.abs(values).max(), np.linalg.norm(values, axis=0).argmax()
+    width = 0.98 - x_left if layout.info is None else 0.79 - x_left
+    axis = figure.add_axes((x_left, 0.18, width, 0.68))
+    lines = axis.plot(1000 * layout.times, values.T, lw=1)
     axis.axhline(0, color=INK, lw=0.5)
     axis.set_xlabel("time from the event [ms]")
     axis.set_ylabel(unit)
-    if len(about.channels) <= len(COLORS):
+    if len(layout.channels) <= len(COLORS):
         for line, color in zip(lines, COLORS, strict=False):
             line.set_color(color)
-        axis.legend(lines, about.channels, frameon=False, fontsize=7, ncols=2)
+        axis.legend(lines, layout.channels, frameon=False, fontsize=7, ncols=2)
     else:
         for line in lines:
             line.set(color=INK, alpha=0.4)
-    if about.info is not None:
-        axis.axvline(1000 * about.times[at], color=ACCENT, lw=0.8, ls="--")
+    if layout.info is not None:
+        axis.axvline(1000 * layout.times[peak], color=ACCENT, lw=0.8, ls="--")
         head = figure.add_axes((0.81, 0.12, 0.18, 0.7))
-        _topography(head, about, values[:, at], largest)
-        head.set_title(f"{1000 * about.times[at]:.0f} ms", fontsize=9)
-    channel = int(np.abs(values[:, at]).argmax())
+        _topography(head, layout, values[:, peak], largest)
+        head.set_title(f"{1000 * layout.times[peak]:.0f} ms", fontsize=9)
+    channel = int(np.abs(values[:, peak]).argmax())
     return (
         f"waveforms of {len(values)} channels, largest at "
-        f"{1000 * about.times[at]:.0f} ms, {values[channel, at]:.2g} at "
-        f"{about.channels[channel]}"
+        f"{1000 * layout.times[peak]:.0f} ms, {values[channel, peak]:.2g} at "
+        f"{layout.channels[channel]}"
     )
 
 
 def _powers(
-    figure: Figure, about: Powers, values: np.ndarray, left: float, unit: str
+    figure: Figure, layout: Powers, values: np.ndarray, x_left: float, unit: str
 ) -> str:
-    """Draw a scalp of each band, or a table of channels; what is seen, in words."""
-    values = values.reshape(len(about.channels), -1)
-    n, largest = len(about.bands), np.abs(values).max() or 1.0
-    if about.info is None:
-        axis = figure.add_axes((left, 0.18, 0.7 - left, 0.68))
-        shown = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
-        image = axis.imshow(values.T, aspect="auto", **shown)
-        axis.set_yticks(np.arange(n), about.bands)
+    """Draw a scalp of each band, or an image of channels; a description."""
+    values = values.reshape(len(layout.channels), -1)
+    n, largest = len(layout.bands), np.abs(values).max() or 1.0
+    if layout.info is None:
+        axis = figure.add_axes((x_left, 0.18, 0.7 - x_left, 0.68))
+        style = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+        image = axis.imshow(values.T, aspect="auto", **style)
+        axis.set_yticks(np.arange(n), layout.bands)
         axis.set_xlabel("channel")
     else:
-        for i, band in enumerate(about.bands):
+        for i, band in enumerate(layout.bands):
             head = figure.add_axes((0.02 + 0.84 * i / n, 0.12, 0.8 / n, 0.66))
-            image = _topography(head, about, values[:, i], largest)
+            image = _topography(head, layout, values[:, i], largest)
             head.set_title(band, fontsize=9)
     figure.colorbar(image, cax=figure.add_axes((0.9, 0.2, 0.02, 0.5)), label=unit)
     channel, band = np.unravel_index(np.abs(values).argmax(), values.shape)
     return (
         f"{n} bands of {len(values)} channels, largest {values[channel, band]:.2g} at "
-        f"{about.channels[channel]}, {about.bands[band]}"
+        f"{layout.channels[channel]}, {layout.bands[band]}"
     )
 
 
 def _topography(
-    axis: Axes, about: Potential | Powers, values: np.ndarray, largest: float
+    axis: Axes, layout: Potential | Powers, values: np.ndarray, largest: float
 ) -> Any:
     """Draw one number of each channel on the head; the image."""
     import mne
 
-    shown = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
-    return mne.viz.plot_topomap(values, about.info, axes=axis, show=False, **shown)[0]
+    style = {"cmap": "RdBu_r", "vlim": (-largest, largest), "contours": 4}
+    return mne.viz.plot_topomap(values, layout.info, axes=axis, show=False, **style)[0]
 
 
 def _loadings(axis: Axes, names: Sequence[str], values: np.ndarray) -> str:
-    """Draw the largest loadings of named features; what is seen, in words."""
+    """Draw the largest loadings of named features; a description."""
     order = np.argsort(-np.abs(values))[:MOST_BARS][::-1]
     colors = [COLORS[0] if values[i] < 0 else ACCENT for i in order]
     axis.barh(np.arange(len(order)), values[order], color=colors)

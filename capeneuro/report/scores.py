@@ -1,4 +1,4 @@
-"""What a study's results are compared with: scores, each beside its level of chance."""
+"""Scores of a study's results against a truth, each beside its level of chance."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def components(
     A: np.ndarray,
     prefix: str,
     norm_bound: float,
-    whose: str = "",
+    owner: str = "",
 ) -> list[Score]:
     """Compare an unmixing with true or reference maps over features.
 
@@ -37,11 +37,11 @@ def components(
     A
         Maps over features for sources of unit variance, (n_features, R').
     prefix
-        What A is, for the names of the scores.
+        Kind of the maps A, a key of :data:`AGAINST`; begins the names of the scores.
     norm_bound
         Constant that the samples were divided by.
-    whose
-        What the unmixing is, if not the study's own; begins the names of the scores.
+    owner
+        Origin of the unmixing, if not the study's own; begins the names of the scores.
 
     Returns
     -------
@@ -58,10 +58,10 @@ def components(
         note = f"normalized gain index against the {against}, 0 is perfect"
         rows.append((f"{prefix}_ngi", value, chance, note))
     rows += patterns(unmixing["mixing"], A, prefix, against)
-    if whose:
+    if owner:
         rows = [
-            (f"{whose}_{name}", value, known, f"{PUBLIC}: {note}")
-            for name, value, known, note in rows
+            (f"{owner}_{name}", value, chance_text, f"{PUBLIC}: {note}")
+            for name, value, chance_text, note in rows
         ]
     return rows
 
@@ -76,7 +76,7 @@ def patterns(
     estimate, truth
         As columns, (n_features, R) and (n_features, R').
     prefix, against
-        Beginning of the scores' names, and what the truth is.
+        Beginning of the scores' names, and a noun for the truth.
     """
     _, r = metrics.match(estimate, truth)
     chance = f"chance {metrics.chance_match(truth):.3f}"
@@ -95,15 +95,15 @@ def correlations(estimate: np.ndarray, truth: np.ndarray, prefix: str) -> list[S
     estimate, truth
         Shapes (K,) and (K',); those that one of them lacks count as 0.
     prefix
-        What the truth is.
+        Kind of the truth, a key of :data:`AGAINST`.
     """
     K = max(len(estimate), len(truth))
     r = [np.pad(np.sort(c)[::-1], (0, K - len(c))) for c in (estimate, truth)]
     error = float(np.linalg.norm(r[0] - r[1]) / K)
-    known = f"{np.linalg.norm(r[1]) / K:.3f} if all were said to be 0"
-    what = f"error of the canonical correlations against the {AGAINST[prefix]}"
-    note = f"{what}, 0 is perfect"
-    return [(f"{prefix}_err_corr", error, known, note)]
+    reference = f"{np.linalg.norm(r[1]) / K:.3f} if all were said to be 0"
+    quantity = f"error of the canonical correlations against the {AGAINST[prefix]}"
+    note = f"{quantity}, 0 is perfect"
+    return [(f"{prefix}_err_corr", error, reference, note)]
 
 
 def write(path: Path, rows: Sequence[Score], stamp: str) -> None:

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from capeneuro.data.images import open_image
 
-# Of the magnitudes inside the mask, what is drawn lies above this percentile.
+# Percentile of the magnitudes inside the mask, above which values are drawn.
 DRAWN = 95
-# Of a mask in MNI space: voxels inside the template's brain, and box in common.
+# Least shares of a mask in MNI space: voxels inside the template's brain, shared box.
 INSIDE, COMMON = 0.85, 0.6
 # Points of the larger side of three planes together; the template has one a mm.
 POINTS = 560
@@ -40,11 +40,13 @@ class Volume:
 
     @cached_property
     def box(self) -> np.ndarray:
-        """Corners of what is not 0 [mm], (3, 2)."""
-        found, ends = self.values != 0, np.empty((2, 3))
-        for k, others in enumerate([(1, 2), (0, 2), (0, 1)]):
-            inside = np.flatnonzero(found.any(axis=others))
-            first, last = inside[[0, -1]] if len(inside) else (0, found.shape[k] - 1)
+        """Bounding box of the voxels that are not 0 [mm], (3, 2)."""
+        is_inside, ends = self.values != 0, np.empty((2, 3))
+        for k, axes in enumerate([(1, 2), (0, 2), (0, 1)]):
+            inside = np.flatnonzero(is_inside.any(axis=axes))
+            first, last = (
+                inside[[0, -1]] if len(inside) else (0, is_inside.shape[k] - 1)
+            )
             ends[:, k] = first - 0.5, last + 0.5
         corners = np.array([[ends[i][k] for k, i in enumerate(c)] for c in CORNERS])
         mm = nib.affines.apply_affine(self.affine, corners)
@@ -57,90 +59,90 @@ class Volume:
 
     @cached_property
     def threshold(self) -> float:
-        """What is drawn lies above it: the 95th percentile of magnitudes in the mask.
+        """Least magnitude that is drawn: the 95th percentile inside the mask.
 
-        0 of one slice, and of a map whose largest value fills the rest, as where there
-        are a few regions.
+        0 for a single slice, and for a map in which more than 5% of the voxels have the
+        largest magnitude, such as a map of few regions.
         """
         size = np.abs(self.values[self.values != 0])
         if not size.size or self.values.shape[2] == 1:
             return 0.0
-        found = float(np.percentile(size, DRAWN))
-        return found if found < self.largest else 0.0
+        percentile = float(np.percentile(size, DRAWN))
+        return percentile if percentile < self.largest else 0.0
 
-    def at(self, mm: np.ndarray) -> np.ndarray:
+    def values_at(self, mm: np.ndarray) -> np.ndarray:
         """Values of the voxels at points [mm], (..., 3); 0 outside."""
-        found = nib.affines.apply_affine(np.linalg.inv(self.affine), mm)
-        found = np.rint(found).astype(int)
-        inside = ((found >= 0) & (found < self.values.shape)).all(axis=-1)
-        found[~inside] = 0
-        return np.where(inside, self.values[tuple(np.moveaxis(found, -1, 0))], 0.0)
+        voxels = nib.affines.apply_affine(np.linalg.inv(self.affine), mm)
+        voxels = np.rint(voxels).astype(int)
+        inside = ((voxels >= 0) & (voxels < self.values.shape)).all(axis=-1)
+        voxels[~inside] = 0
+        return np.where(inside, self.values[tuple(np.moveaxis(voxels, -1, 0))], 0.0)
 
 
 def draw(
     figure: Figure,
     path: Path,
     index: int,
-    where: tuple[float, float, float, float],
-    at: Sequence[float] | None = None,
+    rectangle: tuple[float, float, float, float],
+    center: Sequence[float] | None = None,
     unit: str = "",
 ) -> str:
-    """Draw one map of a 4-D image into a part of a figure; what is seen, in words.
+    """Draw one map of a 4-D image into a rectangle of a figure; a description.
 
-    The three planes meet at ``at`` [mm], or at the map's :func:`peak`; one slice is
-    drawn as that. Red is above 0 and outlined, blue below and outlined with dashes, so
-    that a print in grey tells both. Only what is above :meth:`Volume.threshold` is
-    drawn. ``unit`` names the scale of colors. All planes are one image: an axis of its
-    own for each takes thrice the time.
+    The three planes meet at ``center`` [mm], or at the map's :func:`peak`; a single
+    slice is one plane. Red is above 0 and outlined, blue below and outlined with
+    dashes, so that they differ in a grey print. Magnitudes below
+    :meth:`Volume.threshold` are not drawn. ``unit`` names the scale of colors. All
+    planes are one image: an axis for each takes three times as long.
     """
-    one = volume(path, index)
-    largest, threshold = one.largest, one.threshold
-    below, is_brain = anatomy(one)
-    at = peak(one) if at is None else np.asarray(at, float)
-    flat, box = one.values.shape[2] == 1, below.box
+    map_ = volume(path, index)
+    largest, threshold = map_.largest, map_.threshold
+    below, is_brain = anatomy(map_)
+    center = peak(map_) if center is None else np.asarray(center, float)
+    flat, box = map_.values.shape[2] == 1, below.box
     planes = [2] if flat else list(SHOWN)
     spans = np.array([[np.ptp(box[i]) for i in SHOWN[k]] for k in planes])
     gap, high = 0.06 * spans[:, 0].max(), spans[:, 1].max()
     wide = spans[:, 0].sum() + gap * len(planes)
     step = max(wide, high) / POINTS
-    shown, shade = np.zeros((2, int(high / step), int(wide / step)))
-    axis = figure.add_axes(where)
+    map_values, shade = np.zeros((2, int(high / step), int(wide / step)))
+    axis = figure.add_axes(rectangle)
     x = 0.0
     for k, (w, h) in zip(planes, spans, strict=True):
         i, j = SHOWN[k]
         y = (high - h) / 2
         across, up = (np.arange(int(n / step)) * step for n in (w, h))
         mm = np.empty((len(up), len(across), 3))
-        mm[..., k], mm[..., i] = at[k], box[i, 0] + step / 2 + across
+        mm[..., k], mm[..., i] = center[k], box[i, 0] + step / 2 + across
         mm[..., j] = (box[j, 0] + step / 2 + up)[:, None]
-        here = tuple(
+        window = tuple(
             slice(int(n / step), int(n / step) + len(points))
             for n, points in ((y, up), (x, across))
         )
-        shown[here], shade[here] = one.at(mm), below.at(mm)
-        _labels(axis, k, (x, y, w, h), at, at[[i, j]] - box[[i, j], 0], high)
+        map_values[window], shade[window] = map_.values_at(mm), below.values_at(mm)
+        _labels(axis, k, (x, y, w, h), center, center[[i, j]] - box[[i, j], 0], high)
         x += w + gap
-    extent = (0, shown.shape[1] * step, 0, shown.shape[0] * step)
-    pixels = _colored(shown, shade, threshold, largest)
-    about = {"origin": "lower", "aspect": "equal", "interpolation": "none"}
-    axis.imshow(pixels, extent=extent, **about)
-    points = [(np.arange(n)[::2] + 0.5) * step for n in shown.shape[::-1]]
+    extent = (0, map_values.shape[1] * step, 0, map_values.shape[0] * step)
+    pixels = _colored(map_values, shade, threshold, largest)
+    options = {"origin": "lower", "aspect": "equal", "interpolation": "none"}
+    axis.imshow(pixels, extent=extent, **options)
+    across, up = ((np.arange(n)[::2] + 0.5) * step for n in map_values.shape[::-1])
     for sign, style in ((1, "solid"), (-1, "dashed")):
-        drawn = sign * shown[::2, ::2] > threshold
-        if threshold and drawn.any():
+        is_drawn = sign * map_values[::2, ::2] > threshold
+        if threshold and is_drawn.any():
             lines = {"colors": "black", "linewidths": 0.6, "linestyles": style}
-            axis.contour(*points, drawn, [0.5], **lines)
+            axis.contour(across, up, is_drawn, [0.5], **lines)
     _scale(axis, threshold, largest, (wide, high), unit)
     axis.set(xlim=(-0.01 * wide, 1.12 * wide), ylim=(-0.1 * high, 1.02 * high))
     axis.set_axis_off()
-    mm = ", ".join(f"{v:.0f}" for v in at)
+    mm = ", ".join(f"{v:.0f}" for v in center)
     if not largest:
         return "an empty map"
-    value = float(one.at(at[None])[0])
+    value = float(map_.values_at(center[None])[0])
     sign = "above" if value > 0 else "below"
-    what = "one slice" if flat else "three planes"
+    kind = "one slice" if flat else "three planes"
     return (
-        f"{what} through ({mm}) mm, where the map is {abs(value):.2g} {sign} zero; "
+        f"{kind} through ({mm}) mm, where the map is {abs(value):.2g} {sign} zero; "
         f"{'on the MNI template' if is_brain else 'no anatomy below'}"
     )
 
@@ -149,52 +151,53 @@ def _labels(
     axis: Axes,
     cut: int,
     place: tuple[float, float, float, float],
-    at: np.ndarray,
+    center: np.ndarray,
     cross: np.ndarray,
     high: float,
 ) -> None:
-    """Say where a plane lies and which side is which; mark where the others cut it.
+    """Label a plane's position and sides, and mark the other planes' cuts.
 
-    On two lines, one above and one below all planes, of which the highest is ``high``.
+    The labels are one line above and one below all planes; ``high`` is the height of
+    the highest.
     """
-    (x, y, w, h), (left, right) = place, ENDS[SHOWN[cut][0]]
+    (x, y, w, h), (first_end, second_end) = place, ENDS[SHOWN[cut][0]]
     axis.plot([x + cross[0]] * 2, [y, y + h], color="dimgrey", lw=0.4)
     axis.plot([x, x + w], [y + cross[1]] * 2, color="dimgrey", lw=0.4)
-    axis.text(x, high, left, va="top", size=8)
-    axis.text(x + w, high, right, va="top", ha="right", size=8)
-    said = f"{'xyz'[cut]} = {at[cut]:.0f} mm"
-    axis.text(x + w / 2, 0, said, va="top", ha="center", size=8)
+    axis.text(x, high, first_end, va="top", size=8)
+    axis.text(x + w, high, second_end, va="top", ha="right", size=8)
+    label = f"{'xyz'[cut]} = {center[cut]:.0f} mm"
+    axis.text(x + w / 2, 0, label, va="top", ha="center", size=8)
 
 
 def _scale(
     axis: Axes, threshold: float, largest: float, size: tuple[float, float], unit: str
 ) -> None:
-    """Draw the scale of colors beside the planes, without what is not drawn."""
+    """Draw the scale of colors beside the planes, grey below the threshold."""
     wide, high = size
     values = np.linspace(-1, 1, 101)[:, None] * (largest or 1.0)
     pixels = _colored(values, 0.6 + 0 * values, threshold, largest)
     extent = (wide, 1.02 * wide, 0.15 * high, 0.85 * high)
     axis.imshow(pixels, extent=extent, origin="lower", aspect="equal")
-    told = {value: f"{value:.2g}" for value in (-largest, largest)}
+    ticks = {value: f"{value:.2g}" for value in (-largest, largest)}
     if threshold < CLOSE * largest:  # two numbers would touch
-        told[0.0] = f"\u00b1{threshold:.2g}" if threshold else "0"
+        ticks[0.0] = f"\u00b1{threshold:.2g}" if threshold else "0"
     else:
-        told |= {value: f"{value:.2g}" for value in (-threshold, threshold)}
-    for value, said in told.items():
+        ticks |= {value: f"{value:.2g}" for value in (-threshold, threshold)}
+    for value, text in ticks.items():
         y = (0.5 + 0.35 * value / (largest or 1.0)) * high
-        axis.text(1.03 * wide, y, said, va="center", size=8)
+        axis.text(1.03 * wide, y, text, va="center", size=8)
     axis.text(1.01 * wide, 0.9 * high, unit, va="bottom", size=8)
 
 
 def _colored(
-    shown: np.ndarray, shade: np.ndarray, threshold: float, largest: float
+    map_values: np.ndarray, shade: np.ndarray, threshold: float, largest: float
 ) -> np.ndarray:
-    """Colors of a map's values where they exceed the threshold, else of what is below.
+    """Colors of a map's values above the threshold, and of the anatomy elsewhere.
 
     Parameters
     ----------
-    shown, shade
-        Of the same shape; what is below goes from 0, nothing, to 1.
+    map_values, shade
+        Map and anatomy, of the same shape; the anatomy is from 0 (nothing) to 1.
     threshold, largest
         Magnitudes: values are drawn above the first, in full color at the second.
 
@@ -204,8 +207,8 @@ def _colored(
         RGB, 0 to 255, one axis more.
     """
     grey = np.where(shade > 0.05, 0.4 + 0.55 * shade, 1.0)[..., None].repeat(3, -1)
-    color = matplotlib.colormaps[MAP_COLORS](0.5 + shown / (largest or 1.0) / 2)
-    pixels = np.where((np.abs(shown) > threshold)[..., None], color[..., :3], grey)
+    color = matplotlib.colormaps[MAP_COLORS](0.5 + map_values / (largest or 1.0) / 2)
+    pixels = np.where((np.abs(map_values) > threshold)[..., None], color[..., :3], grey)
     return np.rint(255 * pixels).astype(np.uint8)
 
 
@@ -215,38 +218,38 @@ def volume(path: Path, index: int) -> Volume:
     return Volume(np.asarray(image.dataobj[..., index], np.float64), image.affine)
 
 
-def peak(one: Volume) -> np.ndarray:
-    """Place of the largest magnitude [mm]: of many voxels that share it, the middle."""
-    size = np.abs(one.values)
+def peak(volume: Volume) -> np.ndarray:
+    """Coordinates of the largest magnitude [mm]: the middle one of several voxels."""
+    size = np.abs(volume.values)
     return middle_of(
         nib.affines.apply_affine(
-            one.affine, np.argwhere(size >= (1 - 1e-6) * size.max())
+            volume.affine, np.argwhere(size >= (1 - 1e-6) * size.max())
         )
     )
 
 
 def middle_of(places: np.ndarray) -> np.ndarray:
-    """Of places (n, 3) the one nearest to their center: a cube is alike all over."""
+    """The one of several points (n, 3) that is nearest to their center."""
     distance = np.linalg.norm(places - places.mean(axis=0), axis=1)
     return places[distance.argmin()]
 
 
-def anatomy(one: Volume) -> tuple[Volume, bool]:
-    """What a map is drawn on: the MNI template where it is in that space, else itself.
+def anatomy(volume: Volume) -> tuple[Volume, bool]:
+    """Anatomy below a map: the MNI template for maps in that space, else the mask.
 
-    Headers of masks often do not say which space they are in, so it is told by where
-    voxels lie.
+    Headers of masks often lack the name of their space, so the positions of the voxels
+    decide.
     """
     template = _template()
-    inside = nib.affines.apply_affine(one.affine, np.argwhere(one.values != 0))
-    if len(inside) and one.values.shape[2] > 1:
-        in_brain = np.mean(template.at(inside) > 0)
-        a, b = one.box, template.box
+    inside = nib.affines.apply_affine(volume.affine, np.argwhere(volume.values != 0))
+    if len(inside) and volume.values.shape[2] > 1:
+        in_brain = np.mean(template.values_at(inside) > 0)
+        a, b = volume.box, template.box
         common = np.minimum(a[:, 1], b[:, 1]) - np.maximum(a[:, 0], b[:, 0])
         either = np.maximum(a[:, 1], b[:, 1]) - np.minimum(a[:, 0], b[:, 0])
         if in_brain > INSIDE and (common / either).min() > COMMON:
             return template, True
-    return Volume((one.values != 0) * 0.85, one.affine), False
+    return Volume((volume.values != 0) * 0.85, volume.affine), False
 
 
 @cache
@@ -259,13 +262,15 @@ def _template() -> Volume:
     return Volume(values / values.max(), image.affine)
 
 
-def thumbnail(path: Path, index: int, at: Sequence[float] | None = None) -> str:
+def thumbnail(path: Path, index: int, center: Sequence[float] | None = None) -> str:
     """Axial plane through a map's peak, sixty pixels wide; PNG, as a data URI."""
-    one = volume(path, index)
-    below, _ = anatomy(one)
-    at = peak(one) if at is None else np.asarray(at, float)
-    mm = _axial(below.box, at[2])
-    return _png(_colored(one.at(mm), below.at(mm), one.threshold, one.largest))
+    map_ = volume(path, index)
+    below, _ = anatomy(map_)
+    center = peak(map_) if center is None else np.asarray(center, float)
+    mm = _axial(below.box, center[2])
+    return _png(
+        _colored(map_.values_at(mm), below.values_at(mm), map_.threshold, map_.largest)
+    )
 
 
 def portrait(values: np.ndarray, mask: nib.Nifti1Image) -> str:
@@ -278,16 +283,16 @@ def portrait(values: np.ndarray, mask: nib.Nifti1Image) -> str:
     mask
         Where they are.
     """
-    whole = np.zeros(mask.shape)
+    image = np.zeros(mask.shape)
     inside = np.asarray(mask.dataobj) > 0
-    whole[inside] = values
+    image[inside] = values
     box = Volume(inside, mask.affine).box
-    shown = Volume(whole, mask.affine).at(_axial(box, box[2].mean()))
-    # White is what few voxels are; a flat image, where no voxel is bright, is grey.
+    plane = Volume(image, mask.affine).values_at(_axial(box, box[2].mean()))
+    # Only the brightest voxels are white; an image without bright voxels is grey.
     bright = max(
         float(np.percentile(values, 99)), 1.5 * float(np.median(values)), 1e-12
     )
-    grey = np.rint(255 * np.clip(shown / bright, 0, 1)).astype(np.uint8)
+    grey = np.rint(255 * np.clip(plane / bright, 0, 1)).astype(np.uint8)
     return _png(grey[..., None].repeat(3, -1))
 
 

@@ -37,7 +37,7 @@ def check(study: Study, sites: Sites) -> None:
     ConfigError
         With a line for each two files. It names people, and stays here.
     """
-    if kinds.makes_data(study.whole, sites):
+    if kinds.makes_data(study.full_study, sites):
         return
     owners: dict[Path, list[SiteConfig]] = defaultdict(list)
     for site in sites.values():

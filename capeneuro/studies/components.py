@@ -271,7 +271,7 @@ class ComponentsKind(StudyKind):
         files.write_table(folder / RUNS, nifti.RUNS, table)
         text = page.render_quality(site, rows, plots.norms(norms, bound), study)
         files.write_text(folder / "qc.html", text)
-        if far := sum(row["kept"] < MOSTLY for row in rows):
+        if far := sum(row["clip_weight"] < MOSTLY for row in rows):
             print(
                 f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the "
                 f"norm bound; of their second moments pca.clip keeps less than "
@@ -557,7 +557,7 @@ class ComponentsKind(StudyKind):
         else:
             peaks = [tuple(map(float, row[3:6])) for row in described]
         maps = [
-            (title, partial(plots.component_map, path, i, title, peaks[i], "z"))
+            plots.map_figure(path, i, title, peaks[i], "z")
             for i, title in enumerate(titles)
         ]
         pictures = {
@@ -579,7 +579,7 @@ class ComponentsKind(StudyKind):
             pictures,
             notes,
             _table(verdicts, described, map_names, path, peaks),
-            viewer.viewer(page.told_of(verdicts, maps)),
+            viewer.viewer(page.findings(verdicts, maps)),
             page.forecast_of(study),
         )
 
@@ -683,12 +683,12 @@ def _with_remedy(
     error: ConfigError, sites: Sites, runs: dict[str, dict[str, list[Path]]]
 ) -> str:
     """What is wrong with files, and how sites do without the people whose they are."""
-    files = {line.partition(": ")[0] for line in error.each}
+    files = {line.partition(": ")[0] for line in error.lines}
     text = str(error)
     for name, people in runs.items():
         bad = [who for who, own in people.items() if files & set(map(str, own))]
         remedy = sites[name].leaving_out(bad)
-        if len(bad) == len(error.each) == 1 < len(people):
+        if len(bad) == len(error.lines) == 1 < len(people):
             text += f"; or do without the person: {remedy}"
         elif 1 < len(bad) < len(people):
             text += (

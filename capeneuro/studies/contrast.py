@@ -21,6 +21,7 @@ from capeneuro.data import files, measures
 from capeneuro.data.rows import Person
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
 from capeneuro.studies import contrast_people
@@ -295,17 +296,17 @@ class ContrastKind(RowStudyKind):
 
         shape, effects, networks = self.shape, self.effects, self._networks
         is_above = verdicts.exceeds_noise.reshape(-1, len(shape.names))
-        findings, others = {}, {}
+        findings, others = [], []
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
         for i, k in enumerate(tested):
             name, sizes = effects[k].name, result.sizes[k, :, 0]
-            pictures = findings if is_above[i].any() else others
+            figures = findings if is_above[i].any() else others
             compared = {
                 words: reference.values[:, k] / result.within_group_sd
                 for words, reference in references.items()
                 if k < reference.values.shape[1]
             }
-            pictures[f"{name}: effects with 95% intervals"] = partial(
+            draw = partial(
                 plots.effects,
                 shape.names,
                 sizes,
@@ -314,30 +315,33 @@ class ContrastKind(RowStudyKind):
                 compared,
                 rows="outcome",
             )
+            figures.append(Figure(f"{name}: effects with 95% intervals", draw))
             title = f"{name}: effect over the outcome's deviation, by channel"
-            pictures |= self.scalp(sizes, title, "effect over deviation")
+            figures += self.scalp(sizes, title, "effect over deviation")
             if shape.mask is not None:
                 title = f"{name}: effect size"
                 path = self.study.results / f"{SIZES}.nii.gz"
-                draw = partial(plots.component_map, path, k, title, unit="SD")
-                pictures[title] = draw
+                figures.append(plots.map_figure(path, k, title, unit="SD"))
             if networks:
-                title = f"{name}: connectivity within and between networks"
-                pictures[title] = partial(
+                draw = partial(
                     plots.between_networks,
                     networks,
                     self._between_networks(sizes),
                     self._between_networks(is_above[i]) > 0,
                     "effect over the deviation",
                 )
+                title = f"{name}: connectivity within and between networks"
+                figures.append(Figure(title, draw))
         if networks and self._has_means:
             means = contrasts.shrunk_means(result, self.outcomes.center)
-            others["Mean connectivity within and between networks"] = partial(
+            draw = partial(
                 plots.between_networks,
                 networks,
                 self._between_networks(means),
                 label="mean, drawn to the public one by its noise",
             )
+            title = "Mean connectivity within and between networks"
+            others.append(Figure(title, draw))
         return Figures({}, findings, others)
 
     @property

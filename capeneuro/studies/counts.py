@@ -104,7 +104,7 @@ def counted(study: Study, sites: Sites) -> Counts:
 def assumed(study: Study, sites: Sites) -> Assumed:
     """The same before `validate`: people whose images are here count already."""
     expected = _known(study, sites)
-    makes = kinds.makes_data(study.whole, sites)
+    makes = kinds.makes_data(study.full_study, sites)
     if expected.is_counted or makes or not is_complete(study, sites):
         return expected
     # Privacy: under the unit subject nobody counts the volumes of private people.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError, check_all, some
-from capeneuro.config.rows import Measures, RowStudy
+from capeneuro.config.rows import MeasuresOptions, RowStudy
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.study import Study
 from capeneuro.data import beside, eeg, files, nifti, rows
@@ -189,7 +189,7 @@ def made_from(study: Study) -> str:
 
 
 def _repetition_time(
-    features: Measures, site: SiteConfig, runs: Sequence[Path]
+    features: MeasuresOptions, site: SiteConfig, runs: Sequence[Path]
 ) -> float | None:
     """Repetition time [s] of a person's runs, where spectra need it."""
     if "spectra" not in features.measures:

@@ -17,6 +17,7 @@ from capeneuro.data import files
 from capeneuro.data.rows import Person
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.row_scores import Compared, OpenPeople
 from capeneuro.studies.rows import (
@@ -191,7 +192,7 @@ class DistributionKind(RowStudyKind):
             title=title,
         )
         is_told = verdicts.exceeds_noise.any()
-        return Figures({}, {title: draw} if is_told else {}, {})
+        return Figures({}, [Figure(title, draw)] if is_told else [], [])
 
     # --- scores ----------------------------------------------------------------------
 

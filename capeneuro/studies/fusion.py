@@ -47,6 +47,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
+from capeneuro.report.figures import Figure
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.courses import made_from, of_components
 from capeneuro.studies.flow import (
@@ -413,9 +414,9 @@ class FusionKind(StudyKind):
         for i, title in enumerate(titles):
             first = (folder / MAPS, i) if has_map else (views.names[0], x[:, i])
             draw = partial(scalps.linked_component, first, (second, y[:, i]), title)
-            linked.append((title, draw))
+            linked.append(Figure(title, draw))
             if has_map:
-                maps.append((title, partial(plots.component_map, *first, title)))
+                maps.append(plots.map_figure(folder / MAPS, i, title))
         return page.Chapter(
             self.study,
             "fusion.html.jinja",
@@ -424,7 +425,7 @@ class FusionKind(StudyKind):
             {"quality": quality, **page.gallery(pairs, linked, threads)},
             words.correlation_lines(directions),
             self._table(),
-            viewer.viewer(page.told_of(pairs, maps) if has_map else []),
+            viewer.viewer(page.findings(pairs, maps) if has_map else []),
             page.forecast_of(self.study),
         )
 

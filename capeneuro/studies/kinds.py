@@ -42,7 +42,7 @@ def makes_data(study: Study, sites: Sites) -> bool:
 def images(study: Study, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
     are_folders = study.space is not None or study.handed or study.has_eeg
-    if makes_data(study.whole, sites) and are_folders:
+    if makes_data(study.full_study, sites) and are_folders:
         mask = [] if study.space is None else [study.space.mask]
         return [f"{sites[name].folder}/dataset_description.json", *mask]
     return of(study).input_files(sites[name])

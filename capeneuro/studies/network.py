@@ -17,6 +17,7 @@ from capeneuro.data.rows import Person, to_unit
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report import progress, words
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import Score
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import (
@@ -191,18 +192,17 @@ class NetworkKind(RowStudyKind):
         title = "Norm of the released gradient"
         quality = {title: plots.convergence(result.trace, noise)} if noise else {}
         ranges, quantity = 2 * self.shape.spread, f"log-odds of {self.study.target[0]}"
-        findings = {
-            "Importance of features": partial(
-                plots.effects,
-                self.shape.names,
-                ranges * self.feature_values(result)[1][:, 0],
-                f"mean change of the {quantity} over a feature's range",
-                None,
-                {n: ranges * other.values[:, 0] for n, other in references.items()},
-            )
-        }
-        findings |= self.map_of_changes(quantity)
-        return Figures(quality, findings if words.is_shown(verdicts).any() else {}, {})
+        draw = partial(
+            plots.effects,
+            self.shape.names,
+            ranges * self.feature_values(result)[1][:, 0],
+            f"mean change of the {quantity} over a feature's range",
+            None,
+            {n: ranges * other.values[:, 0] for n, other in references.items()},
+        )
+        findings = [Figure("Importance of features", draw)]
+        findings += self.map_of_changes(quantity)
+        return Figures(quality, findings if words.is_shown(verdicts).any() else [], [])
 
     # --- scores ----------------------------------------------------------------------
 

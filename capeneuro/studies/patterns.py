@@ -22,6 +22,7 @@ from capeneuro.data.rows import Person
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report import scores, words
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import Compared, OpenPeople
@@ -199,7 +200,7 @@ class PatternsKind(RowStudyKind):
         title = "Spectrum of people's covariance as released; the first "
         title += f"{K} directions were kept"
         quality = {title: plots.spectrum(result.spectrum, edge, K)}
-        findings, others, is_shown = {}, {}, words.is_shown(verdicts)
+        findings, others, is_shown = [], [], words.is_shown(verdicts)
         A = self.feature_values(result)[1]
         unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
         likenesses = [name.title for name in self.map_names(A)] or [""] * K
@@ -210,16 +211,16 @@ class PatternsKind(RowStudyKind):
             )
         ]
         for i, title in enumerate(words.titles(verdicts, titles)):
-            pictures = findings if is_shown[i] else others
+            figures = findings if is_shown[i] else others
             if shape.mask is not None:
                 path = study.results / f"{STEM}.nii.gz"
-                pictures[title] = partial(plots.component_map, path, i, title)
+                figures.append(plots.map_figure(path, i, title))
             elif study.has_eeg:
-                pictures |= self.scalp(A[:, i], title, unit)
+                figures += self.scalp(A[:, i], title, unit)
             else:
-                values = shape.names, A[:, i], UNIT
                 options = {"most": MOST_BARS, "title": title}
-                pictures[title] = partial(plots.effects, *values, **options)
+                draw = partial(plots.effects, shape.names, A[:, i], UNIT, **options)
+                figures.append(Figure(title, draw))
         return Figures(quality, findings, others)
 
     # --- scores ----------------------------------------------------------------------

@@ -236,7 +236,7 @@ def refuse_later(study: Study, sites: Sites) -> None:
     What would come to nothing later is not paid for now. A forecast that needs numbers
     which nobody told yet refuses nothing.
     """
-    members = list(study.whole.members.values())
+    members = list(study.full_study.members.values())
     at = [m.identity for m in members].index(study.identity)
     for member in members[at + 1 :]:
         with suppress(Unknown):

@@ -18,6 +18,7 @@ from capeneuro.data.rows import Person, to_unit
 from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.linalg import TINY
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import model_lines
 from capeneuro.studies import model_file
@@ -229,18 +230,17 @@ class RegressionKind(RowStudyKind):
             quantity = f"log-odds of {quantity}"
         # With a ridge these are other numbers than a truth, or a run without it.
         compared = {} if result.ridge else references
-        findings = {
-            "Coefficients with 95% intervals": partial(
-                plots.effects,
-                self.shape.names,
-                ranges * result.ridge_coefficients,
-                f"change of {quantity} over a feature's range",
-                ranges[:, None] * result.intervals,
-                {n: ranges * other.values[:, 0] for n, other in compared.items()},
-            )
-        }
-        findings |= self.map_of_changes(quantity)
-        return Figures({}, findings if verdicts.exceeds_noise.any() else {}, {})
+        draw = partial(
+            plots.effects,
+            self.shape.names,
+            ranges * result.ridge_coefficients,
+            f"change of {quantity} over a feature's range",
+            ranges[:, None] * result.intervals,
+            {n: ranges * other.values[:, 0] for n, other in compared.items()},
+        )
+        findings = [Figure("Coefficients with 95% intervals", draw)]
+        findings += self.map_of_changes(quantity)
+        return Figures({}, findings if verdicts.exceeds_noise.any() else [], [])
 
     # --- scores ----------------------------------------------------------------------
 

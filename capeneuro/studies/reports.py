@@ -12,7 +12,7 @@ from capeneuro.studies.sites import Sites
 
 def report(study: Study, sites: Sites, threads: int = 1) -> None:
     """Write the report of a study, and the record of what all its stages spent."""
-    study = study.whole
+    study = study.full_study
     folder = study.results
     write_beside(study, folder)
     record = json.loads((folder / "privacy.json").read_text())

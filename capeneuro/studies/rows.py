@@ -33,6 +33,7 @@ from capeneuro.privacy.accounting import Budget
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.courses import check_person, made_from, reader
@@ -69,7 +70,6 @@ MAP_NAMES = "group_desc-rows_names.tsv"
 SITE_KEYS = ("images", "people", "eeg", "eeg_about", "task", "mask", "repetition_time")
 
 # Draws a picture of the report, by its title.
-Pictures = dict[str, Callable[[], Any]]
 # (rows x, what tables say that is no feature) -> what the site holds, float32; people
 # are columns of all three.
 Encoder = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -120,12 +120,12 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class Figures:
-    """Pictures of a result, by title, each by what draws it.
+    """Figures of a result.
 
     Parameters
     ----------
     quality
-        Of how well it was found; drawn already.
+        Of how well it was found, by title; drawn already.
     findings
         Of what stands above the noise.
     others
@@ -133,8 +133,8 @@ class Figures:
     """
 
     quality: Mapping[str, Any]
-    findings: Pictures
-    others: Pictures
+    findings: Sequence[Figure]
+    others: Sequence[Figure]
 
 
 @dataclass(frozen=True)
@@ -625,8 +625,8 @@ class RowStudyKind(StudyKind):
         quality = [page.picture(title, fig) for title, fig in figures.quality.items()]
         pictures = {
             "quality": quality,
-            "maps": page.pictures([*figures.findings.items()], threads),
-            "rest": page.pictures([*figures.others.items()], threads),
+            "maps": page.pictures(figures.findings, threads),
+            "rest": page.pictures(figures.others, threads),
         }
         return page.Chapter(
             self.study,
@@ -638,16 +638,16 @@ class RowStudyKind(StudyKind):
             page.table_of(
                 folder / (self.shown_table or f"{self.stem}.tsv"), self.headings
             ),
-            viewer.viewer(figures.findings.items()),
+            viewer.viewer(figures.findings),
             page.forecast_of(self.study),
         )
 
-    def scalp(self, values: np.ndarray, title: str, unit: str) -> Pictures:
-        """Picture of a number of each feature on the head, where they are of EEG."""
+    def scalp(self, values: np.ndarray, title: str, unit: str) -> list[Figure]:
+        """Figure of a number of each feature on the head, where they are of EEG."""
         from capeneuro.report import scalps
 
         if not self.study.has_eeg:
-            return {}
+            return []
         options = self.study.rows.features
         D = len(self.shape.names) - len(self.study.rows.covariates)
         where = options.channels, eeg.positions(options)
@@ -656,17 +656,17 @@ class RowStudyKind(StudyKind):
         else:
             bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
             view = scalps.Powers(bands, *where)
-        return {title: partial(scalps.scalp, view, values[:D], title, unit)}
+        draw = partial(scalps.scalp, view, values[:D], title, unit)
+        return [Figure(title, draw)]
 
-    def map_of_changes(self, quantity: str) -> Pictures:
-        """Picture of a map of one number a voxel, where features are of images."""
+    def map_of_changes(self, quantity: str) -> list[Figure]:
+        """Figure of a map of one number a voxel, where features are of images."""
         from capeneuro.report import plots
 
         if self.shape.mask is None:
-            return {}
-        title = f"{quantity}: change per unit"
+            return []
         path = self.study.results / f"{self.stem}.nii.gz"
-        return {title: partial(plots.component_map, path, 0, title)}
+        return [plots.map_figure(path, 0, f"{quantity}: change per unit")]
 
     # --- scores ----------------------------------------------------------------------
 

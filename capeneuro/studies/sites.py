@@ -340,7 +340,7 @@ def _version(study: Study, name: str, book: Ledger) -> str | None:
 
 def stages_of(study: Study) -> tuple[str, ...]:
     """Identities of all stages of the study that this is a stage of."""
-    return tuple(member.identity for member in study.whole.members.values())
+    return tuple(member.identity for member in study.full_study.members.values())
 
 
 def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
@@ -355,9 +355,9 @@ def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
 
 def _lineage(study: Study, name: str, book: Ledger) -> str:
     """Lineage under which a site's releases of a study count."""
-    lineages = [p.lineage for p in signed(study.whole.study, name, book)]
+    lineages = [p.lineage for p in signed(study.full_study.study, name, book)]
     with suppress(OSError, ValueError):
-        path = study.whole.private(name) / "manifest.json"
+        path = study.full_study.private(name) / "manifest.json"
         root = parse(Manifest, path.read_bytes()).root
         lineages += [root] if root in lineages else []
     return lineages[-1] if lineages else study.lineage

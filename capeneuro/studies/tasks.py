@@ -246,7 +246,7 @@ class Task:
             names = [self.site] if self.site else list(sites)
             site_keys = self.kind.site_keys[step]
             settings["sites"] = [section(sites[name], *site_keys) for name in names]
-            if step != "reconstruct" and not kinds.makes_data(study.whole, sites):
+            if step != "reconstruct" and not kinds.makes_data(study.full_study, sites):
                 images = [kinds.images(study, sites, name) for name in names]
                 settings["files"] = _digest(path for paths in images for path in paths)
         elif step not in (

@@ -21,6 +21,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.privacy.moments import FEWEST_WORDS
 from capeneuro.report import words
+from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import Compared, OpenPeople
@@ -244,19 +245,20 @@ class TensorsKind(RowStudyKind):
         label = "difference from the mean, as a share of the range"
         if has_words:
             label = "share of words"
-        findings, others, is_shown = {}, {}, words.is_shown(verdicts)
+        findings, others, is_shown = [], [], words.is_shown(verdicts)
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"
             title += "" if is_shown[i] else f", {verdicts.labels[i]}"
             if shape.mask is not None:
                 path = study.results / f"{DIFFERENCES}.nii.gz"
-                draw = partial(plots.component_map, path, i, title)
+                figure = plots.map_figure(path, i, title)
             else:
                 rows = "word" if has_words else "feature"
                 options = {"most": MOST_BARS, "title": title, "rows": rows}
                 draw = partial(plots.effects, shape.names, bars[:, i], label, **options)
-            (findings if is_shown[i] else others)[title] = draw
+                figure = Figure(title, draw)
+            (findings if is_shown[i] else others).append(figure)
         return Figures(quality, findings, others)
 
     # --- scores ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro import linalg
-from capeneuro.config.rows import Measures
+from capeneuro.config.rows import MeasuresOptions
 from capeneuro.federation import audit
 from capeneuro.federation.audit import Case, Finding
 from capeneuro.federation.in_process import Ungated
@@ -32,7 +32,7 @@ COURSES = np.array([[1, -1, 1, -1], [1, 1, -1, -1]], "f4")
 # world; and of the attacked person, who is all of one component or all of the other
 # and so moves both stages as far as may be.
 OTHERS, CANARY = (3.0, 0.5), ((1e3, 0.0), (0.0, 1e3))
-AMPLITUDE = Measures(measures=("amplitude",))
+AMPLITUDE = MeasuresOptions(measures=("amplitude",))
 
 
 def transcript(case: Case, world: int, study: str = "") -> tuple:

@@ -13,7 +13,7 @@ from sites import site
 from tiny_study import command, edit
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Bands, Erp
+from capeneuro.config.fusion import BandsViewOptions, ErpViewOptions
 from capeneuro.config.site import EegAbout
 from capeneuro.data import eeg, eeg_bids, recordings
 
@@ -28,10 +28,10 @@ HEAD = ["Fp1", "Fp2", "F3", "F4", "C3", "C4", "P3", "P4", "O1", "O2", "Fz", "Cz"
 ASKED = {"channels": CHANNELS, "sampling_rate": RATE, "norm_bound": 1}
 
 
-def options(**changes) -> Erp:
+def options(**changes) -> ErpViewOptions:
     content = {"events": ["go"], "tmin": -0.1, "tmax": 0.4, "n_windows": 51}
     content |= {"min_epochs": 1, "min_share": 0, **ASKED, **changes}
-    return Erp.model_validate(content)
+    return ErpViewOptions.model_validate(content)
 
 
 @pytest.fixture
@@ -604,7 +604,7 @@ def test_what_lies_beside_is_an_input(tmp_path, X):
 def test_bands_have_no_need_of_events_in_gaps(tmp_path, X):
     starts = np.arange(SECONDS) + 5 * (np.arange(SECONDS) >= 9)
     file = edf.write(tmp_path / "a.edf", named(X), starts=starts, kind="EDF+D")
-    asked = Bands(kind="bands", min_epochs=1, **ASKED)
+    asked = BandsViewOptions(kind="bands", min_epochs=1, **ASKED)
     found = eeg.read_features([file], asked)
     assert found.n_epochs == [("segments", 19, 18, 0, 1, 0, 0, 0)]
 

@@ -17,7 +17,7 @@ from scipy.io import loadmat, savemat
 from sites import site
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Erp
+from capeneuro.config.fusion import ErpViewOptions
 from capeneuro.data import eeg, eeg_bids, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
@@ -31,16 +31,16 @@ RATE, SECONDS = 200, 12
 ONSETS = {"target": [300, 800, 1300, 1800], "standard": [550, 1050, 1550]}
 
 
-def options(**changes) -> Erp:
+def options(**changes) -> ErpViewOptions:
     """Every point of an epoch from -0.2 to 0.5 s is a feature, unless changed."""
     content = {"events": ["target"], "channels": CHANNELS, "sampling_rate": RATE}
     content |= {"tmin": -0.2, "tmax": 0.5, "norm_bound": 1, "min_epochs": 1}
     content |= {"min_share": 0, **changes}
     n = round((content["tmax"] - content["tmin"]) * content["sampling_rate"]) + 1
-    return Erp.model_validate({"n_windows": n, **content})
+    return ErpViewOptions.model_validate({"n_windows": n, **content})
 
 
-def features(files: list[Path], asked: Erp) -> np.ndarray:
+def features(files: list[Path], asked: ErpViewOptions) -> np.ndarray:
     return eeg.read_features(files, asked).features
 
 
@@ -369,7 +369,10 @@ def test_events_of_a_bids_table_are_taken_once(tmp_path, X, column):
 
 
 def test_too_few_epochs_are_refused_unless_asked_for(tmp_path, X):
-    default = Erp.model_fields["min_epochs"].default, Erp.model_fields["min_share"]
+    default = (
+        ErpViewOptions.model_fields["min_epochs"].default,
+        ErpViewOptions.model_fields["min_share"],
+    )
     assert default[0] == 10 and default[1].default == 0.5
     line = error(fif(tmp_path, X), min_epochs=10)
     assert "must keep min_epochs 10 of fusion.eeg.events, got 4 of 4" in line

@@ -9,7 +9,7 @@ import xdf
 from sites import site
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Bands, Erp
+from capeneuro.config.fusion import BandsViewOptions, ErpViewOptions
 from capeneuro.config.site import EegAbout
 from capeneuro.data import eeg, recordings
 
@@ -19,7 +19,7 @@ pyxdf = pytest.importorskip("pyxdf", reason="needs the extra `eeg`")
 CHANNELS, RATE, N = ["Fz", "Cz", "Pz"], 250, 2500
 ONSETS = [400, 900, 1400, 1900]
 ASKED = {"channels": CHANNELS, "sampling_rate": RATE, "norm_bound": 1}
-ERP = Erp(
+ERP = ErpViewOptions(
     events=["go"],
     tmin=-0.1,
     tmax=0.5,
@@ -187,7 +187,7 @@ def test_xdf_that_lost_samples_or_units(tmp_path, X, capfd):
 
 
 def test_bands_are_shares_of_power(tmp_path, X):
-    asked = Bands(kind="bands", bands=[(4, 8), (8, 13), (13, 30)], **ASKED)
+    asked = BandsViewOptions(kind="bands", bands=[(4, 8), (8, 13), (13, 30)], **ASKED)
     Y = X.copy()
     Y[1, 1200] = 5000
     raw = mne.io.RawArray(
@@ -232,4 +232,4 @@ def test_bands_are_shares_of_power(tmp_path, X):
 )
 def test_impossible_bands(changes, rule):
     with pytest.raises(ValueError, match=rule):
-        Bands(kind="bands", **ASKED, **changes)
+        BandsViewOptions(kind="bands", **ASKED, **changes)

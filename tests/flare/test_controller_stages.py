@@ -94,7 +94,7 @@ def answered(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict:
     asking = controller.StudyController("", "", 1, 1.0, 1.0)
     with contextlib.chdir(root / "aggregator"):
         study = load.load_study(STUDY, "contrast")
-        authority, asking._approvals = joining.authority(study.whole)
+        authority, asking._approvals = joining.authority(study.full_study)
         asking._made_from = made_from(study)
     raw = authority.request(name, "ping", asking._greeting())
     return authority.read(name, raw, opened._gate.answer(raw, "nobody"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capeneuro.config.rows import Measures
+from capeneuro.config.rows import MeasuresOptions
 from capeneuro.data.measures import named
 from capeneuro.persons import connectivity
 
@@ -31,7 +31,7 @@ def test_domain_means_are_means_of_fishers_z_over_pairs(rng):
     domains = ["a", "a", "", "b", "b"]
     means = connectivity.domain_means(S, domains)
     z = np.arctanh(np.corrcoef(S) * (1 - np.eye(5)))
-    assert named(Measures(), domains)[0] == ["a", "a - b", "b"]
+    assert named(MeasuresOptions(), domains)[0] == ["a", "a - b", "b"]
     np.testing.assert_allclose(means[0], z[0, 1])
     np.testing.assert_allclose(means[1], z[:2, 3:].mean())
     np.testing.assert_allclose(means[2], z[3, 4])

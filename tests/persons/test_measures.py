@@ -5,7 +5,7 @@ import pytest
 import scipy.signal
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.rows import Domains, Measures
+from capeneuro.config.rows import Domains, MeasuresOptions
 from capeneuro.data import measures
 from capeneuro.persons.measures import measured
 
@@ -22,7 +22,7 @@ def S(rng):
 
 
 def test_measures_are_as_defined_and_named_in_order(rng, S):
-    options, domains = Measures(measures=ALL, bands=BANDS), tuple("abcd")
+    options, domains = MeasuresOptions(measures=ALL, bands=BANDS), tuple("abcd")
     A = rng.standard_normal((50, 4))
     maps = A + rng.standard_normal((50, 4))
     values = measured(options, S, domains, 2.0, maps, A)
@@ -43,7 +43,9 @@ def test_measures_are_as_defined_and_named_in_order(rng, S):
 
 
 def test_of_networks_measures_are_means_and_amplitudes_are_sums(S):
-    options = Measures(measures=("connectivity", "amplitude", "spectra"), bands=BANDS)
+    options = MeasuresOptions(
+        measures=("connectivity", "amplitude", "spectra"), bands=BANDS
+    )
     domains = ("x", "x", "", "y")
     names, _ = measures.named(options, domains)
     found = dict(zip(names, measured(options, S, domains, 2.0), strict=True))
@@ -61,7 +63,7 @@ def test_of_networks_measures_are_means_and_amplitudes_are_sums(S):
     "values", [np.zeros((3, 60)), np.full((3, 60), 1e30), np.eye(3, 60) * 1e-30]
 )
 def test_whatever_a_persons_data_are_measures_keep_their_bounds(values):
-    options, domains = Measures(measures=ALL, bands=BANDS), tuple("abc")
+    options, domains = MeasuresOptions(measures=ALL, bands=BANDS), tuple("abc")
     found = measured(options, values, domains, 2.0, values.T, values.T)
     low, high = np.array(measures.named(options, domains)[1]).T
     assert ((low <= found) & (found <= high)).all()

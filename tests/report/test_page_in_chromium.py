@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import nibabel as nib
@@ -86,8 +85,7 @@ def page(tiny, tmp_path) -> str:
     maps = np.full((6, 7, 8, 1), 0.1, np.float32)
     maps[1, 2, 3] = 4.0
     nib.save(nib.Nifti1Image(maps, np.diag([8.0, 8, 8, 1])), tmp_path / "maps.nii")
-    drawn = [(long, partial(plots.component_map, tmp_path / "maps.nii", 0, long))]
-    looked = viewer.viewer(drawn)
+    looked = viewer.viewer([plots.map_figure(tmp_path / "maps.nii", 0, long)])
     chapter = pages.Chapter(*about, [], table, looked, {"PCA": 2.0})
     return pages.render(study, record, [chapter], Path("."))
 

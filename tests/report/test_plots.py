@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from capeneuro.report import page, plots, slices, viewer
+from capeneuro.report.figures import Figure
 
 
 @pytest.fixture(autouse=True)
@@ -186,9 +187,10 @@ def test_the_viewer_holds_each_map_on_one_grid(tmp_path, rng):
     affine[:3, 3] = 500  # far from the template: points are the voxels' own
     path = tmp_path / "maps.nii.gz"
     nib.save(nib.Nifti1Image(maps, affine), path)
-    other = "no map", partial(plots.spectrum, np.ones(3), 0.5, 2)
-    drawn = [(f"map {i}", partial(plots.component_map, path, i, "")) for i in (0, 1)]
-    found = viewer.viewer([other, *drawn])
+    other = Figure("no map", partial(plots.spectrum, np.ones(3), 0.5, 2))
+    found = viewer.viewer(
+        [other, *(plots.map_figure(path, i, f"map {i}") for i in (0, 1))]
+    )
     assert [one["name"] for one in found["maps"]] == ["map 0", "map 1"]
     second = found["maps"][1]
     half = [n // 2 for n in found["shape"]]

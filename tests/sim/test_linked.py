@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.fusion import Linked
+from capeneuro.config.fusion import SimulatedViews
 from sim import __main__ as makers
 from sim import bids, erp, linked
 
@@ -26,8 +26,8 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(33)
 
 
-def made(**changed) -> Linked:
-    return Linked(**{"kind": "linked", "seed": 5, "n_subjects": 40, **changed})
+def made(**changed) -> SimulatedViews:
+    return SimulatedViews(**{"kind": "linked", "seed": 5, "n_subjects": 40, **changed})
 
 
 def write(root: Path, **changed) -> dict[str, Path]:

@@ -21,6 +21,7 @@ from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import Section
 from capeneuro.config.study import ReleaseStep
 from capeneuro.data import files
+from capeneuro.report.figures import Figure
 from capeneuro.studies import kinds
 from capeneuro.studies.rows import FeatureTable, Figures, RowStudyKind, SizePage
 
@@ -45,7 +46,7 @@ class MeansConfig(RowStudy):
 
     n_releases: ClassVar = {"means": 1}
     shares: ClassVar = {"means": 1.0}
-    asked: ClassVar = {"means": "the mean"}
+    queries: ClassVar = {"means": "the mean"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class MeansKind(RowStudyKind):
 
         mean, title = self.feature_values(result)[1][:, 0], "The mean person"
         draw = partial(plots.effects, self.shape.names, mean, title, None, {})
-        return Figures({}, {title: draw}, {})
+        return Figures({}, [Figure(title, draw)], [])
 
     def scores_against(self, result, reference, prefix, people):
         off = np.abs(self.feature_values(result)[1] - reference.values)[:, 0]
