@@ -166,9 +166,9 @@ def order_in_words(config: ComponentsConfig, subspace: Subspace) -> tuple[float,
         title = "Spectrum of the second moment, to which no noise was added"
         reference = "sampling alone, if measurement noise is white"
     text = (
-        f"{title}. {order.above_edge} of {len(subspace.spectrum)} eigenvalues stand "
-        f"above {reference}; minimum description length keeps {order.shortest}; the "
-        f"study uses {K}."
+        f"{title}. {order.above_edge} of {len(subspace.spectrum)} eigenvalues exceed "
+        f"the largest of {reference}; minimum description length keeps "
+        f"{order.shortest}; the study uses {K}."
     )
     if subspace.captured.size:
         text += f" {_captured(subspace)}"

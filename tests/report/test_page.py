@@ -158,7 +158,9 @@ def test_what_a_regression_explains_is_told_or_said_not_to_be(rng):
     assert "4 of 4 coefficients" in second and "ridge" in second
     first, _, last = said(1e-4, 0.2)
     assert "in these people as they count (95%" in first and "count 0." in last
-    assert said(0.1, 1.0)[0].startswith("how much of the target's variance it explains")
+    assert said(0.1, 1.0)[0].startswith(
+        "the share of the target's variance that it explains is not"
+    )
 
 
 def own_epsilon(mus: list[float], delta: float) -> float:
@@ -263,9 +265,9 @@ def test_a_run_without_privacy_has_no_promise(results, record):
     for word in ("epsilon", "promise", "guess", "delta"):
         said = plain.split("Configuration")[0].lower()
         assert word not in said, word
-    assert "No noise was added and nothing is tested" in plain
+    assert "No noise was added and nothing was tested" in plain
     assert "above noise" not in plain and "above the noise" not in plain
-    assert "nothing is tested" in words.found_line(study, own.verdicts)
+    assert "nothing was tested" in words.found_line(study, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
     assert "1 of 1 stand above what sampling alone" in words.found_line(study, TOLD)
 
@@ -307,8 +309,8 @@ def test_the_page_states_the_promise(results, record, finished):
     assert "the source" not in words.lower() or "made for a test" in words
     assert "Foretold: nothing stands above the noise. Obtained" in words
     assert "infomax_skew" in words
-    assert re.search(r"\d+ of 27 eigenvalues stand above what noise alone", words)
-    assert ("number of people stands in" in words) == (finished.unit == "subject")
+    assert re.search(r"\d+ of 27 eigenvalues exceed the largest of noise alone", words)
+    assert ("number of people replaces" in words) == (finished.unit == "subject")
     assert ("as z-scores over the mask" in words) == is_found
 
 
@@ -370,25 +372,25 @@ def test_the_order_in_words(results):
     rest = np.linspace(0.011, 0.009, 18).tolist()
     noisy = subspace_of([1.0, 0.5, *rest], 2e-2)
     line = words.order_line(study, noisy)
-    more = ", more than either supports: take the last ones with care"
+    more = ", more than either supports: the last ones are uncertain"
     assert line == f"order: threshold 2, MDL 2; the study uses 3{more}"
     edge, text = words.order_in_words(study, noisy)
-    assert "2 of 20 eigenvalues stand above" in text
-    assert "cannot be told from noise" in text
+    assert "2 of 20 eigenvalues exceed" in text
+    assert "indistinguishable from noise" in text
     assert "white" not in text
     assert 0.011 < edge < 0.5
     exact = subspace_of([1.0, 0.5, *rest], 0.0)
     said = words.order_in_words(study, exact)[1]
-    assert "stand above what sampling alone would reach" in said and "white" in said
-    assert "noise alone" not in said and "told from noise" not in said
+    assert "exceed the largest of sampling alone, if" in said and "white" in said
+    assert "noise alone" not in said and "indistinguishable" not in said
     assert "tend to be large" in words.order_line(study, exact)
     assert "order of the run without noise" in words.order_line(study, exact)
     one_more = subspace_of([1.0, 0.5, 0.3, *rest], 2e-2)
-    assert "cannot be told" not in words.order_in_words(study, one_more)[1]
+    assert "indistinguishable" not in words.order_in_words(study, one_more)[1]
     told = replace(one_more, captured=np.array([0.8, 0.714, 0.9]))
     assert "at least 71% of the energy" in words.order_in_words(study, told)[1]
     unknown = replace(one_more, captured=np.full(3, np.nan))
-    assert "hold cannot be told" in words.order_in_words(study, unknown)[1]
+    assert "along its directions cannot be" in words.order_in_words(study, unknown)[1]
 
 
 def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
@@ -434,7 +436,7 @@ def test_the_methods_text_names_regressors_as_nilearn_has_them():
     by_motion = {"fd_threshold": 0.5, "std_dvars_threshold": None}
     scrubbed = paper.cleaned(Cleaning(standardize="psc", scrub=by_motion), "0.1")
     assert "displacement above 0.5 mm were left out" in scrubbed
-    assert "as they are" in paper.cleaned(Cleaning.model_validate("none"), "0.1")
+    assert "as they were" in paper.cleaned(Cleaning.model_validate("none"), "0.1")
     name = "config/tpl-MNI152NLin6Asym_res-02_desc-brain_mask.nii.gz"
     assert paper.template_in(name) == "MNI152NLin6Asym"
     assert paper.template_in("data/mask.nii.gz") == ""

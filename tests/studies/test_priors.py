@@ -137,7 +137,9 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
         report = (results / "report.html").read_text()
         assert "public maps by more than noise alone would" in report
         assert "how they differ from a public prior" in report
-        assert "How like each map is to the public one that it started from" in report
+        assert (
+            "Correlation of each map with the public map that it started from" in report
+        )
         assert "This study accepts that private data may add nothing" in report
         foretold = "Foretold agreement with the pooled maps" in report
         assert foretold == (unit == "subject")
@@ -212,7 +214,7 @@ def test_public_maps_or_a_moment_are_a_prior(file, capsys):
     said = capsys.readouterr().out
     assert "prior is not foretold at the unit of a volume" in said
     assert "check: 1 round" in said
-    assert "a study without the prior is foretold to capture " in said
+    assert "the forecast is that a study without the prior captures " in said
 
 
 def test_another_prior_than_that_of_the_release_is_refused(capsys):
@@ -258,7 +260,7 @@ def test_a_prior_of_others_is_noticed_and_the_study_goes_on_without_it(capsys):
         "second_moment",
     ]
     report = Path("results/others/report.html").read_text()
-    assert "Note: the prior was not used: along its first 3 directions people" in report
+    assert "Note: the prior was not used: the release puts " in report
     assert "how they differ from a public prior" not in report
 
 
