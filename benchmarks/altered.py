@@ -155,7 +155,7 @@ def design(P: Prior, sites: list[np.ndarray]) -> Prior:
     v = person @ one / (P.energies @ one) @ one.T * P.energies
     share = (between.sum(axis=0) @ one) / (person.sum(axis=0) @ one) @ one.T
     t = np.maximum(share, prior.LEAST_BETWEEN) * v
-    return replace(P, person=v.ravel(), between=t.ravel())
+    return replace(P, person_variance=v.ravel(), site_variance=t.ravel())
 
 
 def studies(series: Series) -> Iterator[tuple[str, Study]]:
@@ -194,7 +194,7 @@ def released_maps(
     noise = noise_of(M, epsilon)
     s = prior.spread(P, noise / OF_CLIP)
     kept, found = np.isfinite(s), []
-    clip = CLIP * np.sqrt(np.sum(P.person[kept] / s[kept] ** 2))
+    clip = CLIP * np.sqrt(np.sum(P.person_variance[kept] / s[kept] ** 2))
     z = (own - of.mean).reshape(len(own), -1)[:, kept] / s[kept]
     f = np.minimum(1, clip / np.linalg.norm(z, axis=1))
     mean = np.r_[(n_of * f) @ z, MEAN_WEIGHT * clip * n_of @ (f - 0.5)] / M
@@ -206,7 +206,9 @@ def released_maps(
         factor = float(np.clip((a * told + b * CLIP) / (a + b), 0.05, 1))
         value, deviation = np.zeros(len(s)), np.zeros(len(s))
         value[kept], deviation[kept] = y * s[kept], tau * s[kept]
-        found.append(prior.posterior(P, value, deviation, factor, P.person / M))
+        found.append(
+            prior.posterior(P, value, deviation, factor, P.person_variance / M)
+        )
     return found
 
 
@@ -226,7 +228,7 @@ def excess(
 def spreads(P: Prior, found: Posterior, M: int) -> list[np.ndarray]:
     """Variance of noise, of sampling and of sites, where anything was sent."""
     sent = found.deviation > 0
-    return [found.deviation**2, sent * P.person / M, sent * P.between]
+    return [found.deviation**2, sent * P.person_variance / M, sent * P.site_variance]
 
 
 def spreads_regressed(P: Prior, found: Posterior, M: int, p: np.ndarray) -> list:
@@ -234,7 +236,7 @@ def spreads_regressed(P: Prior, found: Posterior, M: int, p: np.ndarray) -> list
     q, L = p.shape[1], np.diag(P.energies)
     left = np.linalg.solve(p @ L @ p.T + RIDGE * np.eye(K), p) ** 2
     right = (np.eye(q) - p.T @ regressed(L, p)) ** 2
-    half = np.r_[np.ones(q), np.full(len(P.person) - q, linalg.SQRT2)]
+    half = np.r_[np.ones(q), np.full(len(P.person_variance) - q, linalg.SQRT2)]
     return [
         left @ linalg.unpack_symmetric(x / half) @ right for x in spreads(P, found, M)
     ]

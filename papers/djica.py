@@ -86,7 +86,7 @@ def djica(
         change = np.inf if state.previous is None else (state.previous**2).sum()
         if converged := bool(change < tol):
             break
-    return ica.unmixed(state, subspace, np.array(trace), converged), weights
+    return ica.normalized_unmixing(state, subspace, np.array(trace), converged), weights
 
 
 def deal(X: np.ndarray, n_blocks: int, epoch: int) -> list[np.ndarray]:

@@ -218,11 +218,13 @@ def of_set(cell: Cell, seed: int) -> list[list[float]]:
             own, likely = [None, None], effects
             if cell.released:
                 deviations = first, 0.0
-                own = [contrasts.likely_centers(design.effects, t) for t in deviations]
+                own = [
+                    contrasts.predicted_centers(design.effects, t) for t in deviations
+                ]
                 near = own[0]
                 likely = design.with_centers(near.values, near.sizes.tolist()).effects
             told, alone = (
-                contrasts.foretold(likely, outcomes, CLIP, t, M, c)
+                contrasts.predicted_contrasts(likely, outcomes, CLIP, t, M, c)
                 for t, c in zip((tau, 0.0), own, strict=True)
             )
             ratio = float(np.mean((told.errors / alone.errors)[k]))

@@ -119,7 +119,7 @@ def template(data: Path, name: str) -> Prior:
     values = resample_to_img(nib.load(maps), labels, **options).get_fdata()
     where = np.asarray(labels.dataobj).astype(int)
     A = np.array([values[where == k].mean(axis=0) for k in range(1, 201)])
-    return of_maps(A / np.linalg.norm(A, axis=0)).over(200**-0.5)
+    return of_maps(A / np.linalg.norm(A, axis=0)).divided_by(200**-0.5)
 
 
 def folds(series: Series, data: Path) -> list[Fold]:
@@ -250,8 +250,10 @@ def of_people(
     other = np.random.default_rng([population, M, int(10 * epsilon), 1])
     for found in released(fold, chosen, left, n_draws, rng):
         value = first + tau * other.standard_normal()
-        dropped.append(not PriorFit(value, tau, least).is_kept)
-        told.append(np.sum(found.data_weight * P.between) / np.sum(P.between))
+        dropped.append(not PriorFit(value, tau, least).passes)
+        told.append(
+            np.sum(found.data_weight * P.site_variance) / np.sum(P.site_variance)
+        )
         if dropped[-1]:
             private.append(plain(left, other))
         else:
@@ -288,7 +290,7 @@ def of_checks(fold: Fold, M: int, epsilon: float, n_draws: int) -> list[Any]:
         PriorFit(value, tau, least)
         for value in share + tau * rng.standard_normal(n_draws)
     ]
-    kept = np.mean([fit.is_kept for fit in fits])
+    kept = np.mean([fit.passes for fit in fits])
     lost = max(without - around, 0) * kept + max(around - without, 0) * (1 - kept)
     better = kept if around >= without else 1 - kept
     covered = np.mean([fit.interval[0] <= share <= fit.interval[1] for fit in fits])
@@ -350,7 +352,7 @@ def of_volumes(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
         V = prior.subspace(P, found, K, 1.0, 0).eigenvectors
         E = rng.standard_normal(len(C) * (len(C) + 1) // 2)
         plain = mean + noise * linalg.unpack_symmetric(E)
-        told = np.sum(found.data_weight * P.between) / np.sum(P.between)
+        told = np.sum(found.data_weight * P.site_variance) / np.sum(P.site_variance)
         values = agreement(A, T, r0), energy(V, C), agreement(exact_maps(plain), T, r0)
         values += energy(linalg.top_eigenpairs(plain, K)[1], C), told
         for name, value in zip(scores, values, strict=True):
@@ -373,7 +375,7 @@ def of_courses(fold: Fold, epsilon: float, population: int, n_draws: int) -> lis
     about = {"n_components": K, "norm_bound": BOUND}
     exact = {"arm": "non-private", "n_rounds": 2000, **about}
     T, A = abide.maps(people, exact), abide.maps(fold.public, exact)
-    r0, P = metrics.chance_match(T), fold.prior.over(BOUND)
+    r0, P = metrics.chance_match(T), fold.prior.divided_by(BOUND)
     budget = accounting.Budget(
         epsilon,
         delta=DELTA,

@@ -25,9 +25,9 @@ blocks, so
 * what chance reaches and the bias of the correlations follow from the model
   ``T = r + noise`` of the whitened cross-block, with the variances of privacy,
   ``tau^2 / (2 l_x l_y)`` for energies l, and of sampling, ``1 / N`` where r = 0;
-* pairs are found on one half of a split of the noise and of sampling, and how the
-  variates that were found correlate is said by the other [:mod:`.statements`]: who
-  finds and judges on the same numbers is always pleased.
+* pairs are found on one half of a split of the noise and of sampling, and the
+  correlation of their variates is estimated on the other [:mod:`.statements`]: on the
+  half that they were chosen on it would be too large.
 
 Guarantee
 ---------
@@ -289,7 +289,7 @@ def from_moment(
     CanonicalDirections
         Found on one half of a split of noise and sampling, judged on the other.
     """
-    pooled = covariance.about_means(released, sizes, n_groups, within)
+    pooled = covariance.subtract_means(released, sizes, n_groups, within)
     N = pooled.n_units
     chosen, judged = statements.split(released)
     if released.deviation:
@@ -297,7 +297,7 @@ def from_moment(
         w = pooled.clip_weight
         as_counted = Moment(w * pooled.matrix, w * pooled.noise_deviation, N)
         chosen, judged = statements.split_sampling(chosen, judged, as_counted)
-    half = covariance.about_means(chosen, sizes, n_groups, within)
+    half = covariance.subtract_means(chosen, sizes, n_groups, within)
     directions = from_covariance(
         half.matrix,
         n_first,
@@ -309,7 +309,7 @@ def from_moment(
     )
     if released.deviation:
         intervals = _judged_variates(chosen, judged, half, directions)
-        intervals = _counted_alike(half, directions, intervals)
+        intervals = _widened_for_clipping(half, directions, intervals)
         directions = replace(directions, variates=intervals)
     start = 0 if center is None else center[: len(half.mean)]
     return replace(
@@ -336,20 +336,20 @@ def _judged_variates(
     return np.array([statements.correlation(chosen, judged, u, v) for u, v in variates])
 
 
-def _counted_alike(
+def _widened_for_clipping(
     half: Covariance, directions: CanonicalDirections, intervals: np.ndarray
 ) -> np.ndarray:
     """Widen intervals (K, 3) for the bias of correlations by clipping.
 
-    Who is long counts less, and who has much of what the views share is long. How much
-    less the variates then correlate is drawn: normal people with the released
-    covariance, clipped so that they count as much on average as the study's did. Ends
-    move away from 0, on the scale of Fisher's z; estimates stay.
+    People far from the mean count less, and those are far who have much of what the
+    views share. By how much correlations shrink is drawn: normal people with the
+    released covariance, clipped to the study's mean weight. Ends move away from 0, on
+    the scale of Fisher's z; estimates stay.
     """
     if half.clip_weight >= UNCLIPPED:
         return intervals
     values, V = linalg.top_eigenpairs(half.matrix, len(half.matrix))
-    energies = statements.of_sum(
+    energies = statements.with_sum(
         shrinkage.energies(values, half.noise_deviation, len(values)),
         float(np.trace(half.matrix)),
     )

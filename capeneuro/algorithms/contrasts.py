@@ -11,18 +11,18 @@ and all else is algebra. Whom the clip shortens counts by w, in covariates as in
 outcomes: a group that varies more, and so counts less, is not taken for one that
 differs. b is right but along directions in which outcomes vary most, of which a clip
 leaves ``D = I - E[w 1(clipped) u u'] / E w`` with ``u = y / |y|``, known where their
-covariance is public. What it takes from large effects besides is told by draws of such
-people.
+covariance is public. Its further bias of large effects is estimated from draws of
+people who have them.
 
 Outcomes are multiplied by a public T first, ``Sigma^(-1/4)`` of a public covariance or
 one over public deviations: noise that is alike in every direction then costs least over
 all outcomes together.
 
-Covariates are centered at public means of each site: what sites differ by in their
-outcomes is then in nobody's effect, at no price. Or each site has a constant of its
-own. These are shrunk to what they share, by their noise against what sites differ by:
-half a deviation of outcomes, or more if the release says so. What they leave of sites
-in effects is counted in errors.
+Covariates are centered at public means of each site: differences between sites in
+outcomes then bias no effect, at no cost. Or each site has a constant of its own. These
+are shrunk to their common mean, by their noise against the variance of sites: half a
+deviation of outcomes, or more if the release has more. The remaining differences of
+sites are counted in errors.
 
 Guarantee
 ---------
@@ -50,7 +50,7 @@ from capeneuro.algorithms.outcomes import (
     Clipped,
     Matrix,
     Outcomes,
-    bent,
+    clip_bias,
 )
 from capeneuro.algorithms.shown import brief
 from capeneuro.algorithms.statements import WIDTH
@@ -62,7 +62,7 @@ from capeneuro.privacy.contrasts import COVARIATES, REACH, SHARE, SQUARES, TOTAL
 # Share of the public mean square of outcomes that a person's may have: half the noise
 # of all of it, for people who count a little less.
 CLIP = 0.5
-# Mean weight that is supposed where a release hardly tells it, and its deviation: at
+# Mean weight that is supposed where a release hardly shows it, and its deviation: at
 # the default clip normal outcomes weigh .5 to 1 on average if they vary .7 to 1.4 times
 # as is public, and less before their center is known.
 USUAL_WEIGHT = 0.6, 0.2
@@ -71,7 +71,7 @@ MOST_EXPLAINED = 0.75
 # How far sites differ in outcomes, usually, over these' deviation; their constants are
 # shrunk to what they share by that.
 SITE = 0.5
-# Largest relative error of an effect from noise of J, for anything to be told of it.
+# Largest relative error of an effect by noise of J for which it is estimable.
 LARGEST_ERROR = 0.5
 
 
@@ -114,7 +114,7 @@ class Contrasts:
     is_estimable
         Which covariates vary by so much more than noise that their effects can be
         estimated, (p,).
-    alike
+    confounded_with
         Names of the other covariates that one which is not estimable may be taken for,
         (p,); empty: there are none.
     """
@@ -135,7 +135,7 @@ class Contrasts:
     n_units: int
     outcome_covariance_public: bool
     is_estimable: np.ndarray
-    alike: np.ndarray
+    confounded_with: np.ndarray
 
     @property
     def intervals(self) -> np.ndarray:
@@ -258,8 +258,8 @@ def centers_from(
 ) -> Centers:
     """Means of instruments at sites of a release of ``site_sums``; post-processing.
 
-    Sites are taken to differ normally, by :data:`.instruments.APART` of what people
-    differ by, or more if the release says so.
+    Sites are taken to differ normally, by :data:`.instruments.APART` deviations of
+    people, or more if the release has more.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def centers_from(
     return Centers(values, errors, sizes)
 
 
-def likely_centers(effects: Sequence[Effect], deviation: float) -> Centers:
+def predicted_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     """Foretell means of instruments at sites, from public numbers alone.
 
     Sites are a quarter of what people differ by from the study's public numbers.
@@ -418,7 +418,7 @@ def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
     """Shrink means of outcomes to other people's, the more the larger their errors.
 
     Means of populations are taken to be normal about the public ones, in units of the
-    outcomes' deviations, of the variance that the release tells [Efron & Morris 1973].
+    outcomes' deviations, with the variance of the release [Efron & Morris 1973].
 
     Parameters
     ----------
@@ -486,7 +486,9 @@ def _weight(share: float, tau: float, c: float) -> float:
     return float(np.clip(mean + believed * (released - mean), LEAST_WEIGHT, 1))
 
 
-def least_seen(error: float, n_tests: int, level: float, power: float) -> float:
+def minimum_detectable_effect(
+    error: float, n_tests: int, level: float, power: float
+) -> float:
     """Smallest effect that a test finds with this power, after Bonferroni."""
     norm = scipy.stats.norm
     return float(error * (norm.isf(level / 2 / n_tests) + norm.ppf(power)))
@@ -523,7 +525,7 @@ def from_release(
     of_x, of_z = second_moments(J, effects, exact=not tau)
     A = np.linalg.pinv(J + _shrinkage_of_sites(J, tau / weight, between, effects))
     if not tau:
-        A = instruments.apart(J, of_x, effects)
+        A = instruments.exact_inverse(J, of_x, effects)
     b = A @ sums.zy
     # What covariates explain, without what noise alone would.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
@@ -555,13 +557,13 @@ def from_release(
     square = np.maximum(estimates**2 - variances.noise - variances.sampling, 0)
     # A clip takes more from large effects, and from all where the center is off.
     real = square.sum(axis=1) / np.maximum((estimates**2).sum(axis=1), TINY)
-    lost = bent(effects, outcomes, public, c if tau else np.inf, b, real)
+    lost = clip_bias(effects, outcomes, public, c if tau else np.inf, b, real)
     estimates, b = estimates - lost @ back.T, b - lost
     all_b = b
     if centers is None:
         square[constant] += site
     else:
-        # Constants are hardly shrunk beside centers, and tell how far sites differ.
+        # Constants are hardly shrunk beside centers, and show how far sites differ.
         square[constant] = np.maximum(square[constant], site)
         joined = _joined(effects)
         rows, estimates = joined @ A, joined @ estimates
@@ -574,7 +576,7 @@ def from_release(
     noise += other_J @ square
     of_effect = (own_J + (tau / (SHARE * c * weight)) ** 2 * joined) @ square
     null_errors = np.sqrt(noise + sampling)
-    if outcomes.is_known:
+    if outcomes.has_covariance:
         # Noise of J moves all outcomes by what other covariates do to them.
         of_sites = of_sites + other_J @ constant
         joint_p_values = [
@@ -590,11 +592,13 @@ def from_release(
     else:  # nothing is known of how they vary together [Bonferroni]
         z = np.max(np.abs(estimates) / np.maximum(null_errors, TINY), axis=1)
         joint_p_values = np.minimum(1, 2 * d * scipy.stats.t.sf(z, degrees))
-    # Collinear covariates cannot be told from each other, with or without noise.
+    # Collinear covariates are confounded, with or without noise.
     is_estimable = np.sqrt(own_J.max(axis=1)) < LARGEST_ERROR
     if not tau:
-        is_estimable = joined @ ~instruments.are_apart(of_x, effects) == 0
-    is_estimable, names_alike = _alike(of_x, effects, is_estimable)
+        is_estimable = joined @ ~instruments.are_independent(of_x, effects) == 0
+    is_estimable, confounded_names = _estimable_and_confounded(
+        of_x, effects, is_estimable
+    )
     T = outcomes.inverse
     rows_of = effects if centers is None else one_constant(effects)
     return Contrasts(
@@ -610,13 +614,13 @@ def from_release(
         noise_deviation=tau,
         clip_weight=weight,
         n_units=N,
-        outcome_covariance_public=outcomes.is_known,
+        outcome_covariance_public=outcomes.has_covariance,
         is_estimable=is_estimable,
-        alike=names_alike,
+        confounded_with=confounded_names,
     )
 
 
-def _alike(
+def _estimable_and_confounded(
     of_x: np.ndarray, effects: Sequence[Effect], is_estimable: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find which effects are estimable, and which covariates each other is taken for.
@@ -625,15 +629,15 @@ def _alike(
     -------
     is_estimable : numpy.ndarray
         Of the effects of the result, (p,).
-    alike : numpy.ndarray
+    names : numpy.ndarray
         Names of the covariates that one which is not estimable may be taken for, (p,).
     """
     q = sum(not e.is_constant for e in effects)
     every = np.concatenate([is_estimable[:q], np.ones(len(effects) - q, bool)])
-    for partners in instruments.alike(of_x, effects, every):
+    for partners in instruments.confounded(of_x, effects, every):
         every[partners] = False
-    alike = instruments.alike(of_x, effects, every)
-    names = [" and ".join(effects[j].name for j in of_k) for of_k in alike[:q]]
+    confounded = instruments.confounded(of_x, effects, every)
+    names = [" and ".join(effects[j].name for j in of_k) for of_k in confounded[:q]]
     return np.concatenate([every[:q], is_estimable[q:]]), np.array(
         [*names, *[""] * (len(is_estimable) - q)]
     )
@@ -777,7 +781,7 @@ def _joint_p_value(b: np.ndarray, V: np.ndarray) -> float:
     return float(scipy.stats.chi2.sf(b @ b / scale, mean / scale))
 
 
-def foretold(
+def predicted_contrasts(
     effects: Sequence[Effect],
     outcomes: Outcomes,
     clip: float,

@@ -117,7 +117,7 @@ def covariance(
     One release of ``second_moment`` at the mechanism's noise multiplier.
     """
     released, sizes = second_moment(federation, mechanism, norm_bound, clip, center)
-    return about_means(released, sizes, n_groups, within)
+    return subtract_means(released, sizes, n_groups, within)
 
 
 def second_moment(
@@ -149,7 +149,7 @@ def second_moment(
     return Moment(C, tau), np.array([sizes.get(name, 0) for name in federation.names])
 
 
-def about_means(
+def subtract_means(
     moment: Moment, sizes: np.ndarray, n_groups: int = 1, within: bool = True
 ) -> Covariance:
     """Subtract the means from a second moment, as :func:`covariance`; no cost."""

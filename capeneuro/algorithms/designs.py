@@ -158,7 +158,7 @@ def one_constant(effects: Sequence[Effect]) -> tuple[Effect, ...]:
     return (*varying, constant_effect(MEAN))
 
 
-def weighted(
+def with_weights(
     effects: Sequence[Effect], primary: Collection[str] = ()
 ) -> tuple[Effect, ...]:
     """Effects with the weights of their instruments: primary ones have most.
@@ -206,21 +206,21 @@ class Covariate:
     words: tuple[str, ...] = ()
 
     @property
-    def called(self) -> tuple[str, ...]:
+    def group_names(self) -> tuple[str, ...]:
         """Names of its groups."""
         return self.words or tuple(f"{g:g}" for g in self.groups)
 
     @property
     def titles(self) -> list[str]:
         """Names of its effects: a number's own, differences from the first group."""
-        first, *groups = self.called or ("",)
+        first, *groups = self.group_names or ("",)
         return [f"{self.name} {g} - {first}" for g in groups] or [self.name]
 
     @property
     def columns(self) -> list[str]:
         """Public numbers of each site: two means, or counts of groups."""
         means = [self.name, f"{self.name}{CLIPPED}"]
-        return [f"{self.name}{IS}{g}" for g in self.called] or means
+        return [f"{self.name}{IS}{g}" for g in self.group_names] or means
 
     def public(self, values: np.ndarray) -> list[float]:
         """A site's public numbers of its people's values, in the order of columns.
@@ -285,7 +285,7 @@ class Design:
                 for name, share in zip(self.sites, shares, strict=True)
             ]
         primary = by_covariate.get(self.primary or "", [])
-        return weighted(effects, {e.name for e in primary})
+        return with_weights(effects, {e.name for e in primary})
 
     def _effects_of(self, covariate: Covariate) -> list[Effect]:
         """Effects of one covariate: a number's own, or differences of groups."""

@@ -75,11 +75,11 @@ def _spectrum(
     n_features: int, n_components: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Eigenvalues of a view over the square of its norm bound."""
-    values = np.arange(1, n_features + 1.0) ** -rng.uniform(*DECAYS)
+    values = np.arange(1, n_features + 1.0) ** -rng.uniform(DECAYS[0], DECAYS[1])
     share = max(rng.uniform(-1, 1), 0.0)
     values *= (1 - share) / values.sum()
     values[:n_components] += share / min(n_components, n_features)
-    return rng.uniform(*SQUARES) * values
+    return rng.uniform(SQUARES[0], SQUARES[1]) * values
 
 
 def _second_moment(

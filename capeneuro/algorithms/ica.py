@@ -82,7 +82,7 @@ class Unmixing:
         effect is known for samples; NaN after a descent.
     stability
         Of each component over repeated runs, in [-1, 1], see
-        :func:`.ica.repeated`; NaN after a single run.
+        :func:`.ica.repeated_infomax`; NaN after a single run.
     rounds_noise
         Deviation of the noise in a packed coordinate of each round's gradient,
         (n_rounds,): of rotations; NaN of other updates. Empty of
@@ -217,7 +217,7 @@ def infomax(
         state = _advance(state, update, released, schedule)
         state = updates.contained(state, W, schedule)
     converged = not turns or (bool(trace) and trace[-1] < tol)
-    result = unmixed(state, subspace, np.array(trace), converged)
+    result = normalized_unmixing(state, subspace, np.array(trace), converged)
     return replace(result, rounds_noise=np.array(rounds_noise))
 
 
@@ -268,7 +268,7 @@ def _advance(
     return updates.descend(state, G @ state.W, h, schedule)
 
 
-def unmixed(
+def normalized_unmixing(
     state: State, subspace: Subspace, trace: np.ndarray, converged: bool
 ) -> Unmixing:
     """Scale sources to unit variance, order maps by strength, fix signs.
@@ -301,7 +301,7 @@ def unmixed(
 
 
 def inseparable(result: Unmixing) -> list[tuple[int, int]]:
-    """Pairs of components that the rounds could not tell apart, numbered from 0.
+    """Pairs of components that the rounds could not separate, numbered from 0.
 
     Two Gaussian sources look the same however they are turned: the estimate of the
     pair's curvature is near zero. Where privacy's noise hides it the start of the step
@@ -384,7 +384,7 @@ def spatial_components(
     W = np.linalg.solve(T, np.linalg.pinv(subspace.whitening() @ V))
     W *= SCALE / np.linalg.norm(W, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(R), signs=np.ones(R))
-    return unmixed(state, subspace, result.trace, result.converged)
+    return normalized_unmixing(state, subspace, result.trace, result.converged)
 
 
 def structured_shares(V: np.ndarray, maps: np.ndarray, level: float) -> np.ndarray:
@@ -510,7 +510,7 @@ def negentropy_of_rotations(V: np.ndarray, level: float) -> float:
 # the mean of matched components, so that no run's budget is wasted.
 
 
-def repeated(
+def repeated_infomax(
     federation: Federation,
     mechanism: Mechanism,
     subspace: Subspace,
@@ -578,7 +578,9 @@ def repeated(
     W = SCALE * rows / np.linalg.norm(rows, axis=1, keepdims=True)
     state = State(W=W, b=np.zeros(len(W)), signs=runs[0].signs)
     trace = np.concatenate([run.trace for run in runs])
-    merged = unmixed(state, subspace, trace, all(run.converged for run in runs))
+    merged = normalized_unmixing(
+        state, subspace, trace, all(run.converged for run in runs)
+    )
     # In the order of the merged maps.
     order = np.abs(merged.W @ W.T).argmax(axis=1)
     return replace(

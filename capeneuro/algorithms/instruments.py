@@ -1,7 +1,7 @@
-"""Moments of covariates with their instruments, of which public numbers tell much.
+"""Moments of covariates with their instruments, estimated with public numbers.
 
-What is released of them has noise, and is believed as far as that allows: the rest is
-what groups' public shares and normal numbers make likely.
+Released moments have noise, and are shrunk by it to the moments that follow from the
+public shares of groups and from normal numbers.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ import numpy as np
 
 from capeneuro.algorithms.designs import FARTHEST, Effect, scales
 
-# How far correlations of covariates are from 0, usually: what noise leaves of them is
-# taken from that.
+# Usual deviation of correlations of covariates from 0, to which noisy ones are shrunk.
 CORRELATED, CENTERED = 0.2, 0.05
 # How far the mean of z x of a number is from that of normal numbers of the public
 # deviation, usually, over it: sites' people are skewed, and alike within a site.
@@ -75,9 +74,9 @@ def products(
     effects: Sequence[Effect],
     off: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of z x', of which public numbers tell much, and the variance of its error.
+    """Estimate the mean of z x' by public numbers, and the variance of its error.
 
-    Both if it varies as :func:`varies` says.
+    Both if its prior variance is that of :func:`varies`.
     """
     if tau == 0:
         return J, np.zeros_like(J)
@@ -126,7 +125,9 @@ def correlations(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     return of_x / np.outer(root, root)
 
 
-def apart(J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+def exact_inverse(
+    J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]
+) -> np.ndarray:
     """Inverse of J without noise, 0 along directions without variance, (p, p)."""
     varies_at_all = np.diag(correlations(of_x, effects)) > 0
     root = np.sqrt(np.where(varies_at_all, np.abs(np.diag(J)), np.inf))
@@ -134,13 +135,13 @@ def apart(J: np.ndarray, of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndar
     return np.linalg.pinv(J / scale, rcond=SAME) / scale
 
 
-def are_apart(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
+def are_independent(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     """Which covariates are no combination of others, without noise, (p,)."""
     values, vectors = np.linalg.eigh(correlations(of_x, effects))
     return ~(np.abs(vectors[:, values < SAME]) > LEAST_PART).any(axis=1)
 
 
-def alike(
+def confounded(
     of_x: np.ndarray, effects: Sequence[Effect], is_estimable: np.ndarray
 ) -> list[list[int]]:
     """Of each covariate that is not estimable, the others that it may be taken for.

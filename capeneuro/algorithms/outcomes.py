@@ -19,7 +19,7 @@ from capeneuro.linalg import TINY
 
 # A matrix of outcomes, which is sparse where it is diagonal.
 Matrix = np.ndarray | scipy.sparse.sparray
-# Draws of public outcomes that tell what a clip does to them.
+# Draws of public outcomes, by which the effect of a clip is found.
 N_DRAWS = 4000
 # Times that effects, and what a clip takes from them, are found from each other.
 N_PASSES = 3
@@ -56,14 +56,16 @@ class Outcomes:
     covariance: np.ndarray
 
     @property
-    def is_known(self) -> bool:
+    def has_covariance(self) -> bool:
         """Whether how outcomes vary together is public."""
         return self.covariance.ndim == 2
 
     @cached_property
     def deviations(self) -> np.ndarray:
         """Public deviations of outcomes, (d,)."""
-        return np.sqrt(self.covariance.diagonal() if self.is_known else self.covariance)
+        return np.sqrt(
+            self.covariance.diagonal() if self.has_covariance else self.covariance
+        )
 
     @cached_property
     def axes(self) -> Axes:
@@ -77,7 +79,7 @@ class Outcomes:
     @cached_property
     def transform(self) -> Matrix:
         """T over the root mean square of T y: outcomes have a mean square of 1."""
-        if not self.is_known:
+        if not self.has_covariance:
             return scipy.sparse.diags_array(
                 1 / (self.deviations * len(self.center) ** 0.5)
             )
@@ -87,7 +89,7 @@ class Outcomes:
     @cached_property
     def inverse(self) -> Matrix:
         """From T y back to y."""
-        if not self.is_known:
+        if not self.has_covariance:
             return scipy.sparse.diags_array(self.deviations * len(self.center) ** 0.5)
         V, _, scale = self.axes
         return self.deviations[:, None] * (V / scale) @ V.T
@@ -95,7 +97,7 @@ class Outcomes:
     @cached_property
     def typical(self) -> Matrix:
         """Covariance of T y, of trace 1."""
-        if not self.is_known:
+        if not self.has_covariance:
             d = len(self.center)
             return scipy.sparse.diags_array(np.full(d, 1 / d))
         V, values, scale = self.axes
@@ -112,7 +114,7 @@ class Outcomes:
             Mean weight of people, from which their variance follows; None: the public
             one.
         """
-        if not self.is_known:
+        if not self.has_covariance:
             return self._clipped_alike(c, weight)
         V, values, factors = self.axes
         values = factors**2 * values
@@ -172,7 +174,7 @@ class Clipped:
     unclipped: Matrix
 
 
-def bent(
+def clip_bias(
     effects: Sequence[Effect],
     outcomes: Outcomes,
     public: Clipped,
@@ -244,7 +246,7 @@ def _normal_people(
     others the squares alone, whose sum is chi-squared.
     """
     d = len(outcomes.center)
-    if outcomes.is_known:
+    if outcomes.has_covariance:
         V, values, scale = outcomes.axes
         e = scale * np.sqrt(np.maximum(values, 0))
         along = e[:, None] * rng.standard_normal((d, n))

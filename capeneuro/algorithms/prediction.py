@@ -42,9 +42,9 @@ was within a factor of 2 of the prediction in 52: in 43 of 51 from 0.001 to 0.2,
 tests/algorithms/test_prediction.py``). Five of the eight misses had 3 to 6
 components; one nearly Gaussian source decides.
 
-Of other data the NGI says nothing: it assumes sources as far from Gaussian, as equally
-strong and maps as focal as here. It assumes one run from varimax: on the same budget
-random starts, or three runs, cost 1.3 to 4 times as much.
+The NGI does not hold for other data: it assumes sources as far from Gaussian, as
+equally strong and maps as focal as here. It assumes one run from varimax: on the same
+budget random starts, or three runs, cost 1.3 to 4 times as much.
 
 Agreement
     Of any data it is predicted how far maps agree with those of the pooled run without
@@ -72,8 +72,8 @@ from capeneuro.privacy.queries import QUERIES
 BASE = 1.99
 KEPT = 0.9
 # The same of the voxels of a whole brain, and the share of it that cubes of 18 mm hold:
-# on the data of benchmarks/whole_brain.py it is said to keep 0.03, 0.24, 0.73 and 0.99
-# at epsilon 2, 8, 32 and 1000, and keeps 0.04, 0.31, 0.75 and 1.00.
+# on the data of benchmarks/whole_brain.py 0.03, 0.24, 0.73 and 0.99 are predicted at
+# epsilon 2, 8, 32 and 1000, and 0.04, 0.31, 0.75 and 1.00 are kept.
 VOXELS_KEPT = 0.45
 CUBES_HOLD = 0.8
 LEAK = 0.4
@@ -116,8 +116,8 @@ HALVES = {
     ("spatial", 10): (-0.05, 0.27, 0.56, 0.77, 0.91),
     ("spatial", 20): (0.04, 0.27, 0.38, 0.51, 0.69),
 }
-# Agreement of halves below which a note says that little replicates, and what is
-# expected below which nothing is.
+# Agreement of halves below which a note is given that little replicates, and expected
+# agreement below which nothing is expected.
 REPLICATES, NOTHING = 0.5, 0.05
 # Below this share of chance a prediction is called good.
 GOOD = 0.2
@@ -356,7 +356,7 @@ def agreement(kind: str, n_components: int, ratio: float) -> Agreement:
     return Agreement(*(1 / (1 + (e / e0) ** STEEP) for e0 in AGREEING[kind]))
 
 
-def halves(kind: str, n_components: int, n_volumes: int) -> float:
+def agreement_of_halves(kind: str, n_components: int, n_volumes: int) -> float:
     """How far two halves of as many volumes of ABIDE agree, without any privacy.
 
     Between the numbers that were tried it goes by their logarithms, beyond them it is
@@ -422,7 +422,9 @@ def choices(design: Design, promise: Budget, kind: str) -> list[Choice]:
                 agrees = agreement(tried, R, p)
             elif p <= MOST_NOISE:
                 agrees = predict(variant, promise).agreement
-            rows.append(Choice(tried, R, agrees, halves(tried, R, volumes)))
+            rows.append(
+                Choice(tried, R, agrees, agreement_of_halves(tried, R, volumes))
+            )
     return sorted(rows, key=lambda choice: choice.expected, reverse=True)
 
 

@@ -1,8 +1,8 @@
-"""Public knowledge first: what private data add to a public second moment.
+"""Public knowledge first: the deviation of private data from a public second moment.
 
-Public people tell which directions volumes vary along (U, of q), how much (l), how far
-a person's second moment is from what other sites' people have (v), and how far a site
-is (t). Private data are asked for the deviation from that alone, in the coordinates
+Public people give the directions along which volumes vary (U, of q), their energies
+(l), and the variances of persons (v) and of sites (t) about other sites' people.
+Private data are asked for the deviation from that alone, in the coordinates
 ``svec(U'C U - diag l)``:
 
 * a person's deviation is divided by s, coordinate by coordinate, and clipped. The
@@ -13,8 +13,8 @@ is (t). Private data are asked for the deviation from that alone, in the coordin
   the moment of clipped public volumes is subtracted afterwards.
 
 All else is post-processing. The deviation of a population is taken to be normal of
-variance ``a t``, a the most likely number given the release, so what cannot be told
-from noise is left at the prior. Maps of it are in :mod:`.prior_maps`.
+variance ``a t``, a the most likely number given the release, so coordinates within the
+noise stay at the prior. Maps of it are in :mod:`.prior_maps`.
 
 Guarantee
 ---------
@@ -77,16 +77,16 @@ class Prior:
         U, orthonormal, shape (D, q).
     energies
         l, mean square of volumes along them, descending, shape (q,).
-    person
+    person_variance
         v, mean square of a person's deviation, packed [:func:`.linalg.pack_symmetric`].
-    between
+    site_variance
         t, variance of a site's deviation, packed.
     replicates
         Second moment of as many people, drawn from these with replacement, less theirs,
         packed, shape (B, n); none where people are not known.
     radius
         Square of ``l^(-1/4) U'x`` that nine in ten public volumes are below.
-    clipped
+    clipped_moment
         Mean over volumes of that times its transpose, clipped to it, packed.
     energy_shares
         Share of a person's energy along the first 1, 2, ..., q directions, (q,); 0: not
@@ -102,27 +102,27 @@ class Prior:
 
     directions: np.ndarray
     energies: np.ndarray
-    person: np.ndarray
-    between: np.ndarray
+    person_variance: np.ndarray
+    site_variance: np.ndarray
     replicates: np.ndarray
     radius: float
-    clipped: np.ndarray
+    clipped_moment: np.ndarray
     energy_shares: np.ndarray
     maps: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     n_people: int = 0
     n_sites: int = 0
 
-    def over(self, norm_bound: float) -> "Prior":
+    def divided_by(self, norm_bound: float) -> "Prior":
         """The prior of features divided by a public bound."""
         b = norm_bound
         return replace(
             self,
             energies=self.energies / b**2,
-            person=self.person / b**4,
-            between=self.between / b**4,
+            person_variance=self.person_variance / b**4,
+            site_variance=self.site_variance / b**4,
             replicates=self.replicates / b**2,
             radius=self.radius / b,
-            clipped=self.clipped / b,
+            clipped_moment=self.clipped_moment / b,
             maps=self.maps / b,
         )
 
@@ -190,11 +190,11 @@ def from_moment(U: np.ndarray, energies: np.ndarray, total: float = np.inf) -> P
     return Prior(
         directions=U,
         energies=energies,
-        person=person,
-        between=BETWEEN * person,
+        person_variance=person,
+        site_variance=BETWEEN * person,
         replicates=np.zeros((0, len(person)), np.float32),
         radius=1.4 * float(white.sum()),
-        clipped=clipped,
+        clipped_moment=clipped,
         energy_shares=np.cumsum(energies) / total,
     )
 
@@ -251,9 +251,9 @@ def from_people(
         person += np.sum(d**2, axis=0) / M
         if n_elsewhere and m > 1:
             between += (d.mean(axis=0) ** 2 - d.var(axis=0, ddof=1) / m) / n_apart
-    v = _alike(person, plain.energies)
+    v = _block_means(person, plain.energies)
     least = LEAST_BETWEEN if n_apart > 1 else BETWEEN
-    t = np.maximum(_alike(between, plain.energies), least * v)
+    t = np.maximum(_block_means(between, plain.energies), least * v)
     rng = np.random.default_rng(seed)
     draws = [everybody[rng.integers(0, M, M)].mean(axis=0) for _ in range(DRAWS)]
     Y = [turn.T @ y for y in volumes]
@@ -267,11 +267,11 @@ def from_people(
     return replace(
         plain,
         directions=plain.directions.astype(np.float32),
-        person=v,
-        between=t,
+        person_variance=v,
+        site_variance=t,
         replicates=(np.array(draws) - total / M).astype(np.float32),
         radius=radius,
-        clipped=linalg.pack_symmetric(C),
+        clipped_moment=linalg.pack_symmetric(C),
         energy_shares=np.mean(shares, axis=0),
         n_people=M,
         n_sites=len(turned),
@@ -284,7 +284,7 @@ def pairs(q: int) -> tuple[np.ndarray, np.ndarray]:
     return np.r_[np.arange(q), i], np.r_[np.arange(q), j]
 
 
-def _alike(raw: np.ndarray, energies: np.ndarray) -> np.ndarray:
+def _block_means(raw: np.ndarray, energies: np.ndarray) -> np.ndarray:
     """Mean over blocks of coordinates, in proportion to ``l_j l_k``."""
     i, j = pairs(len(energies))
     place = np.searchsorted(BLOCKS, np.arange(len(energies)), side="right")
@@ -314,13 +314,16 @@ def spread(prior: Prior, noise: float) -> np.ndarray:
     numpy.ndarray
         Packed: also the deviation of the noise, for a clip of the root mean square.
     """
-    root, t = np.sqrt(prior.person), prior.between
+    root, t = np.sqrt(prior.person_variance), prior.site_variance
 
     def inverse(theta: float) -> np.ndarray:
         return np.maximum(1 / (theta * root) - 1 / t, 0)
 
     def excess(log_theta: float) -> float:
-        return noise**2 * float(np.sum(prior.person * inverse(np.exp(log_theta)))) - 1
+        return (
+            noise**2 * float(np.sum(prior.person_variance * inverse(np.exp(log_theta))))
+            - 1
+        )
 
     # At the largest no coordinate is sent.
     top = float(np.log(np.max(t / root)))
@@ -373,7 +376,7 @@ def request(prior: Prior, s: np.ndarray) -> dict[str, Any]:
     The largest weight is 1: sites refuse very large ones.
     """
     weights = np.where(np.isfinite(s), s.min() / s, 0.0)
-    clip = CLIP * float(np.sqrt(np.sum(prior.person * weights**2)))
+    clip = CLIP * float(np.sqrt(np.sum(prior.person_variance * weights**2)))
     return {
         "energies": prior.energies,
         "weights": _matrix(weights),
@@ -404,7 +407,7 @@ def of_people(
     factor = (factor / error**2 + CLIP / FACTOR**2) / (1 / error**2 + 1 / FACTOR**2)
     released, tau = np.zeros(len(s)), np.zeros(len(s))
     released[is_sent], tau[is_sent] = z * s[is_sent], deviation * s[is_sent]
-    sampling = prior.person / max(n_people, 1)
+    sampling = prior.person_variance / max(n_people, 1)
     return posterior(prior, released, tau, float(np.clip(factor, 0.05, 1)), sampling)
 
 
@@ -451,7 +454,7 @@ def of_volumes(prior: Prior, value: np.ndarray, deviation: float) -> Posterior:
     factors = clip_factors(prior)
     # Where the clip leaves nothing of public volumes nothing is known of private ones.
     is_sent = factors > LITTLE
-    released = np.where(is_sent, (value - prior.clipped) * back, 0.0)
+    released = np.where(is_sent, (value - prior.clipped_moment) * back, 0.0)
     tau = np.where(is_sent, deviation * back, 0.0)
     return posterior(prior, released, tau, np.where(is_sent, factors, 1.0))
 
@@ -459,7 +462,7 @@ def of_volumes(prior: Prior, value: np.ndarray, deviation: float) -> Posterior:
 def clip_factors(prior: Prior) -> np.ndarray:
     """Share of each coordinate that the clip of volumes leaves, packed."""
     q = len(prior.energies)
-    shares = np.sqrt(prior.clipped[:q] / prior.energies ** (1 - 2 * POWER))
+    shares = np.sqrt(prior.clipped_moment[:q] / prior.energies ** (1 - 2 * POWER))
     i, j = pairs(q)
     return shares[i] * shares[j]
 
@@ -489,7 +492,7 @@ def posterior(
     Posterior
         Of the scale a of t that is most likely.
     """
-    t, tau = prior.between, deviation
+    t, tau = prior.site_variance, deviation
     is_sent = tau > 0
     sampling = np.broadcast_to(sampling, t.shape)
 

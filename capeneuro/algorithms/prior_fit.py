@@ -66,7 +66,7 @@ class PriorFit:
     least_share: float
 
     @property
-    def is_kept(self) -> bool:
+    def passes(self) -> bool:
         """Whether the prior is used."""
         return self.energy_share >= self.least_share
 
@@ -124,7 +124,7 @@ def least_energy_share(
     prior, n_components
         Of a study.
     noise, unit, n_people
-        As of :func:`.prior_maps.foretold`.
+        As of :func:`.prior_maps.predicted_agreement`.
     energy_without
         Share of the energy that a study without it is foretold to capture.
     check_deviation
@@ -194,7 +194,7 @@ def captured_without(
     spectrum = _spectrum(prior)
     usual = spectrum.sum()
     if unit == "subject":
-        usual = np.sqrt(np.sum(spectrum**2) + np.sum(prior.person))
+        usual = np.sqrt(np.sum(spectrum**2) + np.sum(prior.person_variance))
     factor, n_draws = min(1.0, clip / usual), max(1, N_NOISE // D)
     captured = 0.0
     for _ in range(n_draws):
@@ -225,7 +225,7 @@ def simulated_release(
     Parameters
     ----------
     prior, noise, unit, n_people
-        As of :func:`.prior_maps.foretold`.
+        As of :func:`.prior_maps.predicted_agreement`.
     deviation
         Of the second moment along the prior's directions, (q, q).
     rng
@@ -238,9 +238,9 @@ def simulated_release(
         s = spread(prior, noise)
         tau = np.where(np.isfinite(s), CLIP * s, 0.0)
         # Who is far from the prior is clipped the more.
-        far = np.sum((d / s) ** 2) / np.sum(prior.person / s**2)
+        far = np.sum((d / s) ** 2) / np.sum(prior.person_variance / s**2)
         factor = CLIP / np.sqrt(1 + far)
-        sampling = prior.person / n_people
+        sampling = prior.person_variance / n_people
     else:
         i, j = pairs(len(deviation))
         scale, factor = prior.energies**POWER, np.maximum(clip_factors(prior), LITTLE)

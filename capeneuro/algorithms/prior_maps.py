@@ -67,8 +67,8 @@ def components(
     Returns
     -------
     Unmixing
-        In the prior's order and with its signs; ``stability`` says how well the draws
-        of each map agree, 1 if fully.
+        In the prior's order and with its signs; ``stability`` is the agreement of the
+        draws of each map, 1 if full.
 
     Guarantee
     ---------
@@ -76,7 +76,7 @@ def components(
     """
     U, L = prior.directions.astype(np.float64), np.diag(prior.energies)
     find = partial(_maps, K=n_components, n_rounds=n_rounds, tol=tol)
-    nothing = np.zeros_like(prior.person)
+    nothing = np.zeros_like(prior.person_variance)
     n_public = n_draws if len(prior.replicates) else 1
 
     def mean(of: Posterior, template: np.ndarray, n: int, bar: Bar) -> np.ndarray:
@@ -103,7 +103,7 @@ def components(
         A = alone.mixing / np.linalg.norm(alone.mixing, axis=0) * alone.stability
     C = L
     if posterior is not None:
-        t = prior.between
+        t = prior.site_variance
         share = float(np.sum(posterior.data_weight * t) / np.sum(t))
         draws, of_estimate = mean(posterior, A, n_draws, progress), share**TAKES_OVER
         stability = np.linalg.norm(share * draws + (1 - share) * A, axis=0)
@@ -188,7 +188,7 @@ def _like(A: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 # --- a forecast ----------------------------------------------------------------------
 
 
-def foretold(
+def predicted_agreement(
     prior: Prior,
     n_components: int,
     noise: float = 0.0,
@@ -223,11 +223,11 @@ def foretold(
         release.
     """
     rng, U = np.random.default_rng(1), prior.directions.astype(np.float64)
-    L, t = np.diag(prior.energies), prior.between
+    L, t = np.diag(prior.energies), prior.site_variance
     alone = components(prior, None, n_components, n_draws=n_draws)
     sampling = np.zeros_like(t)
     if noise and unit == "subject":
-        sampling = prior.person / n_people
+        sampling = prior.person_variance / n_people
     agreements = []
     for _ in range(n_populations):
         d = np.sqrt(USUAL * t + sampling) * rng.standard_normal(len(t))

@@ -170,7 +170,7 @@ class LinearModel:
             Shape (N,).
         """
         start = self.intercept if group is None else self.intercepts[group]
-        value = self.coefficients @ limited(X, self.bounds, self.ball) + start
+        value = self.coefficients @ limit_features(X, self.bounds, self.ball) + start
         if self.task == "linear":
             return np.clip(value, *self.target_bounds)
         return np.exp(-np.logaddexp(0, -value))
@@ -212,7 +212,7 @@ class LinearModel:
         )
 
 
-def limited(X: np.ndarray, bounds: np.ndarray, ball: np.ndarray) -> np.ndarray:
+def limit_features(X: np.ndarray, bounds: np.ndarray, ball: np.ndarray) -> np.ndarray:
     """Limit features to the bounds, and rows to the ball, that a model was fitted with.
 
     Parameters
@@ -354,7 +354,7 @@ def from_moment(
     """
     bound = norm_bound(scale)
     chosen, judged = statements.split(released)
-    half = covariance.about_means(chosen, sizes, n_groups, within)
+    half = covariance.subtract_means(chosen, sizes, n_groups, within)
     ridge = None if ridge is None else ridge / bound**2
     model = from_covariance(half, ridge, common=not within)
     factor = (1.0 if task == "linear" else 2.0) / scale
@@ -367,7 +367,7 @@ def from_moment(
     offsets = ((means if within else mean[:, None]).T - start).T / bound
     fit = _fit_of(model, judged, half, offsets, not within)
     # Coefficients with a ridge are not chosen: they take the release as it is.
-    pooled = covariance.about_means(released, sizes, n_groups, within)
+    pooled = covariance.subtract_means(released, sizes, n_groups, within)
     variance = max(model.residual_variance, fit.residual.value)
     ridged = _ridge_regression(pooled, ridge, not within, variance)
     unit = (bound / scale) ** 2
@@ -562,8 +562,8 @@ def _noise_of_means(
 # --- the minimizer of a quadratic of which only a noisy release is known --------------
 # The functional mechanism [gaussian-fm-capefm-2023] adds noise to the coefficients of
 # an objective. Of degree two it is ``w'M w - 2 g'w``; noise makes M indefinite, and the
-# minimum would be nowhere. What the noise's known deviation tau tells is enough to keep
-# the minimizer finite for every draw, and near the data's.
+# minimum would be nowhere. The noise's known deviation tau is enough to keep the
+# minimizer finite for every draw, and near the data's.
 #
 # Of floors, ridges and shrinkage none is best everywhere [docs/results-regression.md];
 # the default errs by at most a few percent more than no coefficients do where nothing

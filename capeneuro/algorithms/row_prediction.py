@@ -51,7 +51,7 @@ RATIO = "noise over signal"
 # allow, where a prediction has to assume it. Of five public tables, about their means:
 # 0.14 (Twitter), 0.33 (crime), 0.50 (warfarin), 0.67 (adult), 0.76 (phishing).
 FILL = 1 / 3
-# Share of a row's energy that is between components, where nothing is said.
+# Share of a row's energy that is between components, where none is given.
 BETWEEN = 0.5
 # Concentration of topics' shares of words, of which a topic's squared norm follows.
 DIRICHLET = 0.2
@@ -65,8 +65,8 @@ EXPLAINED = 0.3
 # Of tables, how many times as much as of independent features noise takes from what is
 # explained: the range of a new table [benchmarks/table_ranges.py].
 LOST = 0.05, 7.1
-# All rounds' noise over the clip from which on little can be told: of 0.45, 0.7 and
-# 1.1 the share of what can be told above chance that is left is 0.6, 0.9 and 0.3.
+# All rounds' noise over the clip from which on little is learned: at 0.45, 0.7 and 1.1
+# the share of the accuracy above chance that remains is 0.6, 0.9 and 0.3.
 GRADIENT = 0.6
 # Chance to see a contrast that is spoken of, and the largest that one hopes for, in
 # deviations of the outcome.
@@ -303,19 +303,19 @@ def predict_contrasts(
     effects, centers = design.effects, [None, None]
     if design.is_released:
         deviations = noise("site_sums", 1.0, "means"), 0.0
-        centers = [contrasts.likely_centers(effects, t) for t in deviations]
+        centers = [contrasts.predicted_centers(effects, t) for t in deviations]
         effects = design.with_centers(
             centers[0].values, centers[0].sizes.tolist()
         ).effects
     private, exact = (
-        contrasts.foretold(effects, outcomes, clip, t, n_people, of_sites)
+        contrasts.predicted_contrasts(effects, outcomes, clip, t, n_people, of_sites)
         for t, of_sites in zip((tau, 0.0), centers, strict=True)
     )
     weights = np.array([0.0 if e.is_constant else e.weight for e in effects])
     k, n = int(np.argmax(weights)), int(np.sum(weights > 0))
     error = float(np.mean(private.errors[k] / private.within_group_sd))
     n_tests = n * len(outcomes.center)
-    least = contrasts.least_seen(error, n_tests, LEVEL, POWER)
+    least = contrasts.minimum_detectable_effect(error, n_tests, LEVEL, POWER)
     return {
         "standard error": error,
         "over that of all data": float(np.mean(private.errors[k] / exact.errors[k])),

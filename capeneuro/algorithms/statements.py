@@ -123,7 +123,7 @@ def split_sampling(
     """
     C, tau, N = like
     values, V = linalg.top_eigenpairs(C, len(C))
-    energies = of_sum(shrinkage.energies(values, tau, len(C)), float(np.trace(C)))
+    energies = with_sum(shrinkage.energies(values, tau, len(C)), float(np.trace(C)))
     L = V[:, energies > 0] * energies[energies > 0] ** 0.5
     r, n, rng = L.shape[1], int(N), _generator(C)
     if n >= r > 0:
@@ -142,7 +142,7 @@ def split_sampling(
     )
 
 
-def of_sum(energies: np.ndarray, total: float) -> np.ndarray:
+def with_sum(energies: np.ndarray, total: float) -> np.ndarray:
     """The nearest that are at least 0 and add up to a total [Smolin et al. 2012].
 
     Half of the eigenvalues of noise are positive; a trace they have none.

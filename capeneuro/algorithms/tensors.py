@@ -120,7 +120,7 @@ class TensorComponents:
     departure
         How far the releases are from those of one group: of a mixture the triples from
         the nearest that one Gaussian group can have, in deviations [:func:`departure`],
-        or the pairs from features that do not go together [:func:`going_together`],
+        or the pairs from features that do not go together [:func:`feature_dependence`],
         whichever is nearer to its level; of topics the second largest eigenvalue of the
         pairs. NaN for one component.
     null_departure
@@ -294,7 +294,9 @@ def mixture_components(
     components = {"covariance": (S + S.T) / 2, "clip": bound}
     if projected is None:
         reduced = "whitened_third_moment", components
-        projected = _quieter(second, white, ("third_moment", features), reduced)
+        projected = _reduction_is_quieter(
+            second, white, ("third_moment", features), reduced
+        )
     if projected:
         reduction = second.project(federation, white.P.T, norm_bound)
         triples = second.answer(
@@ -308,7 +310,7 @@ def mixture_components(
     against = departure(white, T, triples, clips)
     if n_components > 1 and D > 3:  # of fewer a mean explains all products
         C = linalg.unpack_symmetric(pairs.value)
-        together = going_together(C, pairs.deviation, pairs.n_units)
+        together = feature_dependence(C, pairs.deviation, pairs.n_units)
         against = min(against, together, key=lambda pair: pair[0] / pair[1])
     components, variance = parts.components * norm_bound, s * norm_bound**2
     parts = parts._replace(components=components)
@@ -352,7 +354,7 @@ def topic_components(
     words = "word_triples", {"clip": WHOLE}
     reduced = "whitened_word_triples", {"Q": white.P, "clip": WHOLE * longest**3}
     if projected is None:
-        projected = _quieter(second, white, words, reduced)
+        projected = _reduction_is_quieter(second, white, words, reduced)
     query, parameters = reduced if projected else words
     triples = second.answer(federation, query, parameters)
     T = whitened(white, triples.value, projected)
@@ -381,7 +383,7 @@ def whitened(white: Whitening, packed: np.ndarray, projected: bool) -> np.ndarra
     return linalg.multilinear(linalg.unpack_symmetric3(packed), remaining)
 
 
-def _quieter(
+def _reduction_is_quieter(
     mechanism: Mechanism,
     white: Whitening,
     features: tuple[str, dict[str, Any]],
@@ -583,7 +585,7 @@ def departure(
     return float(value), float(np.quantile(null, 1 - LEVEL))
 
 
-def before_clip(
+def unclipped_group(
     white: Whitening, mean: np.ndarray, inner: np.ndarray, clip: float
 ) -> People:
     """Find the Gaussian group that has the released second moment once it is clipped.
@@ -651,7 +653,7 @@ def _studies(
         white.variance,
         np.diag(white.variance / white.values),
     )
-    people = before_clip(white, mean, inner, clips.second)
+    people = unclipped_group(white, mean, inner, clips.second)
     exact = np.eye(len(mean)) + inner
     released = model.cube(white.values**0.25) / model.weights  # over the whitened
     third, second = [], []
@@ -671,7 +673,7 @@ def _studies(
     return np.stack(third), np.stack(second)
 
 
-def going_together(
+def feature_dependence(
     C: np.ndarray, noise_deviation: float, n_units: int
 ) -> tuple[float, float]:
     """How far released pairs are from features that do not go together; no cost.

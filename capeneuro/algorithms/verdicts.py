@@ -76,8 +76,8 @@ class Verdicts:
     measure
         What values are, in words.
     intervals
-        Estimate, lower and upper end of the 95% interval of what is said of each, (n,
-        3); NaN where it cannot be told. None: nothing but a verdict is said.
+        Estimate, lower and upper end of the 95% interval of each result's statement,
+        (n, 3); NaN where it is not estimable. None: there are no intervals.
     """
 
     names: tuple[str, ...]
@@ -146,11 +146,10 @@ def of_components(
     of it, any rotation of which is as good where nothing is independent. So of spatial
     ICA half of a map has to lie along directions in which the subspace differs from one
     drawn at random [:func:`.ica.structured_shares`]. Of temporal ICA either the rounds
-    have to have told more than their own noise and sampling would
-    [:func:`rounds_tell`], or the subspace has to differ from one drawn at random
-    [:func:`.ica.has_spatial_structure`] and a map has to be farther from normal than
-    when it is turned at random [:func:`.ica.negentropy_of_rotations`]. Else the
-    component cannot be told.
+    have to exceed their own noise and sampling [:func:`rounds_exceed_noise`], or the
+    subspace has to differ from one drawn at random [:func:`.ica.has_spatial_structure`]
+    and a map has to be farther from normal than when it is turned at random
+    [:func:`.ica.negentropy_of_rotations`]. Else the component cannot be told.
 
     Parameters
     ----------
@@ -187,7 +186,7 @@ def of_components(
     mixed = {i for pair in inseparable(unmixing) for i in pair}
     apart = np.ones(loadings.shape[1], bool)
     if tau and ABOVE in verdicts.labels:
-        apart = _are_apart(unmixing, subspace)
+        apart = _are_distinct(unmixing, subspace)
     labels = tuple(
         UNTOLD if label == ABOVE and (i in mixed or not apart[i]) else label
         for i, label in enumerate(verdicts.labels)
@@ -195,7 +194,7 @@ def of_components(
     return replace(verdicts, labels=labels)
 
 
-def _are_apart(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
+def _are_distinct(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
     """Which components are more than a rotation of the subspace by chance, (R,)."""
     R = len(unmixing.W)
     if R == 1:
@@ -203,14 +202,14 @@ def _are_apart(unmixing: Unmixing, subspace: Subspace) -> np.ndarray:
     V, maps = subspace.eigenvectors, unmixing.mixing
     if not unmixing.rounds_noise.size:
         return structured_shares(V, maps, LEVEL) >= HALF
-    if rounds_tell(unmixing, subspace.n_units):
+    if rounds_exceed_noise(unmixing, subspace.n_units):
         return np.ones(R, bool)
     if not has_spatial_structure(V, LEVEL / 2):
         return np.zeros(R, bool)
     return negentropy(maps) > negentropy_of_rotations(V, LEVEL)
 
 
-def rounds_tell(unmixing: Unmixing, n_units: int) -> bool:
+def rounds_exceed_noise(unmixing: Unmixing, n_units: int) -> bool:
     """Whether the gradients of all rounds are larger than noise and sampling make them.
 
     Of sources without structure every rotation is as good: gradients are the noise of
@@ -256,7 +255,7 @@ def of_changes(
         Behind the release, who are a sample of some population, too; 0: volumes are.
     """
     rng, R = np.random.default_rng(0), len(P)
-    root, t = np.sqrt(prior.energies)[:, None], prior.between
+    root, t = np.sqrt(prior.energies)[:, None], prior.site_variance
     weight = t / (t + posterior.deviation**2)
 
     def moved(packed: np.ndarray) -> np.ndarray:
@@ -264,7 +263,7 @@ def of_changes(
         return np.linalg.norm(E @ P.T / root, axis=0)
 
     sent = posterior.deviation > 0
-    sampling = prior.person / n_people * sent if n_people else 0.0
+    sampling = prior.person_variance / n_people * sent if n_people else 0.0
     spread = np.sqrt(posterior.deviation**2 + sampling)
     noise = np.stack(
         [moved(spread * rng.standard_normal(len(spread))) for _ in range(N_NOISE)]
@@ -277,7 +276,7 @@ def of_changes(
     return Verdicts(names, values, np.full(R, level), labels, CHANGE)
 
 
-def unmixed(verdicts: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
+def without_mixed(verdicts: Verdicts, unmixing: Unmixing, is_loud: bool) -> Verdicts:
     """Withdraw verdicts of components that noisy rounds could not separate.
 
     All of them where the noise of the rounds exceeds what they can bear.
@@ -316,8 +315,8 @@ def of_pairs(directions: CanonicalDirections) -> Verdicts:
 def of_groups(components: TensorComponents) -> Verdicts:
     """Verdicts of the components of a mixture, or of topics.
 
-    How much of what tells a component from the mean of all lies in directions of the
-    pairs that stand above the noise, as in :func:`of_components`. A component whose
+    The share of a component, less the mean of all, along directions of the pairs that
+    stand above the noise, as in :func:`of_components`. A component whose
     strength the noise of the triples reaches by itself cannot be told from a mixture of
     the others. Where people of one group would give all of it, no group is found: what
     stands above the noise then is how they vary.
@@ -361,9 +360,9 @@ def of_patterns(patterns: Patterns) -> Verdicts:
 def of_coefficients(model: LinearModel, names: Sequence[str]) -> Verdicts:
     """Verdicts of a regression: of all features together, then of each coefficient.
 
-    Correlated features may tell the target together where none can be told from the
-    others. Half of the level is that of the whole model, half that of the largest of D
-    coefficients over its error [Bonferroni].
+    Correlated features may predict the target together where none has an effect that
+    is distinct from the others'. Half of the level is that of the whole model, half
+    that of the largest of D coefficients over its error [Bonferroni].
     """
     w, D = model.ridge_coefficients, len(model.ridge_coefficients)
     joint = float(w @ np.linalg.lstsq(model.covariance, w, rcond=None)[0]) ** 0.5

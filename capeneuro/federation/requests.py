@@ -181,7 +181,7 @@ class Describe(Form):
 
 
 class Project(Form):
-    """Ask to project samples; :func:`.queries.projects` checks all of it."""
+    """Ask to project samples; :func:`.queries.is_projection` checks all of it."""
 
     matrix: Any
     norm_bound: Any

@@ -60,7 +60,7 @@ from capeneuro.privacy import noise
 from capeneuro.privacy.accounting import Unit
 from capeneuro.privacy.blocks import Block, people
 from capeneuro.privacy.clipping import scaled, without_outliers
-from capeneuro.privacy.queries import QUERIES, Query, projects
+from capeneuro.privacy.queries import QUERIES, Query, is_projection
 
 # Vectors of an answer where they are not one.
 PARTS = {"cape": 2}
@@ -369,7 +369,7 @@ class Site:
         ---------
         Nothing leaves but the acknowledgment.
         """
-        if not projects(message.message, self._n_features):
+        if not is_projection(message.message, self._n_features):
             raise Refused("matrix does not fit the features")
         V, reduction = message.matrix.astype("f4"), digest(message.message)
         with np.errstate(over="ignore", invalid="ignore"):

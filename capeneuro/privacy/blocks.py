@@ -50,7 +50,18 @@ class Block:
         return np.repeat(1 / lengths, lengths)
 
     def of_people(self, X: np.ndarray) -> Iterator[np.ndarray]:
-        """Columns of each person in an array with the block's columns."""
+        """Columns of each person in an array with the block's columns.
+
+        Parameters
+        ----------
+        X
+            Any rows of the block's samples, (n_rows, n_samples).
+
+        Returns
+        -------
+        iterator of numpy.ndarray
+            Of each person, (n_rows, n).
+        """
         return (X[:, a:b] for a, b in pairwise(self.cuts))
 
 
@@ -69,10 +80,19 @@ def people(
     unit
         Whose contribution is clipped.
 
+    Yields
+    ------
+    Block
+        All samples of its people.
+
     Raises
     ------
     ValueError
         If there are several in a block, and not one sample of each.
+
+    Guarantee
+    ---------
+    Which people share a block depends on public numbers and their order alone.
     """
     names = list(subjects)
     for first in range(0, len(names), n_together):

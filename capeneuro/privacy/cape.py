@@ -298,8 +298,8 @@ def views(arm: str, gamma: ArrayLike, ratio: float, coalition: Coalition) -> Vie
 
     Guarantee
     ---------
-    No party of a view learns more than its mu-GDP, whichever sites collude and
-    are missing, as many as the coalition says.
+    No party of a view learns more than its mu-GDP, whichever sites collude and are
+    missing, up to the coalition's numbers.
     """
     gamma = np.asarray(gamma, float)
     exact: Views = dict.fromkeys(VIEWS)

@@ -52,10 +52,10 @@ def linear_moments(
     center
         Public or released before, (2 p + d,); subtracted from outcomes alone. None: 0.
     centers
-        Of S sites, public or released before, (q, S) with q + S = p: what is
-        subtracted from the first q instruments of a person whose site is told by the
-        last S, which are 1 at the person's site and 0 elsewhere; instruments are then
-        over 1 plus its size. None: they are centered already. Not used in exact arms,
+        Of S sites, public or released before, (q, S) with q + S = p: subtracted from
+        the first q instruments of a site's people, by the last S instruments, which are
+        1 at the person's site and 0 elsewhere; the difference is then divided by 1 plus
+        the center's size. None: they are centered already. Not used in exact arms,
         where sites' constants take what they would.
     clip
         Largest norm of a contribution, without unit; infinity in exact arms.

@@ -1,7 +1,7 @@
 """How people differ from public ones: sums over units of clipped contributions.
 
-What a study with a prior asks [docs/private-data-add.md]: whether people's energy lies
-where the prior says, and how their second moments differ from the public one.
+The queries of a study with a prior [docs/private-data-add.md]: the share of people's
+energy along the prior's directions, and the deviation of their second moments.
 """
 
 from itertools import pairwise
@@ -66,8 +66,8 @@ def deviation(
     """Sum over units of a weighted deviation from a public second moment, clipped.
 
     Of a person with second moment C the packed entries of ``(C - diag l) o W`` that
-    have a weight, times ``f = min(1, c / norm)``; and ``c (f - 1/2) / 2``, which tells
-    by how much people are clipped on average. Both together are of norm at most
+    have a weight, times ``f = min(1, c / norm)``; and ``c (f - 1/2) / 2``, from which
+    the mean clip factor follows. Both together are of norm at most
     ``c sqrt(1 + 1/16)``, which is the clip.
 
     Parameters

@@ -201,7 +201,7 @@ def infomax_curvature(block: Block, *, W: np.ndarray, clip: float) -> np.ndarray
     """Sum over units of ``q = s^2 psi'(z) - psi(z) z``, clipped; (R,).
 
     At sources of the model's variance s^2 it is the curvature of the objective, its
-    sign the criterion that tells super-Gaussian (+) from sub-Gaussian (-) sources
+    sign the criterion that separates super-Gaussian (+) from sub-Gaussian (-) sources
     [Lee 1999]; ``psi' = (1 - psi^2) / 2``.
 
     Parameters
@@ -286,6 +286,11 @@ def forward(x: np.ndarray, W: np.ndarray, v: np.ndarray) -> Activations:
         Scaled features, (D, N), without the label.
     W, v
         Weights as of :func:`layers`, (n_hidden, D + 1) and (n_hidden + 1,).
+
+    Returns
+    -------
+    Activations
+        Inputs, hidden units and probabilities.
     """
     ones = np.ones((1, x.shape[1]))
     h = np.concatenate([x, ones])

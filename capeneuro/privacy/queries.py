@@ -43,7 +43,7 @@ LARGEST_CUBE = 200
 # --- what a parameter may be ---------------------------------------------------------
 
 
-class Kind(Protocol):
+class ParameterKind(Protocol):
     """Kind, shape and range of a parameter that a sensitivity was derived for."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
@@ -82,7 +82,7 @@ class Number:
     may_be_infinite: bool = False
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is a number of this kind; see :meth:`Kind.fits`.
+        """Whether a value is a number of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Array:
     signs: bool = False
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is an array of this kind; see :meth:`Kind.fits`.
+        """Whether a value is an array of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Directions:
     largest: float
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is a matrix of this kind; see :meth:`Kind.fits`.
+        """Whether a value is a matrix of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class Weights:
     largest_hidden: int
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is weights of this kind; see :meth:`Kind.fits`.
+        """Whether a value is weights of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class Instruments:
     """Positive float64 weights of instruments, of which the data have two rows each."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is weights of this kind; see :meth:`Kind.fits`.
+        """Whether a value is weights of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Centers:
     """A float64 matrix with a column for each site, to be subtracted there."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is a matrix of this kind; see :meth:`Kind.fits`.
+        """Whether a value is a matrix of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Count:
     """A whole number of some of the data's rows, at least 1."""
 
     def fits(self, value: Any, n_rows: int) -> bool:
-        """Whether a value is a number of this kind; see :meth:`Kind.fits`.
+        """Whether a value is a number of this kind; see :meth:`ParameterKind.fits`.
 
         Parameters
         ----------
@@ -352,14 +352,14 @@ INSTRUMENTS = Instruments()
 CENTERS = Centers()
 COUNT = Count()
 # Fields of the message of a projection; its matrix holds a direction in each row.
-PROJECTION: Mapping[str, Kind] = {
+PROJECTION: Mapping[str, ParameterKind] = {
     "matrix": Directions(1, (np.float32, np.float64), np.inf),
     "norm_bound": BOUND,
     "center": VECTOR_OF_ROWS,
 }
 
 
-def projects(message: dict[str, Any], n_features: int) -> bool:
+def is_projection(message: dict[str, Any], n_features: int) -> bool:
     """Whether a message is a projection that fits any data of ``n_features`` rows.
 
     Parameters
@@ -426,7 +426,7 @@ class Query:
     name: str
     stage: str
     total: Callable[..., np.ndarray]
-    parameters: Mapping[str, Kind] = field(hash=False)
+    parameters: Mapping[str, ParameterKind] = field(hash=False)
     positive: bool = False
     cubic: bool = False
     agree: Callable[[dict[str, Any], int], bool] = lambda parameters, n_rows: True

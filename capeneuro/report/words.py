@@ -192,7 +192,7 @@ def prior_fit(fit: PriorFit, n_components: int) -> str:
         f"first {n_components} directions (95% interval for noise {low:.0f}% to "
         f"{high:.0f}%)"
     )
-    if fit.is_kept:
+    if fit.passes:
         return f"the prior was used: {energy}"
     if fit.least_share >= 1:
         condition = "at this noise the forecast is that a study without it captures "
@@ -483,7 +483,7 @@ def contrast_lines(result: Contrasts) -> list[str]:
     lines = []
     for k in np.flatnonzero(~result.is_constant):
         if not result.is_estimable[k]:
-            name, alike = result.names[k], str(result.alike[k])
+            name, alike = result.names[k], str(result.confounded_with[k])
             line = f"not estimable: {name}; it varies by too little above noise"
             if alike:
                 names = " and ".join(sorted({str(name), *alike.split(" and ")}))

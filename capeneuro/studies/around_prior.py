@@ -65,7 +65,7 @@ def subspace(
     least, _ = least_share(study, tuple(roster), everyone)
     fit = release_fit(federation, check, prior, K, least)
     print(words.prior_fit(fit, K))
-    if not fit.is_kept:
+    if not fit.passes:
         _can_do_without(study, sites, roster)
         return fit
     if study.budget.unit == "subject":

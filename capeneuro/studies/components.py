@@ -20,7 +20,7 @@ from joblib import Parallel, delayed
 
 from capeneuro import __version__
 from capeneuro.algorithms import metrics, prior_maps
-from capeneuro.algorithms.ica import Unmixing, repeated, spatial_components
+from capeneuro.algorithms.ica import Unmixing, repeated_infomax, spatial_components
 from capeneuro.algorithms.pca import (
     Subspace,
     power_start,
@@ -30,7 +30,12 @@ from capeneuro.algorithms.pca import (
 )
 from capeneuro.algorithms.prior import PriorSubspace
 from capeneuro.algorithms.prior_fit import PriorFit
-from capeneuro.algorithms.verdicts import Verdicts, of_changes, of_components, unmixed
+from capeneuro.algorithms.verdicts import (
+    Verdicts,
+    of_changes,
+    of_components,
+    without_mixed,
+)
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.sections import is_cifti
@@ -402,7 +407,7 @@ class ComponentsKind(StudyKind):
         check, exact = partial(gate, study, sites), is_exact(study, reference)
         mechanism = mechanism_of(study, stage, reference, check)
         infomax = partial(
-            repeated,
+            repeated_infomax,
             federation,
             mechanism,
             subspace,
@@ -492,7 +497,7 @@ class ComponentsKind(StudyKind):
             return verdicts
         path = self.study.results / FORECAST
         ratios = json.loads(path.read_text()) if path.is_file() else {}
-        return unmixed(verdicts, unmixing, ratios.get("ICA", 0.0) > 1)
+        return without_mixed(verdicts, unmixing, ratios.get("ICA", 0.0) > 1)
 
     def score(self, sites: Sites) -> None:
         """Compare the components with the truth and with a run without privacy."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from capeneuro.algorithms import prediction, prior_fit
-from capeneuro.algorithms.prior_maps import foretold
+from capeneuro.algorithms.prior_maps import predicted_agreement
 from capeneuro.config.components import ComponentsConfig, Simulation
 from capeneuro.config.errors import ConfigError
 from capeneuro.data import files, nifti
@@ -221,7 +221,7 @@ def _known(study: ComponentsConfig, noise: float, n: int) -> tuple[float, float]
     known = json.loads(path.read_text()) if path.is_file() else {}
     if known.get("of") != key:
         about = study.n_components, noise, study.budget.unit, n
-        public, private = foretold(prior, *about)
+        public, private = predicted_agreement(prior, *about)
         known = {"of": key, "public": public, "private": private}
         files.write_json(path, known)
     return known["public"], known["private"]

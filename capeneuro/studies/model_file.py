@@ -177,7 +177,7 @@ def predicted(
     people = read_rows(table, features, words)
     if not people:
         raise ConfigError(f"{table}: holds nobody; give a table with a row a person")
-    X = regression.limited(np.stack(list(people.values()), axis=1), bounds, ball)
+    X = regression.limit_features(np.stack(list(people.values()), axis=1), bounds, ball)
     value = w @ X + (start if site is None else own[site])
     if not linear:
         p = np.exp(-np.logaddexp(0, -value))

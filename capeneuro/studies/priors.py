@@ -48,7 +48,7 @@ def open_prior(study: ComponentsConfig) -> tuple[Prior, str]:
         common = prior_files.space_of(study, mask, basis)
         names = Prior.__dataclass_fields__
         arrays = prior_files.read(path, names, common)
-        prior = Prior(**arrays).over(study.pca.norm_bound)
+        prior = Prior(**arrays).divided_by(study.pca.norm_bound)
     elif path.suffix == ".npy":
         C = prior_files.read_moment(path, basis.n_features)
         q = min(priors.DIRECTIONS, len(C))

@@ -175,7 +175,7 @@ def infomax(
     share = sites.share(share)
     design = _design(sites, R, pca_share=1 - min(share, 1 - 1e-6), n_rounds=n)
     _refuse_noise(sites, prediction.predict(design, sites.budget).ratio_ica)
-    return ica.repeated(
+    return ica.repeated_infomax(
         sites.federation(),
         sites.mechanism(n, share),
         subspace,

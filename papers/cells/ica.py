@@ -198,7 +198,7 @@ def run_spatial(
     else:
         W = SCALE * ica.rotation(subspace, "varimax")
         state = State(W=W, b=np.zeros(len(W)), signs=np.ones(len(W)))
-        result = ica.unmixed(state, subspace, np.zeros(0), True)
+        result = ica.normalized_unmixing(state, subspace, np.zeros(0), True)
     return result, subspace.eigenvectors, []
 
 

@@ -54,7 +54,7 @@ def people(
         ones = (site == np.arange(SITES)[:, None]).astype(float)
         x, z = np.vstack([x[:2], ones]), np.vstack([z[:2], ones])
         alike = [designs.constant_effect(f"{s}", 1 / SITES) for s in range(SITES)]
-    effects = designs.weighted(
+    effects = designs.with_weights(
         [
             designs.group_effect("group", of_group, np.bincount(site)),
             designs.number_effect("age"),
@@ -119,7 +119,9 @@ def test_few_people_give_no_false_alarms():
     coded, of_z = designs.code_group(group, 0.5)
     x, z = np.stack([coded, np.ones(12)]), np.stack([of_z, np.ones(12)])
     of_group = designs.group_effect("group", [0.5, 0.5], [6, 6])
-    effects = designs.weighted([of_group, designs.constant_effect("mean")], {"group"})
+    effects = designs.with_weights(
+        [of_group, designs.constant_effect("mean")], {"group"}
+    )
     outcomes = Outcomes(np.zeros(60), np.ones(60))
     for i in range(40):
         rng = np.random.default_rng(i)
@@ -199,7 +201,9 @@ def test_effects_are_as_precise_as_foretold(rng):
             errors.append(own.errors[0])
         found.append(np.median(errors))
         told.append(
-            np.median(contrasts.foretold(effects, outcomes, 0.5, tau, M).errors[0])
+            np.median(
+                contrasts.predicted_contrasts(effects, outcomes, 0.5, tau, M).errors[0]
+            )
         )
     assert found == pytest.approx(told, rel=0.4)
     assert found[1] / found[0] == pytest.approx(told[1] / told[0], rel=0.15)
@@ -210,8 +214,8 @@ def test_the_primary_effect_has_half_of_the_noise(rng):
     _, effects, _ = people(rng, R := correlations(D, rng))
     about = Outcomes(np.zeros(D), R), 0.5, 2 * 0.5**0.5 * REACH / (M * MU), M
     first, alike = (
-        contrasts.foretold(own, *about).noise_errors[0, 0]
-        for own in (effects, designs.weighted(effects))
+        contrasts.predicted_contrasts(own, *about).noise_errors[0, 0]
+        for own in (effects, designs.with_weights(effects))
     )
     assert first < 0.8 * alike
 
@@ -243,13 +247,13 @@ def test_covariates_that_are_the_same_are_not_told(rng, tau):
     z, x = data[1], data[2]
     months = designs.number_effect("months")
     data[1], data[2] = np.insert(z, 2, z[1], 0), np.insert(x, 2, x[1], 0)
-    effects = designs.weighted([*effects[:2], months, effects[2]])
+    effects = designs.with_weights([*effects[:2], months, effects[2]])
     outcomes = Outcomes(np.zeros(D), R)
     release = released(stacked(data, effects, outcomes), effects, 0.5, tau, rng)
     found = contrasts.from_release(release, effects, outcomes, 0.5)
     # The group, which is another covariate, is told as if they were one.
     assert found.is_estimable.tolist() == [True, False, False, True]
-    assert found.alike.tolist() == ["", "months", "age", ""]
+    assert found.confounded_with.tolist() == ["", "months", "age", ""]
     assert np.abs(found.effects[0, : D // 2] - EFFECT).max() < 0.3
     lines = contrast_lines(found)
     assert sum(line.startswith("not estimable: age and months") for line in lines) == 1

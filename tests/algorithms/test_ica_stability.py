@@ -8,7 +8,13 @@ from helpers import make_mechanism
 from mixed import charged, dealt, index_of, mixture, void_at
 
 from capeneuro.algorithms import ica, metrics
-from capeneuro.algorithms.ica import SCALE, consensus, infomax, repeated, unmixed
+from capeneuro.algorithms.ica import (
+    SCALE,
+    consensus,
+    infomax,
+    normalized_unmixing,
+    repeated_infomax,
+)
 from capeneuro.algorithms.pca import Subspace, principal_subspace
 from capeneuro.algorithms.updates import State
 from capeneuro.federation.in_process import Federation
@@ -96,7 +102,7 @@ def test_one_run_is_a_plain_run():
     how = make_mechanism("non-private", unit="sample")
     subspace = principal_subspace(federation, how, 4, 20.0, np.inf)
     plain = infomax(federation, how, subspace, n_rounds=100, clip=np.inf)
-    one = repeated(federation, how, subspace, 1, 100, clip=np.inf)
+    one = repeated_infomax(federation, how, subspace, 1, 100, clip=np.inf)
     np.testing.assert_array_equal(one.W, plain.W)
     assert np.isnan(one.stability).all()
     assert words.ica_lines(one) == []
@@ -110,7 +116,7 @@ def test_runs_without_noise_agree_from_any_start(update):
     subspace = principal_subspace(federation, how, 4, 20.0, np.inf)
     options = {"clip": np.inf, "update": update}
     plain = infomax(federation, how, subspace, n_rounds=100, **options)
-    result = repeated(federation, how, subspace, 3, 100, **options)
+    result = repeated_infomax(federation, how, subspace, 3, 100, **options)
     assert result.converged
     np.testing.assert_allclose(result.mixing, plain.mixing, atol=1e-3)
     np.testing.assert_allclose(np.linalg.norm(result.W, axis=1), SCALE)
@@ -122,7 +128,7 @@ def test_each_run_is_paid_for_and_each_request_is_one(fixed_noise):
     _, subjects = mixture("lll", n_subjects=3)
     federation = dealt(subjects)
     how, subspace = chain(federation, 3, n_releases=16)
-    result = repeated(federation, how, subspace, 3, 5, sub_gaussian="measured")
+    result = repeated_infomax(federation, how, subspace, 3, 5, sub_gaussian="measured")
     releases = how.releases[1:]
     assert len(releases) == 15
     assert charged(federation) == {16}
@@ -142,7 +148,7 @@ def test_void_rounds_never_make_runs_cost_more(monkeypatch, voids, fixed_noise):
     federation = dealt(subjects)
     how, subspace = chain(federation, 3, n_releases=13)
     attempts = void_at(monkeypatch, *(v - 1 for v in voids))
-    result = repeated(federation, how, subspace, 3, 4)
+    result = repeated_infomax(federation, how, subspace, 3, 4)
     assert len(attempts) <= 12
     assert len(how.releases) <= 13
     assert charged(federation) == {len(how.releases)}
@@ -157,7 +163,7 @@ def test_an_unstable_pair_is_told_from_stable_components(fixed_noise):
     exact = make_mechanism("non-private", unit="sample")
     subspace = principal_subspace(federation, exact, 6, 20.0, np.inf)
     how = make_mechanism("cape", unit="sample", noise_multiplier=40.0)
-    result = repeated(federation, how, subspace, 5, 20)
+    result = repeated_infomax(federation, how, subspace, 5, 20)
     order, r = metrics.match(result.mixing, A)
     assert np.abs(r[:4]).min() > 0.99  # who is who is known
     stable, unstable = result.stability[order[:4]], result.stability[order[4:]]
@@ -181,7 +187,7 @@ def test_what_is_said_of_a_component_stays_with_it(monkeypatch, rng):
         kinds = np.array([1.0, 1.0, -1.0, 1.0, 1.0])
         state = State(W=SCALE * turned, b=np.zeros(R), signs=kinds)
         state = replace(state, curvature=np.diag(np.arange(R) + 1.0))
-        found = unmixed(state, subspace, np.zeros(1), True)
+        found = normalized_unmixing(state, subspace, np.zeros(1), True)
         back = np.arange(R)[::-1]
         return replace(
             found,
@@ -191,7 +197,7 @@ def test_what_is_said_of_a_component_stays_with_it(monkeypatch, rng):
         )
 
     monkeypatch.setattr(ica, "infomax", planted)
-    result = repeated(None, None, subspace, 3, 1)
+    result = repeated_infomax(None, None, subspace, 3, 1)
     cosines = np.abs(result.W @ truth.T) / SCALE
     who = cosines.argmax(axis=1)
     assert sorted(who) == list(range(R))
@@ -206,7 +212,7 @@ def test_the_consensus_is_no_worse_than_its_runs(fixed_noise):
     A, subjects = mixture("lllll", n_subjects=12, n_volumes=500)
     federation = dealt(subjects)
     how, subspace = chain(federation, 5, n_releases=81, noise_multiplier=4.0)
-    result = repeated(federation, how, subspace, 4, 20)
+    result = repeated_infomax(federation, how, subspace, 4, 20)
     np.testing.assert_allclose(result.W @ result.W.T, SCALE**2 * np.eye(5), atol=1e-10)
     alone = make_mechanism("cape", unit="sample", study="alone")
     runs = [
@@ -221,6 +227,6 @@ def test_one_component_is_stable():
     _, subjects = mixture("l", n_subjects=3)
     federation = dealt(subjects)
     how, subspace = chain(federation, 1, n_releases=7)
-    result = repeated(federation, how, subspace, 3, 2)
+    result = repeated_infomax(federation, how, subspace, 3, 2)
     np.testing.assert_allclose(result.stability, 1)
     assert len(how.releases) == 1

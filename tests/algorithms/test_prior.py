@@ -50,9 +50,9 @@ def test_a_prior_says_what_public_people_differ_by(public):
     U, n = public.directions, D * (D + 1) // 2
     np.testing.assert_allclose(U.T @ U, np.eye(D), atol=1e-5)
     assert (np.diff(public.energies) <= 1e-9).all() and (public.energies > 0).all()
-    for own in (public.person, public.between, public.clipped):
+    for own in (public.person_variance, public.site_variance, public.clipped_moment):
         assert own.shape == (n,)
-    assert (public.between >= 0.02 * public.person - 1e-12).all()
+    assert (public.site_variance >= 0.02 * public.person_variance - 1e-12).all()
     assert public.replicates.shape == (prior.DRAWS, n)
     assert (
         public.energy_shares[-1] == pytest.approx(1)
@@ -60,7 +60,7 @@ def test_a_prior_says_what_public_people_differ_by(public):
     )
     # People of one site only are no sites that differ.
     alone = made(np.random.default_rng(1), sites=1)[0]
-    np.testing.assert_allclose(alone.between, 0.12 * alone.person)
+    np.testing.assert_allclose(alone.site_variance, 0.12 * alone.person_variance)
     with pytest.raises(ValueError, match="two people or more, got 1"):
         made(np.random.default_rng(1), n=1, sites=1)
 
@@ -76,8 +76,9 @@ def test_a_prior_over_a_norm_bound_is_that_of_scaled_volumes():
         every = [z for own in y.values() for z in own]
         norms = [np.mean(np.sum(z**2, axis=0)) for z in every]
         found.append(prior.from_people(whole.directions, C, every, norms))
-    scaled = found[0].over(5.0)
-    for name in ("energies", "person", "between", "radius", "clipped"):
+    scaled = found[0].divided_by(5.0)
+    fields = "energies", "person_variance", "site_variance", "radius", "clipped_moment"
+    for name in fields:
         own, expected = (getattr(p, name) for p in (scaled, found[1]))
         np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-9)
 
@@ -85,7 +86,7 @@ def test_a_prior_over_a_norm_bound_is_that_of_scaled_volumes():
 @pytest.mark.parametrize("noise", [0.001, 0.02, 0.5])
 def test_noise_is_spread_where_the_error_is_least(public, noise, rng):
     s = prior.spread(public, noise)
-    kept, v, t = np.isfinite(s), public.person, public.between
+    kept, v, t = np.isfinite(s), public.person_variance, public.site_variance
     assert noise**2 * np.sum(v[kept] / s[kept] ** 2) == pytest.approx(1, rel=1e-6)
 
     def error(inverse: np.ndarray) -> float:
@@ -99,17 +100,19 @@ def test_noise_is_spread_where_the_error_is_least(public, noise, rng):
 
 
 def test_where_nothing_is_told_the_prior_stays(public, rng):
-    n = len(public.person)
+    n = len(public.person_variance)
     loud = np.full(n, 1e3)
     found = prior.posterior(public, loud * rng.standard_normal(n), loud)
-    assert np.sum(found.data_weight * public.between) < 1e-3 * np.sum(public.between)
+    assert np.sum(found.data_weight * public.site_variance) < 1e-3 * np.sum(
+        public.site_variance
+    )
     assert np.linalg.norm(found.mean) < 0.05 * np.linalg.norm(public.energies)
     nothing = prior.posterior(public, np.zeros(n), np.zeros(n))
     assert not nothing.mean.any() and not nothing.variance.any()
 
 
 def test_the_posterior_is_where_it_says_it_is(public, rng):
-    t = public.between
+    t = public.site_variance
     tau = np.sqrt(t) * rng.uniform(0.3, 3, t.shape)
     z = []
     for _ in range(200):
@@ -143,7 +146,7 @@ def test_private_data_add_what_the_prior_lacks(public, unit, rng):
     K_ = rng.standard_normal((D, D))
     turn = scipy.linalg.expm(0.01 * (K_ - K_.T))
     federation, C = private(rng, turn, unit)
-    P = public.over(4.0)
+    P = public.divided_by(4.0)
     errors = []
     for multiplier in (0.02, 30.0 if unit == "subject" else 3000.0):
         mechanism = make_mechanism("cape", unit=unit, noise_multiplier=multiplier)
@@ -174,7 +177,7 @@ def test_a_prior_of_other_parcels_is_dropped_where_none_is_better(public, unit, 
         noise = 10.0, unit, 120, bearable, 0.02
         least = prior_fit.least_energy_share(own, K, *noise)
         fit = prior_fit.release_fit(federation, mechanism, own, K, least)
-        assert fit.is_kept == is_kept
+        assert fit.passes == is_kept
         assert (fit.energy_share > 0.8 * public.energy_shares[K - 1]) == is_kept
     # Where a study without it captures nothing either, any prior is as good.
     nothing = prior_fit.least_energy_share(other, K, 10.0, unit, 120, 0.0, 0.02)
@@ -197,7 +200,7 @@ def test_a_study_without_a_prior_captures_less_where_noise_is_larger(public):
 
 def test_maps_are_the_priors_own_until_something_is_told(public, rng):
     alone = prior_maps.components(public, None, K)
-    n = len(public.person)
+    n = len(public.person_variance)
     nothing = Posterior(*np.zeros((5, n)))
     same = prior_maps.components(public, nothing, K, alone)
     np.testing.assert_allclose(same.mixing, alone.mixing, rtol=1e-6, atol=1e-9)
@@ -219,8 +222,8 @@ def test_maps_are_the_priors_own_until_something_is_told(public, rng):
 
 
 def test_a_forecast_knows_more_people_for_better(public):
-    few = prior_maps.foretold(public, K, 0.5, "subject", 10)
-    many = prior_maps.foretold(public, K, 1e-4, "subject", 10_000)
+    few = prior_maps.predicted_agreement(public, K, 0.5, "subject", 10)
+    many = prior_maps.predicted_agreement(public, K, 1e-4, "subject", 10_000)
     assert few[0] == pytest.approx(many[0], abs=0.2)
     assert many[1] > max(many[0], few[1]) and many[1] > 0.9
 
@@ -229,7 +232,7 @@ def test_a_public_moment_or_maps_alone_are_a_prior(rng):
     values = np.array([4.0, 2.0, 1.0, 0.0])
     found = prior.from_moment(np.eye(6, 4), values)
     assert found.energies.min() > 0 and not len(found.replicates)
-    assert (found.between < found.person).all()
+    assert (found.site_variance < found.person_variance).all()
     alone = prior_maps.components(found, None, 2)
     assert alone.mixing.shape == (6, 2)
 
@@ -241,7 +244,7 @@ def test_a_verdict_says_whether_private_data_change_a_map(
     public, moved, n_people, draws, rng, monkeypatch
 ):
     monkeypatch.setattr(verdicts, "N_NOISE", 300)
-    n, t = len(public.person), public.between
+    n, t = len(public.person_variance), public.site_variance
     tau = np.full(n, 0.3 * np.sqrt(t.max()))
     alone = prior_maps.components(public, None, K)
     P = alone.unmixing @ public.directions
@@ -249,7 +252,9 @@ def test_a_verdict_says_whether_private_data_change_a_map(
     for _ in range(draws):
         released = tau * rng.standard_normal(n)
         if n_people:  # few people are a sample of such as the public ones
-            released += np.sqrt(public.person / n_people) * rng.standard_normal(n)
+            released += np.sqrt(
+                public.person_variance / n_people
+            ) * rng.standard_normal(n)
         if moved:
             d = np.zeros((D, D))
             d[0, 1] = d[1, 0] = 20 * tau[0]
@@ -264,7 +269,7 @@ def test_a_verdict_says_whether_private_data_change_a_map(
 
 def test_a_persons_clip_factor_is_released_with_their_deviation(public, rng):
     """Without it, maps of people unlike the public ones would be short or long."""
-    P = public.over(4.0)
+    P = public.divided_by(4.0)
     asked = prior.request(P, prior.spread(P, 0.01))
     x = (people(rng, 1, 60, np.eye(D), 0.5)[0] / 4).astype("f4")
     y = (P.directions.T @ x).astype("f4")

@@ -303,7 +303,7 @@ def test_projecting_first_leaves_less_noise_where_it_is_chosen():
                     for _ in range(30)
                 ]
                 norms.append(np.sqrt(np.mean([np.sum(T**2) for T in draws])))
-            chosen = tensors._quieter(mechanism, white, *asked)
+            chosen = tensors._reduction_is_quieter(mechanism, white, *asked)
             if abs(np.log(norms[1] / norms[0])) > 0.1:
                 assert chosen == (norms[1] < norms[0])
 

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "capeneuro"
 # By file what bounds, noises, masks, admits or charges, and must say what it promises.
 SURFACE = {
     "privacy/clipping": "clip_factors norms without_outliers is_outlier scaled bounded",
+    "privacy/blocks": "people",
     "privacy/moments": "mean second_moment moment_product third_moment word_pairs "
     "word_triples whitened_word_triples",
     "privacy/gradients": "infomax_gradient infomax_skew infomax_curvature "
@@ -19,7 +20,8 @@ SURFACE = {
     "privacy/cape": "losses calibrate arm_variances views",
     "privacy/ring": "grid to_ring",
     "privacy/accounting": "Budget.admits compose epsilon_from_mu mu_from_epsilon",
-    "privacy/queries": "projects Query.admits Query.sensitivity largest_contribution",
+    "privacy/queries": "is_projection Query.admits Query.sensitivity "
+    "largest_contribution",
     "federation/noise_addition": "perturb",
     "federation/site": "Site.answer Site.describe Site.project Site.advertise "
     "Site.share Site.release Site.confirm Site.unmask",

@@ -26,7 +26,7 @@ from capeneuro.privacy.queries import (
     VECTOR_OF_ROWS,
     WEIGHTS,
     Query,
-    projects,
+    is_projection,
 )
 
 D = 4
@@ -577,12 +577,12 @@ def test_instruments_are_centered_at_what_was_released(rng):
 
 def test_a_projection_has_its_three_fields_and_no_other():
     usual = {"matrix": np.eye(2, D), "norm_bound": 1.0, "center": np.zeros(D)}
-    assert projects(usual, D)
-    assert not projects({**usual, "clip": 1.0}, D)
-    assert not projects({**usual, "norm_bound": np.inf}, D)
-    assert not projects({**usual, "center": None}, D)
+    assert is_projection(usual, D)
+    assert not is_projection({**usual, "clip": 1.0}, D)
+    assert not is_projection({**usual, "norm_bound": np.inf}, D)
+    assert not is_projection({**usual, "center": None}, D)
     for key in usual:
-        assert not projects({k: v for k, v in usual.items() if k != key}, D)
+        assert not is_projection({k: v for k, v in usual.items() if k != key}, D)
 
 
 def test_a_query_that_declares_other_keywords_than_its_sum_cannot_be_made():

@@ -80,7 +80,7 @@ def test_an_instrument_is_centered_whatever_the_law_of_a_number():
 
 def test_sixty_thousand_outcomes_are_planned_in_the_memory_of_their_effects():
     number_of_outcomes = 60_000
-    effects = designs.weighted(
+    effects = designs.with_weights(
         [
             designs.group_effect("patient", [0.5, 0.4], [50, 60]),
             designs.number_effect("age"),
@@ -90,7 +90,7 @@ def test_sixty_thousand_outcomes_are_planned_in_the_memory_of_their_effects():
     outcomes = Outcomes(np.zeros(number_of_outcomes), np.ones(number_of_outcomes))
     tracemalloc.start()
     try:
-        forecast = contrasts.foretold(effects, outcomes, CLIP, 1e-6, 5000)
+        forecast = contrasts.predicted_contrasts(effects, outcomes, CLIP, 1e-6, 5000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -46,7 +46,7 @@ def test_a_prior_is_used_where_it_captures_more_than_none(kind, rng):
         least = prior_fit.least_energy_share(P, K, *about)
         share = np.trace(P.directions[:, :K].T @ C @ P.directions[:, :K])
         fits = [
-            PriorFit(x, check, least).is_kept
+            PriorFit(x, check, least).passes
             for x in share + check * rng.standard_normal(200)
         ]
         # What a study around the prior captures, and one without.
