@@ -269,7 +269,7 @@ def test_a_run_without_privacy_has_no_promise(results, record):
     assert "above noise" not in plain and "above the noise" not in plain
     assert "nothing was tested" in words.found_line(study, own.verdicts)
     # Verdicts that count sampling stay, and say what they are about.
-    assert "1 of 1 stand above what sampling alone" in words.found_line(study, TOLD)
+    assert "1 of 1 stand above sampling alone" in words.found_line(study, TOLD)
 
 
 def test_the_page_states_the_promise(results, record, finished):
@@ -647,7 +647,8 @@ import time
 from dataclasses import replace
 from functools import partial
 from capeneuro.report import page
-page.pictures([("a", partial(time.sleep, 60)), ("b", partial(time.sleep, 60))], 2)
+from capeneuro.report.figures import Figure
+page.pictures([Figure(title, partial(time.sleep, 60)) for title in "ab"], 2)
 """
 
 
