@@ -379,7 +379,7 @@ def _order(subspace: Subspace) -> _OrderEstimate:
     spectrum, tau, n = subspace.spectrum, subspace.noise_deviation, subspace.n_units
     threshold = model_order.threshold(spectrum, tau, n)
     shortest = model_order.description_length(spectrum, tau, n)
-    assumes_white = threshold.level > 0.2 * threshold.edge
+    assumes_white = bool(threshold.level > 0.2 * threshold.edge)
     return _OrderEstimate(threshold.order, shortest, threshold.edge, assumes_white)
 
 

@@ -98,7 +98,9 @@ def test_the_commands_of_the_ceremony(root, capsys, monkeypatch):
         assert command("join", STUDY, "--site", name, *who) == 0
     said = capsys.readouterr().out
     assert "promised for everything of a person: epsilon 5" in said
-    assert "another site, which takes its own noise off the results: epsilon" in said
+    assert (
+        "another site, which subtracts its own noise from the results: epsilon" in said
+    )
     monkeypatch.chdir(root / HUB)
     sent = [str(root / name / f"{name}.entry.json") for name in SITES]
     assert command("federation", "manifest", STUDY, *sent) == 0
