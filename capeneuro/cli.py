@@ -548,8 +548,10 @@ def privacy(options: argparse.Namespace) -> None:
         return
     n, p = len(record["releases"]), record["promise"]
     verdict = f"epsilon {p['epsilon']:g} at delta {record['delta']:g} is kept"
-    if not (p["holds"] and p["kept"]):
-        verdict = "no promise was made" if not p["holds"] else "THE PROMISE IS NOT KEPT"
+    if not (p["has_noise"] and p["within_promise"]):
+        verdict = (
+            "no promise was made" if not p["has_noise"] else "THE PROMISE IS NOT KEPT"
+        )
     add = "release adds" if n == 1 else "releases add"
     print(f"{options.file}: {n} {add} up to its totals; {verdict}")
     if options.action == "verify":

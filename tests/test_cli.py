@@ -534,7 +534,7 @@ def test_a_study_of_raw_voxels_by_power_iteration(tiny, capsys):
     assert asked == ["mean"] + 3 * ["moment_product"] + 3 * ["infomax_skew"]
     spent = record["sites"]["site-0"]["aggregator_and_colluders"]["gdp"]
     assert spent == pytest.approx(5.0, rel=1e-6)
-    assert record["promise"]["kept"]
+    assert record["promise"]["within_promise"]
     subspace = files.read_arrays(Path("results/tiny/group_desc-pca_subspace.npz"))
     n_voxels = int((np.asarray(nib.load("data/mask.nii.gz").dataobj) > 0).sum())
     assert subspace["eigenvectors"].shape == (n_voxels, N_COMPONENTS)

@@ -278,7 +278,7 @@ class Study(Section):
         return accounting.coalition(len(self.sites), n_colluding, self.is_independent)
 
     @property
-    def against(self) -> str:
+    def adversary(self) -> str:
         """Adversaries of the promise, in words."""
         n = self.n_colluding
         if self.is_independent:

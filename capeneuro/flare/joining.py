@@ -584,7 +584,7 @@ def _without_noise(study: Study) -> tuple[str, ...]:
     rows = record.without_noise(study)
     own = {"number of releases in its ledger": "each site, in its entry"}
     own["institution, contact and unit of its ceiling"] = "each site, in its entry"
-    lines = [f"{row['what']} ({row['stated_by']})" for row in rows]
+    lines = [f"{row['description']} ({row['stated_by']})" for row in rows]
     return (*lines, *(f"{what} ({stated_by})" for what, stated_by in own.items()))
 
 

@@ -68,7 +68,7 @@ def show(study: Study, name: str) -> None:
     of = "one volume" if promise.unit == "sample" else "everything of a person"
     print(
         f"  promised for {of}: epsilon {promise.epsilon:g}, delta {promise.delta:g}, "
-        f"together and against {study.against}"
+        f"together and against {study.adversary}"
     )
     for who, epsilon in plan.by_party(study, name).items():
         print(f"    {who}: epsilon {epsilon:.3g}")

@@ -18,7 +18,7 @@ from capeneuro.privacy import accounting, cape
 from capeneuro.privacy.queries import QUERIES
 from capeneuro.report import protection
 
-FORMAT = "capeneuro-privacy-2"
+FORMAT = "capeneuro-privacy-3"
 SIGNATURES = "signatures"
 # Relative difference of numbers that are recomputed, on another machine as well.
 TOLERANCE = 1e-9
@@ -27,13 +27,13 @@ Count = Annotated[int, Field(ge=0)]
 Size = Annotated[float, Field(ge=0)]
 
 
-class Part(BaseModel):
+class RecordPart(BaseModel):
     """A part of the record: no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Spent(Part):
+class SpentRecord(RecordPart):
     """Epsilon at the record's delta, as it is counted in three ways."""
 
     gdp: Size
@@ -44,24 +44,24 @@ class Spent(Part):
     """By basic composition."""
 
 
-class SiteTotal(Part):
+class SiteRecord(RecordPart):
     """Promise to one site's people, and the part of it that was spent."""
 
     promise: Size
     """Epsilon."""
     releases: Count
-    present: Count
+    n_survived: Count
     """Releases that the site is in; it was charged for all."""
-    reader: Spent | None
-    partner: Spent | None
-    partners: Spent | None
-    aggregator: Spent | None
-    aggregator_and_colluders: Spent | None
+    reader: SpentRecord | None
+    partner: SpentRecord | None
+    partners: SpentRecord | None
+    aggregator: SpentRecord | None
+    aggregator_and_colluders: SpentRecord | None
     """The class that ledgers charge; null, here and above: exact numbers were seen."""
-    site_as_aggregator: Spent | None
+    site_as_aggregator: SpentRecord | None
 
 
-class SiteRelease(Part):
+class SiteReleaseRecord(RecordPart):
     """One site's part in one release."""
 
     n_units: Count
@@ -74,7 +74,7 @@ class SiteRelease(Part):
     """Loss by class of parties."""
 
 
-class Release(Part):
+class ReleaseRecord(RecordPart):
     """One noisy average over the sites."""
 
     query: str
@@ -87,50 +87,51 @@ class Release(Part):
     """Of the noise in each number; null: a void round, which gave nothing."""
     survivors: list[str]
     """Sites that are in it."""
-    sites: dict[str, SiteRelease]
+    sites: dict[str, SiteReleaseRecord]
 
 
-class Promise(Part):
+class PromiseRecord(RecordPart):
     """The promise of the whole study."""
 
     epsilon: Size
     mu: Size
-    right_guesses: Share
-    """Bound on right guesses at two candidates that are equally likely."""
-    holds: bool
-    """Whether any noise was added for it."""
-    kept: bool
-    """Whether what was spent is within it."""
+    attack_accuracy_bound: Share
+    """Bound on the accuracy of an attack that has to choose the true one of two
+    candidates that are equally likely."""
+    has_noise: bool
+    """Whether noise was added to every release."""
+    within_promise: bool
+    """Whether the releases of every site together are within its promise."""
 
 
-class Person(Part):
+class PersonRecord(RecordPart):
     """The promise for all data of one person; null: not bounded."""
 
     units: Count | None
     """Most that anybody may have, as each site enforces it."""
     epsilon_at_worst: Size | None
-    right_guesses_at_worst: Share | None
+    attack_accuracy_bound: Share | None
 
 
-class Constant(Part):
+class ConstantRecord(RecordPart):
     """A public constant of the study file, and where it is from."""
 
     key: str
     value: str
     source: str
-    what: str
+    description: str
 
 
-class Exact(Part):
+class ExactRecord(RecordPart):
     """Something that leaves each site without noise, outside the promise."""
 
-    what: str
+    description: str
     stated_by: str
     sent_as: str
     """Its name in a site's messages; empty: it is in a public file of the study."""
 
 
-class Digests(Part):
+class DigestsRecord(RecordPart):
     """SHA-256 of the study, the package and the stages."""
 
     study: str
@@ -141,7 +142,7 @@ class Digests(Part):
     """Of the package's source files."""
 
 
-class Dossier(Part):
+class PrivacyRecord(RecordPart):
     """Content of ``privacy.json``."""
 
     format: str
@@ -154,31 +155,32 @@ class Dossier(Part):
     relation: accounting.Relation
     n_colluding: Count
     aggregator: str
-    against: str
+    adversary: str
+    """Parties that the promise protects against, in words."""
     survivor_threshold: Count
     n_sites: Count
     delta: Annotated[float, Field(gt=0, lt=1)]
     noise_ratio: Size
     """Variance of the zero-sum noise over that of the noise that remains."""
-    promise: Promise
-    person: Person
+    promise: PromiseRecord
+    person: PersonRecord
     people: Count | None
-    """Null: not told by anything public."""
+    """Null: no public number."""
     n_units: dict[str, Count]
     """Public numbers of people, or of volumes, by site."""
-    asked: dict[str, str]
-    """What was asked in each stage, in words."""
+    requested: dict[str, str]
+    """Queries of each stage, in words."""
     source: str | None
-    constants: list[Constant]
-    without_noise: list[Exact]
+    constants: list[ConstantRecord]
+    without_noise: list[ExactRecord]
     governance: dict[str, str]
     accepted: dict[str, str]
     """Rules that were set aside, with the reason."""
     assumptions: list[str]
     versions: dict[str, str]
-    digests: Digests
-    sites: dict[str, SiteTotal]
-    releases: list[Release]
+    digests: DigestsRecord
+    sites: dict[str, SiteRecord]
+    releases: list[ReleaseRecord]
     digest: str
     """SHA-256 of all the rest, as JSON without blanks and with sorted keys."""
 
@@ -218,7 +220,7 @@ def verify(path: Path) -> dict[str, Any]:
                 f"{path}: format: must be {FORMAT!r}, got {record.get('format')!r}; "
                 "`capeneuro report` writes the record of a study anew"
             )
-        Dossier.model_validate(record)
+        PrivacyRecord.model_validate(record)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; check the path") from None
     except (UnicodeDecodeError, json.JSONDecodeError):
@@ -343,11 +345,11 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     mu = accounting.mu_from_epsilon(promise["epsilon"], delta)
     yield "promise.mu", promise["mu"], mu
     yield (
-        "promise.right_guesses",
-        promise["right_guesses"],
+        "promise.attack_accuracy_bound",
+        promise["attack_accuracy_bound"],
         accounting.right_guesses(mu),
     )
-    worst, holds, within_promise = mu, True, True
+    worst, has_noise, within_promise = mu, True, True
     for name, total in record["sites"].items():
         parts = [
             release["sites"][name] for release in releases if name in release["sites"]
@@ -355,7 +357,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
         at_site = f"sites.{name}"
         yield f"{at_site}.releases", total["releases"], len(parts)
         n = sum(name in release["survivors"] for release in releases)
-        yield f"{at_site}.present", total["present"], n
+        yield f"{at_site}.n_survived", total["n_survived"], n
         for view in cape.VIEWS:
             mus = [site["mu"][view] for site in parts]
             exact = None in mus
@@ -366,20 +368,20 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
             for way, epsilon in recomputed.items():
                 yield f"{at_site}.{view}.{way}", total[view][way], epsilon
         charged = [site["mu"]["aggregator_and_colluders"] for site in parts]
-        holds &= all(charged)
+        has_noise &= all(charged)
         site_mu = accounting.mu_from_epsilon(total["promise"], delta)
         worst = max(worst, site_mu)
         spent = accounting.compose([loss or 0.0 for loss in charged])
         within_promise &= None not in charged and spent <= site_mu * (1 + TOLERANCE)
-    yield "promise.holds", promise["holds"], holds
-    yield "promise.kept", promise["kept"], within_promise
+    yield "promise.has_noise", promise["has_noise"], has_noise
+    yield "promise.within_promise", promise["within_promise"], within_promise
     person = record["person"]
     n = 1 if record["unit"] == "subject" else person["units"]
     yield "person.units", person["units"], n
     recomputed = None if n is None else accounting.person_epsilon(worst, n, delta)
     yield "person.epsilon_at_worst", person["epsilon_at_worst"], recomputed
-    recomputed = None if n is None else accounting.right_guesses(n * worst)
-    yield "person.right_guesses_at_worst", person["right_guesses_at_worst"], recomputed
+    bound = None if n is None else accounting.right_guesses(n * worst)
+    yield "person.attack_accuracy_bound", person["attack_accuracy_bound"], bound
     if record["unit"] == "subject" and len(record["n_units"]) == record["n_sites"]:
         yield "people", record["people"], sum(record["n_units"].values())
 
@@ -401,7 +403,7 @@ def _person_in_words(record: Mapping[str, Any]) -> str:
 
 def schema() -> str:
     """The form of every record, as JSON schema."""
-    return json.dumps(Dossier.model_json_schema(), indent=1) + "\n"
+    return json.dumps(PrivacyRecord.model_json_schema(), indent=1) + "\n"
 
 
 def registry(record: Mapping[str, Any]) -> str:
@@ -412,7 +414,7 @@ def registry(record: Mapping[str, Any]) -> str:
     """
     governed, unknown = record["governance"], "TO BE FILLED IN"
     unit, p = protection.UNITS[record["unit"]], record["promise"]
-    model = {"network", "regression"} & record["asked"].keys()
+    model = {"network", "regression"} & record["requested"].keys()
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     bounds = "; ".join(f"{c['key']} = {c['value']}" for c in record["constants"])
     answers = {release["query"] for release in record["releases"]}
@@ -431,7 +433,7 @@ def registry(record: Mapping[str, Any]) -> str:
                 "data_product_region": unknown,
                 "description": "Analysis of the brain imaging of "
                 f"{protection.participants(record)}; stages and their queries: "
-                + "; ".join(f"{k}: {v}" for k, v in record["asked"].items()),
+                + "; ".join(f"{k}: {v}" for k, v in record["requested"].items()),
                 "publication_date": date.today().isoformat(),
                 "data_product_sector": "Healthcare",
             },
@@ -453,7 +455,7 @@ def registry(record: Mapping[str, Any]) -> str:
                     "delta": record["delta"],
                 },
                 "privacy_parameters_details": f"Of all releases together, against "
-                f"{record['against']}; mu = {p['mu']:.6g} of Gaussian differential "
+                f"{record['adversary']}; mu = {p['mu']:.6g} of Gaussian differential "
                 f"privacy. For everything of a person: {_person_in_words(record)}.",
             },
             "deployment_model": {

@@ -97,7 +97,7 @@ def answers(releases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         row = rows.setdefault(
             release["query"],
             {
-                "what": ANSWERS.get(release["query"], release["query"]),
+                "description": ANSWERS.get(release["query"], release["query"]),
                 "query": release["query"],
                 "answers": 0,
                 "numbers": 0,
@@ -125,27 +125,24 @@ def without_noise(
     Returns
     -------
     list of dict
-        ``what``, ``stated_by`` and ``sent_as``, the name in a site's messages; empty
-        where it is in the study's public files. All of it is exact, and outside the
-        promise.
+        ``description``, ``stated_by`` and ``sent_as``, the name in a site's messages;
+        empty where it is in the study's public files. All of it is exact, and outside
+        the promise.
     """
     units = "people" if unit == "subject" else "volumes"
-    rows = [
-        {
-            "what": description,
-            "stated_by": "each site, in a public table",
-            "sent_as": "",
-        }
-        for description in exact_public
-    ]
+    rows = [_exact(text, "each site, in a public table") for text in exact_public]
     if longest is not None:
         description = f"that nobody has more than {longest} volumes"
-        stated_by = "the study's protocol; each site enforces it"
-        rows.append({"what": description, "stated_by": stated_by, "sent_as": ""})
-    for name, (description, stated_by) in WITHOUT_NOISE.items():
-        description = description.format(units=units)
-        rows.append({"what": description, "stated_by": stated_by, "sent_as": name})
+        rows.append(_exact(description, "the study's protocol; each site enforces it"))
+    rows += [
+        _exact(description.format(units=units), stated_by, name)
+        for name, (description, stated_by) in WITHOUT_NOISE.items()
+    ]
     return rows
+
+
+def _exact(description: str, stated_by: str, sent_as: str = "") -> dict[str, str]:
+    return {"description": description, "stated_by": stated_by, "sent_as": sent_as}
 
 
 def constants(
@@ -172,7 +169,7 @@ def constants(
         if name in CONSTANTS and section not in (None, {}) and not is_section(section):
             origin = prior if key.startswith("prior.") else source
             row = {"key": key, "value": written(section), "source": origin}
-            rows.append({**row, "what": CONSTANTS[name]})
+            rows.append({**row, "description": CONSTANTS[name]})
         elif isinstance(section, Mapping):
             for inner, value in section.items():
                 walk(value, f"{key}.{inner}" if key else inner)

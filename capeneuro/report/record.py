@@ -134,11 +134,11 @@ def privacy_record(
     for site in kinds:
         mus = {view: losses.get(site, []) for view, losses in by_view.items()}
         of_site = [r for r in releases if site in r["sites"]]
-        n_present = sum(site in r["survivors"] for r in of_site)
+        n_survived = sum(site in r["survivors"] for r in of_site)
         spent[site] = {
             "promise": config.promise_of(site).epsilon,
             "releases": len(of_site),
-            "present": n_present,
+            "n_survived": n_survived,
         } | {
             view: None if None in mus[view] else accounting.epsilons(mus[view], p.delta)
             for view in cape.VIEWS
@@ -152,32 +152,34 @@ def privacy_record(
         "relation": p.relation,
         "n_colluding": p.n_colluding,
         "aggregator": config.aggregator or "not declared, counted as a site",
-        "against": config.against,
+        "adversary": config.adversary,
         "survivor_threshold": config.survivor_threshold,
         "n_sites": len(config.sites),
         "delta": p.delta,
         "promise": {
             "epsilon": p.epsilon,
             "mu": p.mu,
-            "right_guesses": accounting.right_guesses(p.mu),
-            "holds": all(
+            "attack_accuracy_bound": accounting.right_guesses(p.mu),
+            "has_noise": all(
                 site["mu"]["aggregator_and_colluders"]
                 for r in releases
                 for site in r["sites"].values()
             ),
-            "kept": all(_is_within_promise(config, site, releases) for site in kinds),
+            "within_promise": all(
+                _is_within_promise(config, site, releases) for site in kinds
+            ),
         },
         "person": {
             "units": config.person_units,
             "epsilon_at_worst": config.person_epsilon,
-            "right_guesses_at_worst": None
+            "attack_accuracy_bound": None
             if person_mu is None
             else accounting.right_guesses(person_mu),
         },
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
         "noise_ratio": config.noise_ratio,
-        "asked": dict(config.queries),
+        "requested": dict(config.queries),
         "source": config.source,
         "constants": _constants(config),
         "without_noise": without_noise(config),
@@ -196,7 +198,7 @@ def privacy_record(
             "How many units (people or volumes) each site has, masks, bases, bounds "
             "and clips are public.",
             "It is assumed that all parties follow the protocol. The parties that the "
-            f"promise protects against may pool all that they see: {config.against}. "
+            f"promise protects against may pool all that they see: {config.adversary}. "
             "Any other site knows less.",
         ],
         "versions": versions(),

@@ -360,7 +360,7 @@ def promised(study: Study) -> str:
     return (
         f"promise: epsilon {promise.epsilon:g}, delta {promise.delta:g}, unit "
         f"{promise.unit}, {promise.relation}, mu {promise.mu:.4f}; against "
-        f"{study.against}, of {S} sites"
+        f"{study.adversary}, of {S} sites"
     )
 
 

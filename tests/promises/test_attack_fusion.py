@@ -407,7 +407,7 @@ def test_results_hold_sums_alone_and_say_what_they_cost(private):
     arrays = files.read_arrays(DIRECTIONS)
     assert all(max(x.shape, default=0) < min(SIZES) for x in arrays.values())
     record = json.loads(Path("results/both/privacy.json").read_text())
-    assert record["promise"]["holds"] and record["promise"]["kept"]
+    assert record["promise"]["has_noise"] and record["promise"]["within_promise"]
     mean, moment = record["releases"]
     for name, N in (("site-0", 20), ("site-1", 24), ("site-2", 30)):
         assert mean["sites"][name]["sensitivity"] == pytest.approx(2 * 2.0 / N)

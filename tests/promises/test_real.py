@@ -48,7 +48,7 @@ def test_gift_runs_to_maps_and_a_stamped_report(tmp_path):
     assert (np.abs(values).max(axis=(0, 1, 2)) > 0.3).all()
     assert "NOT PRIVATE: public data" in (results / "report.html").read_text()
     record = json.loads((results / "privacy.json").read_text())
-    assert record["promise"]["holds"] is False
+    assert record["promise"]["has_noise"] is False
     unmixing = np.load(results / "group_desc-ica_unmixing.npz")
     assert unmixing["converged"]
     courses = [

@@ -209,7 +209,7 @@ def test_mu_of_each_release_follows_from_its_noise(record, finished):
 
 def test_the_promise_is_kept_and_used_up(record, finished):
     promise = record["promise"]
-    assert promise["holds"] is True
+    assert promise["has_noise"] is True
     assert promise["epsilon"] == 5.0
     assert record["delta"] == 1e-5
     assert record["unit"] == finished.unit
@@ -326,7 +326,7 @@ def test_every_output_of_simulated_data_is_stamped(results, record):
     for path in results.rglob("config.yaml"):
         assert stamp in path.read_text()
     reference = json.loads((results / "reference/privacy.json").read_text())
-    assert reference["promise"]["holds"] is False
+    assert reference["promise"]["has_noise"] is False
     assert {reference["sites"]["site-0"][view] for view in VIEWS} == {None}
 
 
@@ -478,17 +478,17 @@ def test_exact_releases_break_the_promise_of_every_view(results):
     site = {"sensitivity": None, "mu": mu}
     exact = {"query": "second_moment", "sites": {"a": site}, "survivors": ["a"]}
     record = privacy_record(study, sites, [exact])
-    assert record["promise"]["holds"] is False
+    assert record["promise"]["has_noise"] is False
     assert record["sites"]["a"]["reader"] is None
 
 
 def test_releases_of_two_plans_together_are_not_called_within_the_promise(record):
     """A subspace that took the whole budget, and rounds paid for by another plan."""
-    assert record["promise"]["kept"] is True
+    assert record["promise"]["within_promise"] is True
     study, kinds = load.load_study(STUDY), dict.fromkeys(record["sites"], "private")
     more = [*record["releases"], record["releases"][0]]
     beyond = privacy_record(study, kinds, more)
-    assert beyond["promise"]["kept"] is False
+    assert beyond["promise"]["within_promise"] is False
     page = pages.render(study, beyond, [chapter(study)], Path("."))
     assert "spent more than the (5, 1e-05)" in page
     assert "together are (5, 1e-05)" not in page
@@ -522,7 +522,7 @@ def test_the_page_says_who_took_part_and_what_was_void(results, record):
     releases[3] |= {"survivors": [], "size": 0, "noise_deviation": None}
     kinds = {f"site-{i}": "private" for i in range(3)}
     told = privacy_record(study, kinds, releases)
-    assert [told["sites"][s]["present"] for s in kinds] == [3, 2, 3]
+    assert [told["sites"][s]["n_survived"] for s in kinds] == [3, 2, 3]
     page = pages.render(study, told, [chapter(study)], Path("."))
     assert "2 of 4" in page and "3 of 4" in page
     assert "2 to 3" in page and "(1 void)" in page
@@ -604,8 +604,8 @@ def test_a_record_that_changed_in_any_number_is_found(record, tmp_path, capsys):
     ("content", "said"),
     [
         ("{", "got no JSON"),
-        ("{}", "format: must be 'capeneuro-privacy-2'"),
-        ('{"format": "capeneuro-privacy-2"}', "study: field required"),
+        ("{}", "format: must be 'capeneuro-privacy-3'"),
+        ('{"format": "capeneuro-privacy-3"}', "study: field required"),
     ],
 )
 def test_what_is_no_record_is_refused_in_a_line(tmp_path, capsys, content, said):

@@ -336,6 +336,8 @@ def test_the_record_names_every_number_that_leaves(made, tmp_path, monkeypatch):
     assert cli.main(["contrast", "study.yaml"]) == 0
     record = json.loads(Path("results/contrast/privacy.json").read_text())
     wire.assert_named(record, sent)
-    declared = [row["what"] for row in record["without_noise"] if not row["sent_as"]]
+    declared = [
+        row["description"] for row in record["without_noise"] if not row["sent_as"]
+    ]
     assert "number of its people in each group of diagnosis" in declared
     assert "mean of age, as it is and clipped" in declared

@@ -127,7 +127,7 @@ def test_stages_spend_one_promise_and_tell_what_they_made_of_people(chain, capsy
         "linear_moments",
         "linear_moments",
     ]
-    assert record["promise"]["epsilon"] == 5.0 and record["promise"]["kept"]
+    assert record["promise"]["epsilon"] == 5.0 and record["promise"]["within_promise"]
     for said in record["sites"].values():
         spent = said["aggregator_and_colluders"]["gdp"]
         assert spent == pytest.approx(5.0, rel=1e-9)

@@ -286,7 +286,7 @@ def test_the_report_opens_offline_and_says_what_was_spent(done):
     assert titles or "above noise" not in verdicts
     assert len(set(titles)) == len(titles)
     record = json.loads((study.results / "privacy.json").read_text())
-    assert record["promise"]["kept"]
+    assert record["promise"]["within_promise"]
     for site in record["sites"].values():
         spent = site["aggregator_and_colluders"]["gdp"]
         assert spent == pytest.approx(study.budget.epsilon, rel=1e-6)
