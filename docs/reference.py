@@ -19,7 +19,7 @@ from capeneuro.config.rows import RowStudy
 from capeneuro.config.sections import key_texts
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.stages import StagedStudy
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 
 COMMANDS = """# Command line
 
@@ -35,7 +35,7 @@ nearest known one. Paths are relative to the folder where commands run.
 """
 # What each part of the page is about, and the models whose own keys it has.
 PARTS: list[tuple[str, type[BaseModel]]] = [
-    ("Keys of every study", Study),
+    ("Keys of every study", StudyConfig),
     ("Studies of components", ComponentsConfig),
     ("Studies of rows: one row for each person", RowStudy),
     *((f"Studies with a block `{name}`", model) for name, model in load.KINDS.items()),

@@ -18,7 +18,7 @@ from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
 from capeneuro.config.regression import RegressionConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.config.tensors import TensorConfig
 from capeneuro.data import files
 from capeneuro.data.rows import open_rows
@@ -91,7 +91,7 @@ def compare_study(path: str, n_draws: int) -> None:
     files.write_table(Path("results/papers") / f"{study.study}.tsv", header, lines)
 
 
-def _people(path: str, study: Study) -> People:
+def _people(path: str, study: StudyConfig) -> People:
     """Prepared features of everybody, by site and person."""
     sites = load_sites(study)
     if private := [name for name, site in sites.items() if site.data == "private"]:
@@ -192,7 +192,7 @@ def _subspaces(study: ComponentsConfig, people: People) -> Table:
     )
 
 
-def _arms(study: Study) -> list[str]:
+def _arms(study: StudyConfig) -> list[str]:
     """The study's own arm, and those that all papers compare with."""
     arms = dict.fromkeys((study.arm, "conventional", "local"))
     return [arm for arm in arms if arm != "non-private"]

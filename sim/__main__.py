@@ -17,7 +17,7 @@ from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import SimulatedViews
 from capeneuro.config.rows import SimulatedRecordings, SimulatedRows
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.studies.sites import is_complete, load_sites
 from sim import (
     bids,
@@ -237,7 +237,7 @@ def tabulate(study: rows.RowStudy, folders: dict[str, Path]) -> None:
     tables.write_study(folders, study)
 
 
-def make(study: Study, folders: dict[str, Path], threads: int) -> None:
+def make(study: StudyConfig, folders: dict[str, Path], threads: int) -> None:
     """Write what a study, or a stage, asks for."""
     if isinstance(study.data, Simulation):
         simulate(study, study.data, folders, threads)

@@ -27,7 +27,7 @@ import yaml
 
 import capeneuro as cn
 from capeneuro import cli
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.privacy import noise
 from sim.__main__ import main as make_data
 
@@ -157,7 +157,7 @@ def has(content: dict[str, Any]) -> set[str]:
 
 def pin() -> None:
     """Give studies the identities of their names alone."""
-    Study.identity = property(lambda study: f"{study.study}:pinned")
+    StudyConfig.identity = property(lambda study: f"{study.study}:pinned")
 
 
 def verb_digests(arm: str) -> list[str]:

@@ -21,7 +21,7 @@ from capeneuro.config.sections import (
     Space,
     fail,
 )
-from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
+from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, StudyConfig
 
 
 def _number_or_measured(value: Any) -> Any:
@@ -222,7 +222,7 @@ class PriorOptions(Section):
     it. False: it is for comparison only."""
 
 
-class ComponentsConfig(Study):
+class ComponentsConfig(StudyConfig):
     """A study of components: PCA, then ICA."""
 
     kind: ClassVar = "components"

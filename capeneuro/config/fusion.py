@@ -10,7 +10,7 @@ from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.rows import StageOptions
 from capeneuro.config.sections import Atlas, Bound, Section, Space, fail
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, Study
+from capeneuro.config.study import CENTER_SHARE, USES, ReleaseStep, StudyConfig
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Correlations of the simulated study of the thesis, 7.3.
@@ -123,7 +123,7 @@ class SimulatedViews(Section):
     """Deviation of the ongoing EEG in a channel [uV]."""
 
 
-class FusionConfig(Study):
+class FusionConfig(StudyConfig):
     """A study of fusion: canonical correlations of two views of the same people."""
 
     kind: ClassVar = "fusion"

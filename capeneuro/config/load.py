@@ -22,14 +22,14 @@ from capeneuro.config.patterns import PatternsConfig
 from capeneuro.config.regression import RegressionConfig
 from capeneuro.config.site import SiteConfig
 from capeneuro.config.stages import ITS_OWN, OF_ALL, StagedStudy
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.config.tensors import TensorConfig
 
 # File beside site files with shared keys, and keys that each file must have itself.
 COMMON = "common.yaml"
 OWN = {"name", "data", "seed", "ledger", "images", "eeg", "people"}
 # Blocks that tell the kind of a study.
-KINDS: dict[str, type[Study]] = {
+KINDS: dict[str, type[StudyConfig]] = {
     config.kind: config
     for config in (
         FusionConfig,
@@ -43,12 +43,12 @@ KINDS: dict[str, type[Study]] = {
 }
 
 
-def every_kind() -> tuple[type[Study], ...]:
+def every_kind() -> tuple[type[StudyConfig], ...]:
     """All kinds of study: of components, and those that have a block."""
     return (ComponentsConfig, *KINDS.values())
 
 
-def load_study(path: Path | str, stage: str = "") -> Study:
+def load_study(path: Path | str, stage: str = "") -> StudyConfig:
     """Read and check a study file.
 
     Parameters
@@ -82,7 +82,7 @@ def load_study(path: Path | str, stage: str = "") -> Study:
     return study.members[stage]
 
 
-def _check_folder(path: Path, study: Study) -> None:
+def _check_folder(path: Path, study: StudyConfig) -> None:
     """Refuse a study whose files are in another folder, and name that folder."""
     # Over a network the aggregator has no site's file.
     if study.federation == "nvflare" or any(site.exists() for site in study.sites):

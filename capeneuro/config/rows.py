@@ -27,7 +27,7 @@ from capeneuro.config.sections import (
     form_of_groups,
 )
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import USES, Study
+from capeneuro.config.study import USES, StudyConfig
 from capeneuro.privacy.moments import GRAM_BLOCK
 
 # Kinds of features that are of no image of the study's space.
@@ -250,7 +250,7 @@ class SimulatedRecordings(Section):
     """Deviation of the ongoing EEG in a channel [uV]."""
 
 
-class RowStudy(Study):
+class RowStudy(StudyConfig):
     """A study of rows: each person is one row of features."""
 
     space: Space | None

@@ -10,14 +10,14 @@ from pydantic import Field, PrivateAttr, model_validator
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.errors import ConfigError as ConfigError
 from capeneuro.config.sections import Label, Positive, fail
-from capeneuro.config.study import USES, StagePlace, Study
+from capeneuro.config.study import USES, StagePlace, StudyConfig
 
 # Keys of every study that a stage may have itself; the others stand at the top.
 ITS_OWN = ("score", "expected")
-OF_ALL = tuple(name for name in Study.model_fields if name not in ITS_OWN)
+OF_ALL = tuple(name for name in StudyConfig.model_fields if name not in ITS_OWN)
 
 
-class StagedStudy(Study):
+class StagedStudy(StudyConfig):
     """A study of several stages, one after the other, with one promise."""
 
     uses: ClassVar = {**USES, "stages": "identity", "weights": "identity"}
@@ -29,7 +29,7 @@ class StagedStudy(Study):
     weights: Annotated[dict[Label, Positive], Field(default_factory=dict)]
     """Parts of the budget that stages have, in any unit, by name; none: all alike.
     `capeneuro plan` says which would drown none of them more than another."""
-    _members: dict[str, Study] = PrivateAttr(default_factory=dict)
+    _members: dict[str, StudyConfig] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _stages_have_names_and_weights(self) -> "StagedStudy":
@@ -47,7 +47,7 @@ class StagedStudy(Study):
         return self
 
     @property
-    def members(self) -> Mapping[str, Study]:
+    def members(self) -> Mapping[str, StudyConfig]:
         """Stages by name, in their order."""
         return self._members
 
@@ -57,7 +57,7 @@ class StagedStudy(Study):
         limits = [member.longest for member in self.members.values()]
         return None if None in limits else max(limits, default=None)
 
-    def fill(self, members: Mapping[str, Study]) -> None:
+    def fill(self, members: Mapping[str, StudyConfig]) -> None:
         """Fill in the stages.
 
         Parameters

@@ -99,7 +99,7 @@ class ReleaseStep(NamedTuple):
     """Name by which :func:`capeneuro.load` gives the result."""
 
 
-class Study(Section):
+class StudyConfig(Section):
     """Keys of every kind of study.
 
     A kind adds `space`, its options and what they change, and the properties
@@ -152,7 +152,7 @@ class Study(Section):
     _place: StagePlace | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
-    def _colluders_leave_an_honest_site(self) -> "Study":
+    def _colluders_leave_an_honest_site(self) -> "StudyConfig":
         if len(self.sites) < 2:
             fail(f"sites: a federation needs at least 2, got {len(self.sites)}")
         S, t, n_colluding = (
@@ -173,7 +173,7 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
-    def _parties_know_each_other(self) -> "Study":
+    def _parties_know_each_other(self) -> "StudyConfig":
         if self.federation == "in-process":
             return self
         stems = [path.stem for path in self.sites]
@@ -360,7 +360,7 @@ class Study(Section):
         return 1.0 if self._place is None else self._place.share
 
     @property
-    def full_study(self) -> "Study":
+    def full_study(self) -> "StudyConfig":
         """The study that this is a stage of, whose promise counts; else itself."""
         return self if self._place is None else self._place.full_study
 
@@ -370,12 +370,12 @@ class Study(Section):
         return None
 
     @property
-    def earlier(self) -> Mapping[str, "Study"]:
+    def earlier(self) -> Mapping[str, "StudyConfig"]:
         """Stages before this one by name; none where there is one stage."""
         return {} if self._place is None else self._place.earlier
 
     @property
-    def members(self) -> Mapping[str, "Study"]:
+    def members(self) -> Mapping[str, "StudyConfig"]:
         """Stages by name; a study of one stage is its own, without a name."""
         return {"": self}
 

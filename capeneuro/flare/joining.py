@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from capeneuro import __version__
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation import manifest as agreed
 from capeneuro.federation import synced
@@ -50,7 +50,7 @@ KEY = Path("private") / HUB / "key"
 # --- at a site -----------------------------------------------------------------------
 
 
-def enter(study: Study, name: str, institution: str, contact: str) -> Path:
+def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path:
     """Write a site's entry, signed with its key; made where there was none.
 
     Parameters
@@ -87,7 +87,7 @@ def enter(study: Study, name: str, institution: str, contact: str) -> Path:
     return path
 
 
-def looked_at(study: Study, name: str, path: Path) -> Manifest:
+def looked_at(study: StudyConfig, name: str, path: Path) -> Manifest:
     """A manifest that a site may sign, with all checks but the fingerprint.
 
     Parameters
@@ -147,13 +147,13 @@ def looked_at(study: Study, name: str, path: Path) -> Manifest:
     return manifest
 
 
-def approved(study: Study, name: str) -> Manifest | None:
+def approved(study: StudyConfig, name: str) -> Manifest | None:
     """The manifest that a site approved last, if there is one."""
     path = study.private(name) / "manifest.json"
     return read(path) if path.exists() else None
 
 
-def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
+def approve(study: StudyConfig, name: str, path: Path, fingerprint: str) -> Path:
     """Check a manifest and sign it for a site.
 
     Parameters
@@ -210,7 +210,7 @@ def approve(study: Study, name: str, path: Path, fingerprint: str) -> Path:
     return out
 
 
-def held(study: Study, name: str) -> Manifest:
+def held(study: StudyConfig, name: str) -> Manifest:
     """The manifest that a site approved, which holds today.
 
     Raises
@@ -241,7 +241,7 @@ def held(study: Study, name: str) -> Manifest:
 
 
 def assemble(
-    study: Study,
+    study: StudyConfig,
     entries: Iterable[Path],
     before: Path | None = None,
     why: str = "",
@@ -328,14 +328,14 @@ def assemble(
     return manifest
 
 
-def _next_revision(study: Study, before: Manifest) -> int:
+def _next_revision(study: StudyConfig, before: Manifest) -> int:
     """Number of a revision, which no other had, also none that a site declined."""
     names = [path.stem for path in study.private(HUB).glob("manifest-*.json")]
     numbers = [name.removeprefix("manifest-") for name in names]
     return max([before.revision, *(int(n) for n in numbers if n.isdecimal())]) + 1
 
 
-def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
+def collect(study: StudyConfig, approvals: Iterable[Path]) -> list[str]:
     """Keep the sites' approvals; the sites whose approval lacks.
 
     Raises
@@ -370,7 +370,7 @@ def collect(study: Study, approvals: Iterable[Path]) -> list[str]:
     return manifest.missing(kept)
 
 
-def authority(study: Study) -> tuple[Authority, dict[str, bytes]]:
+def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
     """Who may ask the sites of a study: its keys, and the sites' approvals.
 
     Raises
@@ -410,7 +410,7 @@ def read(path: Path) -> Manifest:
     return manifest
 
 
-def fits(study: Study, manifest: Manifest, path: Path) -> None:
+def fits(study: StudyConfig, manifest: Manifest, path: Path) -> None:
     """Raise ConfigError unless a manifest is of this study file, package and day."""
     over_network(study)
     own = {
@@ -493,7 +493,7 @@ def _changes(old: Manifest, new: Manifest) -> list[str]:
     return found
 
 
-def _signed(study: Study, site: SiteConfig) -> list[PromiseLine]:
+def _signed(study: StudyConfig, site: SiteConfig) -> list[PromiseLine]:
     """What a site signed for a study of this name, as its ledger has it, in order."""
     return site_files.signed(study.study, site.name, site_files.open_ledger(site))
 
@@ -507,7 +507,7 @@ def _of_root(signed: list[PromiseLine], manifest: Manifest) -> list[PromiseLine]
 
 
 def _follows(
-    study: Study, signed: list[PromiseLine], new: Manifest, path: Path
+    study: StudyConfig, signed: list[PromiseLine], new: Manifest, path: Path
 ) -> None:
     """Raise unless a manifest is the last one that was signed, or a revision of one.
 
@@ -538,7 +538,9 @@ def _follows(
     _promises_no_less(study, same, path)
 
 
-def _promises_no_less(study: Study, signed: list[PromiseLine], path: Path) -> None:
+def _promises_no_less(
+    study: StudyConfig, signed: list[PromiseLine], path: Path
+) -> None:
     """Raise if a study promises people less than a revision of its lineage did."""
     promise = study.promise_of(signed[-1].site)
     mu = min(line.mu for line in signed)
@@ -565,7 +567,7 @@ def _promises_no_less(study: Study, signed: list[PromiseLine], path: Path) -> No
         )
 
 
-def _promise(study: Study) -> dict[str, Any]:
+def _promise(study: StudyConfig) -> dict[str, Any]:
     p = study.promise
     return {
         "arm": study.arm,
@@ -579,7 +581,7 @@ def _promise(study: Study) -> dict[str, Any]:
     }
 
 
-def _without_noise(study: Study) -> tuple[str, ...]:
+def _without_noise(study: StudyConfig) -> tuple[str, ...]:
     """What leaves each site without noise, as the manifest lists it."""
     rows = record.without_noise(study)
     own = {"number of releases in its ledger": "each site, in its entry"}
@@ -588,7 +590,7 @@ def _without_noise(study: Study) -> tuple[str, ...]:
     return (*lines, *(f"{what} ({stated_by})" for what, stated_by in own.items()))
 
 
-def _inputs(study: Study) -> dict[str, str]:
+def _inputs(study: StudyConfig) -> dict[str, str]:
     """SHA-256 of each public file of a study: its mask, means, prior, names."""
     digests = {}
     for member in study.full_study.members.values():
@@ -603,7 +605,7 @@ def _inputs(study: Study) -> dict[str, str]:
     return digests
 
 
-def over_network(study: Study) -> None:
+def over_network(study: StudyConfig) -> None:
     """Raise ConfigError unless a study's sites work at their own institutions."""
     if study.federation != "nvflare":
         raise ConfigError(
@@ -612,14 +614,14 @@ def over_network(study: Study) -> None:
         )
 
 
-def _own(study: Study, name: str) -> SiteConfig:
+def _own(study: StudyConfig, name: str) -> SiteConfig:
     over_network(study)
     site = flow.one_site(site_files.load_sites(study), name)
     site_files.check_ceilings(study, {name: site})
     return site
 
 
-def _at_hub(study: Study) -> tuple[Manifest, Path]:
+def _at_hub(study: StudyConfig) -> tuple[Manifest, Path]:
     """The manifest at the aggregator, and where it is."""
     path = study.private(HUB) / "manifest.json"
     if not path.exists():
@@ -632,7 +634,7 @@ def _at_hub(study: Study) -> tuple[Manifest, Path]:
     return manifest, path
 
 
-def _approved(study: Study) -> dict[str, bytes]:
+def _approved(study: StudyConfig) -> dict[str, bytes]:
     path = study.private(HUB) / "approvals.json"
     if not path.exists():
         return {}

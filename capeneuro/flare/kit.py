@@ -27,7 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 
 VERSIONS = ((2, 9), (2, 10))
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 # --- making kits ---------------------------------------------------------------------
 
 
-def init(study: Study, folder: Path, server: str, port: int, here: bool) -> None:
+def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -> None:
     """Write what the project's admin needs to admit the parties of a study.
 
     Parameters

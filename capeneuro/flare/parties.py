@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from capeneuro.config import load
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.flare import joining, kit, reach, standing
 from capeneuro.studies import flow, plan
@@ -41,7 +41,7 @@ ENDED_PROCESS = re.compile("is gone|no connection")
 ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
 
 
-def show(study: Study, name: str) -> None:
+def show(study: StudyConfig, name: str) -> None:
     """Print what a study asks of a site, and what it promises to whom.
 
     Parameters
@@ -159,7 +159,7 @@ def _who_answers(kit_folder: Path, before: str) -> str:
 
 
 def _tell(
-    study: Study, name: str, before: dict[str, Any] | None
+    study: StudyConfig, name: str, before: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Print what is new of how the study stands, and keep the site's page."""
     told = standing.read(study, name)
@@ -238,7 +238,7 @@ class _Drive:
 
     def __init__(
         self,
-        study: Study,
+        study: StudyConfig,
         controller: ModuleType,
         daemon: Any,
         lead_kit: Path,
@@ -403,7 +403,7 @@ class _Drive:
             print("the job could not be aborted; it ends with the server")
 
 
-def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
+def write_job(folder: Path, study: StudyConfig, options: dict[str, Any]) -> None:
     """Write a job: configuration only, no code; ``options`` are the controller's."""
     controller = {"path": "capeneuro.flare.controller.StudyController", "id": "study"}
     controller["args"] = {"study": study.identity, **options}
@@ -426,7 +426,7 @@ def write_job(folder: Path, study: Study, options: dict[str, Any]) -> None:
     )
 
 
-def asked(study: Study) -> str:
+def asked(study: StudyConfig) -> str:
     """What a study asks of each site, one line a stage."""
     lines = []
     for stage, what in study.queries.items():
@@ -436,7 +436,7 @@ def asked(study: Study) -> str:
     return "\n".join(lines)
 
 
-def _over_network(path: Path, stage: str) -> Study:
+def _over_network(path: Path, stage: str) -> StudyConfig:
     study = load.load_study(path, stage)
     joining.over_network(study)
     if "" not in study.members:

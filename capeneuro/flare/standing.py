@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.privacy import accounting
 from capeneuro.report.page import template_of
@@ -32,7 +32,7 @@ class Standing:
         Of the manifest.
     """
 
-    def __init__(self, study: Study, site: SiteConfig, lineage: str) -> None:
+    def __init__(self, study: StudyConfig, site: SiteConfig, lineage: str) -> None:
         self._study, self._site, self._lineage = study, site, lineage
         self._told: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
         before = read(study, site.name)
@@ -93,13 +93,13 @@ class Standing:
         files.write_json(_file(study, site.name), self._told)
 
 
-def read(study: Study, name: str) -> dict[str, Any] | None:
+def read(study: StudyConfig, name: str) -> dict[str, Any] | None:
     """How a study stands at a site; None before its first job."""
     path = _file(study, name)
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def forget(study: Study, name: str) -> None:
+def forget(study: StudyConfig, name: str) -> None:
     """Remove what an earlier run left."""
     _file(study, name).unlink(missing_ok=True)
 
@@ -115,7 +115,7 @@ def _line(told: dict[str, Any]) -> str:
     )
 
 
-def write_page(study: Study, name: str, told: dict[str, Any]) -> Path:
+def write_page(study: StudyConfig, name: str, told: dict[str, Any]) -> Path:
     """Write the page that a browser opens; it asks to be read again by itself."""
     path = study.private(name) / "status.html"
     page = template_of("status.html.jinja")
@@ -124,5 +124,5 @@ def write_page(study: Study, name: str, told: dict[str, Any]) -> Path:
     return path
 
 
-def _file(study: Study, name: str) -> Path:
+def _file(study: StudyConfig, name: str) -> Path:
     return study.private(name) / "status.json"

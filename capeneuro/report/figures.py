@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Volume:
+class VolumeSource:
     """One map of a 4-D image.
 
     Parameters
@@ -39,4 +39,4 @@ class Figure:
 
     title: str
     draw: Callable[[], Any]
-    volume: Volume | None = None
+    volume: VolumeSource | None = None

@@ -21,7 +21,7 @@ import yaml
 
 from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.persons.quality import MOVED, Seen, of_person
 from capeneuro.privacy import accounting
@@ -111,7 +111,10 @@ class Chapter(NamedTuple):
 
 
 def render(
-    config: Study, record: dict[str, Any], chapters: Sequence[Chapter], folder: Path
+    config: StudyConfig,
+    record: dict[str, Any],
+    chapters: Sequence[Chapter],
+    folder: Path,
 ) -> str:
     """Render the report of a study: a page for three readers.
 
@@ -183,7 +186,7 @@ def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def forecast_of(config: Study) -> dict[str, float]:
+def forecast_of(config: StudyConfig) -> dict[str, float]:
     """Forecast of a private study, made before its first release."""
     if config.arm == "non-private":
         return {}

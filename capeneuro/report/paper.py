@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from capeneuro.config.sections import Cleaning, Confounds
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 
 # Defaults of nilearn's strategies: motion, white matter and fluid, principal components
 # (tests/report/test_page.py compares them with nilearn).
@@ -47,7 +47,7 @@ def regressors(confounds: Confounds) -> str:
     return f"{'; '.join(phrases)}; and the slow cosines of fMRIPrep, a high-pass filter"
 
 
-def of(config: Study, nilearn: str) -> str:
+def of(config: StudyConfig, nilearn: str) -> str:
     """Preprocessing of a study's runs, in sentences; empty for a study without runs.
 
     ``nilearn`` is the library's version.

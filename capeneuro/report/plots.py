@@ -96,7 +96,7 @@ def map_figure(
     unit: str = "",
 ) -> figures.Figure:
     """One map as a figure of a page, see :func:`component_map`."""
-    volume = None if is_cifti(path) else figures.Volume(path, index, center)
+    volume = None if is_cifti(path) else figures.VolumeSource(path, index, center)
     draw = partial(component_map, path, index, title, center, unit)
     return figures.Figure(title, draw, volume)
 

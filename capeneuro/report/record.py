@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from capeneuro.config.load import every_kind
-from capeneuro.config.study import WEAK_EPSILON, Study
+from capeneuro.config.study import WEAK_EPSILON, StudyConfig
 from capeneuro.data import files
 from capeneuro.privacy import accounting, cape
 from capeneuro.report import dossier, protection
@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **of_packages}
 
 
-def write_beside(config: Study, folder: Path) -> None:
+def write_beside(config: StudyConfig, folder: Path) -> None:
     """Write the files beside every released file: privacy, configuration, BIDS.
 
     Reads the releases and the sites' kinds of data that each result file carries, so it
@@ -70,7 +70,7 @@ def write_beside(config: Study, folder: Path) -> None:
     files.write_text(folder / ".bidsignore", "\n".join([*ignored.split(), ""]))
 
 
-def shareable(config: Study) -> dict[str, Any]:
+def shareable(config: StudyConfig) -> dict[str, Any]:
     """The study's keys with file names instead of paths."""
 
     def name(value: Any) -> Any:
@@ -96,7 +96,7 @@ def shareable(config: Study) -> dict[str, Any]:
     return content
 
 
-def stamp(config: Study, kinds: Mapping[str, str]) -> str:
+def stamp(config: StudyConfig, kinds: Mapping[str, str]) -> str:
     """Stamp of a study without privacy, or with little; empty: an ordinary promise.
 
     Parameters
@@ -120,7 +120,7 @@ def stamp(config: Study, kinds: Mapping[str, str]) -> str:
 
 
 def privacy_record(
-    config: Study, kinds: Mapping[str, str], releases: list[dict[str, Any]]
+    config: StudyConfig, kinds: Mapping[str, str], releases: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Promise and spend of a study: the content of ``privacy.json``.
 
@@ -212,7 +212,7 @@ def privacy_record(
     }
 
 
-def without_noise(config: Study) -> list[dict[str, str]]:
+def without_noise(config: StudyConfig) -> list[dict[str, str]]:
     """Content that leaves each site without noise in any stage of a study."""
     members = config.full_study.members.values()
     exact = dict.fromkeys(
@@ -231,7 +231,7 @@ def _package() -> str:
     return sha256.hexdigest()
 
 
-def _constants(config: Study) -> list[dict[str, str]]:
+def _constants(config: StudyConfig) -> list[dict[str, str]]:
     """Public constants of a study, or of all its stages, each once."""
     by_key = {}
     for name, member in config.members.items():
@@ -241,7 +241,7 @@ def _constants(config: Study) -> list[dict[str, str]]:
     return [*by_key.values()]
 
 
-def _unread(config: Study) -> dict[str, Any]:
+def _unread(config: StudyConfig) -> dict[str, Any]:
     """Keys that no release of this study depends on, by section."""
     unasked = {stage: True for stage, n in config.n_releases.items() if not n}
     if getattr(getattr(config, "ica", None), "independence", "") == "spatial":
@@ -249,7 +249,7 @@ def _unread(config: Study) -> dict[str, Any]:
     return {**config.idle, **unasked}
 
 
-def _of_a_person(config: Study) -> list[str]:
+def _of_a_person(config: StudyConfig) -> list[str]:
     """Assumptions of the promise to a person, where the unit is a volume."""
     if config.budget.unit == "subject":
         return []
@@ -274,7 +274,7 @@ def mus_of(record: Mapping[str, Any], view: str) -> dict[str, list[float | None]
     return mus_by_site
 
 
-def _people(config: Study, releases: list[dict[str, Any]]) -> int | None:
+def _people(config: StudyConfig, releases: list[dict[str, Any]]) -> int | None:
     """Number of people in a study: charged, simulated, expected, or unknown (None)."""
     charged = protection.n_units({"releases": releases})
     if config.budget.unit == "subject" and len(charged) == len(config.sites):
@@ -285,7 +285,7 @@ def _people(config: Study, releases: list[dict[str, Any]]) -> int | None:
 
 
 def _is_within_promise(
-    config: Study, site: str, releases: list[dict[str, Any]]
+    config: StudyConfig, site: str, releases: list[dict[str, Any]]
 ) -> bool:
     """Whether a site's releases together keep its promise.
 
@@ -297,7 +297,9 @@ def _is_within_promise(
 
 
 def _at_two_sites(
-    spent: dict[str, dict[str, Any]], config: Study, releases: list[dict[str, Any]]
+    spent: dict[str, dict[str, Any]],
+    config: StudyConfig,
+    releases: list[dict[str, Any]],
 ) -> str:
     """Bound for someone whose data lie at two sites: their losses mu add up."""
     if any(views["aggregator_and_colluders"] is None for views in spent.values()):

@@ -17,7 +17,7 @@ from capeneuro.algorithms.regression import LinearModel
 from capeneuro.algorithms.tensors import TensorComponents
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.components import ComponentsConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.linalg import TINY
 
 # Mean weight of people below which clipping is mentioned, and below which statements on
@@ -53,7 +53,7 @@ CHANGES = (
 )
 
 
-def as_tested(study: Study, judged: Verdicts) -> Verdicts:
+def as_tested(study: StudyConfig, judged: Verdicts) -> Verdicts:
     """Verdicts about the noise of privacy alone: none in a run that added none."""
     if study.arm != "non-private":
         return judged
@@ -74,7 +74,7 @@ def titles(judged: Verdicts, names: Sequence[str]) -> Sequence[str]:
     return names if NOT_TESTED in judged.labels else judged.titles(names)
 
 
-def found_line(study: Study, judged: Verdicts) -> str:
+def found_line(study: StudyConfig, judged: Verdicts) -> str:
     """The outcome of a study in one sentence."""
     if study.arm != "non-private":
         return judged.sentence
@@ -92,7 +92,7 @@ def found_line(study: Study, judged: Verdicts) -> str:
     )
 
 
-def parties(study: Study) -> dict[str, str]:
+def parties(study: StudyConfig) -> dict[str, str]:
     """Classes of parties of a study in words, by their names in :func:`.cape.views`."""
     n_colluding = study.n_colluding
     c = f"{n_colluding} {'sites' if n_colluding > 1 else 'site'}"
@@ -111,7 +111,7 @@ def parties(study: Study) -> dict[str, str]:
     return classes
 
 
-def features(config: Study) -> str:
+def features(config: StudyConfig) -> str:
     """Description of a person's features, in a study of rows or of two views."""
     rows = getattr(config, "rows", None)
     options = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.names import name_of
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data.inventory import copies, data_of
 from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites
@@ -24,7 +24,7 @@ OF_PEOPLE += (".vhdr", ".fif", ".set", ".xdf", ".csv")
 MASK = r"[-_]mask\.nii(\.gz)?$"  # of a template's brain they are alike by rights
 
 
-def check(study: Study, sites: Sites) -> None:
+def check(study: StudyConfig, sites: Sites) -> None:
     """Refuse a study in which two people have the same bytes.
 
     Parameters
@@ -47,7 +47,7 @@ def check(study: Study, sites: Sites) -> None:
     check_all(partial(_refuse, owners, *two) for two in copies(files))
 
 
-def _own_files(study: Study, site: SiteConfig) -> Iterator[Path]:
+def _own_files(study: StudyConfig, site: SiteConfig) -> Iterator[Path]:
     named = getattr(site.images, "table", None)
     shared = {str(site.people), str(site.mask), str(named)}
     stages = [kinds.of(stage) for stage in study.members.values()]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import cifti, files
 from capeneuro.studies import kinds
 from capeneuro.studies.forecasts import Counts, amount
@@ -58,7 +58,9 @@ class Assumed(NamedTuple):
         return f"{said} (as given; a run is for {amount(own)}, {self.source})"
 
 
-def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) -> None:
+def write_sizes(
+    study: StudyConfig, sites: Sites, found: Mapping[str, Sequence[int]]
+) -> None:
     """Write what `validate` counted and is public under the study's unit.
 
     Parameters
@@ -86,7 +88,7 @@ def write_sizes(study: Study, sites: Sites, found: Mapping[str, Sequence[int]]) 
 
 
 def _sizes(
-    study: Study, sites: Sites, found: Mapping[str, Sequence[int]]
+    study: StudyConfig, sites: Sites, found: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     per_sample = study.budget.unit == "sample"
     units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
@@ -96,12 +98,12 @@ def _sizes(
     return {"unit": study.budget.unit, "units": units, "volumes": volumes}
 
 
-def counted(study: Study, sites: Sites) -> Counts:
+def counted(study: StudyConfig, sites: Sites) -> Counts:
     """People and volumes as far as they are public: counted, made, or expected."""
     return _known(study, sites).counts
 
 
-def assumed(study: Study, sites: Sites) -> Assumed:
+def assumed(study: StudyConfig, sites: Sites) -> Assumed:
     """The same before `validate`: people whose images are here count already."""
     expected = _known(study, sites)
     makes = kinds.makes_data(study.full_study, sites)
@@ -127,7 +129,7 @@ def assumed(study: Study, sites: Sites) -> Assumed:
     return _counted(study, _sizes(study, sites, volumes), "whose images are here")
 
 
-def _known(study: Study, sites: Sites) -> Assumed:
+def _known(study: StudyConfig, sites: Sites) -> Assumed:
     path, per_sample = (
         study.private("_aggregator") / SIZES,
         study.budget.unit == "sample",
@@ -144,7 +146,7 @@ def _known(study: Study, sites: Sites) -> Assumed:
     return Assumed(*told, "as the study file expects", per_sample, False)
 
 
-def _counted(study: Study, about: Mapping[str, Any], source: str) -> Assumed:
+def _counted(study: StudyConfig, about: Mapping[str, Any], source: str) -> Assumed:
     volumes = about["volumes"] or study.expected.volumes
     per_sample = about["unit"] == "sample"
     return Assumed(sum(about["units"].values()), volumes, source, per_sample, True)

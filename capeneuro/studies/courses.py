@@ -11,7 +11,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, check_all, some
 from capeneuro.config.rows import MeasuresOptions, RowStudy
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import beside, eeg, files, nifti, rows
 from capeneuro.data.rows import Person, Shape
 from capeneuro.persons.measures import by_components, measured
@@ -134,7 +134,7 @@ def _has_signal(
 
 
 def of_components(
-    study: Study, domains: Sequence[str], site: SiteConfig
+    study: StudyConfig, domains: Sequence[str], site: SiteConfig
 ) -> Callable[[str, Sequence[Path]], np.ndarray]:
     """Measures of people by the components that an earlier stage released.
 
@@ -175,7 +175,7 @@ def of_components(
     return measure
 
 
-def made_from(study: Study) -> str:
+def made_from(study: StudyConfig) -> str:
     """Digest of the released numbers that a stage's features are made from.
 
     Empty where they are of no earlier stage. All parties must have the same ones.

@@ -11,7 +11,7 @@ from capeneuro import machine
 from capeneuro.algorithms.verdicts import Verdicts
 from capeneuro.config.errors import ConfigError, check_all
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.ledger import (
     BudgetExceeded,
@@ -105,18 +105,18 @@ def check_each(
         pool.shutdown(cancel_futures=True)
 
 
-def is_exact(study: Study, reference: bool) -> bool:
+def is_exact(study: StudyConfig, reference: bool) -> bool:
     """Whether a run is without privacy."""
     return reference or study.arm == "non-private"
 
 
-def mask_path(study: Study) -> Path:
+def mask_path(study: StudyConfig) -> Path:
     """Where `validate` writes the study's mask, or its parcels."""
     path = study.results / MASK
     return files.of_parcels(path) if study.space.has_parcels else path
 
 
-def mask_file(study: Study) -> Path | None:
+def mask_file(study: StudyConfig) -> Path | None:
     """The study's mask, or the public file; None where it is not known yet."""
     found = [mask_path(study)]
     if not study.computes_mask:
@@ -124,7 +124,7 @@ def mask_file(study: Study) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def validated_mask(study: Study) -> Path:
+def validated_mask(study: StudyConfig) -> Path:
     """Path of the mask that `validate` wrote.
 
     Raises
@@ -138,13 +138,13 @@ def validated_mask(study: Study) -> Path:
     return path
 
 
-def folder_of(study: Study, reference: bool) -> Path:
+def folder_of(study: StudyConfig, reference: bool) -> Path:
     """Where a run's released files go."""
     return study.results / "reference" if reference else study.results
 
 
 def mechanism_of(
-    study: Study,
+    study: StudyConfig,
     stage: str,
     reference: bool,
     check: Callable[[Mapping[str, Any]], None] | None = None,
@@ -169,7 +169,7 @@ def mechanism_of(
 
 
 def write_released(
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     reference: bool,
     name: str,
@@ -202,7 +202,7 @@ def write_released(
 
 
 def read_released(
-    study: Study, name: str, result: type, command: str, reference: bool = False
+    study: StudyConfig, name: str, result: type, command: str, reference: bool = False
 ) -> Any:
     """Read a result that :func:`write_released` wrote.
 
@@ -231,7 +231,7 @@ def read_released(
     return result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
 
 
-def write_verdicts(study: Study, found: Verdicts) -> None:
+def write_verdicts(study: StudyConfig, found: Verdicts) -> None:
     """Write what stands above the noise, one row a result, and say how many do."""
     columns = found.names, found.values, found.levels, found.labels
     rows = (
@@ -243,6 +243,6 @@ def write_verdicts(study: Study, found: Verdicts) -> None:
     print(words.found_line(study, found))
 
 
-def releases_of(study: Study, name: str) -> list[dict[str, Any]]:
+def releases_of(study: StudyConfig, name: str) -> list[dict[str, Any]]:
     """Records of the releases behind a result file."""
     return json.loads(str(files.read_arrays(study.results / name)["releases"]))

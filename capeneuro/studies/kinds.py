@@ -4,12 +4,12 @@ from importlib import import_module
 from pathlib import Path
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.studies.sites import Sites, is_complete
 from capeneuro.studies.study_kind import StudyKind
 
 
-def of(study: Study) -> StudyKind:
+def of(study: StudyConfig) -> StudyKind:
     """Make the steps of a study, or of a stage of one, after its kind.
 
     A kind is the class of its name in the file of its name. One is imported when a
@@ -29,17 +29,17 @@ def of(study: Study) -> StudyKind:
     return kind(study)
 
 
-def module(study: Study) -> str:
+def module(study: StudyConfig) -> str:
     """Name of the module that holds the steps of a study's kind."""
     return f"capeneuro.studies.{study.kind}"
 
 
-def makes_data(study: Study, sites: Sites) -> bool:
+def makes_data(study: StudyConfig, sites: Sites) -> bool:
     """Whether the study's data are made here: where all its sites' files are."""
     return study.data is not None and is_complete(study, sites)
 
 
-def images(study: Study, sites: Sites, name: str) -> list[str]:
+def images(study: StudyConfig, sites: Sites, name: str) -> list[str]:
     """Files that a site's features depend on; a changed or added one reruns it."""
     are_folders = study.space is not None or study.handed or study.has_eeg
     if makes_data(study.full_study, sites) and are_folders:
@@ -48,13 +48,13 @@ def images(study: Study, sites: Sites, name: str) -> list[str]:
     return of(study).input_files(sites[name])
 
 
-def masks(study: Study) -> list[str]:
+def masks(study: StudyConfig) -> list[str]:
     """Mask files that a study, or its stages, name."""
     spaces = [m.space for m in study.members.values() if m.space is not None]
     return [str(space.mask) for space in spaces if space.mask != "computed"]
 
 
-def check_inputs(study: Study, sites: Sites) -> None:
+def check_inputs(study: StudyConfig, sites: Sites) -> None:
     """Refuse what a run would stumble on: files that are named and not there.
 
     Raises
@@ -73,7 +73,7 @@ def check_inputs(study: Study, sites: Sites) -> None:
                 raise ConfigError(f"{path}: file not found; {hint}")
 
 
-def check(study: Study) -> None:
+def check(study: StudyConfig) -> None:
     """Open the public files of studies of rows, and refuse what is wrong of them.
 
     Not before the data makers have written them, where the study has its data made.

@@ -18,7 +18,7 @@ from capeneuro.algorithms.pca import (
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files, nifti
 from capeneuro.data import priors as prior_files
 from capeneuro.federation.in_process import Federation
@@ -32,7 +32,7 @@ OPEN = ("public", "simulated")
 
 
 def make(
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     out: Path,
     source: str,

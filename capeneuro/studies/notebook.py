@@ -35,7 +35,7 @@ class Study:
 
     Attributes
     ----------
-    config : capeneuro.config.study.Study
+    config : capeneuro.config.study.StudyConfig
         Every key of the file.
     sites : dict of SiteConfig
         Its site files, by name.

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro import machine
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.studies import apart, kinds, workflow
 from capeneuro.studies.flow import StepFailed, outcome
@@ -29,7 +29,7 @@ from capeneuro.studies.sites import Sites
 from capeneuro.studies.tasks import Task, tasks
 
 
-def run_step(study: Study, sites: Sites, step: str, **options: Any) -> Any:
+def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any:
     """Run one step of a study, or of a stage, by the name of its command.
 
     Parameters
@@ -127,7 +127,7 @@ def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> i
 
 def run_study(
     path: str | Path,
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     cores: int,
     show: Callable[[str], object],

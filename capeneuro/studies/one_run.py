@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.sections import Accept
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.audit import CEILING, Witness
 from capeneuro.federation.guesses import epsilon_lower, mu_lower
@@ -86,7 +86,10 @@ class Listening(InProcess):
 
 
 def attack(
-    study: Study, n_canaries: int = 200, alpha: float = 0.05, seed: int | None = None
+    study: StudyConfig,
+    n_canaries: int = 200,
+    alpha: float = 0.05,
+    seed: int | None = None,
 ) -> Shown:
     """Run a study on canaries, and bound its epsilon from below.
 
@@ -157,7 +160,7 @@ def attack(
 
 
 def _people(
-    study: Study, n: int, rng: np.random.Generator
+    study: StudyConfig, n: int, rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Two people for each coin; under the unit sample of one volume each."""
     found = sorted(Path("private").glob(f"*/{study.study}/projected.npz"))
@@ -171,7 +174,7 @@ def _people(
     return [tuple(np.repeat(x, n_volumes, axis=1) for x in pair) for pair in draws]
 
 
-def _sites(study: Study, people: list[np.ndarray]) -> dict[str, Witness]:
+def _sites(study: StudyConfig, people: list[np.ndarray]) -> dict[str, Witness]:
     """Sites of which the last ones collude and have one ordinary person each."""
     S, c = len(study.site_names), study.n_colluding
     honest = study.site_names[: 1 if study.arm == "local" else max(S - c, 1)]
@@ -186,7 +189,7 @@ def _sites(study: Study, people: list[np.ndarray]) -> dict[str, Witness]:
 
 
 def _scores(
-    study: Study, federation: Listening, both: list[tuple[np.ndarray, np.ndarray]]
+    study: StudyConfig, federation: Listening, both: list[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
     """Least-squares estimate of each coin, less one half, from all releases.
 
@@ -236,6 +239,6 @@ def _scores(
     return np.linalg.solve(G, r)
 
 
-def _clean(study: Study) -> None:
+def _clean(study: StudyConfig) -> None:
     for folder in (study.results, Path("private") / "_aggregator" / study.study):
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capeneuro.config.errors import ConfigError
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.federation.ledger import BudgetExceeded
 from capeneuro.federation.requests import COOPERATIVE_ARMS, Description
@@ -48,7 +48,7 @@ Forecaster = Callable[[Sequence[str], Counts], Forecast]
 
 
 def plan(
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     people: int | None = None,
     volumes: int | None = None,
@@ -93,7 +93,7 @@ def plan(
     return ratios
 
 
-def _advise_weights(study: Study, ratios: dict[str, dict[str, float]]) -> None:
+def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> None:
     """Say which weights would make the stages' noise alike, beside what leaves one.
 
     Noise falls with the root of a share.
@@ -109,12 +109,12 @@ def _advise_weights(study: Study, ratios: dict[str, dict[str, float]]) -> None:
     print(f"\nnoise of all stages would be alike with weights: {{{weights}}}")
 
 
-def _print_costs(study: Study, sites: Sites) -> None:
+def _print_costs(study: StudyConfig, sites: Sites) -> None:
     spending(study)
     preview(study, sites)
 
 
-def check_ready(study: Study, sites: Sites) -> None:
+def check_ready(study: StudyConfig, sites: Sites) -> None:
     """Refuse what a run would before it begins: ledgers or files that are not there.
 
     Raises
@@ -128,7 +128,7 @@ def check_ready(study: Study, sites: Sites) -> None:
 
 
 def foreseen(
-    study: Study, sites: Sites, given: Counts, costs: bool = False
+    study: StudyConfig, sites: Sites, given: Counts, costs: bool = False
 ) -> dict[str, float]:
     """Show what is foretold of a study, or a stage, and refuse what is drowned.
 
@@ -185,7 +185,7 @@ def foreseen(
 
 
 def gate(
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     roster: Mapping[str, Description] | None = None,
     forecaster: Forecaster | None = None,
@@ -230,7 +230,7 @@ def gate(
         files.write_json(study.results / FORECAST, forecast.ratios)
 
 
-def refuse_later(study: Study, sites: Sites) -> None:
+def refuse_later(study: StudyConfig, sites: Sites) -> None:
     """Refuse a stage where one after it is foretold to be drowned.
 
     What would come to nothing later is not paid for now. A forecast that needs numbers
@@ -243,7 +243,7 @@ def refuse_later(study: Study, sites: Sites) -> None:
             refuse(member, sites, counted(member, sites))
 
 
-def must_tell(study: Study, key: str) -> ConfigError:
+def must_tell(study: StudyConfig, key: str) -> ConfigError:
     """Refusal of a study file that has to tell a number where nobody may count."""
     why = {
         "people": "nobody counted them before the sites are asked",
@@ -260,7 +260,7 @@ def must_tell(study: Study, key: str) -> ConfigError:
 
 
 def refuse(
-    study: Study,
+    study: StudyConfig,
     sites: Sites,
     counts: Counts,
     forecast: Forecast | None = None,
@@ -347,12 +347,12 @@ def _enough(
     return None
 
 
-def accepted(study: Study) -> dict[str, str]:
+def accepted(study: StudyConfig) -> dict[str, str]:
     """Reasons of what the study file accepts, by rule."""
     return {one.rule: one.reason for one in study.accept}
 
 
-def promised(study: Study) -> str:
+def promised(study: StudyConfig) -> str:
     """What a study promises, as a line."""
     if study.arm == "non-private":
         return "arm non-private: no noise is added, nobody is promised anything"
@@ -364,7 +364,7 @@ def promised(study: Study) -> str:
     )
 
 
-def spending(study: Study) -> None:
+def spending(study: StudyConfig) -> None:
     """Say to whom a study promises how much, and what each stage spends."""
     if study.arm == "non-private":
         return
@@ -393,7 +393,7 @@ def spending(study: Study) -> None:
         )
 
 
-def by_party(study: Study, site: str = "") -> dict[str, float]:
+def by_party(study: StudyConfig, site: str = "") -> dict[str, float]:
     """Epsilon of a whole study for each class of parties, in words.
 
     Parameters
@@ -424,13 +424,13 @@ def by_party(study: Study, site: str = "") -> dict[str, float]:
     }
 
 
-def _coalition(study: Study) -> accounting.Coalition:
+def _coalition(study: StudyConfig) -> accounting.Coalition:
     """Sites of a study whose noise does not count."""
     S = len(study.sites)
     return accounting.Coalition(S, study.n_colluding, S - study.survivor_threshold)
 
 
-def person_in_words(study: Study) -> str:
+def person_in_words(study: StudyConfig) -> str:
     """What a promise to one volume is for everything of one person, in words."""
     if study.person_epsilon is None:
         return "not bounded, for no expected.longest limits how many volumes one has"
@@ -438,7 +438,7 @@ def person_in_words(study: Study) -> str:
     return f"epsilon {study.person_epsilon:,.4g} at worst, with {n} volumes at most"
 
 
-def _price_of_the_coalition(study: Study) -> None:
+def _price_of_the_coalition(study: StudyConfig) -> None:
     """Say what it costs that a partner, and the aggregator's own site, count."""
     S, t, c = len(study.sites), study.survivor_threshold, study.n_colluding
     given = study.budget.n_colluding
@@ -456,7 +456,7 @@ def _price_of_the_coalition(study: Study) -> None:
         print("of one site alone the noise counts, as in the arm `conventional`")
 
 
-def preview(study: Study, sites: Sites) -> None:
+def preview(study: StudyConfig, sites: Sites) -> None:
     """Say what is paid and will be replayed, what is new, and what each ceiling leaves.
 
     Raises
@@ -485,7 +485,7 @@ def preview(study: Study, sites: Sites) -> None:
 
 
 def noise_over_pooled(
-    study: Study, everyone: Sequence[str], people: int
+    study: StudyConfig, everyone: Sequence[str], people: int
 ) -> tuple[int, int, float]:
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"

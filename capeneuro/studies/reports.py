@@ -2,7 +2,7 @@
 
 import json
 
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.report import page
 from capeneuro.report.record import write_beside
@@ -10,7 +10,7 @@ from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites
 
 
-def report(study: Study, sites: Sites, threads: int = 1) -> None:
+def report(study: StudyConfig, sites: Sites, threads: int = 1) -> None:
     """Write the report of a study, and the record of what all its stages spent."""
     study = study.full_study
     folder = study.results

@@ -18,7 +18,7 @@ from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.load import COMMON, load_site
 from capeneuro.config.names import plain
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, Study
+from capeneuro.config.study import WEAK_EPSILON, WEAKEST_EPSILON, StudyConfig
 from capeneuro.data import files, inventory
 from capeneuro.data.inventory import Inventory
 from capeneuro.federation.entries import PromiseLine, ReleaseLine
@@ -37,7 +37,7 @@ TOLERANCE = 1e-9
 LARGEST_DELTA = 0.01
 
 
-def load_sites(study: Study) -> Sites:
+def load_sites(study: StudyConfig) -> Sites:
     """Read and check the site files of a study that are here, by site name.
 
     All of them in one process; with `federation: nvflare` those of this party.
@@ -111,35 +111,35 @@ def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
     return not all(named) or bool(named[0] & named[1])
 
 
-def names(study: Study, sites: Sites) -> tuple[str, ...]:
+def names(study: StudyConfig, sites: Sites) -> tuple[str, ...]:
     """Names of all sites of a study, in its order, whoever's files are here."""
     if study.federation == "nvflare":
         return study.site_names
     return tuple(sites)
 
 
-def n_needed(study: Study) -> int:
+def n_needed(study: StudyConfig) -> int:
     """Sites that must be there: all at the start, to tell their sizes, then enough."""
     rosters = (study.private("_aggregator")).glob("roster-*")
     return study.survivor_threshold if any(rosters) else len(study.sites)
 
 
-def status_file(study: Study) -> Path:
+def status_file(study: StudyConfig) -> Path:
     """File of the aggregator that tells how the running job of a federation goes."""
     return study.private("_aggregator") / "status.json"
 
 
-def again_file(study: Study) -> Path:
+def again_file(study: StudyConfig) -> Path:
     """File that asks the running job to end, for sites that are back."""
     return status_file(study).with_name("again")
 
 
-def is_complete(study: Study, sites: Sites) -> bool:
+def is_complete(study: StudyConfig, sites: Sites) -> bool:
     """Whether the files of all sites are here."""
     return len(sites) == len(study.sites)
 
 
-def _admits(study: Study, path: Path, site: SiteConfig) -> None:
+def _admits(study: StudyConfig, path: Path, site: SiteConfig) -> None:
     """Refuse what the site itself would, before another site has spent anything."""
     if site.data == "private" and (
         study.score.reference or study.arm in ("non-private", "pooled")
@@ -200,18 +200,18 @@ def _admits(study: Study, path: Path, site: SiteConfig) -> None:
         )
 
 
-def _of_a_person(study: Study) -> str:
+def _of_a_person(study: StudyConfig) -> str:
     if study.person_epsilon is None:
         return "not bounded"
     return f"epsilon {study.person_epsilon:,.3g} at worst"
 
 
-def times_tell(study: Study, site: SiteConfig) -> bool:
+def times_tell(study: StudyConfig, site: SiteConfig) -> bool:
     """Whether the time of a site's answers would tell how much somebody has."""
     return site.data == "private" and study.federation == "nvflare"
 
 
-def _admits_promise(study: Study, path: Path, name: str) -> None:
+def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
     """Refuse a promise that protects less than it seems to, unless accepted."""
     epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
     if study.budget.delta >= LARGEST_DELTA:
@@ -243,7 +243,7 @@ def _admits_promise(study: Study, path: Path, name: str) -> None:
             )
 
 
-def _least_colluding(study: Study, site: SiteConfig) -> int:
+def _least_colluding(study: StudyConfig, site: SiteConfig) -> int:
     """Fewest sites that a site wants a coalition to have, as it is counted here."""
     S, independent = len(study.sites), study.is_independent
     return accounting.coalition(S, site.min_colluding, independent)
@@ -259,7 +259,7 @@ def open_ledger(site: SiteConfig) -> Ledger:
     return Ledger(site.ledger, ceiling, *about, spelling=plain)
 
 
-def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
+def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
     """What is wrong at sites whose ledger is yet to be made, by name.
 
     That of private data is made by hand, once; one that was there and is gone is an
@@ -281,7 +281,7 @@ def without_ledger(study: Study, sites: Sites) -> dict[str, str]:
 
 
 def check_ceilings(
-    study: Study, sites: Sites, on_paper: bool = False
+    study: StudyConfig, sites: Sites, on_paper: bool = False
 ) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
@@ -311,7 +311,7 @@ def check_ceilings(
     }
 
 
-def paid_for(study: Study, name: str, site: SiteConfig) -> int:
+def paid_for(study: StudyConfig, name: str, site: SiteConfig) -> int:
     """Releases of a study that a site has charged for its data as they are."""
     book, n = open_ledger(site), 0
     for member in study.members.values():
@@ -320,7 +320,7 @@ def paid_for(study: Study, name: str, site: SiteConfig) -> int:
     return n
 
 
-def _of_study(study: Study, name: str, book: Ledger) -> list[ReleaseLine]:
+def _of_study(study: StudyConfig, name: str, book: Ledger) -> list[ReleaseLine]:
     """Entries of a ledger that a study charged for a site's data as they are."""
     same = (study.identity, _version(study, name, book))
     return [
@@ -328,7 +328,7 @@ def _of_study(study: Study, name: str, book: Ledger) -> list[ReleaseLine]:
     ]
 
 
-def _version(study: Study, name: str, book: Ledger) -> str | None:
+def _version(study: StudyConfig, name: str, book: Ledger) -> str | None:
     """Version of a site's data as its ledger writes it; None before they are prepared.
 
     Before that nothing was spent on them.
@@ -338,7 +338,7 @@ def _version(study: Study, name: str, book: Ledger) -> str | None:
     return book.pseudonym(files.Features(features).digest) if exists else None
 
 
-def stages_of(study: Study) -> tuple[str, ...]:
+def stages_of(study: StudyConfig) -> tuple[str, ...]:
     """Identities of all stages of the study that this is a stage of."""
     return tuple(member.identity for member in study.full_study.members.values())
 
@@ -353,7 +353,7 @@ def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
     return sorted(lines, key=lambda p: (p.merged is None, p.revision or 0))
 
 
-def _lineage(study: Study, name: str, book: Ledger) -> str:
+def _lineage(study: StudyConfig, name: str, book: Ledger) -> str:
     """Lineage under which a site's releases of a study count."""
     lineages = [p.lineage for p in signed(study.full_study.study, name, book)]
     with suppress(OSError, ValueError):
@@ -364,7 +364,7 @@ def _lineage(study: Study, name: str, book: Ledger) -> str:
 
 
 def _spent_before(
-    study: Study, name: str, site: SiteConfig, on_paper: bool = False
+    study: StudyConfig, name: str, site: SiteConfig, on_paper: bool = False
 ) -> float:
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
@@ -436,7 +436,7 @@ def _spent_before(
     return before
 
 
-def keep_inventory(study: Study, site: str, *inventories: Inventory) -> None:
+def keep_inventory(study: StudyConfig, site: str, *inventories: Inventory) -> None:
     """Say how many files of a site are set aside, and keep which in its folder."""
     path = study.private(site) / inventory.NAME
     inventory.write(path, inventories)
@@ -445,7 +445,7 @@ def keep_inventory(study: Study, site: str, *inventories: Inventory) -> None:
         print(*lines, f"  each of them: {path}", sep="\n")
 
 
-def keep_people(study: Study, site: SiteConfig) -> None:
+def keep_people(study: StudyConfig, site: SiteConfig) -> None:
     """Check who was prepared, and write them into the ledger of private data.
 
     Raises
@@ -462,7 +462,9 @@ def keep_people(study: Study, site: SiteConfig) -> None:
         raise ConfigError(f"site {site.name}: {wrong}")
 
 
-def _counted_elsewhere(study: Study, site: SiteConfig, people: Collection[str]) -> str:
+def _counted_elsewhere(
+    study: StudyConfig, site: SiteConfig, people: Collection[str]
+) -> str:
     """Say where people of a site are counted apart from this ledger or study."""
     book, wrong = open_ledger(site), ""
     if site.second_place is not None:
@@ -474,7 +476,7 @@ def _counted_elsewhere(study: Study, site: SiteConfig, people: Collection[str]) 
 
 
 def _in_another_ledger(
-    study: Study, site: SiteConfig, book: Ledger, people: Collection[str]
+    study: StudyConfig, site: SiteConfig, book: Ledger, people: Collection[str]
 ) -> str:
     """Say in which other ledger, or as which other site, people are; empty: none."""
     place = study.identity, study.lineage, site.name
@@ -503,7 +505,7 @@ def _in_another_ledger(
     return ""
 
 
-def _wrong_length(study: Study, n_samples: Mapping[str, int]) -> str:
+def _wrong_length(study: StudyConfig, n_samples: Mapping[str, int]) -> str:
     """Name one person with no volumes, or more than allowed; empty: there is none."""
     if who := empty(n_samples):
         return f"images: {who} has no volumes left; leave them out"
@@ -519,7 +521,7 @@ def _wrong_length(study: Study, n_samples: Mapping[str, int]) -> str:
 
 @contextmanager
 def in_process(
-    study: Study, sites: Sites, n_workers: int, exact: bool
+    study: StudyConfig, sites: Sites, n_workers: int, exact: bool
 ) -> Iterator[InProcess]:
     """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
     if not is_complete(study, sites):
@@ -535,7 +537,7 @@ def in_process(
         yield InProcess(members, n_workers)
 
 
-def check_sampler(study: Study) -> None:
+def check_sampler(study: StudyConfig) -> None:
     """Raise if the study's noise needs a sampler that is not installed."""
     if study.noise == "exact" and find_spec("opendp") is None:
         raise ConfigError(
@@ -545,7 +547,7 @@ def check_sampler(study: Study) -> None:
 
 
 def open_site(
-    study: Study, sites: Sites, name: str, manifest: Manifest | None = None
+    study: StudyConfig, sites: Sites, name: str, manifest: Manifest | None = None
 ) -> Site:
     """Open one site on its prepared features, with its own rules.
 
@@ -587,7 +589,7 @@ def open_site(
     return Site(name, people, *about, study.together, study.longest)
 
 
-def _agreed(study: Study) -> dict[str, Any]:
+def _agreed(study: StudyConfig) -> dict[str, Any]:
     """Fields of a request that this study file fixes."""
     fields = {
         "study": study.identity,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capeneuro.config.site import SiteConfig
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.federation.in_process import Federation
 from capeneuro.studies.forecasts import Counts, Forecast
 from capeneuro.studies.sites import Sites
@@ -20,7 +20,7 @@ class StudyKind(ABC):
     asks sites wherever they are.
     """
 
-    study: Study
+    study: StudyConfig
     """The study file."""
     site_files: ClassVar[tuple[str, ...]]
     """Files, and folders (with a slash at the end), that `reconstruct` writes under a

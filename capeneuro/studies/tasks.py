@@ -17,7 +17,7 @@ from typing import Any
 from capeneuro import __version__
 from capeneuro.config.load import section
 from capeneuro.config.sections import BESIDE
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.studies import kinds
 from capeneuro.studies.counts import SIZES
@@ -48,7 +48,7 @@ class Task:
         Whether it is the run without privacy, beside the study's own.
     """
 
-    study: Study
+    study: StudyConfig
     step: str
     stage: str = ""
     site: str = ""
@@ -257,7 +257,7 @@ class Task:
         return json.dumps(settings)
 
 
-def task_rules(study: Study) -> list[Task]:
+def task_rules(study: StudyConfig) -> list[Task]:
     """List the tasks of a study; ``{site}`` stands for each site."""
     validate, later = [], []
     for name, stage in study.members.items():
@@ -276,7 +276,7 @@ def task_rules(study: Study) -> list[Task]:
     return [*validate, Task(study, "plan"), *later, Task(study, "report")]
 
 
-def tasks(study: Study, sites: Sites) -> list[Task]:
+def tasks(study: StudyConfig, sites: Sites) -> list[Task]:
     """List the tasks of a study, at each of its sites, in their order."""
     first = [Task(study, "make_data")] if kinds.makes_data(study, sites) else []
     return first + [
@@ -286,7 +286,7 @@ def tasks(study: Study, sites: Sites) -> list[Task]:
     ]
 
 
-def note_settings(study: Study, sites: Sites) -> Callable[[], None]:
+def note_settings(study: StudyConfig, sites: Sites) -> Callable[[], None]:
     """Write the settings files of all tasks, for a workflow that looks at files alone.
 
     Parameters
@@ -320,7 +320,7 @@ def _time_of(path: str | Path) -> int:
     return os.stat(path).st_mtime_ns
 
 
-def _features(study: Study, site: str) -> str:
+def _features(study: StudyConfig, site: str) -> str:
     return str(study.private(site) / "projected.npz")
 
 

@@ -20,7 +20,7 @@ import yaml
 from capeneuro.config import scaffold
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.load import load_study
-from capeneuro.config.study import Study
+from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
 from capeneuro.studies import cluster, endings, kinds
 from capeneuro.studies.counts import assumed
@@ -40,7 +40,9 @@ LEAST_SNAKEMAKE = (9, 20)
 ENDED = "ended with status"
 
 
-def read_study(paths: list[Any], given: dict[str, Any]) -> tuple[str, Study, Sites]:
+def read_study(
+    paths: list[Any], given: dict[str, Any]
+) -> tuple[str, StudyConfig, Sites]:
     """Read the study that Snakemake was given, as the steps will read it.
 
     Raises
@@ -82,13 +84,13 @@ def find_maker(path: str | Path) -> None:
         )
 
 
-def made_data(study: Study, sites: Sites) -> list[str]:
+def made_data(study: StudyConfig, sites: Sites) -> list[str]:
     """Files that the data makers write last, if the study has its data made."""
     is_made = makes_data(study, sites)
     return Task(study, "make_data").outputs(sites) if is_made else []
 
 
-def preview(study: Study, sites: Sites) -> None:
+def preview(study: StudyConfig, sites: Sites) -> None:
     """Print what a run would release, what is paid already, and what ceilings leave."""
     if RUN in os.environ:  # who started Snakemake says it
         return
@@ -108,7 +110,7 @@ def preview(study: Study, sites: Sites) -> None:
             print(f"error: {line}")
 
 
-def open_study(path: str) -> tuple[Study, Sites]:
+def open_study(path: str) -> tuple[StudyConfig, Sites]:
     """Read a study and its sites, and refuse what a run would stumble on."""
     study = load_study(path)
     sites = load_sites(study)
@@ -237,7 +239,9 @@ def _no_start(
     return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
 
 
-def _foretell_run(path: str, study: Study, sites: Sites, command: list[str]) -> int:
+def _foretell_run(
+    path: str, study: StudyConfig, sites: Sites, command: list[str]
+) -> int:
     """Print which steps a run would do, and what it would release."""
     asked = _ask(command)
     if asked.returncode:
@@ -256,7 +260,7 @@ def _snakefile() -> Path:
     return own if own.is_file() else scaffold.workflow() / "Snakefile"
 
 
-def last_words(study: Study, since: float) -> None:
+def last_words(study: StudyConfig, since: float) -> None:
     """Print again, last of all, why the steps that failed since then did."""
     if RUN in os.environ:  # who started Snakemake says it
         return
@@ -284,7 +288,7 @@ def _heard(since: float) -> str:
     return path.read_text(errors="replace")
 
 
-def _logs(study: Study, since: float) -> list[Path]:
+def _logs(study: StudyConfig, since: float) -> list[Path]:
     """Logs that steps have written since then, in their order."""
     logs = [
         *Path("private/_logs").glob(f"{study.study}/**/*.log"),
@@ -293,7 +297,7 @@ def _logs(study: Study, since: float) -> list[Path]:
     return [log for log in sorted(logs, key=_written) if _written(log) >= since]
 
 
-def failures(study: Study, since: float) -> list[tuple[int, list[str]]]:
+def failures(study: StudyConfig, since: float) -> list[tuple[int, list[str]]]:
     """Exit status and lines of the steps that failed since then, by their logs."""
     found = []
     for log in _logs(study, since):
@@ -315,7 +319,7 @@ def _written(log: Path) -> float:
     return log.stat().st_mtime
 
 
-def _unsaid(study: Study, since: float, path: str = "") -> list[str]:
+def _unsaid(study: StudyConfig, since: float, path: str = "") -> list[str]:
     """Why a run has failed in which no step said it: by Snakemake, or by an end."""
     where = path or f"study {study.study}"
     if line := endings.in_words(_heard(since), path or "STUDY"):

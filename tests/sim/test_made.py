@@ -71,7 +71,7 @@ def here(folder, monkeypatch) -> Path:
     return folder
 
 
-def ran(name: str) -> study.Study:
+def ran(name: str) -> study.StudyConfig:
     """A study with its data made and all of its steps run, once."""
     path = f"config/{name}/study.yaml"
     study = load.load_study(path)
@@ -157,7 +157,7 @@ def test_people_of_two_sites_never_share_a_name(here):
 # --- the truth is true ---------------------------------------------------------------
 
 
-def people(study: study.Study) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def people(study: study.StudyConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features in their own unit (D, N), targets, and the site of each person."""
     shape, xs, ys, sites = open_rows(study), [], [], []
     for k, site in enumerate(load_sites(study).values()):

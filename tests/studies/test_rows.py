@@ -92,7 +92,7 @@ def write_study(folder: Path, name: str, images="data/{}.tsv", epsilon=1000.0, *
     return path
 
 
-def run(path: Path) -> tuple[study.Study, dict]:
+def run(path: Path) -> tuple[study.StudyConfig, dict]:
     """All steps of a study, from the folder that is current."""
     study = load.load_study(path)
     sites = load_sites(study)
