@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from typing import NamedTuple
 
 # Where the process listens, and what of the machine it is for.
 VARIABLE = "CAPENEURO_WARM"
@@ -33,7 +34,7 @@ MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # the last that are n
 
 
 def _place() -> str:
-    """The environment and the cluster's job, if any: what a step is part of."""
+    """Suffix of a path by Python environment and cluster job, if any."""
     return f"@{sys.prefix}@{os.environ.get('SLURM_JOB_ID', '')}"
 
 
@@ -45,11 +46,11 @@ def main(module: str = "capeneuro.cli") -> int:
     module
         Whose ``main`` takes the arguments and gives the exit status.
     """
-    where = os.environ.get(VARIABLE, "")
-    if where.endswith(_place()):
+    address = os.environ.get(VARIABLE, "")
+    if address.endswith(_place()):
         with socket.socket(socket.AF_UNIX) as connection:
             try:
-                connection.connect(where.removesuffix(_place()))
+                connection.connect(address.removesuffix(_place()))
                 return _hand_over(connection, module)
             except OSError:
                 # It has ended, perhaps before it took the step over.
@@ -58,13 +59,13 @@ def main(module: str = "capeneuro.cli") -> int:
 
 
 def _hand_over(connection: socket.socket, module: str) -> int:
-    """Have a step run with these streams; its exit status."""
+    """Run a step in a child of the warm process with our streams; its exit status."""
     # The child is told of an interruption as this process is, and ends the step.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     umask = os.umask(0o077)  # there is no other way to read it
     os.umask(umask)
-    asked = [module, sys.argv, os.getcwd(), dict(os.environ), umask]
-    data = json.dumps(asked).encode()
+    step = [module, sys.argv, os.getcwd(), dict(os.environ), umask]
+    data = json.dumps(step).encode()
     socket.send_fds(connection, [len(data).to_bytes(8)], [0, 1, 2])
     connection.sendall(data)
     status = connection.recv(1)
@@ -155,16 +156,16 @@ def _step(connection: socket.socket) -> None:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        module, argv, threads = _take_over(connection)
-        # A step's own children must not keep open what says that it has ended.
+        step = _take_over(connection)
+        # A step's own children must not keep open the connection that ends with it.
         os.register_at_fork(after_in_child=connection.close)
-        # Who asked is gone: so is the step, as if it had been that process.
+        # If the command ends so does the step, as if it had been that process.
         watch = threading.Thread(target=_end_with, args=(connection,), daemon=True)
         watch.start()
         import threadpoolctl
 
-        with threadpoolctl.threadpool_limits(threads):
-            status = importlib.import_module(module).main(argv[1:])
+        with threadpoolctl.threadpool_limits(step.n_threads):
+            status = importlib.import_module(step.module).main(step.argv[1:])
     except SystemExit as error:  # of argparse
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:  # nothing above this child would say it
@@ -178,25 +179,33 @@ def _step(connection: socket.socket) -> None:
         os._exit(status)
 
 
-def _take_over(connection: socket.socket) -> tuple[str, list[str], int | None]:
-    """Take the streams, folder and environment of who asked; what is to run."""
+class _Step(NamedTuple):
+    """A command line to run in this child."""
+
+    module: str
+    argv: list[str]
+    n_threads: int | None
+
+
+def _take_over(connection: socket.socket) -> _Step:
+    """Take over the streams, folder and environment of a command, and its step."""
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     data = bytearray()
     while len(data) < int.from_bytes(size):
         if not (part := connection.recv(2**16)):
-            os._exit(1)  # who asked is gone
+            os._exit(1)  # the command has ended
         data += part
     module, argv, folder, environment, umask = json.loads(data)
-    for own, given in enumerate(streams):
-        os.dup2(given, own)
-        os.close(given)
+    for descriptor, stream in enumerate(streams):
+        os.dup2(stream, descriptor)
+        os.close(stream)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout.reconfigure(line_buffering=os.isatty(1))
     os.umask(umask)
     os.chdir(folder)
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    return module, argv, int(threads) if threads.isdecimal() else None
+    return _Step(module, argv, int(threads) if threads.isdecimal() else None)
 
 
 def _end_with(connection: socket.socket) -> None:
