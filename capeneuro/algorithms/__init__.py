@@ -1,9 +1,9 @@
-"""What is made of released numbers: nothing here reads a file or sees a site's data.
+"""Post-processing of released numbers: nothing here reads a file or sees a site's data.
 
 pca
     The subspace that all sites share: capePCA.
 prior
-    What private data add to a public second moment.
+    The deviation of private data from a public second moment.
 prior_fit
     Whether a study is better with its prior than without.
 prior_maps
@@ -13,7 +13,7 @@ ica
 updates
     Step rules of joint ICA.
 cca
-    What two views of the same people share: capeCCA.
+    Directions along which two views of people vary together: capeCCA.
 covariance
     Covariance within sites from one released second moment.
 tensors
@@ -29,17 +29,17 @@ network
 designs
     Covariates of people, coded by public numbers.
 instruments
-    Moments of covariates with their instruments, of which public numbers tell much.
+    Moments of covariates with their instruments, estimated with public numbers.
 outcomes
-    Outcomes of people by public numbers, and what a clip takes from effects on them.
+    Outcomes of people by public numbers, and the bias of effects by a clip.
 contrasts
     Many outcomes on few covariates: group contrasts over sites.
 model_order
     How many components a released spectrum supports.
 shrinkage
-    What a released matrix holds along its own noisy directions.
+    Energies of the data along the noisy directions of a released matrix.
 statements
-    What may be said of a released model, with intervals that hold.
+    Statements about a released model, with intervals of nominal coverage.
 verdicts
     Which results stand above the noise.
 prediction

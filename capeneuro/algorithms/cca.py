@@ -61,8 +61,8 @@ NORM_BOUND = float(np.sqrt(2))
 # Ridge of the whitening that chooses pairs, over the edge of the noise
 # [docs/results-cca.md].
 RIDGE = 4.0
-# Mean weight of people of whom clipping takes nothing worth a line, and normal people
-# drawn to see what it takes of others; correlations nearer to 1 are as this.
+# Mean weight of people above which clipping is negligible, normal people drawn to find
+# its bias otherwise, and the largest correlation on Fisher's scale.
 UNCLIPPED, N_CLIPPED, MOST = 0.995, 4000, 0.9999
 
 
@@ -406,8 +406,8 @@ def from_covariance(
         measurement noise [:func:`.model_order.threshold`]), at most sqrt(N) and at
         least K. With more, chance looks like correlation.
     debias
-        Take off the correlations what noise adds to them on average; those that noise
-        alone could be become 0.
+        Subtract the mean bias by noise from the correlations; those that noise alone
+        could be become 0.
 
     Returns
     -------
@@ -441,7 +441,7 @@ def from_covariance(
     moved = noise.draw(U, exact, V) - exact
     ends = [np.quantile(moved, q, axis=0) for q in (0.975, 0.025)]
     intervals = np.clip(r[:, None] - np.stack(ends, axis=1), 0, 1)
-    # What noise alone could be may be anything up to what it hides.
+    # A correlation that noise alone could be may be any up to the level of chance.
     intervals[exact == 0] = 0, min(null_level, 1.0)
     estimates = np.clip(exact if debias else r, 0, 1)
     patterns = P @ (U * np.sqrt(l_x)[:, None])
@@ -496,7 +496,7 @@ def _principal(
     return PrincipalDirections(vectors[:, :count], energies, weights, values)
 
 
-# --- pairs, and what noise makes of their correlations --------------------------------
+# --- pairs, and the noise of their correlations ---------------------------------------
 
 # Draws behind intervals and levels, both 95%; the generator is fixed.
 DRAWS = 400

@@ -187,7 +187,7 @@ def stack(
     y
         Outcomes, shape (d, N).
     effects, outcomes
-        What is public of covariates and of outcomes.
+        Public numbers of covariates and of outcomes.
 
     Returns
     -------
@@ -295,7 +295,7 @@ def centers_from(
     believed = np.minimum(varies, usual)
     believed = believed / (believed + noise)
     least = np.minimum(usual, np.min(noise, axis=1, keepdims=True) / S**0.5)
-    # What shrinking takes off: differences between sites, and their mean.
+    # Bias by shrinking: of differences between sites, and of their mean.
     shrunk = (1 - believed) ** 2 * (
         np.maximum(varies, least) + np.minimum(usual, of_mean)
     )
@@ -307,7 +307,7 @@ def centers_from(
 def predicted_centers(effects: Sequence[Effect], deviation: float) -> Centers:
     """Foretell means of instruments at sites, from public numbers alone.
 
-    Sites are a quarter of what people differ by from the study's public numbers.
+    Sites differ from the study's public numbers by a quarter of people's deviation.
 
     Parameters
     ----------
@@ -343,10 +343,10 @@ def linear_contrasts(
     mechanism
         How the moments are released.
     effects
-        Covariates, in the order of the rows; with ``centers`` what is likely of them at
+        Covariates, in the order of the rows; with ``centers`` their likely moments at
         these [:meth:`.designs.Design.with_centers`].
     outcomes
-        What is public of outcomes.
+        Public numbers of outcomes.
     clip
         Largest share of the public mean square of outcomes that a person's may have.
     center
@@ -398,7 +398,7 @@ def centered_contrasts(
     first
         How means of covariates at sites are released, where the design says so.
     design
-        Covariates, and what is public of them.
+        Covariates, and their public numbers.
 
     Guarantee
     ---------
@@ -439,7 +439,7 @@ def shrunk_means(contrasts: Contrasts, public: np.ndarray) -> np.ndarray:
     )
     scale = contrasts.within_group_sd
     off, noise = (mean - public) / scale, (error / scale) ** 2
-    # Weighted by what is known of each [DerSimonian & Laird 1986].
+    # Weighted by the precision of each [DerSimonian & Laird 1986].
     weight = 1 / np.maximum(noise, TINY)
     varies = max(float(weight @ off**2 - len(off)) / float(weight.sum()), 0.0)
     return public + varies / (varies + noise) * off * scale
@@ -527,7 +527,7 @@ def from_release(
     if not tau:
         A = instruments.exact_inverse(J, of_x, effects)
     b = A @ sums.zy
-    # What covariates explain, without what noise alone would.
+    # Mean square that covariates explain, less that by noise alone.
     explained = np.sum((of_x @ b) * b, axis=0) - np.trace(of_x @ A @ A.T) * tau**2
     most = (MOST_EXPLAINED if tau else 1.0) * sums.squares
     residual = sums.squares - np.clip(explained, 0, most)

@@ -75,7 +75,8 @@ def with_constants(
     X
         One sample a person, shape (D, N).
     norm_bound
-        What samples will be divided by; kappa is ``CONSTANT * norm_bound``.
+        Public number that samples will be divided by; kappa is
+        ``CONSTANT * norm_bound``.
     group, n_groups
         Group of these people, from 0, and number of groups; with 0 nothing is
         appended.

@@ -196,7 +196,7 @@ class Covariate:
     mean, deviation
         Public ones of a number.
     words
-        What groups are called; empty: by their values.
+        Names of the groups; empty: their values.
     """
 
     name: str

@@ -78,7 +78,7 @@ class Unmixing:
     signs
         1 for a super-Gaussian source, -1 for a sub-Gaussian one, shape (R,).
     curvature
-        What was learned of each pair's curvature, shape (R, R), before the clip, whose
+        Estimate of each pair's curvature, shape (R, R), before the clip, whose
         effect is known for samples; NaN after a descent.
     stability
         Of each component over repeated runs, in [-1, 1], see

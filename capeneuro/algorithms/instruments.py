@@ -81,7 +81,7 @@ def products(
     if tau == 0:
         return J, np.zeros_like(J)
     around, usual = np.diag(expected(effects, exact=False)[0]), varies(effects, off)
-    # What surely stands above the noise is believed, of what is not 0 by nature.
+    # Entries far above the noise are believed, but for those that are 0 by design.
     off = np.abs(J - around)
     surely = (off > SURELY * tau) & (usual > 0)
     v = np.where(surely, np.clip(off**2 - tau**2, usual, MOST**2 * usual), usual)
@@ -118,7 +118,7 @@ def correlations(of_x: np.ndarray, effects: Sequence[Effect]) -> np.ndarray:
     of_x
         Means of x x', of :func:`second_moments`, (p, p).
     effects
-        What is public of covariates.
+        Public numbers of covariates.
     """
     variance, usual = np.diag(of_x), expected(effects, exact=False)[1]
     root = np.sqrt(np.where(variance > SAME * usual, variance, np.inf))

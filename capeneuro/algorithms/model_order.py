@@ -126,7 +126,7 @@ def description_length(
 ) -> int:
     """Choose the order of minimum description length [Wax & Kailath 1985].
 
-    With k directions described, what is left must be noise around one level. Of
+    With k directions described, the remainder must be noise around one level. Of
     eigenvalues at most as many as :func:`threshold` counts are candidates:
     ``MDL(k) = sum_{i > k} (l_i - mean)^2 / (2 u) + k (2 D - k + 1) / 4 log N`` with
     ``u = tau^2 + 2 sigma^4 / N``, the variance of a packed coordinate that privacy and

@@ -42,7 +42,7 @@ Optimizer = Literal["adam", "gradient"]
 LEARNING_RATES = {"adam": 0.1, "gradient": 10.0}
 # Decays of Adam's averages and what keeps its divisor from 0 [Kingma & Ba 2015].
 BETA1, BETA2, TINY = 0.9, 0.999, 1e-8
-# Of the networks that show what noise alone gives.
+# Of the networks trained on noise alone.
 PEOPLE = 1000
 # Share of the rounds whose iterates are averaged.
 AVERAGED = 0.2

@@ -1,9 +1,8 @@
-"""Outcomes of people by public numbers, and what a clip does to effects on them.
+"""Outcomes of people by public numbers, and the bias of effects by a clip.
 
 Normal outcomes of a public covariance are drawn, clipped as a site clips those of its
-people, and compared with themselves: what a clip takes along the directions in which
-outcomes vary most, and what it takes besides from large effects. Nothing here reads
-data.
+people, and compared with themselves: a clip shrinks effects along the directions in
+which outcomes vary most, and large effects further. Nothing here reads data.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from capeneuro.linalg import TINY
 Matrix = np.ndarray | scipy.sparse.sparray
 # Draws of public outcomes, by which the effect of a clip is found.
 N_DRAWS = 4000
-# Times that effects, and what a clip takes from them, are found from each other.
+# Times that effects and their bias are found from each other.
 N_PASSES = 3
 # Smallest mean weight that is believed, and scales of outcomes that are tried.
 LEAST_WEIGHT, SCALES = 0.05, np.geomspace(0.1, 10, 81)

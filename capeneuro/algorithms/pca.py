@@ -109,7 +109,7 @@ class Subspace:
         """
         values = self.spectrum[: len(self.eigenvalues)]
         if not values.size:
-            # What a direction of that energy has in a product with noise.
+            # Length of a direction of that energy in a product with noise.
             noise = self.noise_deviation * np.sqrt(len(self.eigenvectors))
             values = np.hypot(self.eigenvalues, noise) if noise else self.eigenvalues
         if values.max() <= 0:

@@ -121,7 +121,7 @@ HALVES = {
 REPLICATES, NOTHING = 0.5, 0.05
 # Below this share of chance a prediction is called good.
 GOOD = 0.2
-# What :func:`best` tries.
+# Shares of mu^2 of PCA that :func:`best` tries.
 SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 

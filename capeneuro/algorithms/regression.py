@@ -83,7 +83,7 @@ class LinearModel:
         estimable.
     ridge
         Added to ``mean x x'`` of the features as they were scaled: twice the edge of
-        the noise, or what was asked for if that is more; 0 without privacy.
+        the noise, or the study's ridge if that is more; 0 without privacy.
     covariance
         Of the error of ``ridge_coefficients``, shape (D, D): noise of privacy, and of
         the sampling of people like these.
@@ -191,7 +191,7 @@ class LinearModel:
         center, spread
             Shape (D,) each; what x was made with.
         target_center, target_spread
-            The same of a linear model's target; labels stay what they are.
+            The same of a linear model's target; labels do not change.
         """
         b = 1.0 if self.task == "logistic" else target_spread
         shift = 0.0 if self.task == "logistic" else target_center

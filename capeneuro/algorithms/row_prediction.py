@@ -1,4 +1,4 @@
-"""What noise leaves where a person is a row, predicted from public numbers alone.
+"""Forecasts of studies of rows, from public numbers alone.
 
 A row x of D features, scaled to [-1, 1], has the mean square FILL^2 in each where
 nothing else is known, and is divided by the norm bound zeta. tau is the deviation of a
@@ -55,7 +55,7 @@ FILL = 1 / 3
 BETWEEN = 0.5
 # Concentration of topics' shares of words, of which a topic's squared norm follows.
 DIRICHLET = 0.2
-# What weak directions add to the noise of a whole tensor, whitened: they are uneven.
+# Factor by which uneven directions enlarge the noise of a whitened tensor.
 UNEVEN = 1.5
 # Triples' noise over their signal from which on components are hardly better than the
 # mean of all: mixtures are no better at 0.7 as predicted, topics half as far at 0.9.

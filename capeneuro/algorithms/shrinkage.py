@@ -1,4 +1,4 @@
-"""What a released matrix holds along its own noisy directions; post-processing, free.
+"""Energies of the data along the noisy directions of a released matrix, at no cost.
 
 Noise makes large eigenvalues larger and turns their eigenvectors away, so that the
 energy of the data along a released eigenvector is less than its eigenvalue, by an

@@ -11,7 +11,7 @@ deviations ``tau sqrt(1 + a)`` and ``tau sqrt(1 + 1 / a)``. The model is chosen 
 first and judged on the second. Splitting costs no privacy, only noise: 14% more in the
 model at a = 0.3.
 
-What is linear in C is then exactly normal about the truth: mean squared errors of a
+A linear function of C is then exactly normal about the truth: mean squared errors of a
 released model, energies that it captures. A ratio of two such numbers has the interval
 of Fieller. Both are about *these people*, as they were counted: a person who was
 clipped counts less.
@@ -79,7 +79,7 @@ def split(released: Moment, share: float = SHARE) -> tuple[Moment, Moment]:
     Parameters
     ----------
     released
-        What left the sites.
+        The release.
     share
         a, above 0.
 
@@ -251,8 +251,8 @@ def explained(
     judged
         The half that the model was not chosen on, of z = [x; y; constants of groups].
     u, m
-        What the model leaves of the target is u'z, and what its released means leave
-        is m'z; shape (D,) each.
+        The model's residual of the target is u'z, that of the released means is m'z;
+        shape (D,) each.
     groups
         Weight of each group that has a mean of its own in C, shape (n_groups,), 0
         where nobody is; the last rows of z. Empty: no means.
@@ -299,7 +299,7 @@ def correlation(
     chosen, judged
         Of :func:`split`: u and v were found on the first.
     u, v
-        What makes the variates, less their means; shape (D,).
+        Weights of the variates, less their means; shape (D,).
 
     Returns
     -------
@@ -405,6 +405,6 @@ def is_estimable(error: float, scale: float, widest: float = WIDEST) -> bool:
     error
         Deviation of the estimate, from the noise's own deviation.
     scale
-        What it is a share of, by the half that the model was chosen on.
+        Size of the whole, by the half that the model was chosen on.
     """
     return scale > 0 and WIDTH * error / scale < widest

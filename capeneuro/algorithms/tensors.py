@@ -20,7 +20,7 @@ each of its two releases, whose promises compose.
 M3 has D (D + 1) (D + 2) / 6 numbers, too many beyond D = 200 or so. Sites may reduce
 the data by the released ``P = U Dg^(-1/4)`` first, and send K (K + 1) (K + 2) / 6.
 Contributions are clipped (mixtures) or bounded (words) there, so this is allowed for
-any D and K. What remains of the whitening, ``Dg^(-1/4)``, comes after the noise.
+any D and K. The remaining whitening, ``Dg^(-1/4)``, comes after the noise.
 Halfway is the best place: features have the z of all D directions in their clip; by W
 samples of rare components are long, and cut; by U weak directions are short, and take
 the same noise. With ``projected=None`` a function takes what has less
@@ -160,7 +160,7 @@ def whitening(
     noise_deviation
         tau, in one packed coordinate.
     variance
-        sigma^2 in the scale of C. None: what is left of the trace beyond the top
+        sigma^2 in the scale of C. None: the remainder of the trace beyond the top
         eigenvalues, over D - K. The noise moves a trace by ``tau sqrt(D)`` only, while
         it spreads single eigenvalues over ``tau sqrt(2 D)`` to either side. With h as
         in :func:`.shrinkage.energies`, a released l stands for ``l - u h(l)``,

@@ -104,13 +104,13 @@ class State:
     signs
         1 for a super-Gaussian source, -1 for a sub-Gaussian one, shape (R,).
     scale
-        What the clip leaves of the model's curvature.
+        Share of the model's curvature after the clip.
     curvature, variance
         Of each pair, and how uncertain it is; (R, R).
     gradient, noise, step
         Skew gradient of the last round, its noise, and the rotation that followed.
     angles, scales
-        Variance P of what a pair has still to turn [rad^2], and of a symmetric change.
+        Variance P of a pair's remaining angle [rad^2], and of a symmetric change.
     rate, previous
         Of a descent: factor of the learning rate, and the last change of W.
     """
@@ -141,7 +141,7 @@ def begin(W: np.ndarray, query: str, clip: float, unit: Unit) -> State:
     return State(W=W, b=np.zeros(R), signs=np.ones(R), scale=1 / shrunk)
 
 
-# What a new start forgets.
+# Fields that a new start resets.
 UNLEARNED = dict.fromkeys(("curvature", "gradient", "angles", "scales"))
 
 
@@ -169,7 +169,7 @@ def rotate(state: State, K: np.ndarray, noise: float, schedule: Schedule) -> Sta
     Returns
     -------
     State
-        After the step, with what it learned.
+        After the step, with the new curvatures.
     """
     state = _turn(state, K, noise, schedule)
     return replace(state, W=scipy.linalg.expm(-state.step) @ state.W)

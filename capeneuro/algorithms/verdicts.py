@@ -1,7 +1,7 @@
-"""What stands above the noise: one verdict for each result, from the noise's known law.
+"""Verdicts: whether each result exceeds the noise, by the noise's known law.
 
-The noise of privacy is normal, its deviation is public, and so is what it makes of
-results that hold nothing else. Verdicts compare a result with that; they are
+The noise of privacy is normal, its deviation is public, and so is the law of results
+that are noise alone. Verdicts compare a result with that; they are
 post-processing and cost nothing. By chance alone some result of a study is called
 :data:`ABOVE` in one study of twenty at most (:data:`LEVEL`), however many results it
 has. A verdict is about the noise: what stands above it is in these people's data, which
@@ -46,10 +46,10 @@ from capeneuro.linalg import TINY
 
 ABOVE, NOT_ABOVE, UNTOLD = "above noise", "not above noise", "cannot be told"
 AS_PRIOR = "as the prior"
-# What is compared where a prior was used, and draws of what noise alone would be.
+# Measure that is compared where a prior was used, and draws of noise alone.
 CHANGE = "change of a public map by private data, over what noise alone gives"
 N_NOISE = 1000
-# What a regression's first verdict is of.
+# Name of a regression's first verdict.
 TOGETHER = "all features together"
 # Chance that noise alone lifts some result of a study above it.
 LEVEL = 0.05
@@ -68,13 +68,13 @@ class Verdicts:
     names
         Of the results: components, pairs, features.
     values
-        What was compared, shape (n,).
+        Values that are compared with the levels, shape (n,).
     levels
-        What noise alone stays below, shape (n,); in the unit of ``values``.
+        Levels that noise alone stays below, shape (n,); in the unit of ``values``.
     labels
         Verdict of each: :data:`ABOVE`, :data:`NOT_ABOVE` or :data:`UNTOLD`.
     measure
-        What values are, in words.
+        Description of the values.
     intervals
         Estimate, lower and upper end of the 95% interval of each result's statement,
         (n, 3); NaN where it is not estimable. None: there are no intervals.
