@@ -28,7 +28,7 @@ def test_lines_say_what_the_verdict_says() -> None:
     said, lines = verdicts.of_pairs(found), words.correlation_lines(found)
     assert lines[0].startswith(f"{said.exceeds_noise.sum()} of 3 pairs")
     assert "-0.21" not in lines[1] and "of pair 1" not in lines[1]
-    assert "pair 1 cannot be told" in lines[2]
+    assert "pair 1 is not estimable" in lines[2]
 
 
 def test_the_level_is_what_other_peoples_views_reach() -> None:
