@@ -82,21 +82,21 @@ class Sites:
     @property
     def n_units(self) -> int:
         """Number of units at all sites: persons, or samples."""
-        everyone = [X for own in self.people.values() for X in own.values()]
+        everyone = [X for arrays in self.people.values() for X in arrays.values()]
         if self.budget.unit == "subject":
             return len(everyone)
         return sum(X.shape[1] for X in everyone)
 
     @property
-    def left(self) -> float:
+    def unplanned_share(self) -> float:
         """Share of mu^2 of the budget that no released plan has taken."""
         if self.arm == "non-private":
             return 1.0
         planned = sum(
             m.n_releases / m.noise_multiplier**2 for m in self.mechanisms if m.releases
         )
-        left = 1.0 - planned / self.budget.mu**2
-        return left if left > ROUNDING else 0.0
+        unplanned_share = 1.0 - planned / self.budget.mu**2
+        return unplanned_share if unplanned_share > ROUNDING else 0.0
 
     def share(self, share: float | None) -> float:
         """Check a share of the budget before anything is planned with it.
@@ -116,15 +116,15 @@ class Sites:
         BudgetExceeded
             If nothing is left, or less than is asked for.
         """
-        if not self.left:
+        if not self.unplanned_share:
             raise BudgetExceeded(
                 f"nothing is left of the budget of epsilon {self.budget.epsilon:g}"
             )
-        share = self.left if share is None else share
-        if not 0 < share <= self.left * (1 + ROUNDING):
+        share = self.unplanned_share if share is None else share
+        if not 0 < share <= self.unplanned_share * (1 + ROUNDING):
             raise BudgetExceeded(
-                f"share: must be above 0 and at most the {self.left:.3g} of the budget "
-                f"that is left, got {share:.3g}"
+                f"share: must be above 0 and at most the {self.unplanned_share:.3g} "
+                f"of the budget that is left, got {share:.3g}"
             )
         return share
 
@@ -180,19 +180,19 @@ class Sites:
             One site after the other, on the ledgers of these sites.
         """
         sites, S_C = {}, self.budget.n_colluding
-        for k, (name, own) in enumerate(self.people.items()):
-            held = {
-                who: X if of is None else np.asarray(of(k, X), np.float32)
-                for who, X in own.items()
+        for k, (name, site_people) in enumerate(self.people.items()):
+            features = {
+                person: X if of is None else np.asarray(of(k, X), np.float32)
+                for person, X in site_people.items()
             }
-            lengths = {who: X.shape[1] for who, X in held.items()}
+            lengths = {person: X.shape[1] for person, X in features.items()}
             digest = sha256()
-            for who, X in held.items():
-                digest.update(repr((who, X.shape)).encode())
+            for person, X in features.items():
+                digest.update(repr((person, X.shape)).encode())
                 digest.update(np.ascontiguousarray(X))
             sites[name] = Site(
                 name=name,
-                subjects=held,
+                subjects=features,
                 n_samples=lengths,
                 ledger=self._ledgers[name],
                 limits=Limits(self.data, min_colluding=S_C),
@@ -203,7 +203,7 @@ class Sites:
         return InProcess(sites)
 
     def privacy(self) -> dict[str, Any]:
-        """What was promised, spent and is left.
+        """Budget that was promised and spent, and the share that no plan has taken.
 
         Returns
         -------
@@ -217,16 +217,16 @@ class Sites:
             nothing was planned with; ``releases``, the number of each query;
             ``accepted``, why noise above the signal was, empty if it was not.
         """
-        done = [one for m in self.mechanisms for one in m.releases]
+        records = [record for m in self.mechanisms for record in m.releases]
         # A trusted curator sees all and adds the noise: its promise is for the result.
         view = "reader" if self.arm == "pooled" else "aggregator_and_colluders"
         mus = [
-            max(site["mu"][view] or np.inf for site in one["sites"].values())
-            for one in done
+            max(site["mu"][view] or np.inf for site in record["sites"].values())
+            for record in records
         ]
         counts: dict[str, int] = {}
-        for one in done:
-            counts[one["query"]] = counts.get(one["query"], 0) + 1
+        for record in records:
+            counts[record["query"]] = counts.get(record["query"], 0) + 1
         n, worst = 1 if self.budget.unit == "subject" else self.longest, np.inf
         if n is not None:
             worst = accounting.person_epsilon(self.budget.mu, n, self.budget.delta)
@@ -241,17 +241,17 @@ class Sites:
             "n_colluding": self.budget.n_colluding,
             "arm": self.arm,
             "spent": spent,
-            "left": self.left,
+            "left": self.unplanned_share,
             "releases": counts,
             "accepted": self.accept,
         }
 
     def __repr__(self) -> str:
-        people = sum(len(own) for own in self.people.values())
+        people = sum(len(site_people) for site_people in self.people.values())
         return (
             f"Sites({', '.join(self.names)}; {people} people, arm {self.arm}, "
             f"epsilon {self.budget.epsilon:g} a {self.budget.unit}, "
-            f"{100 * self.left:.0f}% left)"
+            f"{100 * self.unplanned_share:.0f}% left)"
         )
 
 
@@ -327,10 +327,10 @@ def federate(
     Each site charges its ledger before it answers and refuses what the budget does not
     pay for, whatever is asked in whatever order.
     """
-    for what, value, known in (("arm", arm, Arm), ("data", data, Kind)):
-        if value not in get_args(known):
+    for parameter, value, allowed in (("arm", arm, Arm), ("data", data, Kind)):
+        if value not in get_args(allowed):
             raise ValueError(
-                f"{what}: must be of {', '.join(get_args(known))}, got {value!r}"
+                f"{parameter}: must be of {', '.join(get_args(allowed))}, got {value!r}"
             )
     if not isinstance(people, Mapping):
         raise ValueError("people: must be by site: {'north': [X, ...], ...}")
@@ -338,20 +338,22 @@ def federate(
         raise ValueError("a federation needs at least one site, got none")
     if basis is not None:
         people = _transformed(people, basis)
-    named = {name: _named(name, own) for name, own in people.items()}
-    sizes = {X.shape[0] for own in named.values() for X in own.values()}
+    named = {name: _named(name, site_people) for name, site_people in people.items()}
+    sizes = {X.shape[0] for site_people in named.values() for X in site_people.values()}
     if len(sizes) != 1:
         raise ValueError(
             "all arrays must have the same features as rows, and volumes as columns; "
             f"got {', '.join(map(str, sorted(sizes)))} rows"
         )
-    lengths = {who: X.shape[1] for own in named.values() for who, X in own.items()}
+    lengths = {
+        person: X.shape[1] for arrays in named.values() for person, X in arrays.items()
+    }
     if longest is None and set(lengths.values()) == {1}:
         longest = 1
-    if who := longer(lengths, longest):
+    if person := longer(lengths, longest):
         raise ValueError(
-            f"longest: nobody may have more than {longest} samples, got {lengths[who]} "
-            f"of {who}; shorten or exclude them"
+            f"longest: nobody may have more than {longest} samples, got "
+            f"{lengths[person]} of {person}; shorten or exclude them"
         )
     if budget.n_colluding is None:
         default = accounting.coalition(len(people))
@@ -361,8 +363,8 @@ def federate(
             f"n_colluding: must be below the number of sites {len(people)}, got "
             f"{budget.n_colluding}"
         )
-    counts = Counter(who for own in named.values() for who in own)
-    if twice := sorted(who for who, n in counts.items() if n > 1):
+    counts = Counter(person for site_people in named.values() for person in site_people)
+    if twice := sorted(person for person, n in counts.items() if n > 1):
         raise ValueError(
             f"{twice[0]}: is at two sites, where losses would add up; a person is at "
             "one site"
@@ -397,35 +399,40 @@ def _transformed(people: Mapping[str, Any], basis: Any) -> dict[str, Any]:
         )
     basis.fit()
 
-    def features(site: str, who: Any, image: Any) -> np.ndarray:
+    def features(site: str, person: Any, image: Any) -> np.ndarray:
         try:
             return basis.transform(image).T
         except ValueError as error:  # of nilearn, which does not say whose
-            told = " ".join(str(error).split())
-            raise ValueError(f"{site}, person {who}: {told}") from None
+            message = " ".join(str(error).split())
+            raise ValueError(f"{site}, person {person}: {message}") from None
 
-    found: dict[str, Any] = {}
-    for site, own in people.items():
-        if isinstance(own, Mapping):
-            found[site] = {who: features(site, who, own[who]) for who in own}
+    transformed: dict[str, Any] = {}
+    for site, site_images in people.items():
+        if isinstance(site_images, Mapping):
+            transformed[site] = {
+                person: features(site, person, site_images[person])
+                for person in site_images
+            }
         else:
-            found[site] = [features(site, i + 1, image) for i, image in enumerate(own)]
-    return found
+            transformed[site] = [
+                features(site, i + 1, image) for i, image in enumerate(site_images)
+            ]
+    return transformed
 
 
-def _named(site: str, own: People) -> dict[str, np.ndarray]:
+def _named(site: str, people: People) -> dict[str, np.ndarray]:
     """People of one site by name, as float32 arrays of two axes."""
-    if isinstance(own, np.ndarray) and own.ndim < 3:
+    if isinstance(people, np.ndarray) and people.ndim < 3:
         raise ValueError(f"{site}: must be a list of its people's arrays: [X, ...]")
-    if not isinstance(own, Mapping):
-        own = {f"{site}-{i + 1}": X for i, X in enumerate(own)}
-    if any(isinstance(X, str | os.PathLike) for X in own.values()):
+    if not isinstance(people, Mapping):
+        people = {f"{site}-{i + 1}": X for i, X in enumerate(people)}
+    if any(isinstance(X, str | os.PathLike) for X in people.values()):
         raise ValueError(f"{site}: people are paths to images; give a masker, basis=")
     with np.errstate(over="ignore"):  # refused below
-        found = {str(name): np.asarray(X, np.float32) for name, X in own.items()}
-    if not found:
+        arrays = {str(name): np.asarray(X, np.float32) for name, X in people.items()}
+    if not arrays:
         raise ValueError(f"{site}: a site needs at least one person")
-    for name, X in found.items():
+    for name, X in arrays.items():
         if X.ndim != 2 or not X.size:
             raise ValueError(
                 f"{site}: {name}: must be (n_features, n_samples), got {X.shape}"
@@ -435,4 +442,4 @@ def _named(site: str, own: People) -> dict[str, np.ndarray]:
                 f"{site}: {name}: must be finite numbers in float32, got {bad} of "
                 f"{X.shape[1]} samples with others; leave these samples out"
             )
-    return found
+    return arrays

@@ -94,7 +94,7 @@ CEILING = accounting.Budget(1e8, DELTA, "sample", "replace-one", 0)  # never met
 
 @dataclass(frozen=True)
 class Case:
-    """What is attacked; ``mu`` is for all rounds of a transcript together.
+    """A setting that is attacked; ``mu`` is for all rounds of a transcript together.
 
     ``party`` is a class of :func:`.cape.views`: whose view the adversary has.
     """
@@ -113,7 +113,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Finding(Case):
-    """One row: ``mu`` is what the ledger claims, ``mu_lower`` what was shown.
+    """One row: ``mu`` as the ledger claims it, ``mu_lower`` as the attack shows it.
 
     ``n_pairs`` counts transcripts of each world; ``deviation`` is that of the released
     averages, measured over recorded. Epsilons are at :data:`DELTA`.
@@ -164,9 +164,9 @@ def audit(
     """
     run = run or transcript
     ratio = cape.NOISE_RATIO_PER_SITE * n_sites if noise_ratio is None else noise_ratio
-    for row in product(arms, queries, units, canaries, mus):
-        sizes = (1, 0) if row[0] == "local" else (n_sites, n_colluding)
-        case = Case(*row, *sizes, n_rounds, ratio, party)
+    for settings in product(arms, queries, units, canaries, mus):
+        coalition_sizes = (1, 0) if settings[0] == "local" else (n_sites, n_colluding)
+        case = Case(*settings, *coalition_sizes, n_rounds, ratio, party)
         exact = [run(replace(case, arm="non-private"), w)[1] for w in (0, 1)]
         views, errors, claims = ([], []), [], []
         for i in progress(range(2 * n_pairs)):
@@ -174,12 +174,16 @@ def audit(
             views[i % 2].append(view)
             errors.append((answers - exact[i % 2]) / recorded)
             claims.append(mu)
-        mu, shown = max(claims), attack(*map(np.array, views), alpha)
+        mu, mu_shown = max(claims), attack(*map(np.array, views), alpha)
         deviation, right = judge_answer(np.array(errors), alpha)
-        verdict = "LEAKS" if shown > mu else "holds" if right else "WRONG ANSWER"
-        e, e_shown = (accounting.epsilon_from_mu(m, DELTA) for m in (mu, shown))
+        verdict = "LEAKS" if mu_shown > mu else "holds" if right else "WRONG ANSWER"
+        e, epsilon_shown = (
+            accounting.epsilon_from_mu(m, DELTA) for m in (mu, mu_shown)
+        )
         claim = vars(replace(case, mu=mu))
-        yield Finding(*claim.values(), n_pairs, e, shown, e_shown, deviation, verdict)
+        yield Finding(
+            *claim.values(), n_pairs, e, mu_shown, epsilon_shown, deviation, verdict
+        )
 
 
 class Witness(Site):
@@ -202,16 +206,16 @@ class Witness(Site):
         secret, x = party.secret("self"), self.reply.masked
         return x - masking.self_mask(secret, party.context, x.size)
 
-    def masks_with(self, other: str) -> np.ndarray:
-        """What this site added to its part for another; it cancels the other's own."""
+    def masks_with(self, partner: str) -> np.ndarray:
+        """Masks that this site shares with another one, which subtracts them."""
         party = self._party(self.asked.request)
-        keys = {other: secagg.Keys.read(self.asked.advertised[other]).pair}
-        own = (party.pair, self.name, keys, party.context)
-        return masking.pairwise_masks(*own, self.reply.masked.size)
+        keys = {partner: secagg.Keys.read(self.asked.advertised[partner]).pair}
+        size = self.reply.masked.size
+        return masking.pairwise_masks(party.pair, self.name, keys, party.context, size)
 
 
 class Clipping(Mechanism):
-    """A mechanism whose exact arm clips, too: what noisy answers are compared with."""
+    """A mechanism whose exact arm clips, too, to compare noisy answers with."""
 
     def clip(self, bound: float) -> float:
         """Bound that one unit's part is clipped to, whatever the arm."""
@@ -225,31 +229,31 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     each of their entries, and the mu that is claimed for the whole.
     """
     sites, people, ledgers = [], [], []
-    others = np.full_like(CANARIES[case.query][0], OTHER, dtype=np.float32)
+    typical_samples = np.full_like(CANARIES[case.query][0], OTHER, dtype=np.float32)
     for s in range(case.n_sites):
         n_volumes = {f"{s}-{i}": 2 for i in range(1 + s % 2)}
-        people.append(dict.fromkeys(n_volumes, others))
+        people.append(dict.fromkeys(n_volumes, typical_samples))
         ledgers.append(Ledger(None, CEILING))
-        own = (people[s], n_volumes, ledgers[s], Limits("simulated"))
-        sites.append(Witness(f"s{s}", *own))
+        limits = Limits("simulated")
+        sites.append(Witness(f"s{s}", people[s], n_volumes, ledgers[s], limits))
     multiplier = case.n_rounds**0.5 / case.mu
     budget = accounting.Budget(1.0, DELTA, case.unit, "replace-one", case.n_colluding)
     mechanism = Clipping(study, case.arm, multiplier, budget, case.noise_ratio)
     federation = Ungated({site.name: site for site in sites})
-    asked, view, answers, shares = PARAMETERS[case.query], [], [], []
+    parameters, view, answers, shares = PARAMETERS[case.query], [], [], []
     for j in range(case.n_rounds):
         side = (world + j) % 2 if case.canary == "alternating" else world
         # A real aggregator would turn the sign by the query's parameters; sites read
         # lazily, so here the data turn, for all queries alike.
-        people[0]["0-0"] = X = others.copy()
+        people[0]["0-0"] = X = typical_samples.copy()
         replaced = slice(1 if case.unit == "sample" else 2)
         X[:, replaced] = np.array(CANARIES[case.query][side])[:, replaced]
         reduction = ""
         if QUERIES[case.query].stage == "components":
             reduction = mechanism.project(federation, np.eye(len(X)), 1.0)
-        one = mechanism.answer(federation, case.query, asked, j, reduction)
-        answers.append(one.value)
-        seen, shares = seen_by(case, sites, one.value, shares)
+        release = mechanism.answer(federation, case.query, parameters, j, reduction)
+        answers.append(release.value)
+        seen, shares = seen_by(case, sites, release.value, shares)
         view += seen
     recorded = [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
     mu = claimed(case, ledgers[0], mechanism.releases)
@@ -264,7 +268,7 @@ def _party(case: Case) -> str:
 def seen_by(
     case: Case, sites: list[Witness], value: np.ndarray, before: list[np.ndarray]
 ) -> tuple:
-    """What a round, whose answer is ``value``, adds to the adversary's view.
+    """Arrays that a round, whose answer is ``value``, adds to the adversary's view.
 
     Also the honest sites' shares of a secure sum, see :func:`overhear`.
     """
@@ -286,18 +290,22 @@ def claimed(case: Case, ledger: Ledger, releases: list[dict[str, Any]]) -> float
 
 
 def overhear(sites: list[Witness], n_honest: int, before: list[np.ndarray]) -> tuple:
-    """What one round adds to the view, and the honest sites' shares of a secure sum.
+    """Arrays that a round adds to the view, and honest sites' shares of a secure sum.
 
     The shares lose the masks that colluders know. The rest is uniform by claim;
     differences between sites and to the round ``before`` show masks that serve twice.
     """
     honest, colluders = sites[:n_honest], sites[n_honest:]
-    seen = [drawn for site in colluders for drawn in site.drawn]
+    seen = [noise for site in colluders for noise in site.drawn]
     seen += [site.reply.noisy for site in honest if site.reply.noisy is not None]
     shares = []
     if sites[0].reply.masked is not None:
-        known = [[c.masks_with(site.name) for c in colluders] for site in honest]
-        shares = [sum(k, s.unmasked) for k, s in zip(known, honest, strict=True)]
+        colluder_masks = [
+            [c.masks_with(site.name) for c in colluders] for site in honest
+        ]
+        shares = [
+            sum(k, s.unmasked) for k, s in zip(colluder_masks, honest, strict=True)
+        ]
         seen += [sum(site.unmasked for site in sites), *shares]
     seen += [a - b for a, b in [*pairwise(shares), *zip(shares, before, strict=False)]]
     # Ring elements are read as signed multiples of the grid.
@@ -323,13 +331,15 @@ def discriminant(x0: np.ndarray, x1: np.ndarray) -> np.ndarray:
     """Fisher's linear discriminant: covariance within worlds, difference of means."""
     scale = np.std(np.vstack([x0, x1]), axis=0)
     # A column as wide as the ring tells nothing; leaving it out costs less to learn.
-    kept = (scale > 0) & (scale < 2.0**60)
-    x0, x1 = x0[:, kept] / scale[kept], x1[:, kept] / scale[kept]
+    is_usable = (scale > 0) & (scale < 2.0**60)
+    x0, x1 = x0[:, is_usable] / scale[is_usable], x1[:, is_usable] / scale[is_usable]
     C = np.atleast_2d(np.cov(x0.T) + np.cov(x1.T)) / 2
     # Far below any noise and far above rounding: a direction without noise wins.
     C[np.diag_indices_from(C)] += 1e-12
     w = np.zeros(scale.size)
-    w[kept] = np.linalg.solve(C, x1.mean(axis=0) - x0.mean(axis=0)) / scale[kept]
+    w[is_usable] = (
+        np.linalg.solve(C, x1.mean(axis=0) - x0.mean(axis=0)) / scale[is_usable]
+    )
     return w
 
 

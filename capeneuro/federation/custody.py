@@ -46,8 +46,8 @@ def begin(book: Ledger) -> None:
         from elsewhere.
     """
     with book.locked(unchecked=True):
-        known = book.lines.remembered()
-        if book.lines.id or any(record.n_lines for record in known):
+        records = book.lines.remembered()
+        if book.lines.id or any(record.n_lines for record in records):
             book.lines.check()
     book.create()
     with book.locked(unchecked=True):
@@ -108,9 +108,9 @@ def _finish_move(book: Ledger, source: Path) -> None:
         with book.locked(unchecked=True):
             book.lines.settle()
         return
-    other = _of_folder(book, source)
+    old_book = _of_folder(book, source)
     # Privacy: nothing is charged in the old folder while it is compared and removed.
-    with other.lines.locked(unchecked=True):
+    with old_book.lines.locked(unchecked=True):
         if missing := _not_copied(source, book.folder):
             raise LedgerSetBack(
                 f"{book.folder}: another ledger is there, or a copy that lacks "
@@ -128,16 +128,18 @@ def _not_copied(source: Path, target: Path) -> str:
             continue
         if not copy.is_file():
             return str(name)
-        content, there = path.read_bytes(), copy.read_bytes()
+        content, copied_content = path.read_bytes(), copy.read_bytes()
         # Lines may have come to the copy since.
-        whole = there.startswith(content) and content
-        if not (whole if path.name == "ledger.jsonl" else there == content):
+        is_prefix = copied_content.startswith(content) and content
+        if not (
+            is_prefix if path.name == "ledger.jsonl" else copied_content == content
+        ):
             return str(name)
     return ""
 
 
 def _settle(book: Ledger, source: Path) -> None:
-    """Let the second place know the new folder, and remove what is in the old one.
+    """Note the new folder at the second place, and remove the old one's files.
 
     The caller excludes other processes, by the ledger in one of both.
     """
@@ -174,34 +176,34 @@ def merge(book: Ledger, source: Path) -> list[ReleaseLine]:
     Each release of either counts against the ceiling as if everybody of both had been
     in it, and each promise against its study's, before the other one is given up.
     """
-    with _locked_both(book, source) as other:
-        counted = [e for e in other.lines.entries if isinstance(e, COUNTED)]
-        if _has_cohorts(other.lines) or any(e.people for e in counted):
+    with _locked_both(book, source) as ended:
+        counted = [e for e in ended.lines.entries if isinstance(e, COUNTED)]
+        if _has_cohorts(ended.lines) or any(e.people for e in counted):
             raise LedgerSetBack(
                 f"{source}: has cohorts, which are counted apart, and cannot be merged;"
                 " keep it as the ledger, and merge the other one into it"
             )
         lines, charged = book.lines.entries, []
-        known = {e.request for e in lines if isinstance(e, ReleaseLine)}
+        charged_requests = {e.request for e in lines if isinstance(e, ReleaseLine)}
         for entry in counted:
-            entry = replace(entry, merged=entry.merged or other.lines.id)
+            entry = replace(entry, merged=entry.merged or ended.lines.id)
             if isinstance(entry, PromiseLine):
                 # Else one would stand for both where they say the same.
                 if entry not in lines:
                     book.lines.append(entry)
                 continue
             # Its answer is not here, so it is a request that nobody asks again.
-            request = hashlib.sha256(f"{other.lines.id} {entry.request}".encode())
+            request = hashlib.sha256(f"{ended.lines.id} {entry.request}".encode())
             entry = replace(entry, request=request.hexdigest(), cohort="")
-            if entry.request not in known:  # by a merge that was interrupted
+            if entry.request not in charged_requests:  # by a merge that was interrupted
                 book.lines.append(entry)
             charged.append(entry)
-        registry.take_over(book.lines, other.lines.id)
+        registry.take_over(book.lines, ended.lines.id)
     return charged
 
 
 def state_distinct(book: Ledger, source: Path, reason: str) -> None:
-    """Keep that two ledgers have different people who carry the same ids.
+    """Note that people of two ledgers who carry the same ids are different people.
 
     Parameters
     ----------
@@ -212,30 +214,32 @@ def state_distinct(book: Ledger, source: Path, reason: str) -> None:
     reason
         Why, in a sentence; it is kept in the ledger.
     """
-    with _locked_both(book, source) as other:
-        book.lines.append(DistinctLine(ledger=other.lines.id, reason=reason))
-        registry.state_distinct(book.lines, other.lines.id)
+    with _locked_both(book, source) as second_book:
+        book.lines.append(DistinctLine(ledger=second_book.lines.id, reason=reason))
+        registry.state_distinct(book.lines, second_book.lines.id)
 
 
 @contextmanager
 def _locked_both(book: Ledger, source: Path) -> Iterator[Ledger]:
     """Lock a ledger and another one, always in the same order, and yield the other."""
-    other = _of_folder(book, source)
-    name, other_name = book.lines.named(), other.lines.named()
-    if name and other_name and name.id == other_name.id:
+    second_book = _of_folder(book, source)
+    name, second_name = book.lines.named(), second_book.lines.named()
+    if name and second_name and name.id == second_name.id:
         raise LedgerSetBack(
             f"{source}: is a copy of the ledger {book.folder}, not another one; "
             "use one of them, and remove the other"
         )
-    kinds = [line.data if line else "private" for line in (name, other_name)]
+    kinds = [line.data if line else "private" for line in (name, second_name)]
     if (kinds[0] == "private") != (kinds[1] == "private"):
         raise LedgerSetBack(
             f"{source}: is a ledger of {kinds[1]} data, and {book.folder} one of "
             f"{kinds[0]} data; private data are counted by themselves"
         )
-    first, second = sorted((book, other), key=lambda one: str(one.folder.resolve()))
+    first, second = sorted(
+        (book, second_book), key=lambda ledger: str(ledger.folder.resolve())
+    )
     with first.locked(), second.locked():
-        yield other
+        yield second_book
 
 
 def _of_folder(book: Ledger, source: Path) -> Ledger:
@@ -274,7 +278,7 @@ def backup(book: Ledger, path: Path) -> int:
 def restore(
     book: Ledger, path: Path | None = None, source: Path | None = None
 ) -> list[ReleaseLine]:
-    """Go on with what is left of a ledger, under a new key, all promises spent.
+    """Continue a damaged ledger under a new key, with all its promises spent.
 
     Parameters
     ----------
@@ -302,33 +306,37 @@ def restore(
         _claim(book, Path(source))
     if path is not None:
         _put_back(book, path)
-    known = book.lines.remembered()
-    if not (book.lines.path.exists() or any(record.n_lines for record in known)):
+    records = book.lines.remembered()
+    if not (book.lines.path.exists() or any(record.n_lines for record in records)):
         raise LedgerSetBack(
             f"{book.folder}: no ledger was lost there; see the path, or make one: "
             "capeneuro ledger init SITE_FILE"
         )
     book.create()
     with book.locked(unchecked=True):
-        known = book.lines.remembered()
-        if any(record.merged is not None for record in known):
+        records = book.lines.remembered()
+        if any(record.merged is not None for record in records):
             book.lines.check()
         if _has_cohorts(book.lines):
             _check_salt(book)
         registry.check(book.lines)
         # Privacy: who was added to which cohort since is forgotten, so that what is
         # charged counts for all of them.
-        is_whole = bool(known) and all(book.lines.holds(record) for record in known)
+        is_whole = bool(records) and all(book.lines.holds(record) for record in records)
         with book.lines.restored():
             # Privacy: with the old key the old masks could be made again.
             (book.folder / "key").unlink(missing_ok=True)
             synced.sync_folder(book.folder)
             promises = book.lines.promises
-            for promise in (one for record in known for one in record.promises):
+            for promise in (
+                promise for record in records for promise in record.promises
+            ):
                 if promise not in promises:
                     book.lines.append(promise)
                     promises.append(promise)
-            charged = [_rest_of(book, one, is_whole) for one in _largest(promises)]
+            charged = [
+                _rest_of(book, promise, is_whole) for promise in _largest(promises)
+            ]
             charged = [entry for entry in charged if entry.mu > 0]
             for entry in charged:
                 book.lines.append(entry)
@@ -342,7 +350,7 @@ def restore(
 
 
 def _claim(book: Ledger, source: Path) -> None:
-    """Let the second place look for what was lost in one folder in another one."""
+    """Note at the second place that a lost ledger's folder is now another one."""
     if (source / "ledger.jsonl").is_file():
         raise LedgerSetBack(
             f"{source}: a ledger is there; bring it here: capeneuro ledger move "
@@ -399,15 +407,15 @@ def _check_salt(book: Ledger, lines: Lines | None = None) -> None:
     kinds = NameLine, RestoredLine
     named = [e for e in (lines or book.lines).entries if isinstance(e, kinds)]
     marks = [e.secrets for e in named if e.secrets is not None]
-    there = path.exists()
-    is_same = there and (
+    exists = path.exists()
+    is_same = exists and (
         not marks or synced.mark(path.read_bytes()) == marks[-1]["salt"]
     )
     if not is_same:
         raise LedgerSetBack(
-            f"{path}: is {'not the one' if there else 'missing,'} without which nobody "
-            "is known who was in a study before; put it back first, or, if it is lost, "
-            "restore without --file and with ledger.jsonl moved away"
+            f"{path}: is {'not the one' if exists else 'missing,'} without which "
+            "nobody is known who was in a study before; put it back first, or, if "
+            "it is lost, restore without --file and with ledger.jsonl moved away"
         )
 
 
@@ -423,10 +431,10 @@ def _largest(promises: list[PromiseLine]) -> list[PromiseLine]:
 
 
 def _rest_of(book: Ledger, promise: PromiseLine, is_whole: bool) -> ReleaseLine:
-    """A release that charges what a promise has left, to its people or to all."""
+    """A release that charges the unspent part of a promise, to its people or to all."""
     spent = book.of_lineage(promise.lineage, promise.study, promise.site)
     mus = [e.mu for e in spent if e.merged == promise.merged]
-    rest = promise.mu**2 - sum(mu**2 for mu in mus)
+    unspent = promise.mu**2 - sum(mu**2 for mu in mus)
     return ReleaseLine(
         request=secrets.token_hex(32),
         study=promise.study,
@@ -439,7 +447,7 @@ def _rest_of(book: Ledger, promise: PromiseLine, is_whole: bool) -> ReleaseLine:
         round=0,
         attempt=0,
         arm="local",  # relies on nobody's noise
-        mu=max(rest, 0.0) ** 0.5,
+        mu=max(unspent, 0.0) ** 0.5,
         cohort="",
         version="",
     )

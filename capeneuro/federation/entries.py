@@ -23,7 +23,7 @@ class LedgerEntry:
 
     @property
     def line(self) -> dict[str, Any]:
-        """What is written."""
+        """The line as it is written."""
         content = {
             key: value
             for key, value in vars(self).items()
@@ -195,5 +195,5 @@ def parse(line: Mapping[str, Any]) -> LedgerEntry:
     form = CLASSES[line["kind"]]
     names = {f.name for f in fields(form)} - {"others"}
     content = {key: value for key, value in line.items() if key in names}
-    others = {k: v for k, v in line.items() if k != "kind" and k not in names}
-    return form(**content, others=others)
+    unknown_fields = {k: v for k, v in line.items() if k != "kind" and k not in names}
+    return form(**content, others=unknown_fields)

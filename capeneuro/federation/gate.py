@@ -55,7 +55,7 @@ NO_SESSION = bytes(32)
 
 
 class Aggregator(NamedTuple):
-    """Public keys of who may ask: one signs, to the other answers are sealed."""
+    """Public keys of the aggregator: one signs, answers are sealed to the other."""
 
     sign: bytes
     seal: bytes
@@ -90,17 +90,17 @@ class Authority:
         return Aggregator(*(key.public_bytes_raw() for key in keys))
 
     def knows(self, name: str) -> bool:
-        """Whether a site has told its session."""
+        """Whether the session of a site is known."""
         return name in self._sessions
 
-    def request(self, name: str, what: str, message: Message) -> bytes:
+    def request(self, name: str, task: str, message: Message) -> bytes:
         """Write and sign a request to one site.
 
         Parameters
         ----------
         name
             The site.
-        what
+        task
             ``ping``, or a request of :data:`.requests.PROTOCOL`.
         message
             Its fields.
@@ -115,8 +115,8 @@ class Authority:
             PROTOCOL,
             self.manifest,
             _of_name(name),
-            what.encode(),
-            NO_SESSION if what == "ping" else self._sessions.get(name, NO_SESSION),
+            task.encode(),
+            NO_SESSION if task == "ping" else self._sessions.get(name, NO_SESSION),
             hashlib.sha256(body).digest(),
         )
         return b"".join([header, self._sign.sign(DOMAIN + header), body])
@@ -157,7 +157,7 @@ class Authority:
 
 
 class Gate:
-    """A site's side: what passes is signed for this site, and what leaves is sealed.
+    """A site's gate: requests must be signed for this site, and answers leave sealed.
 
     Parameters
     ----------
@@ -211,9 +211,9 @@ class Gate:
         """
         log, room = logging.getLogger(f"capeneuro.{self._name}"), ROOM
         try:
-            what, body = self._checked(raw)
+            task, body = self._checked(raw)
             try:
-                message = unpack(body, LIMITS.get(what, SMALL))
+                message = unpack(body, LIMITS.get(task, SMALL))
             except ValueError:
                 raise ValueError("form of the message") from None
         except ValueError as error:
@@ -221,14 +221,14 @@ class Gate:
             refusal = pack({"error": "refused", "rule": str(error)})
             return self._sealed(raw, refusal, room)
         try:
-            if what == "ping":
+            if task == "ping":
                 reply = self._ping(message)
                 if "error" not in reply:
                     reply = {**reply, "session": self._session}
             else:
-                start, room = time.perf_counter(), self._room(what, message)
-                reply = self._answer(what, message)
-                log.info("%s: answered in %.4f s", what, time.perf_counter() - start)
+                start, room = time.perf_counter(), self._room(task, message)
+                reply = self._answer(task, message)
+                log.info("%s: answered in %.4f s", task, time.perf_counter() - start)
             packed = pack(reply)
         except Exception:  # Privacy: the text may carry data; it stays at the site.
             log.exception("no answer")
@@ -242,7 +242,7 @@ class Gate:
             raise ValueError("form of the message")
         header, signature = raw[: HEADER.size], raw[HEADER.size : start]
         protocol, manifest, recipient, exchange, session, digest = HEADER.unpack(header)
-        what = exchange.rstrip(b"\0").decode("ascii", "replace")
+        task = exchange.rstrip(b"\0").decode("ascii", "replace")
         if protocol != PROTOCOL:
             raise ValueError("version of the protocol")
         # Privacy: only the aggregator of the manifest that this site approved may ask.
@@ -254,14 +254,14 @@ class Gate:
         if recipient != _of_name(self._name):
             raise ValueError("request to another site")
         # Privacy: nothing of an earlier job is answered again.
-        if what != "ping" and session != self._session:
+        if task != "ping" and session != self._session:
             raise ValueError("request of another session")
         body = raw[start:]
-        if len(body) > LIMITS.get(what, SMALL):
+        if len(body) > LIMITS.get(task, SMALL):
             raise ValueError("size of the message")
         if hashlib.sha256(body).digest() != digest:
             raise ValueError("body of the message")
-        return what, body
+        return task, body
 
     def _sealed(self, request: bytes, packed: bytes, room: int) -> bytes:
         """Seal an answer to the aggregator's key, padded to its public size."""
@@ -271,17 +271,19 @@ class Gate:
         framed = bytearray(8 + room)
         struct.pack_into("<Q", framed, 0, len(packed))
         framed[8 : 8 + len(packed)] = packed
-        own = X25519PrivateKey.generate()
-        shared = own.exchange(X25519PublicKey.from_public_bytes(self._aggregator.seal))
+        session_key = X25519PrivateKey.generate()
+        shared = session_key.exchange(
+            X25519PublicKey.from_public_bytes(self._aggregator.seal)
+        )
         # One key for one message, so its nonce may be constant.
         sealed = _box(shared, request).encrypt(bytes(12), framed, None)
-        return own.public_key().public_bytes_raw() + sealed
+        return session_key.public_key().public_bytes_raw() + sealed
 
 
 def _box(shared: bytes, request: bytes) -> AESGCM:
     """Cipher of one answer: bound to the request's header and signature."""
-    about = hashlib.sha256(request[: HEADER.size + SIGNATURE]).digest()
-    return AESGCM(masking.derive(shared, b"capeneuro answer" + about))
+    header_digest = hashlib.sha256(request[: HEADER.size + SIGNATURE]).digest()
+    return AESGCM(masking.derive(shared, b"capeneuro answer" + header_digest))
 
 
 def _of_name(name: str) -> bytes:

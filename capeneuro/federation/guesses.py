@@ -18,7 +18,7 @@ LARGEST_MU = 10.0
 def p_value(
     n_right: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float
 ) -> float:
-    """Probability of so many right guesses at most, if the promise holds.
+    """Probability of this number of right guesses at most, if the promise holds.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def p_value(
 def epsilon_lower(
     n_right: int, n_guesses: int, n_canaries: int, delta: float, alpha: float
 ) -> float:
-    """Epsilon below which so many right guesses are too many.
+    """Epsilon below which this number of right guesses is too large.
 
     Parameters
     ----------
@@ -65,8 +65,7 @@ def epsilon_lower(
     """
 
     def excess(epsilon: float) -> float:
-        about = n_right, n_guesses, n_canaries
-        return p_value(*about, epsilon, delta) - alpha
+        return p_value(n_right, n_guesses, n_canaries, epsilon, delta) - alpha
 
     if n_guesses == 0 or excess(0.0) >= 0:
         return 0.0
@@ -78,7 +77,7 @@ def epsilon_lower(
 
 
 def mu_lower(n_right: int, n_guesses: int, n_canaries: int, alpha: float) -> float:
-    """Gaussian mu below which so many right guesses are too many.
+    """Gaussian mu below which this number of right guesses is too large.
 
     Parameters
     ----------

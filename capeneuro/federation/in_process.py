@@ -34,7 +34,7 @@ class Replies:
 class Answers(Protocol):
     """Anything that answers like a site."""
 
-    def answer(self, what: str, message: Message) -> Message:
+    def answer(self, task: str, message: Message) -> Message:
         """Answer one request."""
         ...
 
@@ -46,7 +46,7 @@ class Federation(Protocol):
 
     def ask(
         self,
-        what: str,
+        task: str,
         messages: Mapping[str, Message],
         timeout: float | None = None,
         fold: Callable[[str, Message], None] | None = None,
@@ -55,7 +55,7 @@ class Federation(Protocol):
 
         Parameters
         ----------
-        what
+        task
             Name of a public method of ``Site``.
         messages
             One message per site to ask.
@@ -91,14 +91,19 @@ class InProcess:
 
     def _gate(self, name: str) -> Gate:
         """A site's gate; its answers are looked up at each call."""
-        about = name, self._authority.manifest, self._authority.public
         site = self._sites[name]
         room = getattr(site, "room", lambda *_: FREELY)
-        return Gate(*about, lambda *asked: self._sites[name].answer(*asked), room)
+        return Gate(
+            name,
+            self._authority.manifest,
+            self._authority.public,
+            lambda task, message: self._sites[name].answer(task, message),
+            room,
+        )
 
     def ask(
         self,
-        what: str,
+        task: str,
         messages: Mapping[str, Message],
         timeout: float | None = None,
         fold: Callable[[str, Message], None] | None = None,
@@ -106,30 +111,30 @@ class InProcess:
         """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
         replies = Replies()
 
-        def one(name: str) -> Message:
+        def ask_site(name: str) -> Message:
             start = time.perf_counter()
-            for asked, message in (("ping", {}), (what, messages[name])):
-                if asked == "ping" and self._authority.knows(name):
+            for exchange, message in (("ping", {}), (task, messages[name])):
+                if exchange == "ping" and self._authority.knows(name):
                     continue
-                request = self._authority.request(name, asked, message)
+                request = self._authority.request(name, exchange, message)
                 sealed = self._gates[name].answer(request)
                 reply = self._authority.read(name, request, sealed)
-            self._seconds[what] = time.perf_counter() - start
+            self._seconds[task] = time.perf_counter() - start
             return reply
 
-        is_quick = self._seconds.get(what, math.inf) < WORTH_THREADS
+        is_quick = self._seconds.get(task, math.inf) < WORTH_THREADS
 
         with ExitStack() as stack:
             run = map  # one at a time needs no threads, which cost more than an answer
             if self._n_workers > 1 and not is_quick:
                 run = stack.enter_context(ThreadPoolExecutor(self._n_workers)).map
-            for name, reply in zip(messages, run(one, messages), strict=True):
+            for name, reply in zip(messages, run(ask_site, messages), strict=True):
                 sort_reply(replies, name, reply, fold)
         return replies
 
 
 class Ungated:
-    """Sites in this process without gates, for what is public or an audit's own.
+    """Sites in this process without gates, for public data or an audit.
 
     Parameters
     ----------
@@ -148,7 +153,7 @@ class Ungated:
 
     def ask(
         self,
-        what: str,
+        task: str,
         messages: Mapping[str, Message],
         timeout: float | None = None,
         fold: Callable[[str, Message], None] | None = None,
@@ -156,7 +161,7 @@ class Ungated:
         """Ask the named sites (see :class:`Federation`); ``timeout`` has no effect."""
         replies = Replies()
         for name, message in messages.items():
-            reply = dict(self._sites[name].answer(what, message))
+            reply = dict(self._sites[name].answer(task, message))
             sort_reply(replies, name, reply, fold)
         return replies
 

@@ -75,7 +75,7 @@ class BudgetExceeded(Exception):
 
 
 class PromiseExceeded(BudgetExceeded):
-    """A release would go beyond what its study promised, or cannot be added to it."""
+    """A release would exceed its study's promise, or cannot be added to it."""
 
 
 class Ledger:
@@ -170,16 +170,16 @@ class Ledger:
             Mark by file, for the line that names the ledger or says it was restored.
         """
         with self.lines.explained():
-            made = {name: synced.secret(self.folder / name) for name in SECRETS}
-        return {name: synced.mark(secret) for name, secret in made.items()}
+            secret_bytes = {name: synced.secret(self.folder / name) for name in SECRETS}
+        return {name: synced.mark(secret) for name, secret in secret_bytes.items()}
 
     def _ready(self) -> None:
-        """Make the folders unless a second place says that they should be there."""
+        """Make the folders, unless the second place has a record of them."""
         with self.locked():
             self.create()
 
     def create(self) -> None:
-        """Make the folders, once; what is in them is made when it is needed."""
+        """Make the folders once; their files are made when they are needed."""
         if self.folder is None or self._created:
             return
         with self.lines.explained():
@@ -235,7 +235,7 @@ class Ledger:
             return list(self._releases.values())
 
     def stored(self, request: str) -> Exchange | None:
-        """What was asked and what left, if there was such a release.
+        """The request and the reply of a release; None: there was none.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class Ledger:
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
     ) -> None:
-        """Raise what :meth:`charge` would.
+        """Raise as :meth:`charge` would, without charging.
 
         Parameters
         ----------
@@ -286,7 +286,7 @@ class Ledger:
             self._check(entry, promise, stages)
 
     def fix_survivors(
-        self, request: str, survivors: Iterable[str], **about: str
+        self, request: str, survivors: Iterable[str], **line_fields: str
     ) -> bool:
         """Keep the survivors of a secure sum; whether they are the ones kept before.
 
@@ -314,7 +314,9 @@ class Ledger:
         survivors = sorted(set(survivors))
         with self.locked():
             if request not in self._survivors:
-                line = SurvivorsLine(request=request, survivors=survivors, **about)
+                line = SurvivorsLine(
+                    request=request, survivors=survivors, **line_fields
+                )
                 self.lines.append(line)
             return self._survivors[request].survivors == survivors
 
@@ -341,7 +343,7 @@ class Ledger:
             return [e for e in before if (e.lineage, e.site) == (lineage, site)]
 
     def knows(self, request: str) -> bool:
-        """Whether a request was charged; without reading what left.
+        """Whether a request was charged; its reply is not read.
 
         Parameters
         ----------
@@ -370,7 +372,7 @@ class Ledger:
     def promise(
         self, promise: accounting.Budget, study: str, lineage: str, site: str, **of: Any
     ) -> None:
-        """Write down what a study promises, unless the last line of it says the same.
+        """Write a study's promise, unless its last line is the same.
 
         Parameters
         ----------
@@ -391,7 +393,7 @@ class Ledger:
             self._promise(promise, study, lineage, site, of)
 
     def register(self, subjects: Iterable[str]) -> dict[str, int]:
-        """Write down who is in this cohort; how many of them are in others, by name.
+        """Write the people of this cohort; return how many are in each other cohort.
 
         Parameters
         ----------
@@ -405,12 +407,12 @@ class Ledger:
         """
         ids = self._pseudonyms(subjects)
         with self.locked():
-            others = {
+            other_cohorts = {
                 e.name: len(set(e.subjects) & set(ids))
                 for e in self.lines.entries
                 if isinstance(e, CohortLine) and (e.name or "") not in ("", self.cohort)
             }
-            if shared := {name: n for name, n in others.items() if n}:
+            if shared := {name: n for name, n in other_cohorts.items() if n}:
                 return shared
             self._keep_cohort(ids)
             return {}
@@ -432,7 +434,9 @@ class Ledger:
         with self.locked():
             shared = registry.enter(self.lines, map(self.spelling, subjects))
         place = self.lines.second_place
-        return {registry.folder_of(place, other): n for other, n in shared.items()}
+        return {
+            registry.folder_of(place, ledger_id): n for ledger_id, n in shared.items()
+        }
 
     def in_study_as(
         self,
@@ -478,7 +482,7 @@ class Ledger:
         subjects: Iterable[str],
         entry: ReleaseLine,
         reply: bytes,
-        asked: bytes = b"",
+        packed_request: bytes = b"",
         promise: accounting.Budget | None = None,
         stages: Collection[str] = (),
     ) -> Exchange:
@@ -495,7 +499,7 @@ class Ledger:
             What was released; ``mu``, at least 0, is the charge, for its ``unit``.
         reply
             The outgoing bytes.
-        asked
+        packed_request
             The message that is answered; empty where nothing is compared with it.
         promise
             What the entry's ``lineage``, or its ``study``, promised these people,
@@ -506,7 +510,7 @@ class Ledger:
         Returns
         -------
         Exchange
-            Of ``asked`` and ``reply``, or what another process stored meanwhile.
+            The request and ``reply``, or those that another process stored meanwhile.
 
         Raises
         ------
@@ -532,7 +536,7 @@ class Ledger:
             entry,
             request=request,
             reply=_digest(reply),
-            asked=_digest(asked),
+            asked=_digest(packed_request),
             people=self.cohort or entry.people,
         )
         json.dumps(entry.line)  # what is no line must not become a file
@@ -549,14 +553,16 @@ class Ledger:
                 lineage, site = entry.lineage or "", entry.site or ""
                 self._promise(promise, entry.study, lineage, site, {})
             entry = replace(entry, cohort=self._keep_cohort(ids))
-            content = pack({"entry": entry.line, "reply": reply, "asked": asked})
+            content = pack(
+                {"entry": entry.line, "reply": reply, "asked": packed_request}
+            )
             if self.folder is None:
                 self._files[request] = content
             else:
                 # Privacy: bytes first, then the line, both synced, then the answer.
                 synced.write_synced(self._release_path(request), content)
             self.lines.append(entry)
-        return Exchange(asked, reply)
+        return Exchange(packed_request, reply)
 
     def total(self, without: Iterable[str] = ()) -> float:
         """Composed mu of all releases, as if everybody had been in each.
@@ -619,11 +625,11 @@ class Ledger:
         list of ReleaseLine
             Their lines.
         """
-        same = {study, *stages}
+        study_names = {study, *stages}
         return [
             e
             for e in self._releases.values()
-            if (lineage and e.lineage == lineage) or e.study in same
+            if (lineage and e.lineage == lineage) or e.study in study_names
             if not site or e.site in (None, site)
         ]
 
@@ -660,17 +666,20 @@ class Ledger:
             people=self.cohort,
             **of,
         )
-        same = [
+        earlier_promises = [
             e.line
             for e in self.lines.promises
             if (e.study, e.lineage, e.site) == (study, lineage, site) and not e.merged
         ]
         # A line may say more than this, not less.
-        if not same or not line.line.items() <= same[-1].items():
+        if (
+            not earlier_promises
+            or not line.line.items() <= earlier_promises[-1].items()
+        ):
             self.lines.append(line)
 
     def _keep_cohort(self, ids: list[str]) -> str:
-        """Write down people who are not known yet; the checksum that names them."""
+        """Write people who are not listed yet; return the checksum of them all."""
         cohort = checksum("".join(ids) + (f" {self.cohort}" if self.cohort else ""))
         if cohort not in self._cohorts:
             name = self.cohort or None
@@ -714,7 +723,7 @@ class Ledger:
         return sorted(self.pseudonym(self.spelling(subject)) for subject in subjects)
 
     def _release(self, request: str) -> Exchange:
-        """Read what was asked and what left, and check it against the line."""
+        """Read a release's request and reply, and check them against its line."""
         path = self._release_path(request)
         with suppress(OSError, ValueError, KeyError, TypeError):
             raw = path.read_bytes() if self.folder else self._files[request]
@@ -770,7 +779,7 @@ class Ledger:
             self.lines.append(entry)
 
     def _book(self, entry: LedgerEntry) -> None:
-        """Add one line to what is known."""
+        """Add one line to the indexes."""
         if isinstance(entry, SurvivorsLine):
             self._survivors[entry.request] = entry
         elif isinstance(entry, CohortLine):

@@ -139,7 +139,7 @@ class Lines:
 
     @contextmanager
     def locked(self, unchecked: bool) -> Iterator[None]:
-        """Exclude other processes; what they wrote is read, and the chain compared.
+        """Exclude other processes; their lines are read, and the chain is checked.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Lines:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """While it lasts the second place keeps what it knows, and refuses the ledger.
+        """Refuse the ledger while it is restored; the second place keeps its record.
 
         A restore that is interrupted has forgotten nothing, and can be repeated.
         """
@@ -194,7 +194,7 @@ class Lines:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Say what the disk refused, and what to do."""
+        """Turn an error of the disk into one with the folder and a remedy."""
         try:
             yield
         except OSError as error:
@@ -206,9 +206,9 @@ class Lines:
                 remedy = "name folders that you may write in the site file (keys "
                 remedy += "ledger and second_place)"
             inside = str(error.filename or "").startswith(str(self.second_place))
-            where = self.second_place if self.second_place and inside else self.folder
+            folder = self.second_place if self.second_place and inside else self.folder
             raise LedgerUnwritable(
-                f"{where}: ledger cannot be written: {error.strerror or error}; "
+                f"{folder}: ledger cannot be written: {error.strerror or error}; "
                 f"nothing was released; {remedy}, and run the same command again"
             ) from error
 
@@ -293,7 +293,7 @@ class Lines:
         self._remember()
 
     def remembered(self) -> list[Record]:
-        """What the second place says of this ledger, and of others that were here.
+        """Records at the second place: this ledger, and earlier ones of its folder.
 
         Not of those that others have taken over.
         """
@@ -301,8 +301,10 @@ class Lines:
         for path in sorted((self.second_place or Path("/nowhere")).glob("*.json")):
             try:
                 record = Record.read(path)
-                here = record.folder == self._where and record.merged is None
-                records += [record] if here or record.id == self.id else []
+                is_of_this_folder = (
+                    record.folder == self._resolved_folder and record.merged is None
+                )
+                records += [record] if is_of_this_folder or record.id == self.id else []
             except (ValueError, KeyError, TypeError):
                 raise LedgerDamaged(
                     f"{path} is damaged: it says how far a ledger was; capeneuro "
@@ -340,7 +342,7 @@ class Lines:
         return None
 
     def claim(self, source: Path) -> int:
-        """Look here for what the second place knows of another folder; how much it is.
+        """Move records of another folder to this one; return their number.
 
         Parameters
         ----------
@@ -352,10 +354,10 @@ class Lines:
         int
             Number of ledgers that were there.
         """
-        there = Lines(source, self.second_place, self._book).remembered()
-        for record in there:
+        records = Lines(source, self.second_place, self._book).remembered()
+        for record in records:
             self._write(record)
-        return len(there)
+        return len(records)
 
     def settle(self) -> None:
         """Let the second place know that these lines are in another folder now.
@@ -393,19 +395,21 @@ class Lines:
         """
         record = Record.read(self.second_place / f"{ledger}.json")
         with self.explained():
-            replace(record, merged=self._where).write(self.second_place)
+            replace(record, merged=self._resolved_folder).write(self.second_place)
 
     @property
-    def _where(self) -> str:
+    def _resolved_folder(self) -> str:
         return str(self.folder.resolve())
 
     def _remember(self) -> None:
         promises, records = self.promises, self.remembered()
         for record in records:
-            promises += [one for one in record.promises if one not in promises]
+            promises += [
+                promise for promise in record.promises if promise not in promises
+            ]
         # Privacy: a list of people that is lost is then missed (:mod:`.registry`).
-        same = [record for record in records if record.id == self.id]
-        record = same[0] if same else Record(self.id, 0)
+        own_records = [record for record in records if record.id == self.id]
+        record = own_records[0] if own_records else Record(self.id, 0)
         self._write(
             replace(
                 record,
@@ -419,46 +423,46 @@ class Lines:
 
     def _write(self, record: Record) -> None:
         with self.explained():
-            replace(record, folder=self._where).write(self.second_place)
+            replace(record, folder=self._resolved_folder).write(self.second_place)
 
     def check(self) -> None:
         """Refuse a ledger that was set back, made anew, or copied to another host."""
         if self.second_place is None:
             return
-        known = self.remembered()
+        records = self.remembered()
         remedy = "capeneuro ledger restore SITE_FILE"
-        if any(record.restoring for record in known):
+        if any(record.restoring for record in records):
             raise LedgerSetBack(
                 f"{self.folder}: was being restored when that was interrupted; repeat "
                 f"it: {remedy} --new-key"
             )
-        same = [record for record in known if record.id == self.id]
-        if same and same[0].merged is not None:
+        own_records = [record for record in records if record.id == self.id]
+        if own_records and own_records[0].merged is not None:
             raise LedgerSetBack(
-                f"{self.folder}: was merged into the ledger {same[0].merged}; set "
-                "ledger: to that in the site file"
+                f"{self.folder}: was merged into the ledger {own_records[0].merged}; "
+                "set ledger: to that in the site file"
             )
-        if not self.id and not any(record.n_lines for record in known):
+        if not self.id and not any(record.n_lines for record in records):
             raise LedgerSetBack(
                 f"{self.folder}: no ledger of private data yet; make it once: "
                 "capeneuro ledger init SITE_FILE"
             )
         if not self.id:
-            n = max(record.n_lines for record in known)
+            n = max(record.n_lines for record in records)
             raise LedgerSetBack(
                 f"{self.folder}: the ledger is gone; {self.second_place} knows that it "
                 f"had {n} lines. Bring it back; if it is lost: {remedy}"
             )
-        if not same:
+        if not own_records:
             raise LedgerSetBack(
                 f"{self.folder}: {self.second_place} does not know this ledger: it was "
                 f"copied without {self.id}.json, {self.id}.people and people-key from "
                 f"there. Bring them along, too, and use one copy only; if they are "
                 f"lost: {remedy}"
             )
-        n = same[0].n_lines
+        n = own_records[0].n_lines
         # It may be ahead: a crash came after a line and before the second place.
-        if not self.holds(same[0]):
+        if not self.holds(own_records[0]):
             raise LedgerSetBack(
                 f"{self.path} was set back: it has {len(self.entries)} lines, and had "
                 f"{n} others. What was spent since would be forgotten. Bring the last "

@@ -45,7 +45,7 @@ class _Form(BaseModel):
 
 
 class Entry(_Form):
-    """What a site says of itself before there is a manifest, signed with its key."""
+    """A site's facts before there is a manifest, signed with its key."""
 
     name: Text
     institution: Text
@@ -59,7 +59,7 @@ class Entry(_Form):
 
     @property
     def statement(self) -> bytes:
-        """What its signature is of."""
+        """The bytes that its signature covers."""
         return b"capeneuro entry\0" + _canonical(self, "signature")
 
     @property
@@ -70,7 +70,7 @@ class Entry(_Form):
 
 
 class Promise(_Form):
-    """What the study promises to whom."""
+    """The study's promise: unit, epsilon, delta and coalition."""
 
     arm: Text
     epsilon: float
@@ -91,7 +91,7 @@ class Approval(_Form):
 
 
 class Seat(_Form):
-    """Who may ask: the aggregator's keys, and where it says that it sits."""
+    """The aggregator: its keys, and its stated address."""
 
     at: str
     sign: Digest
@@ -99,7 +99,7 @@ class Seat(_Form):
 
 
 class Manifest(_Form):
-    """What all parties agreed on.
+    """The agreement of all parties.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Manifest(_Form):
 
     @property
     def asker(self) -> Aggregator:
-        """Keys of who may ask."""
+        """Keys of the aggregator."""
         keys = self.aggregator.sign, self.aggregator.seal
         return Aggregator(*map(bytes.fromhex, keys))
 
@@ -161,7 +161,7 @@ class Manifest(_Form):
         return {name: bytes.fromhex(entry.key) for name, entry in self.sites.items()}
 
     def wrong(self) -> str:
-        """What is wrong with it in itself; empty: nothing."""
+        """A contradiction within the manifest; empty: there is none."""
         for name, entry in self.sites.items():
             if entry.name != name or entry.study != self.study_digest:
                 return f"entry of {name}: for another site or study"
@@ -222,8 +222,8 @@ def parse(form: type[Entry] | type[Approval] | type[Manifest], text: bytes) -> A
         return form.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        why = f"{where}: {first['msg']}" if where else "not JSON"
+        location = ".".join(map(str, first["loc"]))
+        why = f"{location}: {first['msg']}" if location else "not JSON"
         kind = f"is no {form.__name__.lower()} of a study ({why.lower()})"
         raise ValueError(f"{kind}; ask for the file again") from None
 
@@ -246,7 +246,7 @@ def approval(manifest: Manifest, key: Ed25519PrivateKey) -> bytes:
     return key.sign(_approval(manifest.digest))
 
 
-def entry(key: Ed25519PrivateKey, **about: Any) -> Entry:
+def entry(key: Ed25519PrivateKey, **entry_fields: Any) -> Entry:
     """A site's signed entry.
 
     Parameters
@@ -267,7 +267,7 @@ def entry(key: Ed25519PrivateKey, **about: Any) -> Entry:
         With the first field that is wrong.
     """
     try:
-        plain = Entry(key=key.public_key().public_bytes_raw().hex(), **about)
+        plain = Entry(key=key.public_key().public_bytes_raw().hex(), **entry_fields)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise ValueError(f"{first['loc'][0]}: {first['msg']}") from None

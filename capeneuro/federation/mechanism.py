@@ -41,7 +41,7 @@ from capeneuro.privacy.queries import QUERIES
 
 @dataclass(frozen=True)
 class Release:
-    """What the aggregator learns of one query.
+    """The answer to one query, as the aggregator gets it.
 
     Parameters
     ----------
@@ -272,11 +272,11 @@ class Mechanism:
         total, survivors = self._gather(federation, request)
         # Weights over those who are in the sum; exactly 1 where nobody is missing.
         n_here = sum(roster[name].n_units for name in survivors)
-        rest = request.n_units / n_here
+        survivor_factor = request.n_units / n_here
         if self.arm == "non-private":
             self._record(request, total.size, 0.0, survivors)
             return Release(
-                value=rest * total,
+                value=survivor_factor * total,
                 deviation=0.0,
                 n_units=n_here,
                 survivors=tuple(survivors),
@@ -285,9 +285,9 @@ class Mechanism:
         t = QUERIES[name].sensitivity(request.n_units, self.budget.relation, parameters)
         gamma = {s: t**2 * v for s, v in request.variances.items()}
         # The pooled arm's noise is the curator's, whoever is in the sum.
-        drawn = gamma if self.arm == "pooled" else survivors
-        deviation = float(np.sqrt(np.sum([gamma[name] for name in drawn])))
-        self._record(request, total.size, rest * deviation, survivors)
+        noisy_sites = gamma if self.arm == "pooled" else survivors
+        deviation = float(np.sqrt(np.sum([gamma[name] for name in noisy_sites])))
+        self._record(request, total.size, survivor_factor * deviation, survivors)
         if self.arm == "pooled":
             value = total + deviation * noise.standard_normal(total.size)
         else:
@@ -296,8 +296,8 @@ class Mechanism:
         largest = max(self.mu_factors.get(name, 1.0) for name in roster)
         mu = largest / self.noise_multiplier
         return Release(
-            value=rest * value,
-            deviation=rest * deviation,
+            value=survivor_factor * value,
+            deviation=survivor_factor * deviation,
             n_units=n_here,
             survivors=tuple(survivors),
             mu=mu,
@@ -308,9 +308,9 @@ class Mechanism:
     ) -> tuple[np.ndarray, list[str]]:
         """Sum of a round; a void one is attempted again while the promise lasts."""
         for attempt in count():
-            asked = Request.parse({**request.message, "attempt": attempt})
+            attempted = Request.parse({**request.message, "attempt": attempt})
             try:
-                return gather(federation, asked, self.checkpoint)
+                return gather(federation, attempted, self.checkpoint)
             except RoundVoid:
                 self._record(request, 0, None, [])
                 if len(self.releases) >= (self.n_releases or 0):
@@ -353,8 +353,8 @@ class Mechanism:
         if center is None:
             center = np.zeros(matrix.shape[1])
         message = {"matrix": matrix, "norm_bound": norm_bound, "center": center}
-        asked = dict.fromkeys(self.describe(federation), message)
-        ask_enough(federation, self.threshold, "project", asked)
+        messages = dict.fromkeys(self.describe(federation), message)
+        ask_enough(federation, self.threshold, "project", messages)
         return digest(message)
 
     def _record(
@@ -364,7 +364,7 @@ class Mechanism:
         deviation: float | None,
         survivors: list[str],
     ) -> None:
-        """Append to ``releases`` what the privacy record says of this one.
+        """Append this release's entry of the privacy record to ``releases``.
 
         Losses are those that the sites charge, whoever survives.
         """

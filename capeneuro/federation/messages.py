@@ -51,7 +51,7 @@ def pack(message: Message) -> bytes:
 
 
 def unpack(raw: bytes, limit: int = LARGEST_MESSAGE) -> Message:
-    """Read what :func:`pack` wrote; arrays are read-only views.
+    """Read a message of :func:`pack`; arrays are read-only views.
 
     Whoever wrote it, that takes less memory than twice ``limit``, or 8 MiB if that is
     more: no buffer is read twice, and the header is short.
@@ -83,14 +83,14 @@ def _unpack(raw: bytes, limit: int) -> Message:
     view = memoryview(raw)
     header = json.loads(str(view[8 : 8 + length], "ascii"))
     message, sizes = header["message"], header["sizes"]
-    if not _whole(sizes) or sum(sizes) != len(raw) - 8 - length:
+    if not _are_counts(sizes) or sum(sizes) != len(raw) - 8 - length:
         raise ValueError("message is cut short or too long")
-    left = enumerate(_cut(view[8 + length :], sizes))
+    buffers = enumerate(_cut(view[8 + length :], sizes))
 
     def take(number: Any) -> memoryview:
         # In order and once each: what is decoded is never longer than what came.
-        following, buffer = next(left, (None, view))
-        if not _whole([number]) or number != following:
+        following, buffer = next(buffers, (None, view))
+        if not _are_counts([number]) or number != following:
             raise ValueError("buffers out of order")
         return buffer
 
@@ -103,7 +103,7 @@ def _unpack(raw: bytes, limit: int) -> Message:
         if "~array" in value:
             if value["dtype"] not in DTYPES:
                 raise ValueError("array type not allowed")
-            if not _whole(value["shape"]):
+            if not _are_counts(value["shape"]):
                 raise ValueError("array shape not allowed")
             array = np.frombuffer(take(value["~array"]), dtype=value["dtype"])
             return array.reshape(value["shape"])
@@ -114,12 +114,12 @@ def _unpack(raw: bytes, limit: int) -> Message:
         return value
 
     message = decode(message)
-    if not isinstance(message, dict) or next(left, None) is not None:
+    if not isinstance(message, dict) or next(buffers, None) is not None:
         raise ValueError("not a message")
     return message
 
 
-def _whole(numbers: Any) -> bool:
+def _are_counts(numbers: Any) -> bool:
     """Whether it is a list of whole numbers of zero or more; True is none."""
     return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
 

@@ -66,19 +66,20 @@ def perturb(
     # Bit-equal everywhere: products of numbers that all sites were sent.
     gamma = {s: v * sensitivity**2 for s, v in request.variances.items()}
     h = ring.grid(list(gamma.values()), sensitivity, u.size, request.noise)
-    own, sigma2 = gamma[name], request.noise_ratio * gamma[name]
+    own_variance, sigma2 = gamma[name], request.noise_ratio * gamma[name]
     # Privacy: refused by public numbers alone; a value that did not fit the ring would
     # be an answer.
-    largest = noise.LARGEST * np.sqrt(max(own, sigma2))
+    largest = noise.LARGEST * np.sqrt(max(own_variance, sigma2))
     reach = largest_contribution(request.parameters) + largest
     if not reach / h < ring.LARGEST / len(gamma):
         raise Refused("range of the noise")
     # Privacy: doubles are a lattice too; what is not far finer than the grid shows.
     if request.noise == "rounded" and not (
-        np.sqrt(own) <= ring.FINEST * h and np.sqrt(sigma2) <= ring.FINEST_ZERO_SUM * h
+        np.sqrt(own_variance) <= ring.FINEST * h
+        and np.sqrt(sigma2) <= ring.FINEST_ZERO_SUM * h
     ):
         raise Refused("range of the noise")
-    f = _on_grid(u, variance=own, h=h, request=request, draw=draw, term="g")
+    f = _on_grid(u, variance=own_variance, h=h, request=request, draw=draw, term="g")
     if request.arm != "cape":
         return NoiseDraw(f=f, e=None, h=h)
     zero = np.zeros(u.size)

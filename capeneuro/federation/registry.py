@@ -36,11 +36,11 @@ class _People:
     merged: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, people: Iterable[str]) -> None:
-        """Add those who are not in the list yet."""
+        """Add the people that are not in the list yet."""
         self.people += sorted(set(people) - set(self.people))
 
     def add_distinct(self, ledger: str, people: Iterable[str]) -> None:
-        """Add people of another ledger who are said to be others."""
+        """Add people of another ledger that are stated to be different people."""
         self.distinct[ledger] = sorted({*self.distinct.get(ledger, []), *people})
 
 
@@ -76,28 +76,28 @@ def enter(lines: Lines, people: Iterable[str]) -> dict[str, int]:
         return {}
     with _locked(lines):
         digests = _digests(place, people)
-        known = _read(place, lines.id)
+        list_of_ledger = _read(place, lines.id)
         shared = {}
-        for other in _others(place, lines.id):
-            there = _read(place, other)
-            stated = {*known.distinct.get(other, ())}
-            stated |= {*there.distinct.get(lines.id, ())}
-            if n := len((digests & set(there.people)) - stated):
-                shared[other] = n
+        for ledger_id in _other_ledgers(place, lines.id):
+            other_list = _read(place, ledger_id)
+            stated = {*list_of_ledger.distinct.get(ledger_id, ())}
+            stated |= {*other_list.distinct.get(lines.id, ())}
+            if n := len((digests & set(other_list.people)) - stated):
+                shared[ledger_id] = n
         if not shared:
-            known.add(digests)
-            _write(lines, known)
+            list_of_ledger.add(digests)
+            _write(lines, list_of_ledger)
     return shared
 
 
-def state_distinct(lines: Lines, other: str) -> None:
-    """Let a ledger take in ids that another one has now, of people who are different.
+def state_distinct(lines: Lines, ledger_id: str) -> None:
+    """Allow ids in a ledger that another one has now for different people.
 
     Parameters
     ----------
     lines
         Of the ledger that says so.
-    other
+    ledger_id
         Id of the other ledger.
 
     Guarantee
@@ -106,33 +106,33 @@ def state_distinct(lines: Lines, other: str) -> None:
     """
     place = lines.second_place
     with _locked(lines):
-        known, there = _read(place, lines.id), _read(place, other)
-        known.add_distinct(other, there.people)
-        _write(lines, known)
+        list_of_ledger, other_list = _read(place, lines.id), _read(place, ledger_id)
+        list_of_ledger.add_distinct(ledger_id, other_list.people)
+        _write(lines, list_of_ledger)
 
 
-def take_over(lines: Lines, other: str) -> None:
+def take_over(lines: Lines, ledger_id: str) -> None:
     """Hand the people of another ledger to the one that charges all that it has.
 
     Parameters
     ----------
     lines
         Of the ledger that goes on, begun.
-    other
+    ledger_id
         Id of the ledger, which ends.
     """
     place = lines.second_place
     with _locked(lines):
-        known, there = _read(place, lines.id), _read(place, other)
-        known.add(there.people)
-        for third, stated in there.distinct.items():
+        list_of_ledger, other_list = _read(place, lines.id), _read(place, ledger_id)
+        list_of_ledger.add(other_list.people)
+        for third, stated in other_list.distinct.items():
             # Privacy: of these ids alone it was said; others here may be the same.
-            known.add_distinct(third, {*stated} & {*there.people})
-        known.merged |= there.merged | {other: there.people}
-        _write(lines, known)
+            list_of_ledger.add_distinct(third, {*stated} & {*other_list.people})
+        list_of_ledger.merged |= other_list.merged | {ledger_id: other_list.people}
+        _write(lines, list_of_ledger)
         # In between both have the people, so that nobody is forgotten by a crash.
-        lines.end_other(other)
-        _path(place, other).unlink(missing_ok=True)
+        lines.end_other(ledger_id)
+        _path(place, ledger_id).unlink(missing_ok=True)
 
 
 def take_over_lost(lines: Lines) -> None:
@@ -150,14 +150,14 @@ def take_over_lost(lines: Lines) -> None:
             take_over(lines, record.id)
 
 
-def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
-    """Whether any of these people may have been in a ledger that was taken over.
+def were_in(lines: Lines, ledger_id: str, people: Iterable[str]) -> bool:
+    """Whether any of the people may have been in a ledger that was taken over.
 
     Parameters
     ----------
     lines
         Of the ledger that goes on, locked.
-    other
+    ledger_id
         Id of the ledger that ended.
     people
         Ids.
@@ -171,7 +171,7 @@ def were_in(lines: Lines, other: str, people: Iterable[str]) -> bool:
     if place is None:
         return True
     with _locked(lines):
-        before = _read(place, lines.id).merged.get(other)
+        before = _read(place, lines.id).merged.get(ledger_id)
         return not before or bool(_digests(place, people) & set(before))
 
 
@@ -218,7 +218,9 @@ def folder_of(place: Path, ledger: str) -> Path:
 
 def _digests(place: Path, people: Iterable[str]) -> set[str]:
     key = _key(place)
-    return {hmac.new(key, who.encode(), "sha256").hexdigest()[:16] for who in people}
+    return {
+        hmac.new(key, person.encode(), "sha256").hexdigest()[:16] for person in people
+    }
 
 
 def _key(place: Path) -> bytes:
@@ -235,7 +237,7 @@ def _key(place: Path) -> bytes:
     return key
 
 
-def _others(place: Path, ledger: str) -> list[str]:
+def _other_ledgers(place: Path, ledger: str) -> list[str]:
     """Ids of the other ledgers that go on."""
     ids = {path.stem for path in (*place.glob("*.json"), *place.glob("*.people"))}
     records = {name: _record(place, name) for name in sorted(ids - {ledger})}
@@ -243,7 +245,7 @@ def _others(place: Path, ledger: str) -> list[str]:
 
 
 def _record(place: Path, ledger: str) -> Record | None:
-    """What the second place says of a ledger; None: it has lost that."""
+    """The second place's record of a ledger; None: it is lost."""
     path = place / f"{ledger}.json"
     try:
         return Record.read(path) if path.exists() else None
@@ -256,7 +258,7 @@ def _path(place: Path, ledger: str) -> Path:
 
 
 def _read(place: Path, ledger: str) -> _People:
-    """A ledger's people, whom it said are others, and whom each that ended had.
+    """A ledger's people, stated different people, and people of merged ledgers.
 
     The list holds at least those whom the ledger's record has.
     """
@@ -272,10 +274,10 @@ def _read(place: Path, ledger: str) -> _People:
         people, stated = list(content["people"]), content["distinct"]
         merged = dict(content.get("merged", {}))
         # A crash may have come between the list and the record, never before it.
-        whole = len(people) >= n and _digest(people[:n]) == digest
+        is_whole = len(people) >= n and _digest(people[:n]) == digest
     except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         raise LedgerDamaged(
             f"{path} is lost, damaged or older than it was: it says which people a "
             "ledger holds; bring it back as it was last"
@@ -291,15 +293,15 @@ def _read(place: Path, ledger: str) -> _People:
     return _People(people, stated, merged)
 
 
-def _write(lines: Lines, known: _People) -> None:
-    """Write a list of people, then what its ledger's record says of it."""
+def _write(lines: Lines, people_list: _People) -> None:
+    """Write a list of people, then its size and digest into the ledger's record."""
     place = lines.second_place
-    key = {"key": synced.mark(_key(place))} if known.people else {}
-    content = json.dumps(vars(known) | key).encode()
+    key = {"key": synced.mark(_key(place))} if people_list.people else {}
+    content = json.dumps(vars(people_list) | key).encode()
     path = _path(place, lines.id)
     if not path.exists() or path.read_bytes() != content:
         synced.write_synced(path, content)
-    lines.remember_people(len(known.people), _digest(known.people))
+    lines.remember_people(len(people_list.people), _digest(people_list.people))
 
 
 def _digest(people: list[str]) -> str:

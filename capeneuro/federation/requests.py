@@ -76,8 +76,12 @@ class Form(BaseModel):
         try:
             form = cls.model_validate(message)
         except ValidationError as error:
-            where = error.errors(include_input=False)[0]["loc"]
-            field = where[0] if where and where[0] in cls.model_fields else "fields"
+            location = error.errors(include_input=False)[0]["loc"]
+            field = (
+                location[0]
+                if location and location[0] in cls.model_fields
+                else "fields"
+            )
             raise Refused(f"{cls.rule}, {field}") from None
         form._message = message
         return form

@@ -49,11 +49,11 @@ class RoundFailed(Exception):
 
 
 class RoundVoid(RoundFailed):
-    """Nor will they: what was charged is spent, and only another attempt can help."""
+    """A charged round that cannot be completed; a further attempt costs anew."""
 
 
 class Checkpoint:
-    """What the aggregator knows of its rounds, by the digest of their requests.
+    """The aggregator's state of its rounds, by the digest of their requests.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def _admitted(federation: Federation, request: Request) -> dict[str, Message]:
 
 
 def _agree(federation: Federation, request: Request) -> Round:
-    """Keys of the sites, and for each what the others sealed for it."""
+    """Keys of the sites, and for each the shares that others sealed for it."""
     t, message = request.survivor_threshold, {"request": request.message}
     public = request.keys
     keys: dict[str, bytes] = {}
@@ -293,7 +293,7 @@ def _agree(federation: Federation, request: Request) -> Round:
 def _release(
     federation: Federation, request: Request, messages: Mapping[str, Message]
 ) -> Round:
-    """Sums of the parts of the sites' releases, and who is in them."""
+    """Sums of the parts of the sites' releases, and the sites in them."""
     parts = PARTS.get(request.arm, {"noisy"})
     dtype = "<f8" if request.is_exact else "<u8"
     sums: dict[str, np.ndarray] = {}
@@ -363,7 +363,7 @@ def ask_enough(
     messages: Mapping[str, Message],
     fold: Callable[[str, Message], None] | None = None,
 ) -> list[str]:
-    """Ask sites of which at least ``threshold`` must answer; who did, in order.
+    """Ask sites, of which ``threshold`` must answer; return those that did, in order.
 
     Parameters
     ----------

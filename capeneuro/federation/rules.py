@@ -157,7 +157,7 @@ def admit(
 
 
 def _is_signed(agreed: str, name: str, site: Description) -> bool:
-    """Whether a site signed what the roster says of it."""
+    """Whether a site signed its facts in the roster."""
     statement = signing.of_description(agreed, name, site.facts)
     return signing.is_signed(site.key, site.signature, statement)
 

@@ -87,11 +87,11 @@ def longer(n_samples: Mapping[str, int], longest: int | None) -> str:
     """
     if longest is None:
         return ""
-    return min((who for who, n in n_samples.items() if n > longest), default="")
+    return min((person for person, n in n_samples.items() if n > longest), default="")
 
 
 def empty(n_samples: Mapping[str, int]) -> str:
-    """Name one person without samples, who would be counted and have no mean.
+    """Name one person without samples; empty: there is none.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def empty(n_samples: Mapping[str, int]) -> str:
     str
         The name, which stays at the site; empty: there is none.
     """
-    return min((who for who, n in n_samples.items() if n < 1), default="")
+    return min((person for person, n in n_samples.items() if n < 1), default="")
 
 
 class Site:
@@ -151,13 +151,13 @@ class Site:
                 f"{name}: private data need a ledger on disk and noise from the "
                 "operating system; remove `seed`, give `ledger`"
             )
-        if who := empty(n_samples):
-            raise ValueError(f"{name}: {who} has no samples; leave them out")
+        if person := empty(n_samples):
+            raise ValueError(f"{name}: {person} has no samples; leave them out")
         # Privacy: what is said of everything of a person counts so many samples.
-        if who := longer(n_samples, longest):
+        if person := longer(n_samples, longest):
             raise ValueError(
                 f"{name}: longest: nobody may have more than {longest} samples, got "
-                f"{n_samples[who]} of {who}; shorten or exclude them"
+                f"{n_samples[person]} of {person}; shorten or exclude them"
             )
         self.name = name
         self._subjects = subjects
@@ -301,7 +301,7 @@ class Site:
         return spent + time.perf_counter() - start
 
     def describe(self, message: Describe) -> Description:
-        """Tell what is public: sizes in the study's unit, public key, kind of data.
+        """Describe the site by public facts: sizes, public key, kind of data.
 
         ``version`` changes when the data do, so that a request about other data is
         another request: stored answers and masks belong to one version.
@@ -413,7 +413,10 @@ class Site:
         """
         request = message.request
         _, mu = self._admit(request)
-        if mu is not None and self._ledger.stored(self._own(request.digest)) is None:
+        if (
+            mu is not None
+            and self._ledger.stored(self._answer_id(request.digest)) is None
+        ):
             limits = self._limits
             self._ledger.check(self._entry(request, mu), limits.promise, limits.stages)
         if not request.is_cooperative:
@@ -493,8 +496,11 @@ class Site:
         weight = self._n_units(request.unit) / request.n_units
         if request.is_exact:
             return Answer(noisy=weight * self._mean(query, request))
-        own, asked = self._own(request.digest), pack(message.message)
-        stored = self._ledger.stored(own)
+        answer_id, packed_request = (
+            self._answer_id(request.digest),
+            pack(message.message),
+        )
+        stored = self._ledger.stored(answer_id)
         if stored is None:
             u = weight * self._mean(query, request)
             # The same expression as the aggregator's: its grid must be bit-equal.
@@ -502,16 +508,16 @@ class Site:
             reply = self._signed(request, self._noisy(u, t, message))
             # Privacy: the charge is on disk before the reply exists for anyone else.
             stored = self._ledger.charge(
-                own,
+                answer_id,
                 self._subjects,
                 self._entry(request, mu),
                 reply,
-                asked,
+                packed_request,
                 self._limits.promise,
                 self._limits.stages,
             )
         # Privacy: one request, one vector under its masks, one set of sites.
-        if stored.asked != asked:
+        if stored.asked != packed_request:
             raise Refused("another form of an answered request")
         return Answer.parse(unpack(stored.reply))
 
@@ -578,22 +584,24 @@ class Site:
         self, message: Confirm | Unmask
     ) -> tuple[secagg.Party, Request, dict[str, bytes]]:
         """Fix the survivors of an answered request; the shares that unmask them."""
-        own = self._own(message.request)
-        stored = self._ledger.stored(own)
+        answer_id = self._answer_id(message.request)
+        stored = self._ledger.stored(answer_id)
         if stored is None:
             raise Refused("survivors of a request that was not answered")
-        asked = Release.parse(unpack(stored.asked))
-        request, survivors = asked.request, message.survivors
+        release_request = Release.parse(unpack(stored.asked))
+        request, survivors = release_request.request, message.survivors
         if not request.is_cooperative:
             raise Refused("survivors of a request without a secure sum")
         # Privacy: another study's aggregator has no say in this one's sums.
         self._check_rules(request)
         party = self._party(request)
         # What is refused here is not kept as the only answer.
-        shares = secagg.unmask(party, asked.advertised, asked.sealed, survivors)
+        shares = secagg.unmask(
+            party, release_request.advertised, release_request.sealed, survivors
+        )
         # Privacy: sums over two sets of survivors differ by single sites' vectors.
         is_same = self._ledger.fix_survivors(
-            own,
+            answer_id,
             survivors,
             asked=message.request,
             lineage=self._lineage(request),
@@ -603,7 +611,7 @@ class Site:
             raise Refused("other survivors than before")
         return party, request, shares
 
-    def _own(self, request: str) -> str:
+    def _answer_id(self, request: str) -> str:
         """Identity of this site's answer; sites may share a ledger."""
         return digest({"request": request, "site": self.name})
 
@@ -627,13 +635,13 @@ class Site:
         )
 
     def _lineage(self, request: Request) -> str:
-        """Identity of what the rounds of one promise are counted by."""
+        """Identity under which the rounds of one promise are counted."""
         return self._limits.lineage or request.study
 
     def _fixed_before(self, request: Request) -> list[SurvivorsLine]:
         """Sums of this lineage that this site fixed before a request's, in order."""
-        own = self._own(request.digest)
-        return self._ledger.fixed_before(own, self._lineage(request), self.name)
+        answer_id = self._answer_id(request.digest)
+        return self._ledger.fixed_before(answer_id, self._lineage(request), self.name)
 
     def _check_rules(self, request: Request) -> float | None:
         """Check a request against the rules from public facts; returns its mu."""
@@ -697,7 +705,7 @@ class Site:
             advertised=message.advertised,
             sealed=message.sealed,
             size=u.size,
-            knows=lambda word: self._ledger.knows(self._own(word.hex())),
+            knows=lambda word: self._ledger.knows(self._answer_id(word.hex())),
         )
         if noise_draw.e is None:
             return Answer(masked=noise_draw.f + masks)

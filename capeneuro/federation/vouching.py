@@ -30,12 +30,12 @@ def vouch(key: Ed25519PrivateKey, site: str, digest: str) -> dict[str, str]:
     return {"site": site, "digest": digest, "key": public, "signature": signature}
 
 
-def has_vouched(said: Mapping[str, str], digest: str) -> bool:
-    """Whether what :func:`vouch` gave is of this digest, and signed by its key."""
+def has_vouched(voucher: Mapping[str, str], digest: str) -> bool:
+    """Whether a voucher of :func:`vouch` is of this digest, and signed by its key."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(said["key"]))
-        signature = bytes.fromhex(said["signature"])
-        key.verify(signature, _statement(said["site"], digest))
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(voucher["key"]))
+        signature = bytes.fromhex(voucher["signature"])
+        key.verify(signature, _statement(voucher["site"], digest))
     except (InvalidSignature, KeyError, TypeError, ValueError):
         return False
     return True

@@ -47,7 +47,7 @@ def test_more_than_is_left_is_refused(sites, share):
 
 def test_a_plan_that_released_nothing_gives_its_share_back(sites):
     sites.mechanism(1, 0.6)
-    assert sites.left == 1
+    assert sites.unplanned_share == 1
 
 
 def test_sites_hold_the_ceiling_whoever_asks(sites):
@@ -82,7 +82,7 @@ def test_without_privacy_nothing_is_spent_and_the_record_says_so(rng):
     expected = np.mean(X.reshape(3, -1, 5).mean(axis=2), axis=1)
     np.testing.assert_allclose(found.value, expected, rtol=1e-5)  # no clip in this arm
     assert found.mu == np.inf and found.deviation == 0
-    assert sites.privacy()["spent"] == np.inf and sites.left == 1
+    assert sites.privacy()["spent"] == np.inf and sites.unplanned_share == 1
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_real_masks_and_shares_follow_the_ideal_rules():
     for a, b in combinations(run.parties, 2):
         assert not (signs[a, b] + signs[b, a]).any()
         assert signs[a, b].all()
-    told = secagg._told(run.advertised)
+    told = secagg._digest_of_keys(run.advertised)
     for name, party in run.parties.items():
         rows = secagg._split(party, told, run.parties)
         for use, at in (("self", 0), ("pair", 33)):

@@ -366,7 +366,7 @@ def test_answers_of_private_data_over_a_network_are_timed(kind, federation, expe
 def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
     """What FLARE starts is what waits; the tests above set the clock themselves."""
     made, authority = controller.SiteExecutor(), Authority(bytes(32))
-    study = SimpleNamespace(whole=None, federation="nvflare", private=Path)
+    study = SimpleNamespace(full_study=None, federation="nvflare", private=Path)
     manifest = {"digest": authority.manifest, "asker": authority.public, "root": "r"}
     monkeypatch.setenv(controller.SITE, "a")
     for where, name, value in (

@@ -53,7 +53,7 @@ def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
     ) as e:
         cn.principal_subspace(sites, R, norm_bound=4, share=0.5)
     assert "\n" not in str(e.value)
-    assert sites.privacy()["spent"] == 0 and sites.left == 1
+    assert sites.privacy()["spent"] == 0 and sites.unplanned_share == 1
     budget = cn.Budget(2, 1e-5, unit="subject")
     accepted = cn.federate(three, budget, accept="to look at noise")
     cn.principal_subspace(accepted, R, norm_bound=4, share=0.5)
@@ -77,7 +77,7 @@ def test_every_verb_refuses_what_noise_would_drown(rng, verb):
     sites = cn.federate(three, cn.Budget(2, 1e-5, unit="subject"))
     with pytest.raises(BudgetExceeded, match=r"noise is foretold to be .* the result"):
         verb(sites)
-    assert sites.left == 1 and not sites.mechanisms
+    assert sites.unplanned_share == 1 and not sites.mechanisms
 
 
 def columns(*parts: np.ndarray) -> list[np.ndarray]:

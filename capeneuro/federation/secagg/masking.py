@@ -20,7 +20,7 @@ from capeneuro.privacy import noise
 def pairwise_masks(
     key: X25519PrivateKey,
     name: str,
-    others: Mapping[str, bytes],
+    partner_keys: Mapping[str, bytes],
     context: bytes,
     size: int,
 ) -> np.ndarray:
@@ -32,7 +32,7 @@ def pairwise_masks(
         This site's key of pair masks.
     name
         This site's name.
-    others
+    partner_keys
         Public keys of pair masks (32 bytes), by name; its own is ignored.
     context
         Identity of the sum; must not be used for another vector.
@@ -50,13 +50,13 @@ def pairwise_masks(
     For one vector only: the same masks on two show their difference.
     """
     total = np.zeros(size, dtype=np.uint64)
-    for other, public in others.items():
-        if other == name:
+    for partner, public in partner_keys.items():
+        if partner == name:
             continue
         shared = key.exchange(X25519PublicKey.from_public_bytes(public))
-        pair = "\0".join(sorted((name, other))).encode()
+        pair = "\0".join(sorted((name, partner))).encode()
         mask = _stream(shared, context + pair, size)
-        if name < other:
+        if name < partner:
             total += mask
         else:
             total -= mask

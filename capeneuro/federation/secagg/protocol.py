@@ -67,7 +67,7 @@ SHARES, NOTHING = 2 * shamir.SHARE_BYTES, bytes(32)
 
 
 class Mismatch(ValueError):
-    """What a party sent is not what the protocol asks for; the argument says what."""
+    """A party's message breaks the protocol; the argument names the part."""
 
 
 # --- what a site does ----------------------------------------------------------------
@@ -134,7 +134,7 @@ class Party:
 
 
 class Keys(NamedTuple):
-    """What a site advertises for one sum: 32 bytes each."""
+    """Keys that a site advertises for one sum: 32 bytes each."""
 
     seal: bytes
     pair: bytes
@@ -142,7 +142,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def read(cls, advertised: bytes) -> "Keys":
-        """Read what :func:`advertise` wrote, without its signature.
+        """Read the keys of :func:`advertise`, without the signature.
 
         Parameters
         ----------
@@ -247,12 +247,12 @@ def share(
     Keys that the sites were told otherwise make boxes that do not open.
     """
     keys = _verified(party, advertised)
-    told, seen = _told(advertised), seen or {}
+    keys_digest, seen = _digest_of_keys(advertised), seen or {}
     return {
-        name: _box(party, keys[name].seal, party.name, name, told).encrypt(
+        name: _box(party, keys[name].seal, party.name, name, keys_digest).encrypt(
             bytes(12), text + seen.get(name, NOTHING), None
         )
-        for name, text in _split(party, told, keys.keys() - {party.name}).items()
+        for name, text in _split(party, keys_digest, keys.keys() - {party.name}).items()
     }
 
 
@@ -301,13 +301,15 @@ def masks(
     # Privacy: what is not known was forgotten, and would be spent again.
     if not all(knows(word) for word in words - {b"", NOTHING}):
         raise Mismatch("a release that this ledger does not know")
-    others = {name: keys[name].pair for name in sealed}
-    total = masking.pairwise_masks(party.pair, party.name, others, party.context, size)
+    partner_keys = {name: keys[name].pair for name in sealed}
+    total = masking.pairwise_masks(
+        party.pair, party.name, partner_keys, party.context, size
+    )
     return total + masking.self_mask(party.secret("self"), party.context, size)
 
 
 def sign(party: Party, survivors: Iterable[str]) -> bytes:
-    """Signature of the survivors that this site was told of.
+    """Sign the survivors that the aggregator named.
 
     Parameters
     ----------
@@ -464,19 +466,21 @@ def leftover(
         if not all(name in shares[h] for h in helpers):
             raise Mismatch(f"shares of {name}")
         y = (int.from_bytes(shares[h][name]) for h in helpers)
-        value, told = shamir.combine(y, w), Keys.read(advertised[name])
+        value, site_keys = shamir.combine(y, w), Keys.read(advertised[name])
         if value >= 2**256:
             raise Mismatch(f"shares of {name}")
         secret = value.to_bytes(32)
         if name in survivors:
-            right = hashlib.sha256(secret).digest() == told.self_digest
+            right = hashlib.sha256(secret).digest() == site_keys.self_digest
             residue = masking.self_mask(secret, context, size)
         else:
             key = X25519PrivateKey.from_private_bytes(secret)
-            right = key.public_key().public_bytes_raw() == told.pair
-            others = {other: Keys.read(advertised[other]).pair for other in survivors}
+            right = key.public_key().public_bytes_raw() == site_keys.pair
+            survivor_keys = {
+                survivor: Keys.read(advertised[survivor]).pair for survivor in survivors
+            }
             # What the survivors added for this site is what it would have taken off.
-            residue = -masking.pairwise_masks(key, name, others, context, size)
+            residue = -masking.pairwise_masks(key, name, survivor_keys, context, size)
         if not right:
             raise Mismatch(f"shares of {name}")
         total += residue
@@ -502,8 +506,8 @@ def _verified(party: Party, advertised: Mapping[str, bytes]) -> dict[str, Keys]:
     return {name: Keys.read(text) for name, text in advertised.items()}
 
 
-def _told(advertised: Mapping[str, bytes]) -> bytes:
-    """Digest of all keys that a site was told; part of what it seals."""
+def _digest_of_keys(advertised: Mapping[str, bytes]) -> bytes:
+    """Digest of all advertised keys; part of each sealed message."""
     text = b"".join(n.encode() + b"\0" + advertised[n] for n in sorted(advertised))
     return hashlib.sha256(text).digest()
 
@@ -518,12 +522,12 @@ def _agrees(public: bytes) -> bool:
     return True
 
 
-def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
+def _split(party: Party, keys_digest: bytes, names: Iterable[str]) -> dict[str, bytes]:
     """Both secrets of a site as shares for the named sites."""
     points, t = _points(party.roster), party.threshold
     points = {name: points[name] for name in sorted(names)}
     # 48 bytes modulo a prime of 257 bits are uniform up to 2^-127.
-    raw = masking.stretch(party.secret("shares"), told, 2 * (t - 1) * 48)
+    raw = masking.stretch(party.secret("shares"), keys_digest, 2 * (t - 1) * 48)
     a = [int.from_bytes(raw[i : i + 48]) % shamir.PRIME for i in range(0, len(raw), 48)]
     halves = [
         shamir.split(int.from_bytes(party.secret(use)), part, points.values())
@@ -531,7 +535,7 @@ def _split(party: Party, told: bytes, names: Iterable[str]) -> dict[str, bytes]:
     ]
     return {
         name: b"".join(y.to_bytes(shamir.SHARE_BYTES) for y in pair)
-        for name, *pair in zip(points, *halves, strict=True)
+        for name, *pair in zip(points, halves[0], halves[1], strict=True)
     }
 
 
@@ -539,11 +543,13 @@ def _opened(
     party: Party, advertised: Mapping[str, bytes], sealed: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """Shares of both secrets of each site in the sum, its own among them."""
-    told = _told(advertised)
-    opened = _split(party, told, [party.name])
+    keys_digest = _digest_of_keys(advertised)
+    opened = _split(party, keys_digest, [party.name])
     for name, text in sealed.items():
         try:
-            box = _box(party, Keys.read(advertised[name]).seal, name, party.name, told)
+            box = _box(
+                party, Keys.read(advertised[name]).seal, name, party.name, keys_digest
+            )
             opened[name] = box.decrypt(bytes(12), text, None)
         except (KeyError, ValueError, InvalidTag):
             raise Mismatch("sealed shares") from None
@@ -552,9 +558,11 @@ def _opened(
     return opened
 
 
-def _box(party: Party, public: bytes, source: str, to: str, told: bytes) -> AESGCM:
+def _box(
+    party: Party, public: bytes, source: str, to: str, keys_digest: bytes
+) -> AESGCM:
     """Cipher of one message of one sum, so its nonce may be constant."""
     shared = party.seal.exchange(X25519PublicKey.from_public_bytes(public))
     # Keys that the sites were told otherwise make another box: nothing opens.
-    info = b"box" + party.context + told + f"{source}\0{to}".encode()
+    info = b"box" + party.context + keys_digest + f"{source}\0{to}".encode()
     return AESGCM(masking.derive(shared, info))

@@ -63,15 +63,15 @@ def weights(points: Sequence[int], prime: int = PRIME) -> list[int]:
     list of int
         A weight for each point, in order.
     """
-    found = []
+    lagrange_weights = []
     for i, x in enumerate(points):
         above = below = 1
-        for j, other in enumerate(points):
+        for j, x_j in enumerate(points):
             if i != j:
-                above = above * other % prime
-                below = below * (other - x) % prime
-        found.append(above * pow(below, -1, prime) % prime)
-    return found
+                above = above * x_j % prime
+                below = below * (x_j - x) % prime
+        lagrange_weights.append(above * pow(below, -1, prime) % prime)
+    return lagrange_weights
 
 
 def combine(shares: Iterable[int], weights: Iterable[int], prime: int = PRIME) -> int:

@@ -35,7 +35,7 @@ def of_keys(context: bytes, name: str, keys: bytes) -> bytes:
 
 
 def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
-    """A site was told that these sites survived.
+    """The statement that a site received this list of survivors.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def of_survivors(context: bytes, survivors: Iterable[str]) -> bytes:
 
 
 def of_description(agreed: str, name: str, described: bytes) -> bytes:
-    """A site says of itself what the roster of a study holds.
+    """The statement of a site's facts, as the roster of a study holds them.
 
     Parameters
     ----------

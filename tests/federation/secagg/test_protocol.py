@@ -91,7 +91,7 @@ def test_shares_for_other_keys_lie_on_another_polynomial():
     """Those who were told otherwise cannot put their shares together."""
     all_four, three = Sum(4, 3), Sum(4, 3, advertise=["s3"])
     a, b = (
-        secagg._split(s.parties["s0"], secagg._told(s.advertised), s.parties)
+        secagg._split(s.parties["s0"], secagg._digest_of_keys(s.advertised), s.parties)
         for s in (all_four, three)
     )
     assert all(a[name][:33] != b[name][:33] for name in a)
@@ -258,7 +258,7 @@ def test_survivors_that_cannot_be_are_refused(survivors, text):
 
 def test_a_site_gives_one_share_of_each_site_never_both():
     run = Sum(4, 3)
-    told = secagg._told(run.advertised)
+    told = secagg._digest_of_keys(run.advertised)
     for survivors in combinations(run.parties, 3):
         shares = run.unmask(survivors[0], survivors)
         for name, party in run.parties.items():
