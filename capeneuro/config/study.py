@@ -39,7 +39,7 @@ CENTER_SHARE = 0.05
 # The same of the noised means of sites' covariates in a study of contrasts: in
 # simulations errors were alike from .04 to .1, with 4 and 10 sites.
 MEANS_SHARE = 0.05
-# What the keys of every study change [Study.uses].
+# What the keys of every study change [StudyConfig.uses].
 USES = {
     "study": "report identity",
     "sites": "",

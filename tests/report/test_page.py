@@ -405,7 +405,7 @@ def test_a_likely_cause_is_named_where_less_was_found_than_foretold(record):
         own = chapter(study)._replace(verdicts=told, forecast={"PCA": ratio})
         page = pages.render(study, record, [own], Path("."))
         assert ("A likely cause is a norm bound" in page) == is_told
-        assert ("<code>qc.html</code> says what share" in page) == is_told
+        assert ("<code>qc.html</code> has the usual norm" in page) == is_told
     small = subspace_of([0.02, 0.01, *[5e-4] * 18], 1e-3)  # 0.04 = 0.2^2 in all
     assert "usual norm at some 20% of pca.norm_bound" in words.loose_bound(small)[0]
     assert words.loose_bound(replace(small, noise_deviation=0.05)) == []

@@ -136,7 +136,7 @@ def test_a_study_starts_from_it_and_says_what_private_data_add(unit):
     if unit != "sample":  # temporal asks the same of volumes
         report = (results / "report.html").read_text()
         assert "public maps by more than noise alone would" in report
-        assert "how they differ from a public prior" in report
+        assert "difference of private data from a public prior" in report
         assert (
             "Correlation of each map with the public map that it started from" in report
         )
@@ -261,7 +261,7 @@ def test_a_prior_of_others_is_noticed_and_the_study_goes_on_without_it(capsys):
     ]
     report = Path("results/others/report.html").read_text()
     assert "Note: the prior was not used: the release puts " in report
-    assert "how they differ from a public prior" not in report
+    assert "difference of private data from a public prior" not in report
 
 
 def test_a_study_that_noise_would_drown_without_its_prior_is_not_paid(
