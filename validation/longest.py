@@ -46,7 +46,10 @@ def right_guesses(
         mean = mechanism.answer(sites.federation(), *about).value
         n_right += (mean[0] > 0) == coin
     mu = accounting.mu_from_epsilon(epsilon, DELTA)
-    bounds = accounting.right_guesses(n_volumes * mu), accounting.right_guesses(mu)
+    bounds = (
+        accounting.attack_accuracy_bound(n_volumes * mu),
+        accounting.attack_accuracy_bound(mu),
+    )
     return n_right / n_draws, *bounds
 
 

@@ -308,8 +308,8 @@ def person_epsilon(mu: float, n_units: int, delta: float) -> float:
     return epsilon_from_mu(n_units * mu, delta)
 
 
-def right_guesses(mu: float) -> float:
-    """Largest share of right guesses at one of two cases that are equally likely.
+def attack_accuracy_bound(mu: float) -> float:
+    """Largest accuracy of an attack that guesses between two equally likely cases.
 
     Parameters
     ----------
@@ -329,8 +329,8 @@ def right_guesses(mu: float) -> float:
     return float(scipy.special.ndtr(mu / 2))
 
 
-def right_guesses_of(epsilon: float, delta: float) -> float:
-    """The same for any mechanism of which only (epsilon, delta) is known.
+def attack_accuracy_bound_of_epsilon(epsilon: float, delta: float) -> float:
+    """Attack accuracy bound of any mechanism, from (epsilon, delta) alone.
 
     Parameters
     ----------

@@ -347,7 +347,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     yield (
         "promise.attack_accuracy_bound",
         promise["attack_accuracy_bound"],
-        accounting.right_guesses(mu),
+        accounting.attack_accuracy_bound(mu),
     )
     worst, has_noise, within_promise = mu, True, True
     for name, total in record["sites"].items():
@@ -380,7 +380,7 @@ def _of_record(record: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     yield "person.units", person["units"], n
     recomputed = None if n is None else accounting.person_epsilon(worst, n, delta)
     yield "person.epsilon_at_worst", person["epsilon_at_worst"], recomputed
-    bound = None if n is None else accounting.right_guesses(n * worst)
+    bound = None if n is None else accounting.attack_accuracy_bound(n * worst)
     yield "person.attack_accuracy_bound", person["attack_accuracy_bound"], bound
     if record["unit"] == "subject" and len(record["n_units"]) == record["n_sites"]:
         yield "people", record["people"], sum(record["n_units"].values())

@@ -151,8 +151,8 @@ def render(
         chapters=[*zip(chapters, parts, strict=True)],
         parties=words.parties(config),
         accepted=words.ACCEPTED,
-        guess=accounting.right_guesses,
-        any_guess=accounting.right_guesses_of,
+        guess=accounting.attack_accuracy_bound,
+        any_guess=accounting.attack_accuracy_bound_of_epsilon,
         any_odds=np.exp,
         # An attack on other options is no evidence about this study.
         audit=audit if audit.get("study") == config.identity else None,

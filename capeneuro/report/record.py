@@ -159,7 +159,7 @@ def privacy_record(
         "promise": {
             "epsilon": p.epsilon,
             "mu": p.mu,
-            "attack_accuracy_bound": accounting.right_guesses(p.mu),
+            "attack_accuracy_bound": accounting.attack_accuracy_bound(p.mu),
             "has_noise": all(
                 site["mu"]["aggregator_and_colluders"]
                 for r in releases
@@ -174,7 +174,7 @@ def privacy_record(
             "epsilon_at_worst": config.person_epsilon,
             "attack_accuracy_bound": None
             if person_mu is None
-            else accounting.right_guesses(person_mu),
+            else accounting.attack_accuracy_bound(person_mu),
         },
         "people": _people(config, releases),
         "n_units": protection.n_units({"releases": releases}),
