@@ -711,7 +711,7 @@ def join(options: argparse.Namespace) -> None:
             "--manifest; remove them"
         )
     before = joining.approved(study, options.site)
-    manifest = joining.looked_at(study, options.site, options.manifest)
+    manifest = joining.signable_manifest(study, options.site, options.manifest)
     print(joining.summary(manifest, before))
     if not options.fingerprint:
         print("not signed; to sign, add --fingerprint with the published fingerprint")

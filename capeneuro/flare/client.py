@@ -31,13 +31,13 @@ dispatch = FedAdminAgent._dispatch_request
 
 
 def cut_down() -> None:
-    """Let this process do what starts and ends jobs, and nothing else."""
-    kept = [
+    """Restrict this process to starting and ending jobs."""
+    needed_processors = [
         processor
         for processor in ClientRequestProcessors.request_processors
         if type(processor).__name__ in NEEDED
     ]
-    ClientRequestProcessors.request_processors[:] = kept
+    ClientRequestProcessors.request_processors[:] = needed_processors
     FedAdminAgent._dispatch_request = checked
 
 

@@ -106,24 +106,24 @@ class FlareFederation:
 
     def ask(
         self,
-        what: str,
+        task: str,
         messages: Mapping[str, Message],
         timeout: float | None = None,
         fold: Callable[[str, Message], None] | None = None,
     ) -> Replies:
         """Ask the named sites; answers are folded as they arrive, one at a time."""
-        if what == "advertise":
+        if task == "advertise":
             self._admit_again()
-        self._before(what, messages)
-        if what == "project":
+        self._before(task, messages)
+        if task == "project":
             self._projection = messages
         replies, arrived = Replies(), Replies()
-        asked = [name for name in messages if name not in self.left_out]
-        with ThreadPoolExecutor(max(1, len(asked))) as pool:
+        present_names = [name for name in messages if name not in self.left_out]
+        with ThreadPoolExecutor(max(1, len(present_names))) as pool:
             seconds = self._timeout if timeout is None else timeout
             calls = {
-                pool.submit(self._one, name, what, messages[name], seconds): name
-                for name in asked
+                pool.submit(self._ask_site, name, task, messages[name], seconds): name
+                for name in present_names
             }
             for call in as_completed(calls):
                 # Freed here: large answers of many sites are never held at once.
@@ -148,7 +148,7 @@ class FlareFederation:
                 continue
             message = self._projection.get(name)
             if message is not None:
-                reply = self._one(name, "project", message, self._timeout)
+                reply = self._ask_site(name, "project", message, self._timeout)
                 if "error" in reply:
                     continue
             self.left_out.discard(name)
@@ -168,7 +168,7 @@ class FlareFederation:
         timeout: float,
         end: Signal | None = None,
     ) -> tuple[str | None, Shareable]:
-        """Send one message; the engine's code, and what came back."""
+        """Send one message; return the engine's code and the reply."""
         # FLARE 2.9's own call for many sites raises TypeError; and a context each.
         with self._engine.new_context() as context:
             if end is not None:  # else a call to who is gone holds the job's end up
@@ -184,10 +184,12 @@ class FlareFederation:
         reply = (reply or {}).get(name)
         return reply and reply.get_return_code(), reply
 
-    def _one(self, name: str, what: str, message: Message, timeout: float) -> Message:
+    def _ask_site(
+        self, name: str, task: str, message: Message, timeout: float
+    ) -> Message:
         """Ask one site; whatever happens becomes an answer or an error code."""
         request, start = Shareable(), time.perf_counter()
-        signed = request["message"] = self._authority.request(name, what, message)
+        signed = request["message"] = self._authority.request(name, task, message)
         why, end = "no connection", Signal()
         try:
             code, reply = self.presence.wait(
@@ -208,8 +210,14 @@ class FlareFederation:
             return {"error": "lost", "rule": why}
         try:
             seconds = time.perf_counter() - start
-            sizes = len(signed), len(reply["answer"])
-            logger.info("%s %s: %d bytes, %d back, %.4f s", what, name, *sizes, seconds)
+            logger.info(
+                "%s %s: %d bytes, %d back, %.4f s",
+                task,
+                name,
+                len(signed),
+                len(reply["answer"]),
+                seconds,
+            )
             return _checked(self._authority.read(name, signed, reply["answer"]))
         except Exception:
             logger.exception("the answer of %s is malformed", name)
@@ -327,7 +335,7 @@ class StudyController(Controller):
         try:
             with threadpool_limits(1):  # as in process, so that runs are bit-equal
                 kinds.of(study).release_all(federation, sites)
-            federation.ask("ping", dict.fromkeys(names, self._greeting(done=True)))
+            federation.ask("ping", dict.fromkeys(names, self._greeting(is_done=True)))
         finally:
             federation.presence.stop()
 
@@ -358,37 +366,37 @@ class StudyController(Controller):
                 raise RoundFailed(lost)
             time.sleep(0.2)
 
-    def _greeting(self, done: bool = False) -> Message:
-        """What a ping says; the last one, that the study is done."""
-        about = {"version": __version__, "approvals": self._approvals}
-        about["made_from"] = self._made_from
-        return {**about, "clock": time.time(), "done": done}
+    def _greeting(self, is_done: bool = False) -> Message:
+        """Content of a ping; the last one notes that the study is done."""
+        greeting = {"version": __version__, "approvals": self._approvals}
+        greeting["made_from"] = self._made_from
+        return {**greeting, "clock": time.time(), "done": is_done}
 
-    def _before_asking(self, what: str, messages: Mapping[str, Message]) -> None:
+    def _before_asking(self, task: str, messages: Mapping[str, Message]) -> None:
         """Tell of progress, count releases, end the segment before one too many."""
-        if what == "ping":
+        if task == "ping":
             return
         self._n_asked += 1
-        if what == "advertise" and site_files.again_file(self._study).exists():
+        if task == "advertise" and site_files.again_file(self._study).exists():
             if self._left_out:  # a process that has ended joins the next job alone
                 raise _SegmentOver
             site_files.again_file(self._study).unlink()
-        if what == "release":
+        if task == "release":
             if self._n_released == self._segment:
                 raise _SegmentOver
             self._n_released += 1
             request = next(iter(messages.values()))["request"]
             self._at = [request["query"], request["round"]]
-        self._tell("running", at=[*self._at, self._n_asked])
+        self._tell("running", position=[*self._at, self._n_asked])
 
     def _tell(
         self,
         state: str,
         outcome: tuple[int, list[str]] = (0, []),
         lost: list[str] | None = None,
-        at: list[Any] | None = None,
+        position: list[Any] | None = None,
     ) -> None:
-        content = {"job": self._job, "state": state, "lost": lost or [], "at": at}
+        content = {"job": self._job, "state": state, "lost": lost or [], "at": position}
         content |= {"exit": outcome[0], "lines": outcome[1], "away": self._away}
         content |= {"heard": self._heard}
         files.write_json(self._status, content)
@@ -424,11 +432,10 @@ class SiteExecutor(Executor):
         try:
             threadpool_limits(1)  # for this process; runs are bit-equal
             study, name = _own_study(), os.environ[SITE]
-            self._open(name, joining.held(study.full_study, name))
+            self._open(name, joining.approved_manifest(study.full_study, name))
             sites = site_files.load_sites(study)
-            about = study, sites, name, self._manifest
             self._timed = site_files.times_tell(study, sites[name])
-            self._site = site_files.open_site(*about)
+            self._site = site_files.open_site(study, sites, name, self._manifest)
             path = study.private(name) / "projected.npz"
             self._made_from = files.Features(path).made_from
             self._standing = Standing(study, sites[name], self._manifest.root)
@@ -446,9 +453,15 @@ class SiteExecutor(Executor):
 
     def _open(self, name: str, manifest: Manifest) -> None:
         """Answer for the manifest that this site approved, and for no other."""
-        about = name, manifest.digest, manifest.asker
         self._manifest = manifest
-        self._gate = Gate(*about, self._answer, self._room, self._ping)
+        self._gate = Gate(
+            name,
+            manifest.digest,
+            manifest.asker,
+            self._answer,
+            self._room,
+            self._ping,
+        )
 
     def _beat(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
         """Say that this process is there, and nothing else."""
@@ -459,9 +472,11 @@ class SiteExecutor(Executor):
         with self._lock:
             # Without a manifest there is nobody to answer to, or to seal for.
             raw, gate = request.get("message"), self._gate
-            known = gate is not None and isinstance(raw, bytes)
+            is_answerable = gate is not None and isinstance(raw, bytes)
             self._clock = (0.0, 0.0)
-            reply["answer"] = gate.answer(raw, _origin(fl_ctx)) if known else b""
+            reply["answer"] = (
+                gate.answer(raw, _origin(fl_ctx)) if is_answerable else b""
+            )
             start, quantum = self._clock
             if quantum:
                 # Privacy: how long it took would tell how much somebody has; so would
@@ -472,21 +487,21 @@ class SiteExecutor(Executor):
                 time.sleep(max(0.0, start + n * quantum - time.monotonic()))
         return reply
 
-    def _room(self, what: str, message: Message) -> int:
-        return SMALL_ROOM if self._site is None else self._site.room(what, message)
+    def _room(self, task: str, message: Message) -> int:
+        return SMALL_ROOM if self._site is None else self._site.room(task, message)
 
-    def _answer(self, what: str, message: Message) -> Message:
+    def _answer(self, task: str, message: Message) -> Message:
         if self._site is None:
             return {"error": "failed", "rule": "files of the site"}
         if not self._agreed:
             return {"error": "refused", "rule": "ping first"}
         if self._timed:
-            quantum = self._site.quantum(what, message)
+            quantum = self._site.quantum(task, message)
             self._clock = (time.monotonic(), quantum)
-        reply = self._site.answer(what, message)
+        reply = self._site.answer(task, message)
         if self._standing is not None:
             try:
-                self._standing.answered(what, message, reply)
+                self._standing.answered(task, message, reply)
             except Exception:  # what the operator sees is no part of the answer
                 logger.exception("the site's page")
         return reply
@@ -520,7 +535,7 @@ class SiteExecutor(Executor):
 
 
 def _origin(fl_ctx: FLContext) -> str:
-    """Who says to have sent a message; the engine does not prove it."""
+    """Name of a message's sender, as the engine has it; it is not proved."""
     peer = fl_ctx.get_peer_context() if fl_ctx is not None else None
     # It is the sender's word, so it must not write lines into the log.
     return ascii(peer.get_identity_name())[:80] if peer is not None else "nobody"
@@ -561,20 +576,20 @@ def within(seconds: float, call: Callable[..., Any], *args: Any, **options: Any)
     ConnectionError
         If it did not return in time, or raised.
     """
-    done: list[Any] = []
+    outcomes: list[Any] = []
 
     def run() -> None:
         try:
-            done.append((True, call(*args, **options)))
+            outcomes.append((True, call(*args, **options)))
         except BaseException as error:
-            done.append((False, error))
+            outcomes.append((False, error))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not done:
+    if not outcomes:
         raise ConnectionError(f"no answer of the server within {seconds:g} s")
-    good, value = done[0]
-    if not good:
+    is_returned, value = outcomes[0]
+    if not is_returned:
         raise ConnectionError(f"{type(value).__name__}: {value}")
     return value

@@ -64,8 +64,10 @@ class Daemon:
         end = time.monotonic() + 2 * ENDING  # one that was killed may still be ending
         while not self._mine():
             if time.monotonic() > end:
-                other = os.read(self._lock, 20).decode().strip() or "another one"
-                raise ConfigError(f"{folder}: in use by process {other}; stop it first")
+                owner_id = os.read(self._lock, 20).decode().strip() or "another one"
+                raise ConfigError(
+                    f"{folder}: in use by process {owner_id}; stop it first"
+                )
             time.sleep(0.2)
         self._process: psutil.Popen | None = None
         self._below: set[psutil.Process] = set()
@@ -113,8 +115,8 @@ class Daemon:
         if not self._alive():
             raise ConnectionError("nvflare has stopped")
 
-    def said(self) -> str:
-        """What it has written since its last start."""
+    def output(self) -> str:
+        """Output of the process since its last start."""
         with open(self._log, "rb") as log:
             log.seek(self._begin)
             return log.read().decode(errors="replace")
@@ -127,10 +129,10 @@ class Daemon:
         everyone = [self._process, *self._below]
         for process in everyone:
             _signal(process.terminate)
-        _, left = psutil.wait_procs(everyone, ENDING)
-        for process in left:
+        _, survivors = psutil.wait_procs(everyone, ENDING)
+        for process in survivors:
             _signal(process.kill)
-        psutil.wait_procs(left, ENDING)
+        psutil.wait_procs(survivors, ENDING)
         self._process, self._below = None, set()
 
     def _alive(self) -> bool:

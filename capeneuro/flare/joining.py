@@ -65,7 +65,7 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
     Path
         File for the coordinator, ``<site>.entry.json``.
     """
-    site = _own(study, name)
+    site = _own_site(study, name)
     book = site_files.open_ledger(site)
     try:
         entry = agreed.entry(
@@ -87,7 +87,7 @@ def enter(study: StudyConfig, name: str, institution: str, contact: str) -> Path
     return path
 
 
-def looked_at(study: StudyConfig, name: str, path: Path) -> Manifest:
+def signable_manifest(study: StudyConfig, name: str, path: Path) -> Manifest:
     """A manifest that a site may sign, with all checks but the fingerprint.
 
     Parameters
@@ -108,7 +108,7 @@ def looked_at(study: StudyConfig, name: str, path: Path) -> Manifest:
         If the study file is another one, the own entry is not what was sent or not of
         this site as it is, or the manifest does not follow the one that was approved.
     """
-    site, manifest = _own(study, name), read(path)
+    site, manifest = _own_site(study, name), read(path)
     fits(study, manifest, path)
     entry, sent = manifest.sites[name], study.private(name) / "entry.json"
     if not sent.exists() or _read(Entry, sent) != entry:
@@ -117,32 +117,38 @@ def looked_at(study: StudyConfig, name: str, path: Path) -> Manifest:
             f"{name}.entry.json again, or repeat `capeneuro join` as it was"
         )
     key = site_files.open_ledger(site).public_key.hex()
-    for what, signed, here in (
+    for key_name, signed, local_value in (
         ("data", entry.kind, site.data),
         ("unit", entry.unit, site.unit),
         ("ledger", entry.key, key),
     ):
-        if signed != here:
-            shown = "" if what == "ledger" else f", got {here!r}, signed as {signed!r}"
+        if signed != local_value:
+            difference = (
+                ""
+                if key_name == "ledger"
+                else f", got {local_value!r}, signed as {signed!r}"
+            )
             raise ConfigError(
-                f"site {name}: {what}: must be that of its entry{shown}; restore it, "
-                "or join again"
+                f"site {name}: {key_name}: must be that of its entry{difference}; "
+                "restore it, or join again"
             )
     if manifest.revision and not manifest.why:
         raise ConfigError(f"{path}: why: a revision must say why")
     _follows(study, _signed(study, site), manifest, path)
-    told = [
+    approved_releases = [
         promise.told
         for promise in site_files.open_ledger(site).promises()
         if promise.told is not None
     ]
-    for other, party in manifest.sites.items():
-        known = max((one.get(party.key, 0) for one in told), default=0)
-        if party.n_releases < known:
+    for site_name, party in manifest.sites.items():
+        n_before = max(
+            (releases.get(party.key, 0) for releases in approved_releases), default=0
+        )
+        if party.n_releases < n_before:
             raise ConfigError(
-                f"{path}: sites.{other}: its ledger had {known} releases before, now "
-                f"{party.n_releases}: it was set back; {other} types capeneuro ledger "
-                "restore, and sends its entry again"
+                f"{path}: sites.{site_name}: its ledger had {n_before} releases "
+                f"before, now {party.n_releases}: it was set back; {site_name} types "
+                "capeneuro ledger restore, and sends its entry again"
             )
     return manifest
 
@@ -176,20 +182,22 @@ def approve(study: StudyConfig, name: str, path: Path, fingerprint: str) -> Path
         If the fingerprint is another's, the own entry is not what was sent, the study
         file is another one, or the manifest does not follow the one that was approved.
     """
-    manifest = looked_at(study, name, path)
-    given = re.sub(r"[\s:-]", "", fingerprint.removeprefix("SHA256:")).lower()
-    if not re.fullmatch("[0-9a-f]{64}", given):
+    manifest = signable_manifest(study, name, path)
+    stated_fingerprint = re.sub(
+        r"[\s:-]", "", fingerprint.removeprefix("SHA256:")
+    ).lower()
+    if not re.fullmatch("[0-9a-f]{64}", stated_fingerprint):
         raise ConfigError(
             "--fingerprint: must be the 64 hexadecimal digits that were published, "
             f"got {fingerprint!r}"
         )
     # Privacy: the right one is not told here, or it would be typed from here.
-    if given != manifest.fingerprint:
+    if stated_fingerprint != manifest.fingerprint:
         raise ConfigError(
             f"--fingerprint: {path} has another; do not sign: something was changed on "
             "the way, or it is of another revision; ask the coordinator by telephone"
         )
-    book = site_files.open_ledger(_own(study, name))
+    book = site_files.open_ledger(_own_site(study, name))
     # Privacy: the ledger remembers what was signed, whatever happens to other files.
     book.promise(
         study.promise_of(name),
@@ -199,18 +207,18 @@ def approve(study: StudyConfig, name: str, path: Path, fingerprint: str) -> Path
         named=study.study,
         manifest=manifest.fingerprint,
         revision=manifest.revision,
-        told={one.key: one.n_releases for one in manifest.sites.values()},
+        told={entry.key: entry.n_releases for entry in manifest.sites.values()},
     )
     signature = agreed.approval(manifest, book.key)
-    kept = study.private(name) / "manifest.json"
-    files.write_json(kept, manifest.model_dump(mode="json"))
+    manifest_path = study.private(name) / "manifest.json"
+    files.write_json(manifest_path, manifest.model_dump(mode="json"))
     out = Path(f"{name}.approval.json")
     content = {"name": name, "manifest": manifest.fingerprint}
     files.write_json(out, content | {"signature": signature.hex()})
     return out
 
 
-def held(study: StudyConfig, name: str) -> Manifest:
+def approved_manifest(study: StudyConfig, name: str) -> Manifest:
     """The manifest that a site approved, which holds today.
 
     Raises
@@ -271,14 +279,14 @@ def assemble(
         If a site's entry lacks, is of another study, or is not signed by its key.
     """
     entries = list(entries)
-    found = [_read(Entry, path) for path in entries]
-    names = [entry.name for entry in found]
+    site_entries = [_read(Entry, path) for path in entries]
+    names = [entry.name for entry in site_entries]
     if sorted(names) != sorted(study.site_names):
         raise ConfigError(
             f"entries: must be one of each of {', '.join(study.site_names)}, got "
             f"{', '.join(names) or 'none'}"
         )
-    for path, entry in zip(entries, found, strict=True):
+    for path, entry in zip(entries, site_entries, strict=True):
         if entry.study != study.digest:
             raise ConfigError(
                 f"{path}: study: made for another study file; send {entry.name} this "
@@ -287,15 +295,16 @@ def assemble(
     old = None if before is None else read(before)
     if (old is not None) != bool(why):
         raise ConfigError("--before, --why: a revision has both, a first manifest none")
-    kept = study.private(HUB) / "manifest.json"
-    if kept.exists() and _approved(study):
-        now = read(kept)
+    hub_manifest = study.private(HUB) / "manifest.json"
+    if hub_manifest.exists() and _approved(study):
+        now = read(hub_manifest)
         signed = sorted(set(now.sites) - set(now.missing(_approved(study))))
         if signed and (old is None or old.fingerprint != now.fingerprint):
             # Privacy: who has signed would answer for what the lead no longer has.
+            revision = study.private(HUB) / f"manifest-{now.revision}.json"
             raise ConfigError(
-                f"{kept}: signed by {', '.join(signed)}; to change it add --before "
-                f"{study.private(HUB) / f'manifest-{now.revision}.json'} --why ..."
+                f"{hub_manifest}: signed by {', '.join(signed)}; to change it add "
+                f"--before {revision} --why ..."
             )
     if not KEY.exists():
         print(f"made the aggregator's key: {KEY}; back it up")
@@ -316,14 +325,18 @@ def assemble(
             "sign": sign.public_key().public_bytes_raw().hex(),
             "seal": seal.public_key().public_bytes_raw().hex(),
         },
-        sites={entry.name: entry for entry in found},
+        sites={entry.name: entry for entry in site_entries},
         ends=ends or date.today() + LASTS,
     )
     path = Path("manifest.json")
     fits(study, manifest, path)
     if wrong := manifest.wrong():
         raise ConfigError(f"{wrong}; ask the site for its file again")
-    for copy in (path, kept.with_name(f"manifest-{manifest.revision}.json"), kept):
+    for copy in (
+        path,
+        hub_manifest.with_name(f"manifest-{manifest.revision}.json"),
+        hub_manifest,
+    ):
         files.write_json(copy, manifest.model_dump(mode="json"))
     return manifest
 
@@ -345,33 +358,35 @@ def collect(study: StudyConfig, approvals: Iterable[Path]) -> list[str]:
     """
     manifest, path = _at_hub(study)
     # Those of an earlier revision count no more.
-    kept = {
+    signatures = {
         name: signature
         for name, signature in _approved(study).items()
         if name in manifest.sites and name not in manifest.missing({name: signature})
     }
     for path in approvals:
-        one = _read(Approval, path)
-        if one.manifest != manifest.fingerprint:
+        approval = _read(Approval, path)
+        if approval.manifest != manifest.fingerprint:
             raise ConfigError(
                 f"{path}: manifest: is not the one that is here, revision "
-                f"{manifest.revision}; {one.name} signs manifest.json again"
+                f"{manifest.revision}; {approval.name} signs manifest.json again"
             )
-        if one.name not in manifest.sites:
+        if approval.name not in manifest.sites:
             raise ConfigError(
                 f"{path}: name: must be one of {', '.join(manifest.sites)}, got "
-                f"{one.name!r}"
+                f"{approval.name!r}"
             )
-        kept[one.name] = bytes.fromhex(one.signature)
-        if one.name in manifest.missing(kept):
-            raise ConfigError(f"{path}: signature: is not that of {one.name}'s key")
-    plain = {name: signature.hex() for name, signature in kept.items()}
+        signatures[approval.name] = bytes.fromhex(approval.signature)
+        if approval.name in manifest.missing(signatures):
+            raise ConfigError(
+                f"{path}: signature: is not that of {approval.name}'s key"
+            )
+    plain = {name: signature.hex() for name, signature in signatures.items()}
     files.write_json(study.private(HUB) / "approvals.json", plain)
-    return manifest.missing(kept)
+    return manifest.missing(signatures)
 
 
 def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
-    """Who may ask the sites of a study: its keys, and the sites' approvals.
+    """The aggregator's keys for a study, and the sites' approvals of it.
 
     Raises
     ------
@@ -390,13 +405,13 @@ def authority(study: StudyConfig) -> tuple[Authority, dict[str, bytes]]:
         raise ConfigError(
             f"{KEY}: not found; restore the aggregator's key, or revise the manifest"
         )
-    made = Authority(manifest.digest, *_keys())
-    if made.public != manifest.asker:
+    keys = Authority(manifest.digest, *_keys())
+    if keys.public != manifest.asker:
         raise ConfigError(
             f"{KEY}: is not the aggregator's key of the manifest; "
             "restore it, or revise the manifest"
         )
-    return made, approvals
+    return keys, approvals
 
 
 # --- both ----------------------------------------------------------------------------
@@ -413,20 +428,20 @@ def read(path: Path) -> Manifest:
 def fits(study: StudyConfig, manifest: Manifest, path: Path) -> None:
     """Raise ConfigError unless a manifest is of this study file, package and day."""
     over_network(study)
-    own = {
+    facts = {
         "study_digest": (manifest.study_digest, study.digest),
         "version": (manifest.version, __version__),
         "sites": (sorted(manifest.sites), sorted(study.site_names)),
         "promise": (manifest.promise.model_dump(), _promise(study)),
         "without_noise": (manifest.without_noise, _without_noise(study)),
         **{
-            f"inputs.{path}": (manifest.inputs.get(path), own)
-            for path, own in _inputs(study).items()
+            f"inputs.{path}": (manifest.inputs.get(path), facts)
+            for path, facts in _inputs(study).items()
         },
         "aggregator.at": (manifest.aggregator.at, study.aggregator or ""),
     }
-    for key, (there, here) in own.items():
-        if there != here:
+    for key, (stated, local) in facts.items():
+        if stated != local:
             raise ConfigError(
                 f"{path}: {key}: is not that of the study file here; all parties need "
                 "the same file and version, or a revision of the manifest"
@@ -436,7 +451,7 @@ def fits(study: StudyConfig, manifest: Manifest, path: Path) -> None:
 
 
 def summary(manifest: Manifest, before: Manifest | None = None) -> str:
-    """What a manifest says, in lines for a person who is to sign.
+    """A manifest in lines, to be read before it is signed.
 
     Parameters
     ----------
@@ -445,8 +460,9 @@ def summary(manifest: Manifest, before: Manifest | None = None) -> str:
     before
         What was signed; None: nothing.
     """
-    at, p = manifest.aggregator.at, manifest.promise
-    seat = {"": "not declared, counted as a site", "independent": "at no site"}
+    at_site, p = manifest.aggregator.at, manifest.promise
+    seats = {"": "not declared, counted as a site", "independent": "at no site"}
+    seat = seats.get(at_site, f"at {at_site}")
     of = {"sample": "one volume (of a person with n volumes the loss mu is n times)"}
     of["subject"] = "everything of a person"
     promise = f"epsilon {p.epsilon:g}, delta {p.delta:g}, for {of[p.unit]}"
@@ -460,7 +476,7 @@ def summary(manifest: Manifest, before: Manifest | None = None) -> str:
         + (f" ({manifest.why})" if manifest.why else ""),
         f"promise: {promise}",
         *(f"  {name}: epsilon {e:g}" for name, e in p.site_epsilon.items()),
-        f"holds until {manifest.ends}; the aggregator: {seat.get(at, f'at {at}')}",
+        f"holds until {manifest.ends}; the aggregator: {seat}",
     ]
     lines += ["without noise, exact, each site tells:"]
     lines += [f"  {line}" for line in manifest.without_noise]
@@ -475,31 +491,31 @@ def summary(manifest: Manifest, before: Manifest | None = None) -> str:
 
 
 def _changes(old: Manifest, new: Manifest) -> list[str]:
-    """What differs between two revisions, one line each."""
+    """Differences of two revisions, one line each."""
     a, b = (m.promise.model_dump() for m in (old, new))
-    found = [f"promise.{k} {a[k]} -> {b[k]}" for k in a if a[k] != b[k]]
-    for what in ("study_digest", "version", "inputs", "ends", "aggregator"):
-        if getattr(old, what) != getattr(new, what):
+    changes = [f"promise.{k} {a[k]} -> {b[k]}" for k in a if a[k] != b[k]]
+    for field_name in ("study_digest", "version", "inputs", "ends", "aggregator"):
+        if getattr(old, field_name) != getattr(new, field_name):
             names = {"study_digest": "the study file", "inputs": "public files"}
-            found.append(names.get(what, what))
+            changes.append(names.get(field_name, field_name))
     for name in sorted({*old.sites, *new.sites}):
         was, now = old.sites.get(name), new.sites.get(name)
         if was is None or now is None:
-            found.append(f"{name} {'joins' if was is None else 'leaves'}")
+            changes.append(f"{name} {'joins' if was is None else 'leaves'}")
         elif was.key != now.key:
-            found.append(f"{name} has another key")
+            changes.append(f"{name} has another key")
         elif (was.institution, was.contact) != (now.institution, now.contact):
-            found.append(f"{name} has another institution or contact")
-    return found
+            changes.append(f"{name} has another institution or contact")
+    return changes
 
 
 def _signed(study: StudyConfig, site: SiteConfig) -> list[PromiseLine]:
-    """What a site signed for a study of this name, as its ledger has it, in order."""
+    """Manifests that a site signed for a study of this name, in order."""
     return site_files.signed(study.study, site.name, site_files.open_ledger(site))
 
 
 def _of_root(signed: list[PromiseLine], manifest: Manifest) -> list[PromiseLine]:
-    """Of what a site signed that of a manifest's lineage, in order.
+    """Manifests of one lineage that a site signed, in order.
 
     A ledger that was merged into this one may have signed another lineage.
     """
@@ -516,26 +532,26 @@ def _follows(
     """
     if not signed:
         return
-    same = _of_root(signed, new)
-    last = (same or signed)[-1]
+    of_lineage = _of_root(signed, new)
+    last = (of_lineage or signed)[-1]
     if new.fingerprint == last.manifest:
         return
-    if new.fingerprint in {promise.manifest for promise in same} or (
-        same and new.revision <= (-1 if last.revision is None else last.revision)
+    if new.fingerprint in {promise.manifest for promise in of_lineage} or (
+        of_lineage and new.revision <= (-1 if last.revision is None else last.revision)
     ):
         raise ConfigError(
             f"{path}: revision: must be the last one that this site approved, "
             f"{last.manifest}, or one that supersedes it, got {new.revision}, which "
             "is of before; ask the coordinator for the last"
         )
-    if new.supersedes not in {promise.manifest for promise in same}:
+    if new.supersedes not in {promise.manifest for promise in of_lineage}:
         # Privacy: a new lineage would start the promise to the same people anew.
         raise ConfigError(
             f"{path}: supersedes: must be a manifest of this study that this site "
             f"approved, {last.manifest}, got {new.supersedes or 'none'}; for other "
             "people give the study another name"
         )
-    _promises_no_less(study, same, path)
+    _promises_no_less(study, of_lineage, path)
 
 
 def _promises_no_less(
@@ -559,11 +575,11 @@ def _promises_no_less(
     guarded = max(line.n_colluding or 0 for line in signed)
     least = min(guarded, len(study.sites) - 1)
     if study.arm in COOPERATIVE_ARMS and study.n_colluding < least:
-        others = least - (not study.is_independent)
+        n_others = least - (not study.is_independent)
         raise ConfigError(
             f"{path}: budget.n_colluding: must guard against {least} sites, as people "
-            f"were promised, got {study.n_colluding}; set budget.n_colluding: {others} "
-            "in the study file"
+            f"were promised, got {study.n_colluding}; set budget.n_colluding: "
+            f"{n_others} in the study file"
         )
 
 
@@ -582,12 +598,12 @@ def _promise(study: StudyConfig) -> dict[str, Any]:
 
 
 def _without_noise(study: StudyConfig) -> tuple[str, ...]:
-    """What leaves each site without noise, as the manifest lists it."""
+    """Numbers that leave each site without noise, as the manifest lists them."""
     rows = record.without_noise(study)
-    own = {"number of releases in its ledger": "each site, in its entry"}
-    own["institution, contact and unit of its ceiling"] = "each site, in its entry"
+    facts = {"number of releases in its ledger": "each site, in its entry"}
+    facts["institution, contact and unit of its ceiling"] = "each site, in its entry"
     lines = [f"{row['description']} ({row['stated_by']})" for row in rows]
-    return (*lines, *(f"{what} ({stated_by})" for what, stated_by in own.items()))
+    return (*lines, *(f"{fact} ({stated_by})" for fact, stated_by in facts.items()))
 
 
 def _inputs(study: StudyConfig) -> dict[str, str]:
@@ -614,7 +630,7 @@ def over_network(study: StudyConfig) -> None:
         )
 
 
-def _own(study: StudyConfig, name: str) -> SiteConfig:
+def _own_site(study: StudyConfig, name: str) -> SiteConfig:
     over_network(study)
     site = flow.one_site(site_files.load_sites(study), name)
     site_files.check_ceilings(study, {name: site})

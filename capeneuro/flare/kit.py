@@ -55,7 +55,7 @@ WARN_DAYS = 90
 
 
 class Finding(NamedTuple):
-    """One rule of :func:`check`: what is wrong with a remedy, or nothing."""
+    """One rule of :func:`check`: an error with its remedy, or none."""
 
     rule: str
     wrong: str = ""
@@ -65,8 +65,10 @@ class Finding(NamedTuple):
 # --- making kits ---------------------------------------------------------------------
 
 
-def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -> None:
-    """Write what the project's admin needs to admit the parties of a study.
+def init(
+    study: StudyConfig, folder: Path, server: str, port: int, is_local: bool
+) -> None:
+    """Write the files by which the project's admin admits the parties of a study.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -
         New folder for the certificate authority and the parties' files.
     server, port
         Where the sites will reach the aggregator.
-    here
+    is_local
         Make every party's kit as well, for a rehearsal on this machine.
 
     Raises
@@ -87,8 +89,10 @@ def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -
     if folder.exists():
         raise ConfigError(f"{folder}: exists already; choose another folder")
     sites = list(study.site_names)
-    if taken := {"server", "lead", "ca"} & set(sites):
-        raise ConfigError(f"sites: {', '.join(taken)} is a party's name; rename it")
+    if reserved_names := {"server", "lead", "ca"} & set(sites):
+        raise ConfigError(
+            f"sites: {', '.join(reserved_names)} is a party's name; rename it"
+        )
     folder.mkdir(parents=True, mode=0o700)
     project = study.study.lower()
     profile = {
@@ -107,9 +111,11 @@ def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -
         party["org"] = re.sub(r"\W", "_", name)
         content = {"name": project, "participants": [party]}
         files.write_text(folder / f"{name}.yaml", yaml.safe_dump(content))
-    made = _nvflare(folder, "cert", "init", "--profile", "project.yaml", "-o", "ca")
-    fingerprint = made["rootca_fingerprint_sha256"]
-    if here:
+    certificate_authority = _nvflare(
+        folder, "cert", "init", "--profile", "project.yaml", "-o", "ca"
+    )
+    fingerprint = certificate_authority["rootca_fingerprint_sha256"]
+    if is_local:
         with ThreadPoolExecutor(2) as pool:
             for kit in pool.map(
                 lambda name: _make(folder, name, parties[name]["name"], fingerprint),
@@ -139,11 +145,18 @@ def init(study: StudyConfig, folder: Path, server: str, port: int, here: bool) -
 def _make(folder: Path, name: str, full: str, fingerprint: str) -> Path:
     """Request, approve, package and harden one kit."""
     _nvflare(folder, "cert", "request", "-p", f"{name}.yaml", "--out", name)
-    authority = ["--ca-dir", "ca", "--profile", "project.yaml"]
+    authority_options = ["--ca-dir", "ca", "--profile", "project.yaml"]
     request, signed = f"{name}/{full}.request.zip", f"{name}/{full}.signed.zip"
-    _nvflare(folder, "cert", "approve", request, *authority, "--out", signed)
-    own = ["--request-dir", name, "--fingerprint", fingerprint]
-    _nvflare(folder, "package", signed, *own, "--workspace", f"{name}/workspace")
+    _nvflare(folder, "cert", "approve", request, *authority_options, "--out", signed)
+    packaging_options = ["--request-dir", name, "--fingerprint", fingerprint]
+    _nvflare(
+        folder,
+        "package",
+        signed,
+        *packaging_options,
+        "--workspace",
+        f"{name}/workspace",
+    )
     (packaged,) = (folder / name / "workspace").glob(f"*/prod_*/{full}")
     kit = packaged.rename(folder / name / "kit")
     shutil.rmtree(folder / name / "workspace")
@@ -152,11 +165,11 @@ def _make(folder: Path, name: str, full: str, fingerprint: str) -> Path:
 
 
 def _nvflare(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run FLARE's command in a folder; returns what it tells."""
+    """Run FLARE's command in a folder; return its answer."""
     command = Path(sys.executable).parent / "nvflare"
     if not command.exists():
         raise ConfigError("nvflare: not installed; pip install 'capeneuro[federated]'")
-    done = subprocess.run(
+    process = subprocess.run(
         [str(command), "--format", "json", *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -165,20 +178,20 @@ def _nvflare(folder: Path, *arguments: str) -> dict[str, Any]:
         timeout=120,
     )
     try:
-        told = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(process.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        told = {"message": " ".join(done.stderr.split())[-200:]}
-    if done.returncode != 0:
-        what = " ".join(arguments[:2])
-        raise ConfigError(f"nvflare {what}: {told.get('message', 'failed')}")
-    return told["data"]
+        answer = {"message": " ".join(process.stderr.split())[-200:]}
+    if process.returncode != 0:
+        subcommand = " ".join(arguments[:2])
+        raise ConfigError(f"nvflare {subcommand}: {answer.get('message', 'failed')}")
+    return answer["data"]
 
 
 # --- making them safe ----------------------------------------------------------------
 
 
 def harden(kit: Path) -> None:
-    """Close what FLARE leaves open in a kit; a second time changes nothing.
+    """Close the settings that FLARE leaves open in a kit; a repeat changes nothing.
 
     Raises
     ------
@@ -191,8 +204,11 @@ def harden(kit: Path) -> None:
         key.chmod(0o600)
     if kind == "lead":
         startup = _startup(kit)
-        own = str(kit.resolve() / "transfer")
-        startup["admin"] |= {"upload_dir": own, "download_dir": own}
+        transfer_folder = str(kit.resolve() / "transfer")
+        startup["admin"] |= {
+            "upload_dir": transfer_folder,
+            "download_dir": transfer_folder,
+        }
         files.write_json(kit / "startup" / CONFIGURATION[kind], startup)
         return
     (kit / "tmp").mkdir(mode=0o700, exist_ok=True)
@@ -230,8 +246,8 @@ def owner(kit: Path) -> tuple[str, str]:
     """Name and organisation in a kit's certificate."""
     subject = _certificate(kit).subject
     parts = [NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME]
-    found = [subject.get_attributes_for_oid(part)[0].value for part in parts]
-    return str(found[0]), str(found[1])
+    names = [subject.get_attributes_for_oid(part)[0].value for part in parts]
+    return str(names[0]), str(names[1])
 
 
 def address(kit: Path) -> tuple[str, int]:
@@ -255,10 +271,10 @@ def check(kit: Path, name: str | None = None) -> list[Finding]:
         If the folder is not a kit.
     """
     kind = kind_of(kit)
-    found = [*_identity(kit, name), *_host(kit, kind)]
+    findings = [*_identity(kit, name), *_host(kit, kind)]
     if kind != "lead":
-        found += _settings(kit, kind)
-    return found
+        findings += _settings(kit, kind)
+    return findings
 
 
 def require(kit: Path, kind: str, name: str | None = None) -> None:
@@ -276,23 +292,24 @@ def _identity(kit: Path, name: str | None) -> Iterator[Finding]:
     text = f"{', '.join(loose)} can be read by others; harden the kit"
     yield Finding("private key", text if loose else "")
     root = x509.load_pem_x509_certificate((kit / "startup/rootCA.pem").read_bytes())
-    own = _certificate(kit)
+    certificate = _certificate(kit)
     try:
-        own.verify_directly_issued_by(root)
+        certificate.verify_directly_issued_by(root)
         text = ""
     except (ValueError, TypeError, InvalidSignature):
         text = "not issued by the kit's rootCA.pem; package the kit again"
     yield Finding("certificate authority", text)
-    now, begin = datetime.now(UTC), own.not_valid_before_utc
+    now, begin = datetime.now(UTC), certificate.not_valid_before_utc
     text = (
         f"this machine's time is {now:%Y-%m-%d %H:%M} UTC, and the certificate was "
         f"made at {begin:%Y-%m-%d %H:%M}: the clock is behind by "
         f"{_long((begin - now).total_seconds())} or more; switch on a time service"
     )
     yield Finding("clock of this machine", text if now < begin else "")
-    days = (own.not_valid_after_utc - now).days
+    days = (certificate.not_valid_after_utc - now).days
     word = "expired" if days < 0 else "expires"
-    text = f"{word} on {own.not_valid_after_utc:%Y-%m-%d}; ask for a new one in time"
+    end = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+    text = f"{word} on {end}; ask for a new one in time"
     text = text if days < WARN_DAYS else ""
     yield Finding("certificate date", text, warning=0 <= days < WARN_DAYS)
     if name is not None and owner(kit)[0] != name:
@@ -336,11 +353,11 @@ def _is_free(port: int) -> bool:
 
 
 def _clock() -> tuple[str, bool]:
-    """What is wrong with this machine's clock, and whether that is a warning."""
+    """The fault of this machine's clock, and whether it is only a warning."""
     command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-        answer = done.stdout.strip()
+        process = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        answer = process.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         answer = ""
     if answer == "yes":
@@ -414,8 +431,8 @@ def _startup(kit: Path) -> dict[str, Any]:
 
 def _read(kit: Path, name: str) -> dict[str, Any]:
     """Read a local setting: the kit's own, or FLARE's default beside it."""
-    own = kit / "local" / name
-    path = own if own.exists() else kit / "local" / f"{name}.default"
+    kit_file = kit / "local" / name
+    path = kit_file if kit_file.exists() else kit / "local" / f"{name}.default"
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

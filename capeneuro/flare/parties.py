@@ -42,7 +42,7 @@ ENDED = ("FINISHED", "FAILED", "ABANDONED", "ABORTED")
 
 
 def show(study: StudyConfig, name: str) -> None:
-    """Print what a study asks of a site, and what it promises to whom.
+    """Print a study's questions to a site, and its promise against each party.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ def show(study: StudyConfig, name: str) -> None:
         If the site's file is not here, or the study does not fit under its ceiling.
     """
     sites = site_files.load_sites(study)
-    own = {name: flow.one_site(sites, name)}
-    spent = site_files.check_ceilings(study, own).get(name, 0.0)
+    own_site = {name: flow.one_site(sites, name)}
+    spent = site_files.check_ceilings(study, own_site).get(name, 0.0)
     promise = study.promise_of(name)
     print(
         f"study {study.study!r} asks {name}, one of {len(study.sites)} sites with "
-        f"{sites[name].data} data, for:\n{asked(study)}"
+        f"{sites[name].data} data, for:\n{questions(study)}"
     )
     if study.arm == "non-private":
         print("  without privacy: exact numbers leave the site", flush=True)
@@ -70,8 +70,8 @@ def show(study: StudyConfig, name: str) -> None:
         f"  promised for {of}: epsilon {promise.epsilon:g}, delta {promise.delta:g}, "
         f"together and against {study.adversary}"
     )
-    for who, epsilon in plan.by_party(study, name).items():
-        print(f"    {who}: epsilon {epsilon:.3g}")
+    for party, epsilon in plan.by_party(study, name).items():
+        print(f"    {party}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
         print(f"  for a person: {plan.person_in_words(study)}")
     print(f"  ceiling {sites[name].epsilon:g}, spent before {spent:.4f}", flush=True)
@@ -119,7 +119,9 @@ def site(
         raise ConfigError(f"{features}: not found; run: {todo}")
     site_files.check_sampler(study)
     show(study, name)
-    print(joining.summary(joining.held(study.full_study, name)), flush=True)
+    print(
+        joining.summary(joining.approved_manifest(study.full_study, name)), flush=True
+    )
     log = study.private(name) / "logs" / "site.log"
     host, port = kit.address(kit_folder)
     from capeneuro.flare.daemon import Daemon  # its libraries come with nvflare
@@ -129,13 +131,19 @@ def site(
         daemon = Daemon(kit_folder, variables, log)
         print(f"waiting for {host}:{port}; log: {log}; stop with Ctrl-C", flush=True)
         standing.forget(study, name)
-        registered, before, answer, asked = False, None, "", time.monotonic()
+        registered, before, answer, last_asked = False, None, "", time.monotonic()
         try:
             while before is None or before["state"] != "finished" or not once:
                 daemon.keep()
-                if not registered and time.monotonic() - asked > ASK:
-                    answer, asked = _who_answers(kit_folder, answer), time.monotonic()
-                if not registered and "Successfully registered client" in daemon.said():
+                if not registered and time.monotonic() - last_asked > ASK:
+                    answer, last_asked = (
+                        _who_answers(kit_folder, answer),
+                        time.monotonic(),
+                    )
+                if (
+                    not registered
+                    and "Successfully registered client" in daemon.output()
+                ):
                     print(f"registered at {host}:{port}", flush=True)
                     registered = True
                 before = _tell(study, name, before)
@@ -150,7 +158,7 @@ def site(
 
 
 def _who_answers(kit_folder: Path, before: str) -> str:
-    """Print what answers instead of the server, unless that was said before."""
+    """Print a wrong server at the address, unless it was printed before."""
     wrong = reach.what_answers(kit_folder)
     if wrong and wrong != before:
         host, port = kit.address(kit_folder)
@@ -161,18 +169,18 @@ def _who_answers(kit_folder: Path, before: str) -> str:
 def _tell(
     study: StudyConfig, name: str, before: dict[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Print what is new of how the study stands, and keep the site's page."""
-    told = standing.read(study, name)
-    if told is None or told == before:
+    """Print news of the study's progress, and write the site's page."""
+    status = standing.read(study, name)
+    if status is None or status == before:
         return before
-    known = before["lines"][-1][0] if before else -1
-    for number, line in told["lines"]:
-        if number > known:
+    last_number = before["lines"][-1][0] if before else -1
+    for number, line in status["lines"]:
+        if number > last_number:
             print(line, flush=True)
-    path = standing.write_page(study, name, told)
+    path = standing.write_page(study, name, status)
     if before is None:
         print(f"how it stands, for a browser: {path}", flush=True)
-    return told
+    return status
 
 
 def aggregate(
@@ -266,20 +274,20 @@ class _Drive:
             try:
                 with self._controller.session(self._lead_kit, 10.0) as lead:
                     self._wait_for_sites(lead)
-                    told = self._follow(lead)
+                    status = self._follow(lead)
             except ConnectionError as error:
                 why = str(error)
                 time.sleep(LOOK)
                 continue
-            if told["state"] == "finished":
+            if status["state"] == "finished":
                 print("finished", flush=True)
                 return 0
-            if told["state"] == "failed":
-                for line in told["lines"]:
+            if status["state"] == "failed":
+                for line in status["lines"]:
                     logging.error("error: %s", line)
-                return int(told["exit"])
-            self._missing = set(told.get("lost", ()))
-            why = "; ".join(told["lines"]) or "end of the segment"
+                return int(status["exit"])
+            self._missing = set(status.get("lost", ()))
+            why = "; ".join(status["lines"]) or "end of the segment"
             print(f"{why}; going on", flush=True)
         missing = ", ".join(sorted(self._missing))
         text = f"missing sites: {missing}" if missing else why
@@ -298,14 +306,16 @@ class _Drive:
         start = time.monotonic()
         while True:
             info = self._controller.within(10.0, lead.get_system_info)
-            here = {client.name for client in info.client_info} & everyone
-            self._missing = everyone - here
-            if here != before:
-                print(f"{len(here)} of {len(everyone)} sites registered", flush=True)
-            enough = len(here) >= site_files.n_needed(self._study)
+            registered = {client.name for client in info.client_info} & everyone
+            self._missing = everyone - registered
+            if registered != before:
+                print(
+                    f"{len(registered)} of {len(everyone)} sites registered", flush=True
+                )
+            enough = len(registered) >= site_files.n_needed(self._study)
             if not self._missing or (enough and time.monotonic() - start > GRACE):
                 return
-            before = here
+            before = registered
             if time.monotonic() > self._deadline:
                 raise ConnectionError("too few sites")
             self._daemon.require()
@@ -324,35 +334,35 @@ class _Drive:
             identity = self._controller.within(30.0, lead.submit_job, folder)
         print(f"job {self._n_jobs} submitted", flush=True)
         try:
-            told = self._watch(lead, name, identity)
+            status = self._watch(lead, name, identity)
         except BaseException:
             self._abort(lead, identity)
             raise
-        if told["state"] == "stuck":
+        if status["state"] == "stuck":
             self._abort(lead, identity)
-        return told
+        return status
 
     def _watch(self, lead: Any, name: str, identity: str) -> dict[str, Any]:
-        last, changed, looked, state = None, time.monotonic(), 0.0, ""
+        last, changed, last_look, state = None, time.monotonic(), 0.0, ""
         n = self._study.n_releases.get("ica", 0)
         with tqdm(total=n, desc="ica", disable=None if n else True) as bar:
             while True:
                 self._daemon.require()
                 # Before the file: a job that has ended has written it.
-                if time.monotonic() - looked > 2.0:
-                    looked = time.monotonic()
+                if time.monotonic() - last_look > 2.0:
+                    last_look = time.monotonic()
                     state = self._controller.within(10.0, lead.get_job_status, identity)
                 ended = str(state).startswith(ENDED)
                 self._look_for_sites(lead)
-                told = json.loads(site_files.status_file(self._study).read_text())
-                told = told if told["job"] == name else {"state": "submitted"}
-                if told != last:
-                    last, changed = told, time.monotonic()
-                    self._show(told, bar)
+                status = json.loads(site_files.status_file(self._study).read_text())
+                status = status if status["job"] == name else {"state": "submitted"}
+                if status != last:
+                    last, changed = status, time.monotonic()
+                    self._show(status, bar)
                 still = time.monotonic() - changed
-                final = told["state"] in ("finished", "failed", "over", "lost")
+                final = status["state"] in ("finished", "failed", "over", "lost")
                 if final and (ended or still > ENDING):
-                    return told
+                    return status
                 if ended:
                     return {"state": "dead", "lines": [f"the job ended: {state}"]}
                 if still > self._options["timeout"] + 60.0:
@@ -379,20 +389,20 @@ class _Drive:
         if back:
             files.write_text(site_files.again_file(self._study), "\n".join(back))
 
-    def _show(self, told: dict[str, Any], bar: tqdm) -> None:
-        """Note progress, show the round, and who is away and why."""
-        away = told.get("away", {})
-        self._heard = told.get("heard", {})
+    def _show(self, status: dict[str, Any], bar: tqdm) -> None:
+        """Show the round, and the sites that are away with the reason."""
+        away = status.get("away", {})
+        self._heard = status.get("heard", {})
         for name in sorted(away.keys() - self._away.keys()):
-            word = "waiting" if told["state"] == "waiting" else "going on without it"
+            word = "waiting" if status["state"] == "waiting" else "going on without it"
             bar.write(f"{name}: {away[name]}; {word}")
         for name in sorted(self._away.keys() - away.keys()):
             bar.write(f"{name}: is back")
         self._away = away
-        if told["state"] != "running":
+        if status["state"] != "running":
             return
         self._moved()
-        query, number, _ = told["at"]
+        query, number, _ = status["at"]
         if query.startswith("infomax"):
             bar.update(number - bar.n)
 
@@ -426,13 +436,13 @@ def write_job(folder: Path, study: StudyConfig, options: dict[str, Any]) -> None
     )
 
 
-def asked(study: StudyConfig) -> str:
-    """What a study asks of each site, one line a stage."""
+def questions(study: StudyConfig) -> str:
+    """Questions of a study to each site, one line a stage."""
     lines = []
-    for stage, what in study.queries.items():
+    for stage, question in study.queries.items():
         n = study.n_releases.get(stage, 0)
         many = f"up to {n} releases of " if n > 1 else "1 release of " if n else ""
-        lines.append(f"  {stage}: {many}{what}")
+        lines.append(f"  {stage}: {many}{question}")
     return "\n".join(lines)
 
 

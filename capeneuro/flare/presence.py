@@ -55,7 +55,7 @@ class Presence:
         call: Callable[[], Any],
         give_up: Callable[[], None],
     ) -> Any:
-        """What a call to a site returns, as long as the site is there.
+        """Return the result of a call to a site, as long as the site is there.
 
         Parameters
         ----------

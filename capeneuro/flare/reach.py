@@ -46,7 +46,7 @@ PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def check(folder: Path) -> list[kit.Finding]:
-    """What can be told of the server's address from here, for a kit's check.
+    """Faults of the server's address as seen from here, for a kit's check.
 
     Parameters
     ----------
@@ -68,18 +68,18 @@ def check(folder: Path) -> list[kit.Finding]:
 
 
 def own_name(host: str) -> str:
-    """What is wrong with the server's name, looked up on the server; or nothing."""
+    """Fault of the server's name, looked up on the server; empty: none."""
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return (
             f"{host} is no name that this machine can look up; check that the sites "
             "can: getent hosts NAME"
         )
-    inside = sorted(a for a in found if ipaddress.ip_address(a).is_loopback)
+    inside = sorted(a for a in addresses if ipaddress.ip_address(a).is_loopback)
     if not inside:
         return ""
-    if host == "localhost" or host in found:
+    if host == "localhost" or host in addresses:
         return f"{host} is this machine alone, for a rehearsal; sites cannot reach it"
     return (
         f"{host} resolves to {inside[0]} here (see /etc/hosts); where sites look it up "
@@ -88,7 +88,7 @@ def own_name(host: str) -> str:
 
 
 def what_answers(folder: Path) -> str:
-    """What is wrong with who answers at the address that a kit names; or nothing.
+    """Fault of the server at the address that a kit names; empty: none.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def what_answers(folder: Path) -> str:
 
 
 def _refused_late(secure: ssl.SSLSocket) -> None:
-    """Read what the server says of our certificate, which TLS 1.3 does at the end."""
+    """Read the server's verdict on our certificate, which TLS 1.3 sends at the end."""
     secure.settimeout(1.0)
     with suppress(TimeoutError):
         secure.recv(1)
@@ -143,18 +143,18 @@ def _refused_late(secure: ssl.SSLSocket) -> None:
 
 def _in_words(error: str, host: str, port: int) -> str:
     """The line that openssl's words mean."""
-    about = {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
-    about |= {"owner": "another name", "issuer": "somebody unknown"}
+    names = {"now": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
+    names |= {"owner": "another name", "issuer": "somebody unknown"}
     if "verif" in error.lower():
-        about |= _shown(host, port)
+        names |= _names_of_certificate(host, port)
     for pattern, line in OPENSSL.items():
         if re.search(pattern, error):
-            return line.format(**about)
+            return line.format_map(names)
     return f"what answers there is not the server, by its TLS: {error}"
 
 
-def _shown(host: str, port: int) -> dict[str, str]:
-    """Owner and issuer of the certificate that is shown, whoever it is."""
+def _names_of_certificate(host: str, port: int) -> dict[str, str]:
+    """Owner and issuer of the server's certificate, which is not verified here."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError, ValueError):
@@ -162,14 +162,17 @@ def _shown(host: str, port: int) -> dict[str, str]:
             socket.create_connection((host, port), PATIENCE) as connection,
             anybody.wrap_socket(connection, server_hostname=host) as secure,
         ):
-            shown = x509.load_der_x509_certificate(secure.getpeercert(True))
-        return {"owner": _name(shown.subject), "issuer": _name(shown.issuer)}
+            certificate = x509.load_der_x509_certificate(secure.getpeercert(True))
+        return {
+            "owner": _name(certificate.subject),
+            "issuer": _name(certificate.issuer),
+        }
     return {}
 
 
-def _name(who: x509.Name) -> str:
+def _name(name: x509.Name) -> str:
     for part in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME):
-        if names := who.get_attributes_for_oid(part):
+        if names := name.get_attributes_for_oid(part):
             return repr(str(names[0].value))[:80]
     return "nobody by name"
 

@@ -34,63 +34,63 @@ class Standing:
 
     def __init__(self, study: StudyConfig, site: SiteConfig, lineage: str) -> None:
         self._study, self._site, self._lineage = study, site, lineage
-        self._told: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
+        self._status: dict[str, Any] = {"state": "waiting", "round": "", "away": []}
         before = read(study, site.name)
-        self._told |= {"lines": before["lines"] if before else []}
+        self._status |= {"lines": before["lines"] if before else []}
         self._roster: list[str] = []
         self._away: list[str] = []  # in the last line
         self._write()
 
-    def answered(self, what: str, message: dict[str, Any], reply: Any) -> None:
+    def answered(self, task: str, message: dict[str, Any], reply: Any) -> None:
         """Note an answer; a refusal with its rule."""
         request = message.get("request")
-        if what in ("ping", "advertise", "release") and "error" in reply:
+        if task in ("ping", "advertise", "release") and "error" in reply:
             rule = reply["rule"]
             state = f"{reply['error']}: {flow.RULES.get(rule, rule)}"
-            if what == "ping" and state == self._told["state"]:
+            if task == "ping" and state == self._status["state"]:
                 return  # it is asked again several times a second
-            self._told |= {"state": state}
-        elif what == "release":
+            self._status |= {"state": state}
+        elif task == "release":
             self._roster = sorted(request["roster"])
-            where = f"{request['query']} {request['round'] + 1}"
-            self._told |= {"state": "released", "round": where}
-        elif what == "unmask" and "error" not in reply:
+            round_name = f"{request['query']} {request['round'] + 1}"
+            self._status |= {"state": "released", "round": round_name}
+        elif task == "unmask" and "error" not in reply:
             away = sorted(set(self._roster) - set(message["survivors"]))
-            self._told |= {"state": "summed", "away": away}
+            self._status |= {"state": "summed", "away": away}
         else:
             return
         self._write()
 
     def finished(self) -> None:
         """Note that the aggregator has all that the study asked for."""
-        self._told |= {"state": "finished"}
+        self._status |= {"state": "finished"}
         self._write()
 
     def _write(self) -> None:
         study, site = self._study, self._site
         book = site_files.open_ledger(site)
         total = book.total()
-        about = self._lineage, study.identity, site.name
-        own = book.of_lineage(*about, site_files.stages_of(study))
+        stages = site_files.stages_of(study)
+        releases = book.of_lineage(self._lineage, study.identity, site.name, stages)
         promise = study.promise_of(site.name)
-        mu = accounting.compose([e.mu for e in own])
-        left = max(0.0, 1 - (mu / promise.mu) ** 2)
-        self._told |= {
+        mu = accounting.compose([e.mu for e in releases])
+        remaining = max(0.0, 1 - (mu / promise.mu) ** 2)
+        self._status |= {
             "at": datetime.now().isoformat(timespec="seconds"),
-            "releases": len(own),
+            "releases": len(releases),
             "spent": accounting.epsilon_from_mu(mu, promise.delta),
             "promise": promise.epsilon,
-            "left": left,
+            "left": remaining,
             "in_all": accounting.epsilon_from_mu(total, site.delta),
             "ceiling": site.epsilon,
         }
         # A sum follows its release at once: one line a round, and one for who is away.
-        told, lines = self._told, self._told["lines"]
-        if told["state"] != "summed" or told["away"] != self._away:
+        status, lines = self._status, self._status["lines"]
+        if status["state"] != "summed" or status["away"] != self._away:
             number = lines[-1][0] + 1 if lines else 0
-            told["lines"] = [*lines, [number, _line(told)]][-LINES:]
-            self._away = told["away"]
-        files.write_json(_file(study, site.name), self._told)
+            status["lines"] = [*lines, [number, _line(status)]][-LINES:]
+            self._away = status["away"]
+        files.write_json(_file(study, site.name), self._status)
 
 
 def read(study: StudyConfig, name: str) -> dict[str, Any] | None:
@@ -100,26 +100,27 @@ def read(study: StudyConfig, name: str) -> dict[str, Any] | None:
 
 
 def forget(study: StudyConfig, name: str) -> None:
-    """Remove what an earlier run left."""
+    """Remove the status of an earlier run."""
     _file(study, name).unlink(missing_ok=True)
 
 
-def _line(told: dict[str, Any]) -> str:
+def _line(status: dict[str, Any]) -> str:
     """One line for the operator's terminal."""
-    away = f"; away: {', '.join(told['away'])}" if told["away"] else ""
-    where = f"{told['round']}: " if told["round"] else ""
+    away = f"; away: {', '.join(status['away'])}" if status["away"] else ""
+    round_name = f"{status['round']}: " if status["round"] else ""
     return (
-        f"{told['at'][11:]} {where}{told['state']}; spent {told['spent']:.3g} of "
-        f"{told['promise']:g}, {100 * told['left']:.0f}% left; "
-        f"ledger {told['in_all']:.3g} of {told['ceiling']:g}{away}"
+        f"{status['at'][11:]} {round_name}{status['state']}; "
+        f"spent {status['spent']:.3g} of {status['promise']:g}, "
+        f"{100 * status['left']:.0f}% left; "
+        f"ledger {status['in_all']:.3g} of {status['ceiling']:g}{away}"
     )
 
 
-def write_page(study: StudyConfig, name: str, told: dict[str, Any]) -> Path:
+def write_page(study: StudyConfig, name: str, status: dict[str, Any]) -> Path:
     """Write the page that a browser opens; it asks to be read again by itself."""
     path = study.private(name) / "status.html"
     page = template_of("status.html.jinja")
-    files.write_text(path, page.render(told=told, study=study.study, site=name))
+    files.write_text(path, page.render(status=status, study=study.study, site=name))
     path.chmod(0o600)
     return path
 

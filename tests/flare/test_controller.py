@@ -508,7 +508,7 @@ def test_the_lead_can_do_no_more_than_start_jobs(root, kits, tmp_path):
             daemons[-1].keep()
     try:
         parties.wait_for(
-            lambda: "Successfully registered client" in daemons[1].said(), 60, "site"
+            lambda: "Successfully registered client" in daemons[1].output(), 60, "site"
         )
         with controller.session(kits / "lead/kit", 10.0) as lead:
             for forbidden in (

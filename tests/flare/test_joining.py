@@ -81,7 +81,7 @@ def test_after_the_ceremony_every_party_holds_the_same(joined):
     own = manifest_of(joined)
     for name in SITES:
         with at(joined, name) as study:
-            assert joining.held(study, name).digest == own.digest
+            assert joining.approved_manifest(study, name).digest == own.digest
     with at(joined, HUB) as study:
         authority, approvals = joining.authority(study)
     assert authority.public == own.asker
@@ -231,7 +231,7 @@ def test_a_study_file_that_changed_needs_a_revision(joined):
         at(joined, "site-0") as study,
         pytest.raises(ConfigError, match="study_digest"),
     ):
-        joining.held(study, "site-0")
+        joining.approved_manifest(study, "site-0")
     with at(joined, HUB) as study, pytest.raises(ConfigError, match="study_digest"):
         joining.authority(study)
 
@@ -277,13 +277,13 @@ def test_what_was_signed_before_the_last_is_not_taken_again(joined):
     with at(joined, "site-0") as study:
         path = joined / HUB / "manifest.json"
         joining.approve(study, "site-0", path, second.fingerprint)
-        assert joining.held(study, "site-0").digest == second.digest
+        assert joining.approved_manifest(study, "site-0").digest == second.digest
         # All that the ledger does not hold is set back.
         shutil.copytree(joined / "before", own, dirs_exist_ok=True)
         with pytest.raises(ConfigError, match="revision: must be the last one"):
             joining.approve(study, "site-0", joined / "before.json", first.fingerprint)
         with pytest.raises(ConfigError, match="not the manifest that this site"):
-            joining.held(study, "site-0")
+            joining.approved_manifest(study, "site-0")
 
 
 @pytest.mark.parametrize(("key", "value"), [("epsilon", 6.0), ("delta", 1e-4)])
@@ -360,7 +360,7 @@ def test_a_lineage_of_a_merged_ledger_is_another_promise(joined, merged):
         other = {"lineage": "a" * 64, "manifest": "b" * 64, "revision": 5, **merged}
         other |= {"mu": 3 * first.mu, "n_colluding": 2}
         book.lines.append(replace(first, **other))
-        assert joining.held(study, "site-0").revision == 0
+        assert joining.approved_manifest(study, "site-0").revision == 0
         entry = ReleaseLine(
             study="tiny:old",
             unit="subject",
@@ -420,7 +420,7 @@ def test_lines_of_a_merged_ledger_do_not_set_the_last_manifest_back(joined):
         book = site_files.open_ledger(load.load_site("site-0.yaml"))
         earlier = next(p for p in book.promises() if p.revision == 0)
         book.lines.append(earlier)  # as a merge would
-        assert joining.held(study, "site-0").digest == second.digest
+        assert joining.approved_manifest(study, "site-0").digest == second.digest
 
 
 def test_public_files_are_those_that_all_signed(joined):
@@ -428,10 +428,10 @@ def test_public_files_are_those_that_all_signed(joined):
     with at(joined, "site-0") as study:
         write_image(Path(study.space.mask), np.eye(SIDE)[None].repeat(SIDE, 0))
         with pytest.raises(ConfigError, match=r"inputs\.data/mask.*: is not that"):
-            joining.held(study, "site-0")
+            joining.approved_manifest(study, "site-0")
         Path(study.space.mask).unlink()
         with pytest.raises(ConfigError, match="part of what its parties sign"):
-            joining.held(study, "site-0")
+            joining.approved_manifest(study, "site-0")
     listed = joining.summary(manifest_of(joined))
     assert "number of its people (each site, which signs it)" in listed
     assert "starts from data/mask.nii.gz, SHA-256" in listed
@@ -500,7 +500,7 @@ def test_what_is_no_file_of_the_ceremony_is_told_in_a_line(joined, text, capsys)
 def test_a_site_signs_as_what_it_is(joined):
     edit(str(joined / "site-0/site-0.yaml"), "data", "public")
     with at(joined, "site-0") as study, pytest.raises(ConfigError, match="data: must"):
-        joining.looked_at(study, "site-0", joined / HUB / "manifest.json")
+        joining.signable_manifest(study, "site-0", joined / HUB / "manifest.json")
 
 
 def test_a_study_in_one_process_needs_no_joining(joined, capsys):
@@ -549,7 +549,7 @@ def test_a_ledger_from_before_manifests_goes_on(joined):
 
 def test_a_site_with_another_key_does_not_answer_for_the_manifest(joined):
     with at(joined, "site-0") as study:
-        manifest = joining.held(study, "site-0")
+        manifest = joining.approved_manifest(study, "site-0")
         sites = site_files.load_sites(study)
         Path("ledger/key").write_bytes(bytes(32))
         with pytest.raises(ConfigError, match="key is not the one"):
@@ -619,7 +619,7 @@ def test_a_peer_that_was_set_back_is_known_from_any_study(joined):
         book.promise(study.promise, "x", "x", "site-0", named="another", told=told)
         path = joined / HUB / "manifest.json"
         with pytest.raises(ConfigError, match="42 releases before, now 0"):
-            joining.looked_at(study, "site-0", path)
+            joining.signable_manifest(study, "site-0", path)
 
 
 def test_sites_that_share_a_ledger_have_a_promise_each(joined):

@@ -372,7 +372,7 @@ def test_a_site_of_private_data_opens_with_its_clock(kind, monkeypatch):
     for where, name, value in (
         (controller, "_own_study", study),
         (controller, "Standing", None),
-        (controller.joining, "held", SimpleNamespace(**manifest)),
+        (controller.joining, "approved_manifest", SimpleNamespace(**manifest)),
         (controller.files, "Features", SimpleNamespace(made_from="")),
         (site_files, "load_sites", {"a": SimpleNamespace(data=kind)}),
         (site_files, "open_site", None),

@@ -166,6 +166,6 @@ def test_each_party_has_its_own_jobs(apart):
 def test_a_site_is_told_all_releases_that_it_is_asked_for(apart, changes, said):
     for key, value in ({"n_rounds": 6} | changes).items():
         edit(STUDY, f"ica.{key}", value)
-    first, second = parties.asked(load.load_study(STUDY)).splitlines()
+    first, second = parties.questions(load.load_study(STUDY)).splitlines()
     assert "pca: 1 release" in first
     assert re.fullmatch(said, second.strip())

@@ -101,7 +101,9 @@ def join_all(root: Path, sites=SITES) -> None:
 def make_kits(folder: Path, port: int) -> None:
     """Kits of the sites, the server and the lead, made by FLARE."""
     with contextlib.chdir(folder):
-        kit.init(load.load_study(STUDY), folder / "kits", "localhost", port, here=True)
+        kit.init(
+            load.load_study(STUDY), folder / "kits", "localhost", port, is_local=True
+        )
 
 
 @contextlib.contextmanager
