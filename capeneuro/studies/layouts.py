@@ -39,7 +39,8 @@ LAYOUTS = (
     Layout(
         "the Human Connectome Project",
         tuple(
-            f"{_HCP}_Atlas{aligned}_{how}.dtseries.nii"
+            f"{runs}_Atlas{aligned}_{how}.dtseries.nii"
+            for runs in (_HCP, _HCP_ALL)
             for aligned in _ALIGNED
             for how in _CLEANED
         ),

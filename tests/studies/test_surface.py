@@ -83,6 +83,13 @@ def write(path: Path, seed: int) -> None:
             "the Human Connectome Project: took */MNINonLinear/Results/",
             id="HCP",
         ),
+        pytest.param(
+            HCP.replace("1_LR", ""),
+            ["Atlas_MSMAll_hp0_clean"],
+            None,
+            "Results/rfMRI_REST/rfMRI_REST_Atlas_MSMAll_hp0_clean",
+            id="HCP-with-one-joined-scan",
+        ),
     ],
 )
 def test_init_takes_series_on_the_surface(
