@@ -124,7 +124,7 @@ class Derivatives(Section):
         return {entity: values for entity, values in entities.items() if values}
 
 
-class EegAbout(Section):
+class EegInfo(Section):
     """Facts on recordings of EEG that their files lack."""
 
     unit: Literal["uV", "mV", "V"] | None = None
@@ -150,7 +150,7 @@ class EegAbout(Section):
         return any(x is not None for x in (self.sampling_rate, self.time, self.marker))
 
     @model_validator(mode="after")
-    def _one_channel_for_each(self) -> "EegAbout":
+    def _one_channel_for_each(self) -> "EegInfo":
         names = list(self.channels.values())
         if twice := sorted({name for name in names if names.count(name) > 1}):
             fail(f"channels: names in files must differ, got {twice[0]!r} again")
@@ -229,7 +229,7 @@ class SiteConfig(Section):
     eeg: str | None = None
     """Its EEG in studies of EEG and of fusion: BIDS folder, pattern of recordings, or a
     table of features."""
-    eeg_about: EegAbout | None = None
+    eeg_about: EegInfo | None = None
     """What its recordings do not say themselves, `{unit: uV, sampling_rate: 250,
     marker: trigger}`: for recordings in tables (.csv, .tsv), streams (.xdf) and EDF
     without units, channels of other names. Null: recordings

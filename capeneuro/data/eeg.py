@@ -14,7 +14,7 @@ import scipy
 
 from capeneuro.config.eeg import BandsOptions, ErpOptions, Recordings
 from capeneuro.config.errors import ConfigError, some
-from capeneuro.config.site import EegAbout
+from capeneuro.config.site import EegInfo
 from capeneuro.data.eeg_channels import positions as positions
 from capeneuro.data.eeg_channels import read_channels
 from capeneuro.data.eeg_events import BREAK, events_of
@@ -86,7 +86,9 @@ class Features(NamedTuple):
 
 
 def read_features(
-    files: list[Path], options: ErpOptions | BandsOptions, about: EegAbout | None = None
+    files: list[Path],
+    options: ErpOptions | BandsOptions,
+    eeg_info: EegInfo | None = None,
 ) -> Features:
     """Read a person's recordings as features: a potential, or shares of powers.
 
@@ -106,7 +108,7 @@ def read_features(
         other names; without either, codes of the trigger channel. An epoch that is
         already cut is of every event that its file says happened in it. Names of
         channels match without regard to case, dots and blanks.
-    about
+    eeg_info
         What the site file says of files that do not say it; None: nothing.
 
     Returns
@@ -127,7 +129,7 @@ def read_features(
     n = {kind: Counter() for kind in asked}
     there: Counter = Counter()
     for file in files:
-        E, of = _epochs(file, options, about, there, n)
+        E, of = _epochs(file, options, eeg_info, there, n)
         if options.reference == "average":
             E = E - E.mean(axis=1, keepdims=True)
         if options.reject is not None:
@@ -228,7 +230,7 @@ def _is_of(wanted: str, name: str) -> bool:
 def _epochs(
     file: Path,
     options: ErpOptions | BandsOptions,
-    about: EegAbout | None,
+    eeg_info: EegInfo | None,
     there: Counter,
     n: dict[str, Counter],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -236,9 +238,9 @@ def _epochs(
 
     Adds the file's events to ``there``, and what became of each epoch to ``n``.
     """
-    recording = open_recording(file, options.channels, about)
+    recording = open_recording(file, options.channels, eeg_info)
     data = recording.data
-    X, n_interpolated = read_channels(file, recording, options, about)
+    X, n_interpolated = read_channels(file, recording, options, eeg_info)
     for kind in n:
         n[kind][INTERPOLATED] += n_interpolated
     X = _sampled(file, MICRO * X, recording.rate, options)

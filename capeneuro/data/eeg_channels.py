@@ -8,7 +8,7 @@ import numpy as np
 
 from capeneuro.config.eeg import Recordings, plain_name
 from capeneuro.config.errors import ConfigError, some
-from capeneuro.config.site import EegAbout
+from capeneuro.config.site import EegInfo
 from capeneuro.data import eeg_bids
 from capeneuro.data.eeg_names import leave_out, matching, names_in_files, near
 from capeneuro.data.recordings import Recording, mne_python, reading
@@ -21,7 +21,7 @@ LARGEST, LEAST = 1.0, 1e-9
 
 
 def read_channels(
-    file: Path, recording: Recording, options: Recordings, about: EegAbout | None
+    file: Path, recording: Recording, options: Recordings, eeg_info: EegInfo | None
 ) -> tuple[np.ndarray, int]:
     """Read the study's channels of a recording, and interpolate those that are bad.
 
@@ -33,7 +33,7 @@ def read_channels(
         As of :func:`.open_recording`.
     options
         What the study asks for.
-    about
+    eeg_info
         What the site file says; None: nothing.
 
     Returns
@@ -49,7 +49,7 @@ def read_channels(
         study resamples none, or bad where it interpolates none or fewer.
     """
     data = recording.data
-    names = _names(file, data, options, about)
+    names = _names(file, data, options, eeg_info)
     is_volt = {ch["ch_name"]: ch["unit"] == VOLT for ch in data.info["chs"]}
     if other := [n for n in names if not is_volt[n] or n in recording.without_unit]:
         raise ConfigError(
@@ -95,13 +95,13 @@ def _check_size(file: Path, X: np.ndarray) -> None:
 
 
 def _names(
-    file: Path, data: Any, options: Recordings, about: EegAbout | None
+    file: Path, data: Any, options: Recordings, eeg_info: EegInfo | None
 ) -> list[str]:
     """Names in a file of the study's channels, each of which it has once."""
     there, names, missing = data.ch_names, [], []
-    given = set(map(plain_name, about.channels if about is not None else ()))
+    given = set(map(plain_name, eeg_info.channels if eeg_info is not None else ()))
     for channel, name in zip(
-        options.channels, names_in_files(options.channels, about), strict=True
+        options.channels, names_in_files(options.channels, eeg_info), strict=True
     ):
         same = matching(name, there, plain_name(channel) in given)
         if len(same) > 1:

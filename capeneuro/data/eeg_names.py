@@ -8,7 +8,7 @@ from pathlib import Path
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.names import label, name_of
-from capeneuro.config.site import EegAbout
+from capeneuro.config.site import EegInfo
 
 # What one of a unit is [V], by the names that files give it.
 UNITS = {"uv": 1e-6, "microv": 1e-6, "uvolt": 1e-6, "microvolt": 1e-6}
@@ -17,9 +17,9 @@ UNITS |= {"mv": 1e-3, "millivolt": 1e-3, "v": 1.0, "volt": 1.0}
 MICRO = r"\xc2?\xb5|\u03bc|\xce\xbc|\x83\xca"
 
 
-def names_in_files(channels: Sequence[str], about: EegAbout | None) -> list[str]:
+def names_in_files(channels: Sequence[str], eeg_info: EegInfo | None) -> list[str]:
     """Names of the study's channels as the site file says that its files have them."""
-    given = about.channels if about is not None else {}
+    given = eeg_info.channels if eeg_info is not None else {}
     plain = {plain_name(channel): name for channel, name in given.items()}
     return [plain.get(plain_name(channel), channel) for channel in channels]
 

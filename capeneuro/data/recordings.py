@@ -18,7 +18,7 @@ import numpy as np
 from capeneuro.config.eeg import plain_name
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.names import stem
-from capeneuro.config.site import EegAbout, SiteConfig
+from capeneuro.config.site import EegInfo, SiteConfig
 from capeneuro.data import eeg_bids, eeg_edf, eeg_parts
 from capeneuro.data.door import check_file
 from capeneuro.data.eeg_names import in_volts, leave_out, matching, names_in_files
@@ -29,7 +29,7 @@ FORMATS = (".vhdr", ".set", ".edf", ".bdf", ".fif", ".fif.gz", ".xdf", ".xdfz")
 # Only where a pattern or the site file asks for them: most tables are no recordings.
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # Tables as muse-lsl writes them, of which no site file needs to say anything.
-MUSE = EegAbout(unit="uV", time="timestamps", marker="Marker")
+MUSE = EegInfo(unit="uV", time="timestamps", marker="Marker")
 GAP = 0.1  # [s] between samples of a table or a stream: some are missing
 # Largest difference of the rate that samples came at from the one that is said: at the
 # end of an epoch of a second it is a point at 200 Hz.
@@ -163,7 +163,7 @@ class Recording(NamedTuple):
 
 
 def open_recording(
-    file: Path, channels: Sequence[str] = (), about: EegAbout | None = None
+    file: Path, channels: Sequence[str] = (), eeg_info: EegInfo | None = None
 ) -> Recording:
     """Open a recording, and say what its file tells and MNE-Python does not.
 
@@ -173,7 +173,7 @@ def open_recording(
         Of any of ``FORMATS`` or ``TABLES``.
     channels
         Names that the study asks for; of several streams those with them are taken.
-    about
+    eeg_info
         What the site file says of files that do not say it themselves.
 
     Returns
@@ -189,13 +189,13 @@ def open_recording(
     """
     mne, name = mne_python(), file.name.lower()
     check_file(file)
-    names, rates, is_cut = names_in_files(channels, about), {}, False
+    names, rates, is_cut = names_in_files(channels, eeg_info), {}, False
     if name.endswith(TABLES):
-        data = _read_table(file, about, names)
+        data = _read_table(file, eeg_info, names)
     elif name.endswith((".xdf", ".xdfz")):
-        data = _read_xdf(file, about, names)
+        data = _read_xdf(file, eeg_info, names)
     elif name.endswith(eeg_edf.FORMATS):
-        data, rates, without_unit = _read_edf(file, about, names)
+        data, rates, without_unit = _read_edf(file, eeg_info, names)
     else:
         with reading(file):
             if is_cut := bool(re.search(EPOCHS, stem(file))) and file.suffix != ".set":
@@ -218,7 +218,7 @@ def open_recording(
 
 
 def _read_edf(
-    file: Path, about: EegAbout | None, names: Sequence[str]
+    file: Path, eeg_info: EegInfo | None, names: Sequence[str]
 ) -> tuple[Any, dict[str, float], set[str]]:
     """Read EDF or BDF with its own units, rates and gaps."""
     mne = mne_python()
@@ -234,7 +234,7 @@ def _read_edf(
                 raise
             raw = mne.io.read_raw(file, encoding="latin1", **given)
         times = eeg_edf.times(file, header)
-    unit = about.unit if about is not None else None
+    unit = eeg_info.unit if eeg_info is not None else None
     gains, without_unit = eeg_edf.gains(file, header, asked, unit)
     if times is not None:
         half = 0.5 / raw.info["sfreq"]
@@ -263,51 +263,53 @@ def _raw(
     return raw.set_annotations(mne.Annotations(onsets, 0.0, [n for _, n in marks]))
 
 
-def _read_table(file: Path, about: EegAbout | None, channels: Sequence[str]) -> Any:
+def _read_table(file: Path, eeg_info: EegInfo | None, channels: Sequence[str]) -> Any:
     """Read a table with a channel in each column, and events in one of them."""
     import pandas as pd
 
-    about, table = about or MUSE, open_table(file, low_memory=False)
-    needed = [column for column in (about.time, about.marker) if column is not None]
+    eeg_info, table = eeg_info or MUSE, open_table(file, low_memory=False)
+    needed = [
+        column for column in (eeg_info.time, eeg_info.marker) if column is not None
+    ]
     remedy = "name its own in eeg_about of the site file"
     check_columns(file, table, needed, remedy)
     plain = {plain_name(str(name)): name for name in table}
     asked = [plain[plain_name(c)] for c in channels if plain_name(c) in plain]
     check_columns(file, table, asked, "")
-    for name in {*asked, about.time} & {*table}:
+    for name in {*asked, eeg_info.time} & {*table}:
         numbers = pd.to_numeric(table[name], errors="coerce")
         if (text := table[name][numbers.isna() & table[name].notna()]).size:
             raise ConfigError(
                 f"{file}: {name}: must be numbers with a decimal point, got "
                 f"{str(text.iloc[0])!r:.40} in line {text.index[0] + 2}; mend it"
             )
-    gaps, rate = np.zeros(0, int), about.sampling_rate
-    if rate is None and about.time is None:
+    gaps, rate = np.zeros(0, int), eeg_info.sampling_rate
+    if rate is None and eeg_info.time is None:
         raise ConfigError(
             f"{file}: a table must have a sampling rate or times; set sampling_rate or "
             "time in eeg_about of the site file"
         )
-    if about.time is not None:
-        times = table[about.time].to_numpy(float)
+    if eeg_info.time is not None:
+        times = table[eeg_info.time].to_numpy(float)
         steps = np.diff(times)
         gaps = np.flatnonzero(np.abs(steps) > GAP)
         lasted = np.delete(steps, gaps)
         if not (np.isfinite(times).all() and lasted.sum() > TINY * len(lasted) > 0):
             raise ConfigError(
-                f"{file}: {about.time} must increase, and be seconds; mend the file"
+                f"{file}: {eeg_info.time} must increase, and be seconds; mend the file"
             )
         came = len(lasted) / lasted.sum()
         rate = rate or float(round(came))
         _check_rate(file, came, rate)
     marks: list[tuple[float, str]] = []
-    if about.marker is not None:
-        names = [_event(value) for value in table[about.marker]]
+    if eeg_info.marker is not None:
+        names = [_event(value) for value in table[eeg_info.marker]]
         before = ["", *names]
         marks = [(float(i), k) for i, k in enumerate(names) if k and k != before[i]]
     # A break lies between samples, so that no epoch reaches over it.
     marks += [(i + 0.5, "boundary") for i in gaps]
     own = table.drop(columns=needed).select_dtypes("number")
-    X = in_volts(file, about.unit) * own.to_numpy(float).T
+    X = in_volts(file, eeg_info.unit) * own.to_numpy(float).T
     return _raw(file, list(map(str, own)), X, rate, marks)
 
 
@@ -326,7 +328,7 @@ def _check_rate(file: Path, came: float, said: float) -> None:
         )
 
 
-def _read_xdf(file: Path, about: EegAbout | None, channels: Sequence[str]) -> Any:
+def _read_xdf(file: Path, eeg_info: EegInfo | None, channels: Sequence[str]) -> Any:
     """Read the study's channels and all markers of a file of LabStreamingLayer.
 
     Clocks are synchronised and jitter is taken off by pyxdf; an event is at the sample
@@ -350,7 +352,7 @@ def _read_xdf(file: Path, about: EegAbout | None, channels: Sequence[str]) -> An
                 f"{file}: stream {_said(stream, 'name')} is cut; copy it again, or "
                 f"{leave_out(file)}"
             )
-    own = _stream(file, streams, about, channels)
+    own = _stream(file, streams, eeg_info, channels)
     labels, units = _labels(own)
     t, rate = own["time_stamps"], float(_said(own, "nominal_srate") or 0)
     if len(t) < 2 or rate <= 0:
@@ -359,7 +361,7 @@ def _read_xdf(file: Path, about: EegAbout | None, channels: Sequence[str]) -> An
             f"samples, got {rate:g} Hz and {len(t)} samples; {leave_out(file)}"
         )
     _check_rate(file, float(own["info"]["effective_srate"]) or rate, rate)
-    given_unit = about.unit if about is not None else None
+    given_unit = eeg_info.unit if eeg_info is not None else None
     volts = np.array([in_volts(file, given_unit or unit) for unit in units])
     marks = [(first - 0.5, "boundary") for first, _ in own["info"]["segments"][1:]]
     for stream in streams:
@@ -396,11 +398,11 @@ def _labels(stream: dict[str, Any]) -> tuple[list[str], list[str]]:
 def _stream(
     file: Path,
     streams: list[dict[str, Any]],
-    about: EegAbout | None,
+    eeg_info: EegInfo | None,
     channels: Sequence[str],
 ) -> dict[str, Any]:
     """The stream that has the study's channels."""
-    wanted = about.stream if about is not None else None
+    wanted = eeg_info.stream if eeg_info is not None else None
     asked = {plain_name(c) for c in channels}
     fit = [
         stream

@@ -14,7 +14,7 @@ from tiny_study import command, edit
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import BandsViewOptions, ErpViewOptions
-from capeneuro.config.site import EegAbout
+from capeneuro.config.site import EegInfo
 from capeneuro.data import eeg, eeg_bids, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
@@ -50,7 +50,7 @@ def named(X: np.ndarray, names=CHANNELS) -> dict[str, np.ndarray]:
 
 
 def read(file: Path, about: dict | None = None, **changes) -> eeg.Features:
-    given = EegAbout(**about) if about else None
+    given = EegInfo(**about) if about else None
     return eeg.read_features([file], options(**changes), given)
 
 
@@ -69,7 +69,7 @@ def error(file: Path, about: dict | None = None, **changes) -> str:
 
 
 def site_error(pattern: Path | str, **about) -> str:
-    given = EegAbout(**about) if about else None
+    given = EegInfo(**about) if about else None
     with pytest.raises(ConfigError) as caught:
         recordings.find_recordings(site(eeg=str(pattern), eeg_about=given))
     assert "\n" not in str(caught.value)
@@ -388,7 +388,7 @@ def test_two_channels_of_one_name_are_refused(tmp_path, X):
     line = error(file, {"channels": {"Cz": "Pz", "T7": "T7"}})
     assert "channels must differ, Pz is two of the study's" in line
     with pytest.raises(ValidationError, match="names in files must differ, got 'Pz'"):
-        EegAbout(channels={"Cz": "Pz", "T7": "Pz"})
+        EegInfo(channels={"Cz": "Pz", "T7": "Pz"})
     with pytest.raises(ValidationError, match="channels must differ, got T3 again"):
         options(channels=["T7", "T3"])
 

@@ -10,7 +10,7 @@ from sites import site
 
 from capeneuro.config.errors import ConfigError
 from capeneuro.config.fusion import BandsViewOptions, ErpViewOptions
-from capeneuro.config.site import EegAbout
+from capeneuro.config.site import EegInfo
 from capeneuro.data import eeg, recordings
 
 mne = pytest.importorskip("mne", reason="needs the extra `eeg`")
@@ -44,7 +44,7 @@ def expected(X) -> np.ndarray:
 
 
 def read(file: Path, options=ERP, **about) -> eeg.Features:
-    return eeg.read_features([file], options, EegAbout(**about) if about else None)
+    return eeg.read_features([file], options, EegInfo(**about) if about else None)
 
 
 def error(file: Path, options=ERP, **about) -> str:
@@ -84,7 +84,7 @@ def test_a_table_of_a_lab_has_its_unit_rate_and_events_by_the_site_file(
     rows = [f"{i / RATE}\t0\tgo" for i in ONSETS]
     text = "\n".join(["onset\tduration\ttrial_type", *rows])
     (folder / "sub-2_events.tsv").write_text(text)
-    about = EegAbout(unit="uV", sampling_rate=RATE)
+    about = EegInfo(unit="uV", sampling_rate=RATE)
     found = recordings.find_recordings(
         site(eeg=str(tmp_path / "bids"), eeg_about=about)
     )
