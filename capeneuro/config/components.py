@@ -304,9 +304,11 @@ class ComponentsConfig(StudyConfig):
         if text := self.space.misfit(self.cleaning):
             fail(text)
         if self.space.has_parcels and (self.names or self.data or self.score.truth):
-            fail("names, data, score.truth: are of voxels, and not of basis parcels")
+            fail(
+                "names, data, score.truth: need voxels, got basis parcels; remove them"
+            )
         if self.space.has_parcels and self.prior is not None:
-            fail("prior: is of voxels, and not of basis parcels")
+            fail("prior: needs voxels, got basis parcels; remove it")
         return self
 
     @model_validator(mode="after")

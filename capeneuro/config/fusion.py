@@ -177,7 +177,7 @@ class FusionConfig(StudyConfig):
                 "stage, and only there"
             )
         if self.names and self.space is None:
-            fail("names: there are no maps to call where space is null")
+            fail("names: needs maps, and space is null; remove it")
         if self.space is not None and self.space.has_parcels:
             fail("space.basis: must be of voxels in a fusion study, got parcels")
         if self.computes_mask:

@@ -117,7 +117,9 @@ class MeasuresOptions(Section):
     measures: Annotated[
         tuple[Literal["connectivity", "amplitude", "spectra", "similarity"], ...],
         AfterValidator(
-            lambda m: m if len(set(m)) == len(m) > 0 else fail("must name some, once")
+            lambda m: (
+                m if len(set(m)) == len(m) > 0 else fail("must be measures, each once")
+            )
         ),
     ] = ("connectivity",)
     """`connectivity`: correlations between courses as Fisher's z, which is limited to
@@ -294,9 +296,9 @@ class RowStudy(StudyConfig):
                 "be of runs, got maps"
             )
         if kind == "runs" and "similarity" in self.rows.features.measures:
-            fail("rows.features.measures: similarity is of components alone")
+            fail("rows.features.measures: similarity needs kind components; remove it")
         if self.names and not self.has_maps:
-            fail("names: there are no maps to call where rows.features are not maps")
+            fail(f"names: needs rows.features of kind maps, got {kind}; remove it")
         if self.rows.shorten and self.rows.norm_bound is None:
             fail("rows.shorten: must be false without rows.norm_bound; give the norm")
         if self.computes_mask:
@@ -305,11 +307,13 @@ class RowStudy(StudyConfig):
                 "docs/derivatives.md makes one of MNI152 on the grid of an image"
             )
         if self.data is not None and self.data.kind == "rows" and not is_table:
-            fail(f"data: made rows are tables, got rows.features of {kind}")
+            fail(f"data: kind rows makes tables, got rows.features of kind {kind}")
         if self.data is not None and self.levels:
-            fail(f"data: made groups are numbers, got words of {some(self.levels)}")
+            fail(
+                f"data: simulated groups are numbers, got words of {some(self.levels)}"
+            )
         if self.data is not None and self.data.kind == "recorded" and kind != "erp":
-            fail(f"data: recorded makes potentials, got rows.features of {kind}")
+            fail(f"data: kind recorded makes potentials, got rows.features of {kind}")
         return self
 
     @property

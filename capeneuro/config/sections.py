@@ -130,7 +130,7 @@ def _check_words(words: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(words)) < max(len(words), 2):
         fail(f"must be two or more words that differ, got {', '.join(words)}")
     if missing := [word for word in words if word.casefold() in MISSING]:
-        fail(f"must be words that no missing value has, got {missing[0]!r}")
+        fail(f"must be words, got {missing[0]!r}, which means a missing value")
     return words
 
 
@@ -180,7 +180,10 @@ class Space(Section):
     @model_validator(mode="after")
     def _file_with_basis(self) -> "Space":
         if (self.basis in ("atlas", "template")) != (self.basis_file is not None):
-            fail(f"basis {self.basis!r} and basis_file do not go together")
+            fail(
+                "basis_file: must be given with basis atlas or template, and only "
+                f"there, got {self.basis_file} with basis {self.basis!r}"
+            )
         named = is_cifti(self.mask) or self.mask.endswith(".tsv")
         if named != (self.basis == "parcels"):
             fail(

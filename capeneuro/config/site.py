@@ -311,7 +311,7 @@ class SiteConfig(Section):
     @model_validator(mode="after")
     def _has_data(self) -> "SiteConfig":
         if self.images is None and self.eeg is None:
-            fail("images: must say where its data are, or eeg where it has no images")
+            fail("images: must be given, or eeg for a site without images")
         return self
 
     @model_validator(mode="after")
@@ -327,5 +327,5 @@ class SiteConfig(Section):
     @model_validator(mode="after")
     def _seed_needs_open_data(self) -> "SiteConfig":
         if self.seed is not None and self.data == "private":
-            fail("a fixed seed would make the noise of private data predictable")
+            fail("seed: must be null for private data, whose noise it would make known")
         return self

@@ -198,8 +198,11 @@ def test_an_unknown_key_of_a_site_file(tmp_path):
             "ica: n_rounds must be at least 3 .*, got 2",
         ),
         ({"space.grid_size": 1}, "space.grid_size: .*got 1"),
-        ({"space.basis": "atlas"}, "space: basis 'atlas' and basis_file do not go"),
-        ({"space.basis_file": "a.nii"}, "space: basis 'grid' and basis_file do not"),
+        ({"space.basis": "atlas"}, "space: basis_file: must be given with basis atlas"),
+        (
+            {"space.basis_file": "a.nii"},
+            "space: basis_file: must be given with basis atlas",
+        ),
         ({"cleaning.max_constant_voxels": 1}, "max_constant_voxels: .*got 1"),
         ({"data": {"kind": "simtv"}}, "data.kind: .*simtb, painted, got 'simtv'"),
         ({"data": {**DATA, "alpha": [0.5, 0.2]}}, r"data.alpha: must be \[low"),
@@ -214,7 +217,10 @@ def test_a_wrong_value_of_a_study_is_one_line(tmp_path, changes, line):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"seed": 3}, "seed would make the noise of private data predictable"),
+        (
+            {"seed": 3},
+            "seed: must be null for private data, whose noise it would make known",
+        ),
         ({"name": "a/b"}, "name: .*got 'a/b'"),
         ({"name": ".."}, r"name: .*got '\.\.'"),
         ({"unit": MISSING}, "unit: required key is missing"),
@@ -333,7 +339,7 @@ BY_VOLUME = {"budget.unit": "sample"}
         ),
         (BY_VOLUME | {"cleaning.scrub": {}}, {}, "cleaning.scrub: must not leave"),
         (BY_VOLUME | {"cleaning.exclude": {}}, {}, "cleaning.exclude: must not leave"),
-        ({}, {"seed": 1}, "seed would make"),
+        ({}, {"seed": 1}, "seed: must be null for private data"),
     ],
 )
 def test_rules_between_study_and_site_file(tmp_path, of_study, of_site, message):
@@ -563,7 +569,7 @@ IDENTITIES = {
     "demo": "3a3724556cac772e",
     "demo_prior": "e2fcf5721db2d3b0",
     "abide": "b7fba20349b10fa0",
-    "abide_chain": "605f1bdcd6cadc57",
+    "abide_chain": "8f02bf8497f7c883",  # its table of means has a path
     "abide_mixture": "ad846a5d04182058",
     "eegfmri": "410e99cfdee791dd",
     "erp": "cb2b05f40d8723b8",

@@ -701,7 +701,7 @@ def test_a_table_of_files_is_of_maps(here, capsys):
     [
         (["control"], "must be two or more words that differ"),
         (["a", "a"], "must be two or more words that differ, got a, a"),
-        (["a", "n/a"], "must be words that no missing value has, got 'n/a'"),
+        (["a", "n/a"], "must be words, got 'n/a', which means a missing value"),
         ([1, "a"], "groups"),
         ([True, 1], "groups"),
     ],

@@ -312,7 +312,7 @@ def test_whoever_a_person_is_each_stage_moves_as_charged(chain, monkeypatch):
             {"components": 1},
             "weights: must be of all stages (components, contrast)",
         ),
-        ("stages.contrast.rows.features.measures", [], "must name some, once"),
+        ("stages.contrast.rows.features.measures", [], "must be measures, each once"),
     ],
 )
 def test_a_wrong_stage_is_one_line(chain, key, value, said):

@@ -496,7 +496,7 @@ def test_maps_are_called_after_the_region_that_they_are_like(ran):
         assert float(row[2]) > 0.9
     page = (study.results / "report.html").read_text()
     assert "component 1, like corner (Dice 1.00): " in page
-    with pytest.raises(ConfigError, match="there are no maps to call"):
+    with pytest.raises(ConfigError, match="names: needs rows"):
         load.load_study(write_study(Path("."), "called", **STUDIES["age"], **CALLED))
 
 

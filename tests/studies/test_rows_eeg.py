@@ -153,7 +153,7 @@ def test_what_a_site_lacks_is_said_in_a_line(study, capsys):
     edit("a.yaml", "images", None)
     assert "a.yaml: images: this study needs them, got null" in line()
     edit("a.yaml", "eeg", None)
-    assert "a.yaml: images: must say where its data are" in line()
+    assert "a.yaml: images: must be given" in line()
     only_eeg({**BANDS, "montage": "nowhere"})
     edit("a.yaml", "images", "data/a")
     assert "a.yaml: eeg: a study of EEG needs it, got null" in line()

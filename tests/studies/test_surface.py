@@ -272,7 +272,7 @@ def test_connectivity_of_parcels_by_networks(mixed, capsys):
         (STUDY, "cleaning.smoothing_fwhm", 4.0, "goes with voxels"),
         (STUDY, "cleaning.run_mask", True, "goes with voxels"),
         (STUDY, "cleaning.exclude", {"min_coverage": 0.5}, "goes with voxels"),
-        (STUDY, "score", {"truth": "t.nii.gz"}, "are of voxels"),
+        (STUDY, "score", {"truth": "t.nii.gz"}, "need voxels, got basis parcels"),
         (STUDY, "space.basis", "voxels", "must be a parcellation"),
         (STUDY, "space.mask", "data/no.dlabel.nii", "file not found"),
     ],
