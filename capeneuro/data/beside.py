@@ -98,29 +98,29 @@ def mask_file(run: Path) -> Path:
 
 def inputs(run: Path, cleaning: Cleaning) -> list[Path]:
     """Files that a run's features depend on."""
-    more = [mask_file(run)] if cleaning.run_mask else []
+    side_files = [mask_file(run)] if cleaning.run_mask else []
     if cleaning.confounds or cleaning.scrubs or cleaning.exclude:
-        more.append(confounds_file(run))
-    more += [data for data in (data_of(run),) if data not in (None, run)]
-    return [run, *(path for path in more if path.is_file())]
+        side_files.append(confounds_file(run))
+    side_files += [data for data in (data_of(run),) if data not in (None, run)]
+    return [run, *(path for path in side_files if path.is_file())]
 
 
 def _called(run: Path, without: tuple[str, ...], ending: str) -> Path:
     """A file of the same scan: the run's name without some entities, and an ending."""
     parts = stem(run).split("_")[:-1]
-    kept = [part for part in parts if part.split("-")[0] not in without]
-    return run.with_name("_".join([*kept, ending]))
+    entities = [part for part in parts if part.split("-")[0] not in without]
+    return run.with_name("_".join([*entities, ending]))
 
 
 def _lying(folder: Path, beginning: str = "", ending: str = "") -> list[Path]:
-    """What lies in a folder, of some names; a folder may hold thousands."""
+    """Files of a folder by the beginning of their names; it may hold thousands."""
     names = os.listdir(folder) if folder.is_dir() else []
     chosen = [n for n in names if n.startswith(beginning) and n.endswith(ending)]
     return [folder / name for name in sorted(chosen)]
 
 
 def _is_there(path: Path) -> bool:
-    """Whether anything has that name, be it a link to what has to be fetched."""
+    """Whether a path exists, be it a link to content that is not fetched yet."""
     return path.exists() or path.is_symlink()
 
 
@@ -134,18 +134,20 @@ def _fitting(
     """Files with one of some endings that fit a run best; several only if equally."""
     ranks: dict[Path, tuple[int, int, int]] = {}
     names = _lying(run.parent, run.name.split("_")[0] + "_")
-    whole, scan = _of_run(run), _scan(run)
+    run_parts, scan = _of_run(run), _scan(run)
     images = [p for p in names if ".nii" in p.suffixes and _suffix(p) == _suffix(run)]
-    others = [_of_run(p) for p in images if _scan(p) != scan]
+    other_runs = [_of_run(p) for p in images if _scan(p) != scan]
     for path in names:
         ending = _ending(path, endings)
         if ending is None or not _is_there(path):
             continue
         parts = _parts(path.name.removesuffix(f"_{ending}").split("_"))
-        shared = _n_shared(whole, parts)
-        if not shared or any(_n_shared(other, parts) >= shared for other in others):
+        shared = _n_shared(run_parts, parts)
+        if not shared or any(
+            _n_shared(other_run, parts) >= shared for other_run in other_runs
+        ):
             continue
-        if all(parts.get(e) == whole.get(e) for e in equal):
+        if all(parts.get(e) == run_parts.get(e) for e in equal):
             lacking = len({*parts} ^ {*scan})
             ranks[path] = (-shared, lacking, [*endings].index(ending))
     return [path for path in ranks if ranks[path] == min(ranks.values())]
@@ -168,7 +170,7 @@ def _of_run(run: Path) -> dict[str, str]:
 
 
 def _scan(run: Path) -> dict[str, str]:
-    """What a name says of the scan, whatever was made of it."""
+    """Entities of a name that identify the scan, not how it was processed."""
     return {e: value for e, value in _of_run(run).items() if e not in SAME_SCAN}
 
 
@@ -229,9 +231,9 @@ def timing(run: Path, site: SiteConfig) -> tuple[float | None, str]:
         If the sidecar tells another time than the site file or the header, or none that
         can be meant.
     """
-    given, (told, sidecar) = site.repetition_time, _in_sidecars(run, site)
-    in_header = None if given else _in_header(run)
-    if given is None and told is None:
+    site_time, (sidecar_time, sidecar) = site.repetition_time, _in_sidecars(run, site)
+    in_header = None if site_time else _in_header(run)
+    if site_time is None and sidecar_time is None:
         if in_header is None:
             return None, "neither a JSON sidecar nor the header tells it"
         if in_header == DEFAULT_TIME:
@@ -240,56 +242,66 @@ def timing(run: Path, site: SiteConfig) -> tuple[float | None, str]:
                 "write where they know nothing"
             )
         return in_header, f"the header of {run.name}"
-    if given is None:
-        if in_header not in (None, DEFAULT_TIME) and not _is_same(told, in_header):
+    if site_time is None:
+        if in_header not in (None, DEFAULT_TIME) and not _is_same(
+            sidecar_time, in_header
+        ):
             raise ConfigError(
-                f"{sidecar}: RepetitionTime: is {told:g} s, and the header of "
+                f"{sidecar}: RepetitionTime: is {sidecar_time:g} s, and the header of "
                 f"{run.name} says {in_header:g} s; give the true one as "
                 "`repetition_time` in the site file, and mend or remove the sidecar's"
             )
-        return told, str(sidecar)
-    if is_repetition_time(told) and not _is_same(given, told):
+        return sidecar_time, str(sidecar)
+    if is_repetition_time(sidecar_time) and not _is_same(site_time, sidecar_time):
         raise ConfigError(
-            f"{sidecar}: RepetitionTime: is {told:g} s, and the file of site "
-            f"{site.name} says repetition_time {given:g}; remove that key, or mend this"
+            f"{sidecar}: RepetitionTime: is {sidecar_time:g} s, and the file of site "
+            f"{site.name} says repetition_time {site_time:g}; remove that key, or mend "
+            "this"
         )
-    return given, f"the file of site {site.name}"
+    return site_time, f"the file of site {site.name}"
 
 
-def _is_same(seconds: float, others: float) -> bool:
-    return math.isclose(seconds, others, rel_tol=SAME_TIME)
+def _is_same(seconds: float, other_seconds: float) -> bool:
+    return math.isclose(seconds, other_seconds, rel_tol=SAME_TIME)
 
 
 def _in_sidecars(run: Path, site: SiteConfig) -> tuple[Any, Path | None]:
-    """What the nearest BIDS sidecar says that says something, and which it is."""
+    """Repetition time of the nearest BIDS sidecar that has one, and its path."""
     for sidecar in _sidecars(run, site):
         content = _content(sidecar)
-        told, slices = content.get("RepetitionTime"), content.get("SliceTiming")
-        if told is not None:
+        repetition_time, slices = (
+            content.get("RepetitionTime"),
+            content.get("SliceTiming"),
+        )
+        if repetition_time is not None:
             if site.repetition_time is None:
-                _check_told(told, slices, sidecar)
-            return told, sidecar
+                _check_repetition_time(repetition_time, slices, sidecar)
+            return repetition_time, sidecar
     return None, None
 
 
-def _check_told(told: Any, slices: Any, sidecar: Path) -> None:
+def _check_repetition_time(repetition_time: Any, slices: Any, sidecar: Path) -> None:
     """Refuse a RepetitionTime that is none, or shorter than its slices take."""
     remedy = "mend it there, or give `repetition_time` in the site file"
-    if isinstance(told, bool) or not isinstance(told, (int, float)):
+    if isinstance(repetition_time, bool) or not isinstance(
+        repetition_time, (int, float)
+    ):
         raise ConfigError(
             f"{sidecar}: RepetitionTime: must be a number of seconds, got "
-            f"{told!r:.40}; {remedy}"
+            f"{repetition_time!r:.40}; {remedy}"
         )
-    if not is_repetition_time(told):
+    if not is_repetition_time(repetition_time):
         raise ConfigError(
-            f"{sidecar}: RepetitionTime: {NO_REPETITION_TIME}, got {told}; {remedy}"
+            f"{sidecar}: RepetitionTime: {NO_REPETITION_TIME}, got {repetition_time}; "
+            f"{remedy}"
         )
     times = slices if isinstance(slices, list) else []
     last = max((t for t in times if isinstance(t, (int, float))), default=0)
     # Slices in milliseconds tell nothing about the unit of the other.
-    if is_repetition_time(last) and last > told * (1 + SAME_TIME):
+    if is_repetition_time(last) and last > repetition_time * (1 + SAME_TIME):
         raise ConfigError(
-            f"{sidecar}: RepetitionTime: is {told:g} s, and its SliceTiming goes to "
+            f"{sidecar}: RepetitionTime: is {repetition_time:g} s, and its SliceTiming "
+            "goes to "
             f"{last:g} s, but a volume takes longer than its slices; mend it there, or "
             "remove it and give `repetition_time` in the site file"
         )
@@ -317,17 +329,18 @@ def _sidecars(run: Path, site: SiteConfig) -> Iterator[Path]:
 
 def _check_equal(fitting: list[tuple[int, Path]]) -> None:
     """Refuse sidecars of one folder that fit a run equally well, and differ."""
-    for (n, path), (n_other, other) in itertools.pairwise(sorted(fitting)):
-        times = [_content(file).get("RepetitionTime") for file in (path, other)]
+    for (n, path), (n_other, other_path) in itertools.pairwise(sorted(fitting)):
+        times = [_content(file).get("RepetitionTime") for file in (path, other_path)]
         if n == n_other and None not in times and times[0] != times[1]:
             raise ConfigError(
-                f"{path}: RepetitionTime: is {times[0]}, and {other.name}, which is of "
+                f"{path}: RepetitionTime: is {times[0]}, and {other_path.name}, which "
+                "is of "
                 f"the same runs, says {times[1]}; mend one, or remove it"
             )
 
 
 def _content(sidecar: Path) -> dict[str, Any]:
-    """What a sidecar says."""
+    """Content of a sidecar."""
     try:
         content = json.loads(check_file(sidecar).read_text("utf-8-sig"))
     except ValueError:
@@ -347,7 +360,7 @@ def _folders(run: Path, root: Path) -> list[Path]:
 
 
 def _in_header(run: Path) -> float | None:
-    """Repetition time that an image's header tells [s]; None if it is not sure."""
+    """Repetition time in an image's header [s]; None if it is not sure."""
     try:
         if is_cifti(run):
             step = cifti.open_series(run).step

@@ -166,7 +166,12 @@ def filled(values: np.ndarray) -> np.ndarray:
 
 
 def by_nilearn(
-    run: Path, strategy: str, n_volumes: int, key: str, n_first: int, **given: Any
+    run: Path,
+    strategy: str,
+    n_volumes: int,
+    key: str,
+    n_first: int,
+    **nilearn_options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Have nilearn choose confounds and volumes of a run, from a table that is checked.
 
@@ -177,14 +182,14 @@ def by_nilearn(
     ----------
     run, n_volumes, key, n_first
         As of :func:`read_columns`.
-    strategy, given
+    strategy, nilearn_options
         What nilearn's ``load_confounds_strategy`` is told.
 
     Returns
     -------
     confounds
         (n_volumes, n_confounds), possibly of no column.
-    kept
+    volumes
         Indices of the volumes that are kept, increasing.
 
     Raises
@@ -196,7 +201,7 @@ def by_nilearn(
 
     path, columns = read_table(run, n_volumes, key)
     is_compcor = strategy == "compcor"
-    about = _sidecar(path.with_suffix(".json"), key) if is_compcor else {}
+    sidecar = _sidecar(path.with_suffix(".json"), key) if is_compcor else {}
     wanted = f"{OF_STRATEGIES}|{COMPONENTS}" if is_compcor else OF_STRATEGIES
     # nilearn takes names with capitals for those of old versions.
     chosen = [n for n in columns if n == n.lower() and re.search(wanted, n)]
@@ -208,16 +213,18 @@ def by_nilearn(
             csv.writer(file, delimiter="\t").writerows(
                 [chosen, *zip(*cells, strict=True)] if chosen else [["nothing"]]
             )
-        Path(str(table).replace("tsv", "json")).write_text(json.dumps(about))
+        Path(str(table).replace("tsv", "json")).write_text(json.dumps(sidecar))
         try:
-            taken, kept = load_confounds_strategy(str(plain), strategy, **given)
+            confounds_table, volumes = load_confounds_strategy(
+                str(plain), strategy, **nilearn_options
+            )
         except (ValueError, KeyError, IndexError) as error:
             raise ConfigError(f"{path}: {_why(error, columns, key)}") from None
-    for name in taken.columns:
+    for name in confounds_table.columns:
         _numbers(path, name, columns[name], n_first)
     every = np.arange(n_volumes)
-    confounds = taken.to_numpy(float).reshape(n_volumes, -1)
-    return confounds, every if kept is None else np.asarray(kept, dtype=int)
+    confounds = confounds_table.to_numpy(float).reshape(n_volumes, -1)
+    return confounds, every if volumes is None else np.asarray(volumes, dtype=int)
 
 
 def _desc(run: Path, strategy: str, key: str) -> str:
@@ -239,7 +246,7 @@ def _desc(run: Path, strategy: str, key: str) -> str:
 
 
 def _sidecar(path: Path, key: str) -> dict[str, Any]:
-    """What the table's sidecar says of components."""
+    """The table's sidecar, which describes components."""
     check_file(path, f"fMRIPrep writes it beside the table; or {REMEDIES[key]}")
     try:
         return dict(json.loads(path.read_text("utf-8-sig")))
@@ -248,7 +255,7 @@ def _sidecar(path: Path, key: str) -> dict[str, Any]:
 
 
 def _as_far_as_numbers(cells: list[str], name: str, n_first: int) -> list[float | str]:
-    """A column for nilearn to choose or not: 0 throughout if it says other things.
+    """A column for nilearn to choose or not: 0 throughout if it is not of numbers.
 
     What it says is refused if nilearn chooses it.
     """
@@ -278,23 +285,23 @@ def _numbers(path: Path, name: str, cells: list[str], n_first: int) -> np.ndarra
                 f"{_again(path)}"
             )
         values[i] = value
-    known = np.isfinite(values)
-    if not known.any():
+    is_number = np.isfinite(values)
+    if not is_number.any():
         raise ConfigError(f"{path}: {name}: is n/a in every row; {_again(path)}")
     first = max(n_first, 1)
-    if lacking := np.flatnonzero(~known[first:]).tolist():
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    if lacking := np.flatnonzero(~is_number[first:]).tolist():
+        remainder = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ConfigError(
             f"{path}: {name}: must be a number in every row but the first, is n/a in "
-            f"line {lacking[0] + first + 2}{more}; {_again(path)}"
+            f"line {lacking[0] + first + 2}{remainder}; {_again(path)}"
         )
     return values
 
 
 def _again(table: Path) -> str:
-    """What to do with a table whose numbers cannot be used."""
-    whose = label(name_of(table))
-    return f'make it again, or write without: ["{whose}"] into the site file'
+    """Remedy for a table with unusable numbers."""
+    person = label(name_of(table))
+    return f'make it again, or write without: ["{person}"] into the site file'
 
 
 def _number(cell: str) -> float | None:
@@ -305,7 +312,7 @@ def _number(cell: str) -> float | None:
 
 
 def _lacks(name: str, columns: dict[str, list[str]], key: str) -> str:
-    """What to say of a column that is not there."""
+    """Error about a column that is missing."""
     if OLD & {*columns}:
         return (
             f"no column {name!r}; confounds of an fMRIPrep before 1.2 are not read but "
@@ -321,7 +328,7 @@ def _lacks(name: str, columns: dict[str, list[str]], key: str) -> str:
 
 
 def _why(error: Exception, columns: dict[str, list[str]], key: str) -> str:
-    """What nilearn did not find, without its own words."""
+    """Error about a column that nilearn did not find."""
     text = " ".join(str(error).split())
     names = re.findall("'([^']+)'", text)
     if OLD & {*columns}:

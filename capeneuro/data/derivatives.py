@@ -40,7 +40,7 @@ ENDINGS = {"volumes": "_bold", "dense": r"\.dtseries", "parcels": r"\.ptseries"}
 
 
 def entities(file: Path) -> dict[str, str]:
-    """What a BIDS name says: ``sub-01_task-rest_bold.nii.gz`` has sub and task.
+    """Entities of a BIDS name: ``sub-01_task-rest_bold.nii.gz`` has sub and task.
 
     A session that only a folder names is one, too.
     """
@@ -50,12 +50,14 @@ def entities(file: Path) -> dict[str, str]:
 
 def space(file: Path) -> str:
     """Template space of an image; HALFpipe and HCP have but one, and do not name it."""
-    own = entities(file)
+    its_entities = entities(file)
     if is_cifti(file):  # HCP's and ABCD's do not name it
-        return own.get("space", "fsLR")
+        return its_entities.get("space", "fsLR")
     if {"MNINonLinear", "reg_standard"} & {*file.parts}:
         return "MNI152NLin6Asym"
-    return own.get("space", "MNI152NLin2009cAsym" if "setting" in own else "")
+    return its_entities.get(
+        "space", "MNI152NLin2009cAsym" if "setting" in its_entities else ""
+    )
 
 
 def check_templates(
@@ -79,16 +81,16 @@ def check_templates(
     """
     owners: dict[str, set[str]] = defaultdict(set)
     for site, inventory in images.items():
-        for file in (file for own in inventory.people.values() for file in own):
+        for file in (file for runs in inventory.people.values() for file in runs):
             owners[space(file)].add(f"site {site}")
     for path in filter(None, public):
         named = re.search(r"(?:^|_)(?:tpl|space)-([A-Za-z0-9]+)", Path(path).name)
         owners[named[1] if named else ""].add(str(path))
     owners.pop("", None)
     if len(owners) > 1:
-        shown = " and ".join(f"{t} ({some(sorted(o))})" for t, o in owners.items())
+        listing = " and ".join(f"{t} ({some(sorted(o))})" for t, o in owners.items())
         raise ConfigError(
-            f"space: all images must be in one template's space, names say {shown}; "
+            f"space: all images must be in one template's space, names say {listing}; "
             "choose one in `images.space` of the site files, or warp the others to it: "
             "resampling changes their grid alone"
         )
@@ -125,17 +127,17 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
                 "data there or change `images` in its site file"
             )
     else:
-        asked = selection(site)
-        root = Path(asked.derivatives)
-        files = candidates(root, asked.series)
-        aside = _not_asked_for(files, asked)
-    found = take(site, files, root, "images", aside, is_whole=is_whole)
-    if not found.people:
+        selected = selection(site)
+        root = Path(selected.derivatives)
+        files = candidates(root, selected.series)
+        aside = _not_selected(files, selected)
+    site_inventory = take(site, files, root, "images", aside, is_whole=is_whole)
+    if not site_inventory.people:
         raise ConfigError(_nothing(site, files))
-    _check_kinds(site, found)
-    for own in found.people.values():
-        _check_combined(site, own)
-    return found
+    _check_kinds(site, site_inventory)
+    for runs in site_inventory.people.values():
+        _check_combined(site, runs)
+    return site_inventory
 
 
 def candidates(folder: Path, series: str = "volumes") -> list[Path]:
@@ -145,11 +147,16 @@ def candidates(folder: Path, series: str = "volumes") -> list[Path]:
     """
     people = [path for path in people_in(folder) if path.is_dir()]
     runs = re.compile(rf"(?i)sub-.*{ENDINGS[series]}\.nii(\.gz)?")
-    return [file for own in people for file in walk(own) if runs.fullmatch(file.name)]
+    return [
+        file
+        for folder_of_person in people
+        for file in walk(folder_of_person)
+        if runs.fullmatch(file.name)
+    ]
 
 
 def selection(site: SiteConfig) -> Derivatives:
-    """What a site takes of its folder."""
+    """Selection of a site's files from its folder."""
     if isinstance(site.images, str):
         return Derivatives(derivatives=site.images, task=site.task, desc=())
     if site.task and not site.images.task:
@@ -157,38 +164,38 @@ def selection(site: SiteConfig) -> Derivatives:
     return site.images
 
 
-def _asked(site: SiteConfig) -> dict[str, tuple[str, ...]]:
+def _selected_entities(site: SiteConfig) -> dict[str, tuple[str, ...]]:
     """Values that a site's file asks for, by entity; none of a pattern."""
     is_pattern = isinstance(site.images, str) and not Path(site.images).is_dir()
     return {} if is_pattern else selection(site).entities()
 
 
-def _not_asked_for(files: Iterable[Path], asked: Derivatives) -> dict[Path, str]:
+def _not_selected(files: Iterable[Path], selected: Derivatives) -> dict[Path, str]:
     """Files that a site's file does not ask for, each with the entity that differs."""
     aside = {}
     for file in files:
         named = entities(file)
-        for entity, values in asked.entities().items():
+        for entity, values in selected.entities().items():
             if not is_one_of(named.get(entity), values):
                 value = named.get(entity, "none")
                 aside[file] = f"{KEYS.get(entity, entity)} is {value}"
                 break
-    if asked.echo:
+    if selected.echo:
         return aside
     scans: dict[str, list[Path]] = defaultdict(list)
     for file in (file for file in files if file not in aside):
         scans[f"{file.parent}/{_without(file, 'echo')}"].append(file)
-    for same in scans.values():
-        echoes = [file for file in same if "echo" in entities(file)]
-        if len(echoes) < len(same):
+    for echoes_of_scan in scans.values():
+        echoes = [file for file in echoes_of_scan if "echo" in entities(file)]
+        if len(echoes) < len(echoes_of_scan):
             aside |= dict.fromkeys(echoes, "one echo beside the combined series")
     return aside
 
 
-def _without(file: Path, *left: str) -> str:
+def _without(file: Path, *entities: str) -> str:
     """A name without some entities."""
     parts = stem(file).split("_")
-    return "_".join(part for part in parts if part.split("-")[0] not in left)
+    return "_".join(part for part in parts if part.split("-")[0] not in entities)
 
 
 def _check_kinds(site: SiteConfig, inventory: Inventory) -> None:
@@ -197,15 +204,15 @@ def _check_kinds(site: SiteConfig, inventory: Inventory) -> None:
     Resampled as one, images in native space beside those in a template's, or phases
     beside magnitudes, would be taken for the same.
     """
-    asked = _asked(site)
-    there: dict[str, dict[str, Path]] = {entity: {} for entity in KINDS}
+    selected_entities = _selected_entities(site)
+    present: dict[str, dict[str, Path]] = {entity: {} for entity in KINDS}
     for run in (run for runs in inventory.people.values() for run in runs):
         named = entities(run)
-        for entity, values in there.items():
+        for entity, values in present.items():
             values.setdefault(named.get(entity, USUAL.get(entity, "none")), run)
-    for entity, values in there.items():
+    for entity, values in present.items():
         is_unusual = entity in USUAL and not {*values} <= {USUAL[entity]}
-        if entity in asked or not (len(values) > 1 or is_unusual):
+        if entity in selected_entities or not (len(values) > 1 or is_unusual):
             continue
         listed = " and ".join(f"{v} ({run.name})" for v, run in sorted(values.items()))
         key = entity if entity in Derivatives.model_fields else "filters"
@@ -232,15 +239,15 @@ def combined(runs: Iterable[Path]) -> tuple[Path, Path] | None:
             scans[run.parent.name] = run
         else:
             series[_without(run, "run", "dir")].append(run)
-    for same in series.values():
-        for whole, part in itertools.permutations(same, 2):
-            named, numbered = entities(whole), entities(part)
+    for runs_of_series in series.values():
+        for joined, part in itertools.permutations(runs_of_series, 2):
+            named, numbered = entities(joined), entities(part)
             is_part = named.items() < numbered.items() and "run" in numbered
             if is_part and "run" not in named:
-                return whole, part
-    for whole, part in itertools.permutations(scans, 2):
-        if re.match(rf"{re.escape(whole)}\d", part):
-            return scans[whole], scans[part]
+                return joined, part
+    for joined, part in itertools.permutations(scans, 2):
+        if re.match(rf"{re.escape(joined)}\d", part):
+            return scans[joined], scans[part]
     return None
 
 
@@ -249,48 +256,55 @@ def _check_combined(site: SiteConfig, runs: Iterable[Path]) -> None:
     pair = combined(runs)
     if pair is None:
         return
-    whole, part = pair
+    joined, part = pair
     if "MNINonLinear" in part.parts:
         raise ConfigError(
-            f"site {site.name}: images: {whole} may hold the scans of {part.parent}, "
-            f"too; in the pattern {whole.parent.name}[0-9]*/ takes the single ones, "
-            f"{whole.parent.name}/ what holds all"
+            f"site {site.name}: images: {joined} may hold the scans of {part.parent}, "
+            f"too; in the pattern {joined.parent.name}[0-9]*/ takes the single ones, "
+            f"{joined.parent.name}/ what holds all"
         )
     raise ConfigError(
-        f"site {site.name}: images: {whole} has no run- and {part.name} has one: does "
+        f"site {site.name}: images: {joined} has no run- and {part.name} has one: does "
         "the first hold both? Say which in `images`, run: [1, 2] or run: none"
     )
 
 
-def _nothing(site: SiteConfig, there: list[Path]) -> str:
-    own = selection(site)
-    asked = ", ".join(
+def _nothing(site: SiteConfig, files: list[Path]) -> str:
+    selected = selection(site)
+    criteria = ", ".join(
         f"{KEYS.get(entity, entity)} {' or '.join(values)}"
-        for entity, values in own.entities().items()
+        for entity, values in selected.entities().items()
     )
-    text = f"site {site.name}: images: nothing found at {own.derivatives!r}"
-    text += f" with {asked}" if asked else ""
-    others = [s for s in ENDINGS if s != own.series]
-    others = [s for s in others if not there and candidates(Path(own.derivatives), s)]
-    if others:
+    text = f"site {site.name}: images: nothing found at {selected.derivatives!r}"
+    text += f" with {criteria}" if criteria else ""
+    other_series = [s for s in ENDINGS if s != selected.series]
+    other_series = [
+        s
+        for s in other_series
+        if not files and candidates(Path(selected.derivatives), s)
+    ]
+    if other_series:
         return (
-            f"{text} as {own.series}; there are runs as {' and '.join(others)}: write "
-            f"series: {others[0]} into `images` of its site file"
+            f"{text} as {selected.series}; there are runs as "
+            f"{' and '.join(other_series)}: write "
+            f"series: {other_series[0]} into `images` of its site file"
         )
-    if not there:
+    if not files:
         return f"{text}; put the data there or change `images` in its site file"
-    if len(_not_asked_for(there, own)) < len(there):
+    if len(_not_selected(files, selected)) < len(files):
         return f"{text}; `people` and `without` leave nobody: change its site file"
-    said = [f"{entity} {values}" for entity, values in _there(there).items()]
-    return f"{text}; there is {', '.join(said)}: change `images` in its site file"
+    present = [
+        f"{entity} {values}" for entity, values in _present_values(files).items()
+    ]
+    return f"{text}; there is {', '.join(present)}: change `images` in its site file"
 
 
-def _there(files: list[Path]) -> dict[str, str]:
+def _present_values(files: list[Path]) -> dict[str, str]:
     """Values of each entity that files have, with ``none`` where some have it not."""
     seen = [entities(file) for file in files]
-    found = {}
+    present = {}
     for entity in SHOWN:
-        values = Counter(own.get(entity, "none") for own in seen)
+        values = Counter(of_file.get(entity, "none") for of_file in seen)
         if set(values) != {"none"} or entity in ("task", "desc"):
-            found[KEYS.get(entity, entity)] = " and ".join(sorted(values))
-    return found
+            present[KEYS.get(entity, entity)] = " and ".join(sorted(values))
+    return present

@@ -68,7 +68,7 @@ def check_file(path: Path | str, remedy: str = "check the path") -> Path:
 
 
 def check_link(path: Path) -> None:
-    """Refuse a link to nothing, or to what has to be fetched."""
+    """Refuse a link to nothing, or to content that is not fetched yet."""
     if path.is_symlink() and not path.exists():
         raise ConfigError(f"{path}: {_link_to_nothing(path)}")
 
@@ -91,6 +91,6 @@ def _link_to_nothing(path: Path) -> str:
 
 def _nearest(path: Path) -> str:
     """A file of nearly the same name in the same folder, in brackets."""
-    beside = [other.name for other in path.parent.glob("*")]
+    beside = [neighbour.name for neighbour in path.parent.glob("*")]
     nearest = difflib.get_close_matches(path.name, beside, 1, 0.8)
     return f" (beside it lies {nearest[0]})" if nearest else ""

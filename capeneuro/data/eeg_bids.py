@@ -19,7 +19,7 @@ STATUSES = ("good", "bad", *NOTHING)
 
 
 def sidecar(file: Path, ending: str) -> Path | None:
-    """The file that says something of a BIDS recording; None where there is none.
+    """The sidecar of a BIDS recording with an ending; None where there is none.
 
     It has no entity (``task-odd``) that the recording has not, and lies beside it or in
     a folder above, up to that of the data set; the nearest counts, and of several there
@@ -45,14 +45,14 @@ def sidecar(file: Path, ending: str) -> Path | None:
     of_person = [up for up in file.parents if plain(up.name) == person][:1]
     depth = len(file.parent.relative_to(of_person[0].parent).parts) if of_person else 0
     for folder in [file.parent, *file.parents[1 : depth + 1]]:
-        known = [
+        fitting = [
             path
             for path in sorted(folder.glob(f"*{ending}"))
             if path.name.endswith(f"_{ending}")
             and derived <= set(path.name.split("_")[:-1]) <= set(entities)
         ]
-        if known:
-            return max(known, key=lambda path: path.name.count("_"))
+        if fitting:
+            return max(fitting, key=lambda path: path.name.count("_"))
     return None
 
 
@@ -127,7 +127,7 @@ def check_events(
 
 
 def read_channels(file: Path) -> tuple[Path, dict[str, set[str]]] | None:
-    """Status of the channels of a BIDS recording, where a table says it.
+    """Status of the channels of a BIDS recording, where a table has it.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def read_channels(file: Path) -> tuple[Path, dict[str, set[str]]] | None:
 
 
 def check_rate(file: Path, rates: set[float]) -> None:
-    """Refuse a recording whose ``_eeg.json`` says another rate than the file itself.
+    """Refuse a recording whose ``_eeg.json`` has another sampling rate than the file.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def check_rate(file: Path, rates: set[float]) -> None:
     if path is None:
         return
     try:
-        given = json.loads(check_file(path).read_text(encoding="utf-8-sig"))
-        stated = given.get("SamplingFrequency")
+        content = json.loads(check_file(path).read_text(encoding="utf-8-sig"))
+        stated = content.get("SamplingFrequency")
     except (UnicodeDecodeError, json.JSONDecodeError, AttributeError):
         raise ConfigError(
             f"{path}: must hold keys and values of JSON; mend it"

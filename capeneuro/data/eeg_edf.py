@@ -25,7 +25,7 @@ WIDTHS = (16, 80, 8, 8, 8, 8, 8, 80, 8, 32)
 
 
 class Header(NamedTuple):
-    """What the header of an EDF or BDF file says.
+    """The header of an EDF or BDF file.
 
     ``units``, ``rates`` [Hz] and ``has_range`` (its scale is defined) are by channel,
     named as MNE-Python does; ``texts`` are slices [bytes] of a record, of channels that
@@ -42,7 +42,7 @@ class Header(NamedTuple):
 
 
 class Times(NamedTuple):
-    """When a file's records begin, and what happened in them.
+    """Onsets of a file's records, and their annotations.
 
     ``starts``: of the pieces without a gap, in the data and by the clock [s], both from
     the first sample. ``events``: onset in the data [s], duration [s], name.
@@ -53,7 +53,7 @@ class Times(NamedTuple):
 
 
 def read_header(file: Path) -> Header:
-    """Read what a header says of channels, in its own words.
+    """Read the channels of a header, with units as they are written.
 
     Parameters
     ----------
@@ -74,11 +74,13 @@ def read_header(file: Path) -> Header:
         first = content.read(256).decode("latin-1")
         n = round(_number(first[252:256]))
         table = content.read(n * sum(WIDTHS)).decode("latin-1")
-    columns, at = [], 0
+    columns, position = [], 0
     for width in WIDTHS:
-        cells = (table[at + i * width : at + (i + 1) * width] for i in range(n))
+        cells = (
+            table[position + i * width : position + (i + 1) * width] for i in range(n)
+        )
         columns.append([cell.strip(BLANKS) for cell in cells])
-        at += n * width
+        position += n * width
     labels, _, units, *ranges, _, points, _ = columns
     lows, highs, least, most = (list(map(_number, column)) for column in ranges)
     lasts = _number(first[244:252]) or 1.0
@@ -87,11 +89,13 @@ def read_header(file: Path) -> Header:
     ends = np.cumsum([0, *sizes]) * width
     is_text = [re.fullmatch(TEXTS, label) is not None for label in labels]
     names = _unique(labels)
-    kept = [i for i in range(n) if not is_text[i]]
+    signals = [i for i in range(n) if not is_text[i]]
     return Header(
-        units={names[i]: units[i] for i in kept},
-        rates={names[i]: sizes[i] / lasts for i in kept},
-        has_range={names[i]: lows[i] != highs[i] and least[i] != most[i] for i in kept},
+        units={names[i]: units[i] for i in signals},
+        rates={names[i]: sizes[i] / lasts for i in signals},
+        has_range={
+            names[i]: lows[i] != highs[i] and least[i] != most[i] for i in signals
+        },
         texts=[slice(ends[i], ends[i + 1]) for i in range(n) if is_text[i]],
         size=(round(_number(first[184:192])), int(ends[-1])),
         lasts=lasts,
@@ -129,7 +133,7 @@ def faster(header: Header, channels: list[str]) -> list[str]:
 def gains(
     file: Path, header: Header, channels: list[str], unit: str | None
 ) -> tuple[dict[str, float], set[str]]:
-    """Say what MNE-Python's values have to be multiplied by to be volts.
+    """Factors that turn MNE-Python's values into volts, by channel.
 
     Parameters
     ----------
@@ -158,26 +162,31 @@ def gains(
             f"{file}: channels must have a physical and a digital range in the header, "
             f"{some(flat)} have none; mend the file, or {leave_out(file)}"
         )
-    known = {name: volts_of(text) for name, text in header.units.items()}
-    unknown = [name for name in channels if known[name] is None]
+    volts_of_channel = {name: volts_of(text) for name, text in header.units.items()}
+    unknown = [name for name in channels if volts_of_channel[name] is None]
     if unknown and unit is None:
         words = {header.units[name] or "none" for name in unknown}
         raise ConfigError(
             f"{file}: must say the unit of its channels, got {some(sorted(words))} for "
             f"{some(unknown)}; set eeg_about: {{unit: uV}} (or mV, V) in the site file"
         )
-    given = UNITS[unit.lower()] if unit else None
-    if unit and (other := [n for n in channels if known[n] not in (None, given)]):
+    stated_volts = UNITS[unit.lower()] if unit else None
+    if unit and (
+        contradicting := [
+            n for n in channels if volts_of_channel[n] not in (None, stated_volts)
+        ]
+    ):
         raise ConfigError(
             f"{file}: unit must be that of eeg_about.unit, {unit}, got "
-            f"{header.units[other[0]]} for {some(other)}; drop it from the site file, "
+            f"{header.units[contradicting[0]]} for {some(contradicting)}; drop it from "
+            "the site file, "
             "or mend the header"
         )
     factors = {}
-    for name, volts in known.items():
-        if volts or given:
-            factors[name] = (volts or given) / KNOWN.get(header.units[name], 1.0)
-    without_unit = set(known) - set(factors)
+    for name, volts in volts_of_channel.items():
+        if volts or stated_volts:
+            factors[name] = (volts or stated_volts) / KNOWN.get(header.units[name], 1.0)
+    without_unit = set(volts_of_channel) - set(factors)
     return {n: k for n, k in factors.items() if abs(k - 1) > TINY}, without_unit
 
 
@@ -234,13 +243,13 @@ def _starts(onsets: np.ndarray, header: Header) -> list[tuple[float, float]]:
     """Starts of the pieces without a gap, in the data and by the clock [s]."""
     largest = GAP_OF_D if header.is_discontinuous else GAP_OF_C
     clock, starts = onsets - onsets[0], [(0.0, 0.0)]
-    for k, at in enumerate(clock):
+    for k, seconds in enumerate(clock):
         data, began = starts[-1]
         # A clock that drifts is no gap where the file says that it has none.
         before = clock[k - 1] + header.lasts if k else 0.0
         due = began + k * header.lasts - data if header.is_discontinuous else before
-        if abs(at - due) > largest:
-            starts.append((k * header.lasts, float(at)))
+        if abs(seconds - due) > largest:
+            starts.append((k * header.lasts, float(seconds)))
     return starts
 
 

@@ -24,14 +24,14 @@ BIDS_PART = r"_split-([0-9]+)(?=_)"
 MNE_PART = r"-([0-9]+)(?=\.fif)"
 
 
-def first_parts(files: list[Path], where: str) -> list[Path]:
+def first_parts(files: list[Path], location: str) -> list[Path]:
     """Leave out parts of a split recording but the first, which MNE-Python reads all.
 
     Parameters
     ----------
     files
         Recordings of any format; only FIF files are split.
-    where
+    location
         Place named in errors.
 
     Returns
@@ -44,17 +44,18 @@ def first_parts(files: list[Path], where: str) -> list[Path]:
     ConfigError
         If a later part is there without the part before it.
     """
-    there = {file.resolve() for file in files}
+    present = {file.resolve() for file in files}
     firsts = []
     for file in files:
         before = part_before(file)
         if before is None:
             firsts.append(file)
-        elif before.resolve() not in there:
+        elif before.resolve() not in present:
             lies = before.is_file()
             remedy = "take that one, too" if lies else "copy that one there, too"
             raise ConfigError(
-                f"{where}: {file} is a later part of a recording and is read with the "
+                f"{location}: {file} is a later part of a recording and is read with "
+                "the "
                 f"part before it, {before.name}, which is "
                 f"{'not of the pattern' if lies else 'missing'}; {remedy}"
             )
@@ -115,8 +116,8 @@ def check_whole(file: Path, read: Iterable[Path]) -> None:
     ConfigError
         If a later part was not read with it.
     """
-    known = {Path(path).resolve() for path in read}
-    lost = [part for part in later_parts(file) if part.resolve() not in known]
+    read_files = {Path(path).resolve() for path in read}
+    lost = [part for part in later_parts(file) if part.resolve() not in read_files]
     if lost:
         raise ConfigError(
             f"{file}: must be read with its later part {lost[0].name}, and does not "
@@ -155,13 +156,15 @@ def check_pointers(file: Path, read: Iterable[Path]) -> None:
             continue
         same_name, header = file.with_suffix(path.suffix), path.with_suffix(file.suffix)
         headers = (p for p in sorted(file.parent.glob(f"*{file.suffix}")) if p != file)
-        others = [p for p in (header, same_name) if p.is_file()]
-        others += [p for p in headers if not others and _named_data(p) == path.name]
-        if not others:
+        neighbours = [p for p in (header, same_name) if p.is_file()]
+        neighbours += [
+            p for p in headers if not neighbours and _named_data(p) == path.name
+        ]
+        if not neighbours:
             continue
-        other = others[0]
+        neighbour = neighbours[0]
         raise ConfigError(
-            f"{file}: names {path.name}, and beside it lies {other.name}; mend the "
+            f"{file}: names {path.name}, and beside it lies {neighbour.name}; mend the "
             f"name in the header, or remove what is not of this recording"
         )
 
@@ -179,7 +182,7 @@ def _named_data(header: Path) -> str | None:
 
 
 def _previous(file: Path) -> str | None:
-    """Name of the part before, as a FIF file says it ahead of its data."""
+    """Name of the part before, from the head of a FIF file."""
     unpack = gzip.open if file.name.lower().endswith(".gz") else open
     role = None
     try:

@@ -45,19 +45,19 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def of_parcels(path: Path) -> Path:
-    """What a file of maps is called where they are of parcels: `.pscalar.nii`."""
+    """Name of a file of maps of parcels: `.pscalar.nii`."""
     return path.with_name(path.name.removesuffix(".nii.gz") + ".pscalar.nii")
 
 
-def keep_private(*others: str) -> None:
-    """Make `private/` its owner's alone, whoever made it.
+def keep_private(*folders: str) -> None:
+    """Make `private/` readable by its owner alone.
 
     Parameters
     ----------
     *others
         Further folders here in which people are named.
     """
-    for folder in map(Path, ("private", *others)):
+    for folder in map(Path, ("private", *folders)):
         folder.mkdir(exist_ok=True, mode=0o700)
         with suppress(PermissionError):  # another user's, who decides
             folder.chmod(0o700)
@@ -115,14 +115,16 @@ class Features(Mapping[str, np.ndarray]):
         return raw[header.tell() :].view(dtype).reshape(shape, order=order)
 
     def _read(self, start: int, size: int) -> np.ndarray:
-        raw, at = np.empty(size, np.uint8), 0
-        while at < size:  # the file's own position is shared with forked processes
-            wanted = min(size - at, MOST_AT_ONCE)
-            part = os.pread(self._archive.fp.fileno(), wanted, start + at)
+        raw, position = np.empty(size, np.uint8), 0
+        while (
+            position < size
+        ):  # the file's own position is shared with forked processes
+            wanted = min(size - position, MOST_AT_ONCE)
+            part = os.pread(self._archive.fp.fileno(), wanted, start + position)
             if not part:
                 raise self._damaged()
-            raw[at : at + len(part)] = np.frombuffer(part, np.uint8)
-            at += len(part)
+            raw[position : position + len(part)] = np.frombuffer(part, np.uint8)
+            position += len(part)
         raw.flags.writeable = False
         return raw
 
@@ -137,7 +139,7 @@ class Features(Mapping[str, np.ndarray]):
 
 
 def _unusable(path: Path, step: str) -> ConfigError:
-    """What to do about a file of ours that is missing or damaged."""
+    """Error about a file of the study that is missing or damaged."""
     if not path.exists():
         return ConfigError(f"{path}: is not there; run {step} first")
     return ConfigError(f"{path}: not readable; run {step} again")

@@ -52,14 +52,18 @@ class Inventory(NamedTuple):
     """Why each other file that was found is not taken."""
     left_out: frozenset[str] = frozenset()
     """People who do not take part."""
-    whose: Mapping[Path, str] = MappingProxyType({})
+    person_of_file: Mapping[Path, str] = MappingProxyType({})
     """Person of each file that was found."""
 
     def rows(self) -> list[list[str]]:
-        """A row of :data:`HEAD` for each file, and for who is left out of a table."""
-        rows = [[name, str(f), "yes"] for name, own in self.people.items() for f in own]
+        """A row of :data:`HEAD` for each file, and each person left out of a table."""
+        rows = [
+            [name, str(f), "yes"]
+            for name, files_of_person in self.people.items()
+            for f in files_of_person
+        ]
         for file, reason in self.aside.items():
-            rows.append([self.whose.get(file, ""), str(file), f"no: {reason}"])
+            rows.append([self.person_of_file.get(file, ""), str(file), f"no: {reason}"])
         if not self.aside:
             rows += [[name, "n/a", "no"] for name in sorted(self.left_out)]
         return rows
@@ -82,12 +86,12 @@ def write(path: Path, inventories: Iterable[Inventory]) -> None:
 def of_rows(
     site: SiteConfig, table: Path, names: Collection[str], *, is_whole: bool = True
 ) -> Inventory:
-    """The people of a table, less those who are left out."""
-    where = f"site {site.name}: {table}"
-    people.check_names(names, where)
-    absent = reasons_not_to_take(site, names, where, is_whole=is_whole)
-    taken = {name: [table] for name in names if not absent[name]}
-    return Inventory(taken, {}, frozenset(names) - frozenset(taken))
+    """The people of a table, without those that are left out."""
+    location = f"site {site.name}: {table}"
+    people.check_names(names, location)
+    absent = reasons_not_to_take(site, names, location, is_whole=is_whole)
+    tables = {name: [table] for name in names if not absent[name]}
+    return Inventory(tables, {}, frozenset(names) - frozenset(tables))
 
 
 def search(pattern: str) -> tuple[list[Path], Path]:
@@ -98,9 +102,9 @@ def search(pattern: str) -> tuple[list[Path], Path]:
     parts = Path(pattern).parts[:-1]
     fixed = [i for i, part in enumerate(parts) if glob.has_magic(part)]
     root = Path(*parts[: fixed[0] if fixed else len(parts)])
-    there = {Path(path) for path in glob.glob(pattern, recursive=True)}
-    data = {beside for path in there if (beside := data_of(path)) != path}
-    return sorted(there - data), root
+    matches = {Path(path) for path in glob.glob(pattern, recursive=True)}
+    data = {beside for path in matches if (beside := data_of(path)) != path}
+    return sorted(matches - data), root
 
 
 def walk(folder: Path) -> list[Path]:
@@ -153,7 +157,7 @@ def take(
     *,
     is_whole: bool = True,
 ) -> Inventory:
-    """Put a site's files together by person, less those who are left out, each once.
+    """Group a site's files by person, without people that are left out.
 
     Parameters
     ----------
@@ -175,29 +179,31 @@ def take(
         If somebody is named who is not there, names can be read in two ways, or a scan
         would count twice.
     """
-    where, aside = f"site {site.name}: {key}", dict(aside)
-    everybody = people.by_person(files, root, where, site.person)
-    absent = reasons_not_to_take(site, everybody, where, is_whole=is_whole)
-    taken = {}
-    for name, own in everybody.items():
+    location, aside = f"site {site.name}: {key}", dict(aside)
+    everybody = people.by_person(files, root, location, site.person)
+    absent = reasons_not_to_take(site, everybody, location, is_whole=is_whole)
+    chosen = {}
+    for name, files_of_person in everybody.items():
         if absent[name]:
-            aside |= {file: absent[name] for file in own if file not in aside}
-        elif kept := [file for file in own if file not in aside]:
-            taken[name] = kept
-    check_once(taken, root, where)
-    whose = {file: name for name, files in everybody.items() for file in files}
+            aside |= {
+                file: absent[name] for file in files_of_person if file not in aside
+            }
+        elif remaining := [file for file in files_of_person if file not in aside]:
+            chosen[name] = remaining
+    check_once(chosen, root, location)
+    person_of_file = {file: name for name, files in everybody.items() for file in files}
     left_out = frozenset(name for name in absent if absent[name])
-    return Inventory(taken, aside, left_out, whose)
+    return Inventory(chosen, aside, left_out, person_of_file)
 
 
 def check_left_out(site: SiteConfig, names: Collection[str]) -> None:
-    """Refuse a site's `without` if it names nobody of all whom its readers found."""
+    """Refuse a label of a site's `without` that matches none of its people."""
     labels = list(map(label, names))
     named(site.without, labels, f"site {site.name}: without")
 
 
 def reasons_not_to_take(
-    site: SiteConfig, names: Collection[str], where: str, *, is_whole: bool = True
+    site: SiteConfig, names: Collection[str], location: str, *, is_whole: bool = True
 ) -> dict[str, str]:
     """Why each person does not take part, by the site's file; empty: takes part.
 
@@ -208,12 +214,12 @@ def reasons_not_to_take(
     """
     labels = list(map(label, names))
     images = None if isinstance(site.images, str) else site.images
-    left_out = named(site.without, labels, f"{where}: without", is_whole)
+    left_out = named(site.without, labels, f"{location}: without", is_whole)
     chosen: set[str] = set()
     if images is not None:
-        left_out |= named(images.without, labels, f"{where}.without")
-        asked = getattr(images, "people", ())
-        chosen = named(asked, labels, f"{where}.people")
+        left_out |= named(images.without, labels, f"{location}.without")
+        selected_people = getattr(images, "people", ())
+        chosen = named(selected_people, labels, f"{location}.people")
     reasons = {}
     for name, its_label in zip(names, labels, strict=True):
         is_chosen = not chosen or its_label in chosen
@@ -224,7 +230,7 @@ def reasons_not_to_take(
 
 
 def no_longer_taken(site: SiteConfig, names: Collection[str]) -> list[str]:
-    """Those of some people whom the site's file, as it is now, leaves out.
+    """People that the site's file, as it is now, leaves out.
 
     Parameters
     ----------
@@ -233,22 +239,24 @@ def no_longer_taken(site: SiteConfig, names: Collection[str]) -> list[str]:
     names
         People who were there before, such as those who were prepared.
     """
-    labels, where = list(map(label, names)), f"site {site.name}: without"
+    labels, location = list(map(label, names)), f"site {site.name}: without"
     images = None if isinstance(site.images, str) else site.images
-    asked = {*site.without, *getattr(images, "without", ())}
-    left_out = named(asked, labels, where, must_be_there=False)
-    asked = getattr(images, "people", ())
-    chosen = named(asked, labels, where, must_be_there=False) if asked else {*labels}
+    stated = {*site.without, *getattr(images, "without", ())}
+    left_out = named(stated, labels, location, must_be_there=False)
+    stated = getattr(images, "people", ())
+    chosen = (
+        named(stated, labels, location, must_be_there=False) if stated else {*labels}
+    )
     return [n for n in names if label(n) in left_out or label(n) not in chosen]
 
 
 def named(
     labels: Collection[str],
-    there: Collection[str],
-    where: str,
+    present: Collection[str],
+    location: str,
     must_be_there: bool = True,
 ) -> set[str]:
-    """People whom a site's file names, each of whom must be there, and be one person.
+    """People that a site's file names; each label must match one person.
 
     A label is meant as it is written; where nobody has it, as :func:`.names.plain` has
     it: 1 is 01, and a1 is A01.
@@ -260,40 +268,51 @@ def named(
         would stay.
     """
     meant = set()
-    for one in labels if there else ():
-        same = [person for person in there if person == one]
-        same = same or [person for person in there if plain(person) == plain(one)]
-        if len(same) == 1:
-            meant |= {*same}
-        elif same or must_be_there:
-            whose = "several people are" if same else "nobody is"
-            longer = [person for person in there if one in person][:3]
-            near = same or longer or difflib.get_close_matches(one, there, 3, 0.5)
+    for stated in labels if present else ():
+        matches = [person for person in present if person == stated]
+        matches = matches or [
+            person for person in present if plain(person) == plain(stated)
+        ]
+        if len(matches) == 1:
+            meant |= {*matches}
+        elif matches or must_be_there:
+            problem = "several people are" if matches else "nobody is"
+            longer = [person for person in present if stated in person][:3]
+            near = (
+                matches or longer or difflib.get_close_matches(stated, present, 3, 0.5)
+            )
             beside = f" (there is {', '.join(near)})" if near else ""
             raise ConfigError(
-                f"{where}: {whose} called {one!r}{beside}; write labels in quotes, "
+                f"{location}: {problem} called {stated!r}{beside}; write labels in "
+                "quotes, "
                 "as in the names of files"
                 + ", or take out one whose data are gone"
-                * (not same)
+                * (not matches)
             )
     return meant
 
 
-def is_one_of(value: str | None, asked: tuple[str, ...]) -> bool:
+def is_one_of(value: str | None, accepted: tuple[str, ...]) -> bool:
     """Whether a label is one of those asked for; numbers as numbers."""
     if value is None:
-        return "none" in asked
+        return "none" in accepted
     return any(
-        value == one
-        or (value.isdecimal() and one.isdecimal() and int(value) == int(one))
-        for one in asked
+        value == accepted_label
+        or (
+            value.isdecimal()
+            and accepted_label.isdecimal()
+            and int(value) == int(accepted_label)
+        )
+        for accepted_label in accepted
     )
 
 
 # --- each scan once ------------------------------------------------------------------
 
 
-def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> None:
+def check_once(
+    files_by_person: Mapping[str, Sequence[Path]], root: Path, location: str
+) -> None:
     """Refuse files that would count a person's scan twice, or as another person's.
 
     Raises
@@ -303,26 +322,31 @@ def check_once(taken: Mapping[str, Sequence[Path]], root: Path, where: str) -> N
         have the same content.
     """
     scans: dict[tuple[str, str], Path] = {}
-    for name, file in ((name, file) for name, own in taken.items() for file in own):
+    for name, file in (
+        (name, file) for name, files in files_by_person.items() for file in files
+    ):
         key = name, scan(file, root)
         if key in scans:
             raise ConfigError(
-                f"{where}: {scans[key]} and {file} look like one scan; "
+                f"{location}: {scans[key]} and {file} look like one scan; "
                 + _remedy(scans[key], file)
             )
         scans[key] = file
-    for first, second in copies(file for own in taken.values() for file in own):
-        one = "are one file" if first.samefile(second) else "have the same content"
+    for first, second in copies(
+        file for files in files_by_person.values() for file in files
+    ):
+        relation = "are one file" if first.samefile(second) else "have the same content"
         if first != second and data_of(first) == data_of(second):
-            one = f"lead to the same data {data_of(first).name}"
+            relation = f"lead to the same data {data_of(first).name}"
         raise ConfigError(
-            f"{where}: {first} and {second} {one}; take one of them away, or leave one "
+            f"{location}: {first} and {second} {relation}; take one of them away, or "
+            "leave one "
             "of the people out"
         )
 
 
 def scan(file: Path, root: Path) -> str:
-    """What of a path tells one scan of a person from another.
+    """Parts of a path that distinguish one scan of a person from another.
 
     Of names as in BIDS, also behind SPM's letters, all parts but the person's label and
     :data:`SAME_SCAN`, in any order and with numbers as numbers, wherever the file lies;
@@ -335,8 +359,8 @@ def scan(file: Path, root: Path) -> str:
     parts = [part.lower() for part in name.split("_")[1:]]
     if not any(part.startswith("ses-") for part in parts):
         parts += map(str.lower, sessions(file))
-    kept = [part for part in parts if part.split("-")[0] not in SAME_SCAN]
-    return "_".join(sorted(re.sub(r"(?<!\d)0+(?=\d)", "", part) for part in kept))
+    entities = [part for part in parts if part.split("-")[0] not in SAME_SCAN]
+    return "_".join(sorted(re.sub(r"(?<!\d)0+(?=\d)", "", part) for part in entities))
 
 
 def sessions(file: Path) -> list[str]:
@@ -357,7 +381,7 @@ def _remedy(first: Path, second: Path) -> str:
             "take one of them away, or give a pattern that takes one; sessions are "
             "told apart by ses- in names or folders"
         )
-    values = sorted({own.get(differ[0], "none") for own in entities})
+    values = sorted({of_file.get(differ[0], "none") for of_file in entities})
     key = "" if differ[0] in ("space", "res", "echo", "desc") else "filters"
     choice = f"which {differ[0]}: {' or '.join(values)}"
     return f"say in `{key or differ[0]}` {choice}, or give a pattern that takes one"
@@ -409,7 +433,7 @@ def data_of(file: Path) -> Path | None:
 
 @functools.lru_cache(2**16)
 def _size(file: Path, modified: int) -> tuple[bool, int]:
-    """Whether a file is compressed, and the size of what is in it."""
+    """Whether a file is compressed, and the size of its content."""
     size = file.stat().st_size
     if not size or not is_compressed(file):
         return False, size
@@ -417,7 +441,7 @@ def _size(file: Path, modified: int) -> tuple[bool, int]:
 
 
 def _end(file: Path) -> bytes:
-    """Last bytes of a file, which tell what a compressed one holds."""
+    """Last bytes of a file, which identify the content of a compressed one."""
     with open(file, "rb") as content:
         content.seek(max(file.stat().st_size - END_OF_GZIP, 0))
         return content.read()
@@ -438,7 +462,7 @@ def _sample(file: Path, modified: int) -> bytes:
 
 @functools.lru_cache(2**12)
 def _digest(file: Path, modified: int) -> bytes:
-    """Digest of what is in a file; of one that is damaged, of the file."""
+    """Digest of a file's content; of a damaged one, of the file."""
     for unpack in (gzip.open, open) if is_compressed(file) else (open,):
         try:
             with unpack(file, "rb") as content:

@@ -8,7 +8,7 @@ import numpy as np
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.sections import Atlas
 from capeneuro.data import nifti
-from capeneuro.data.tables import check_columns, open_texts, whole
+from capeneuro.data.tables import as_whole_number, check_columns, open_texts
 
 
 class Regions(NamedTuple):
@@ -37,10 +37,10 @@ def read(atlas: Atlas, mask: Any) -> Regions:
             f"of {atlas.file}, has {len(names)}"
         )
     if are_labels:
-        found = {i: values[:, 0] == i for i in names}
-        kept = {i: inside for i, inside in found.items() if inside.any()}
-        maps = np.stack([*kept.values()], axis=1) if kept else np.zeros((0, 0))
-        named = [names[i] for i in kept]
+        regions = {i: values[:, 0] == i for i in names}
+        covered = {i: inside for i, inside in regions.items() if inside.any()}
+        maps = np.stack([*covered.values()], axis=1) if covered else np.zeros((0, 0))
+        named = [names[i] for i in covered]
     else:
         maps, named = values, [*names.values()]
     if not maps.size or not maps.any():
@@ -52,14 +52,14 @@ def _names(path: Path) -> dict[int, str]:
     """Names by index, with the network of a region behind its name, if there is one."""
     table = open_texts(path)
     check_columns(path, table, ("index", "name"), "")
-    table["index"] = list(map(whole, table["index"]))
+    table["index"] = list(map(as_whole_number, table["index"]))
     if odd := [index for index in table["index"] if not index.isdecimal()]:
         raise ConfigError(f"{path}: index must be a whole number, got {odd[0]!r}")
     if twice := repeated(table["index"]):
         raise ConfigError(f"{path}: must name each index once, got {some(twice)} again")
-    found = {}
+    names = {}
     for row in table.to_dict("records"):
-        given = row["name"], row.get("network", "")
-        text = ", ".join(part for part in given if part)
-        found[int(row["index"])] = text or f"region {row['index']}"
-    return found
+        parts = row["name"], row.get("network", "")
+        text = ", ".join(part for part in parts if part)
+        names[int(row["index"])] = text or f"region {row['index']}"
+    return names

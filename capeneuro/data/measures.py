@@ -8,18 +8,18 @@ import numpy as np
 
 from capeneuro.config.errors import ConfigError, repeated, some
 from capeneuro.config.rows import Domains, MeasuresOptions
-from capeneuro.data.tables import check_columns, open_texts, whole
+from capeneuro.data.tables import as_whole_number, check_columns, open_texts
 
 # Fisher's z of a correlation is not larger: a public bound of every mean.
 LARGEST_Z = 2.0
 
 
-def domains(given: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
+def domains(options: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
     """Network of each course; its own label where none are given.
 
     Parameters
     ----------
-    given
+    options
         Table of networks, or None.
     labels
         Of the courses: numbers, found in the table's `index`, or names of parcels,
@@ -30,32 +30,38 @@ def domains(given: Domains | None, labels: Sequence[Any]) -> tuple[str, ...]:
     ConfigError
         If a course is missing, or there are fewer than two networks.
     """
-    if given is None:
+    if options is None:
         return tuple(map(str, labels))
-    path, column = given.file, given.column
+    path, column = options.file, options.column
     table = open_texts(path)
     key = "name" if any(isinstance(label, str) for label in labels) else "index"
     check_columns(path, table, (key, column), "")
     if key == "index":
-        table[key] = list(map(whole, table[key]))
+        table[key] = list(map(as_whole_number, table[key]))
     if twice := repeated(table[key]):
         raise ConfigError(f"{path}: must name each {key} once, got {some(twice)} again")
-    known = dict(zip(table[key], table[column], strict=True))
-    if lacking := [str(label) for label in labels if str(label) not in known]:
+    network_of_label = dict(zip(table[key], table[column], strict=True))
+    if lacking := [
+        str(label) for label in labels if str(label) not in network_of_label
+    ]:
         raise ConfigError(
             f"{path}: must have a row for each region or map, lacks {some(lacking)}"
         )
-    if unknown := [name for name in given.without if name not in known.values()]:
-        near = difflib.get_close_matches(unknown[0], set(known.values()), 3, 0.5)
+    if unknown := [
+        name for name in options.without if name not in network_of_label.values()
+    ]:
+        near = difflib.get_close_matches(
+            unknown[0], set(network_of_label.values()), 3, 0.5
+        )
         raise ConfigError(
             f"{path}: {column}: domains.without: no network is called {unknown[0]!r}; "
-            f"it has {some(near or sorted(set(known.values())))}"
+            f"it has {some(near or sorted(set(network_of_label.values())))}"
         )
-    found = [known[str(label)] for label in labels]
-    found = ["" if name in given.without else name for name in found]
-    if len(set(found) - {""}) < 2:
+    networks = [network_of_label[str(label)] for label in labels]
+    networks = ["" if name in options.without else name for name in networks]
+    if len(set(networks) - {""}) < 2:
         raise ConfigError(f"{path}: {column}: must name two networks or more")
-    return tuple(found)
+    return tuple(networks)
 
 
 def networks(domains: Sequence[str]) -> list[str]:
@@ -74,8 +80,8 @@ def pairs(domains: Sequence[str]) -> list[tuple[int, int]]:
 def pair_names(domains: Sequence[str]) -> list[str]:
     """Names of the pairs of :func:`pairs`: ``Visual``, ``Visual - Default``."""
     names = networks(domains)
-    both = [(names[a], names[b]) for a, b in pairs(domains)]
-    return [a if a == b else f"{a} - {b}" for a, b in both]
+    name_pairs = [(names[a], names[b]) for a, b in pairs(domains)]
+    return [a if a == b else f"{a} - {b}" for a, b in name_pairs]
 
 
 def named(
@@ -91,7 +97,7 @@ def named(
         Network of each course, as of :func:`domains`.
     """
     names = networks(domains)
-    found: list[str] = []
+    measure_names: list[str] = []
     bounds: list[tuple[float, float]] = []
     for measure in options.measures:
         if measure == "connectivity":
@@ -103,9 +109,9 @@ def named(
             new = [f"{measure} of {name}" for name in names]
         is_share = measure in ("amplitude", "spectra")
         limit = (0.0, 1.0) if is_share else (-LARGEST_Z, LARGEST_Z)
-        found += new
+        measure_names += new
         bounds += [limit] * len(new)
-    return found, bounds
+    return measure_names, bounds
 
 
 def membership(domains: Sequence[str]) -> np.ndarray:

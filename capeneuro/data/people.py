@@ -41,7 +41,7 @@ OF_ONE_PERSON = (
 def by_person(
     files: Sequence[Path],
     root: Path,
-    where: str,
+    location: str,
     pattern: str | None = None,
     remedy: str = REMEDY,
 ) -> dict[str, list[Path]]:
@@ -58,7 +58,7 @@ def by_person(
         Those of one reader at one site.
     root
         Folder that the search began in; what lies above says nothing of people.
-    where
+    location
         Place named in errors, such as ``site north: images``.
     pattern
         Path below ``root`` with ``{person}`` in it, such as
@@ -78,77 +78,89 @@ def by_person(
         stays at the site.
     """
     if pattern is not None:
-        whose = _by_pattern(files, root, where, pattern)
+        person_of_file = _by_pattern(files, root, location, pattern)
     else:
-        whose = {file: _stated(file, root, where) for file in files}
-        labelled = [file for file, person in whose.items() if person is not None]
+        person_of_file = {file: _stated(file, root, location) for file in files}
+        labelled = [
+            file for file, person in person_of_file.items() if person is not None
+        ]
         if not labelled:
-            whose = {file: re.sub(OF_EEG, "", tidy(stem(file))) for file in files}
-            _check_unlabelled(whose, root, where, remedy)
-        elif others := [file.name for file in files if whose[file] is None]:
+            person_of_file = {
+                file: re.sub(OF_EEG, "", tidy(stem(file))) for file in files
+            }
+            _check_unlabelled(person_of_file, root, location, remedy)
+        elif unlabelled := [
+            file.name for file in files if person_of_file[file] is None
+        ]:
             raise ConfigError(
-                f"{where}: {len(labelled)} names say whose files they are, as "
-                f"{labelled[0].name} does, and {len(others)} do not: {some(others)}; "
+                f"{location}: {len(labelled)} names say whose files they are, as "
+                f"{labelled[0].name} does, and {len(unlabelled)} do not: "
+                f"{some(unlabelled)}; "
                 f"narrow the pattern, or {remedy}"
             )
         else:
-            _check_labels(files, whose, root, where, remedy)
-    odd = [name for name in whose.values() if not re.fullmatch(PERSON, name)]
+            _check_labels(files, person_of_file, root, location, remedy)
+    odd = [name for name in person_of_file.values() if not re.fullmatch(PERSON, name)]
     if odd:
         raise ConfigError(
-            f"{where}: a person must be called by letters and signs without blanks, "
+            f"{location}: a person must be called by letters and signs without blanks, "
             f"got {odd[0]!r:.60}; rename the file, or {remedy}"
         )
     people: dict[str, list[Path]] = defaultdict(list)
     for file in files:
-        people[whose[file]].append(file)
+        people[person_of_file[file]].append(file)
     return dict(sorted(people.items()))
 
 
 def _by_pattern(
-    files: Iterable[Path], root: Path, where: str, pattern: str
+    files: Iterable[Path], root: Path, location: str, pattern: str
 ) -> dict[Path, str]:
     """Person of each file by the site's own pattern."""
     parts = [re.escape(part).replace(r"\*", ".*") for part in pattern.split("{person}")]
-    whole, longest = (
+    shortest, longest = (
         re.compile(f"(?P<person>{text})".join(parts)) for text in ("[^/]+?", "[^/]+")
     )
-    whose, other = {}, {}
+    person_of_file, longer_reading = {}, {}
     for file in files:
         path = _below(file, root).as_posix()
-        match = whole.fullmatch(path)
+        match = shortest.fullmatch(path)
         if match is None:
             raise ConfigError(
-                f"{where}: person: must match every file below {root}, {pattern!r} "
+                f"{location}: person: must match every file below {root}, {pattern!r} "
                 f"does not match {path}"
             )
-        whose[file], other[file] = (
-            tidy(one["person"]) for one in (match, longest.fullmatch(path))
+        person_of_file[file], longer_reading[file] = (
+            tidy(reading["person"]) for reading in (match, longest.fullmatch(path))
         )
     file = next(iter(files), None)
-    is_numbered = file is not None and re.search(r"\d", whose[file])
-    if len({*whose.values()}) == 1 < len({*other.values()}) and not is_numbered:
+    is_numbered = file is not None and re.search(r"\d", person_of_file[file])
+    if (
+        len({*person_of_file.values()}) == 1 < len({*longer_reading.values()})
+        and not is_numbered
+    ):
         raise ConfigError(
-            f"{where}: person: {pattern!r} makes all {len(whose)} files one person's, "
-            f"{whose[file]!r}; is {other[file]!r} the person in {file.name}? Write "
+            f"{location}: person: {pattern!r} makes all {len(person_of_file)} files "
+            "one person's, "
+            f"{person_of_file[file]!r}; is {longer_reading[file]!r} the person in "
+            f"{file.name}? Write "
             "all that stands before and behind, as in "
-            f"'{whose[file]}_{{person}}_*'"
+            f"'{person_of_file[file]}_{{person}}_*'"
         )
-    return whose
+    return person_of_file
 
 
 def _below(file: Path, root: Path) -> Path:
     return file.relative_to(root) if file.is_relative_to(root) else file
 
 
-def _stated(file: Path, root: Path, where: str) -> str | None:
-    """Person whom a file's folder or name states; None: neither does."""
+def _stated(file: Path, root: Path, location: str) -> str | None:
+    """Person that a file's folder or name states; None: neither does."""
     below, name = _below(file, root), tidy(stem(file))
     folders = filter(None, map(folder_label, reversed(below.parts[:-1])))
     outer, inner = next(folders, None), re.search(WHOLE_LABEL, name)
     if outer and inner and not repeats(name, outer):
         raise ConfigError(
-            f"{where}: {file} lies in the folder 'sub-{outer}' and is of "
+            f"{location}: {file} lies in the folder 'sub-{outer}' and is of "
             f"'sub-{inner[1]}'; is the folder a copy? Move it elsewhere, or rename one"
         )
     return stated(below) or by_layout(file)
@@ -156,20 +168,26 @@ def _stated(file: Path, root: Path, where: str) -> str | None:
 
 def _check_labels(
     files: Sequence[Path],
-    whose: Mapping[Path, str],
+    person_of_file: Mapping[Path, str],
     root: Path,
-    where: str,
+    location: str,
     remedy: str,
 ) -> None:
-    """Refuse labels of which nobody can tell how many people they are."""
+    """Refuse labels whose number of people is ambiguous."""
     in_folders = all(
         any(map(folder_label, _below(file, root).parts[:-1])) for file in files
     )
     if not in_folders:
         in_names = [file for file in files if re.search(LABEL, stem(file))]
-        _check_same(in_names, whose.__getitem__, _first_label, where, remedy)
+        _check_same(
+            in_names, person_of_file.__getitem__, _first_label, location, remedy
+        )
     _check_same(
-        files, whose.__getitem__, lambda file: plain(whose[file]), where, remedy
+        files,
+        person_of_file.__getitem__,
+        lambda file: plain(person_of_file[file]),
+        location,
+        remedy,
     )
 
 
@@ -178,7 +196,7 @@ def _first_label(file: Path) -> str:
     return re.search(LABEL, stem(file))[1]
 
 
-def check_names(names: Iterable[str], where: str) -> None:
+def check_names(names: Iterable[str], location: str) -> None:
     """Refuse names of a table that may be one person's: `sub-1` and `sub-01`.
 
     Raises
@@ -186,29 +204,32 @@ def check_names(names: Iterable[str], where: str) -> None:
     ConfigError
         With two of them.
     """
-    same: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in names:
         key = plain(re.sub(OF_ONE_PERSON, "", label(name))) or plain(name)
-        other = same.setdefault(key, name)
-        if other != name:
+        first_name = first_names.setdefault(key, name)
+        if first_name != name:
             raise ConfigError(
-                f"{where}: {other} and {name} differ by case, noughts, signs or a "
+                f"{location}: {first_name} and {name} differ by case, noughts, signs "
+                "or a "
                 "session alone, and may be one person; remove one, or give both names "
                 "that differ"
             )
 
 
 def _check_unlabelled(
-    whose: Mapping[Path, str], root: Path, where: str, remedy: str
+    person_of_file: Mapping[Path, str], root: Path, location: str, remedy: str
 ) -> None:
     """Refuse files without labels whose names tell of several files of one person."""
-    files = list(whose)
-    in_names = _first_differing([re.split(r"[_\-. ]+", whose[file]) for file in files])
+    files = list(person_of_file)
+    in_names = _first_differing(
+        [re.split(r"[_\-. ]+", person_of_file[file]) for file in files]
+    )
     in_folders = _first_differing([_below(file, root).parts[:-1] for file in files])
 
     def without_runs(file: Path) -> str:
-        """Name of a file without what tells its run, session or direction."""
-        return re.sub(OF_ONE_PERSON, "", whose[file])
+        """Name of a file without its run, session and direction."""
+        return re.sub(OF_ONE_PERSON, "", person_of_file[file])
 
     def numbered(parts: Sequence[str]) -> Callable[[Path], str]:
         """First part in which names differ, if it may be a person's number."""
@@ -216,12 +237,12 @@ def _check_unlabelled(
         return lambda file: of[file] if re.search(r"\d", of[file]) else str(file)
 
     beginnings = numbered(in_names), numbered(in_folders)
-    for reading in (whose.__getitem__, without_runs, *beginnings):
-        _check_same(files, _path, reading, where, remedy, root)
+    for reading in (person_of_file.__getitem__, without_runs, *beginnings):
+        _check_same(files, _path, reading, location, remedy, root)
 
 
 def _first_differing(parts: Sequence[Sequence[str]]) -> list[str]:
-    """Of each of several lists the first part that is not the same in all."""
+    """First part of each list that is not the same in all."""
     alike = itertools.takewhile(
         lambda part: len({*part}) == 1, zip(*parts, strict=False)
     )
@@ -238,7 +259,7 @@ def _check_same(
     files: Sequence[Path],
     first: Callable[[Path], str],
     second: Callable[[Path], str],
-    where: str,
+    location: str,
     remedy: str,
     root: Path | None = None,
 ) -> None:
@@ -256,19 +277,20 @@ def _check_same(
     if merged is None:
         return
     n_people = len({first(file) for file in files})
-    shown = " and ".join(Path(name).name for name in merged[:2])
+    examples = " and ".join(Path(name).name for name in merged[:2])
     if root is not None and len({Path(name).name for name in merged}) == 1:
         paths = [_below(Path(name), root) for name in (merged[0], merged[-1])]
-        shown = " and ".join(map(str, paths))
+        examples = " and ".join(map(str, paths))
         remedy = f"{SAY}{_folder_of_person(*paths)!r}"
     raise ConfigError(
-        f"{where}: {len(files)} files may be of {n_people} people or of "
-        f"{len(several)}: are {shown} the same person? {remedy[0].upper()}{remedy[1:]}"
+        f"{location}: {len(files)} files may be of {n_people} people or of "
+        f"{len(several)}: are {examples} the same person? "
+        f"{remedy[0].upper()}{remedy[1:]}"
     )
 
 
 def _folder_of_person(first: Path, second: Path) -> str:
     """Pattern that takes the folder by which two paths differ first for the person."""
     pairs = zip(first.parts, second.parts, strict=False)
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-    return "/".join([*(part for part, _ in same), "{person}", "*"])
+    common = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    return "/".join([*(part for part, _ in common), "{person}", "*"])

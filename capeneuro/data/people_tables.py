@@ -41,7 +41,7 @@ NO_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 def leave_out(site: SiteConfig, person: str) -> str:
-    """What to do so that a person does not take part."""
+    """Remedy that leaves a person out."""
     return f"leave the person out, {site.leaving_out([person])}"
 
 
@@ -64,8 +64,8 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     folder = listed.folder or listed.table.parent
     names = table[listed.column].fillna("").str.strip().tolist()
     _check_owners(listed, dict(zip(people, names, strict=True)))
-    where = f"site {site.name}: images"
-    absent = reasons_not_to_take(site, people, where, is_whole=is_whole)
+    location = f"site {site.name}: images"
+    absent = reasons_not_to_take(site, people, location, is_whole=is_whole)
     files = {
         person: _as_spelled(folder, name)
         for person, name in zip(people, names, strict=True)
@@ -86,9 +86,11 @@ def inventory_of_maps(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     check_all(partial(check_file, path, remedy) for path in files.values())
     if not files:
         raise ConfigError(f"{listed.table}: must have rows of people, got none")
-    taken = {person: [file] for person, file in files.items()}
-    check_once(taken, folder, where)
-    return Inventory(taken, {}, frozenset(people) - frozenset(taken))
+    files_by_person = {person: [file] for person, file in files.items()}
+    check_once(files_by_person, folder, location)
+    return Inventory(
+        files_by_person, {}, frozenset(people) - frozenset(files_by_person)
+    )
 
 
 def _as_spelled(folder: Path, name: str) -> Path:
@@ -151,9 +153,13 @@ def person_names(path: Path, table: Any, file_column: str = "") -> list[str]:
     else:
         files = [Path(cell) for cell in cells if cell]
         by_name = by_person(files, Path(), str(path), remedy=f"give it a column {ID}")
-        whose = {file: person for person, files in by_name.items() for file in files}
-        people = [whose.get(Path(cell), "") for cell in cells]
-    odd = [i for i, one in enumerate(people) if not re.fullmatch(PERSON, label(one))]
+        person_of_file = {
+            file: person for person, files in by_name.items() for file in files
+        }
+        people = [person_of_file.get(Path(cell), "") for cell in cells]
+    odd = [
+        i for i, person in enumerate(people) if not re.fullmatch(PERSON, label(person))
+    ]
     if odd:
         raise ConfigError(
             f"{path}: {column} must be a name of up to 100 letters and signs "
@@ -246,11 +252,13 @@ def _coded(
     path: Path, column: Any, words: tuple[str, ...], people: Sequence[str]
 ) -> np.ndarray:
     """Places of a column's words among those of the study; NaN where one is missing."""
-    known = {word: float(i) for i, word in enumerate(words)}
-    booleans = {w.casefold(): i for w, i in known.items()}
+    place_of_word = {word: float(i) for i, word in enumerate(words)}
+    booleans = {w.casefold(): i for w, i in place_of_word.items()}
     booleans = {w: i for w, i in booleans.items() if w in BOOLEANS.values()}
     cells = column.fillna("").str.strip()
-    places = [known.get(cell, booleans.get(cell.casefold(), np.nan)) for cell in cells]
+    places = [
+        place_of_word.get(cell, booleans.get(cell.casefold(), np.nan)) for cell in cells
+    ]
     for cell, place, person in zip(cells, places, people, strict=True):
         if place != place and cell.casefold() not in MISSING:
             raise ConfigError(
@@ -283,20 +291,20 @@ def _check_numbers(
             f"{people[i]} in {names[j]}; {_as_number(cell)}"
         )
     columns = [n for n, has in zip(names, odd.any(axis=0), strict=True) if has]
-    whose = [p for p, has in zip(people, odd.any(axis=1), strict=True) if has]
+    concerned = [p for p, has in zip(people, odd.any(axis=1), strict=True) if has]
     kind = "missing" if np.isnan(values[odd]).all() else "missing or not finite"
     raise ConfigError(
-        f"{path}: must be finite numbers, {some(columns)} of {some(whose)} "
+        f"{path}: must be finite numbers, {some(columns)} of {some(concerned)} "
         f"{'is' if odd.sum() == 1 else 'are'} {kind}; fill in by a public rule, or "
-        f"{remedy(whose[0])}"
+        f"{remedy(concerned[0])}"
     )
 
 
 def _as_number(cell: str) -> str:
-    """What to do about a cell that is no number."""
+    """Remedy for a cell that is no number."""
     if THOUSANDS.fullmatch(cell):
-        point, whole = cell.replace(",", "."), cell.replace(",", "")
-        return f"write {point} or {whole}, whichever is meant"
+        point, without_commas = cell.replace(",", "."), cell.replace(",", "")
+        return f"write {point} or {without_commas}, whichever is meant"
     if DECIMAL_COMMA.fullmatch(cell):
         return f"write a point, {cell.replace(',', '.')}, and no sign for thousands"
     if DATE.fullmatch(cell):
@@ -318,13 +326,13 @@ def _as_number(cell: str) -> str:
 
 
 def match(
-    where: Path | str, people: Collection[str], ids: Collection[str]
+    location: Path | str, people: Collection[str], ids: Collection[str]
 ) -> dict[str, str]:
-    """Tell whose rows are whose: by name, or by one that is one person's alone.
+    """Match rows to people: by name, or by a plain form that is unique.
 
     Parameters
     ----------
-    where
+    location
         The table, for what is wrong.
     people
         Names by files, `sub-01`.
@@ -345,15 +353,16 @@ def match(
     rows = {p: by_label[label(p)] for p in people if label(p) in by_label}
     alike, called = _alike(ids), _alike(people)
     for person in people:
-        same = alike[plain(person)]
-        if not same or (person in rows and len(same) == 1):
+        candidates = alike[plain(person)]
+        if not candidates or (person in rows and len(candidates) == 1):
             continue
-        if len(same) > 1 or len(called[plain(person)]) > 1:
+        if len(candidates) > 1 or len(called[plain(person)]) > 1:
             raise ConfigError(
-                f"{where}: {ID}: {some(same)} may be of {some(called[plain(person)])}; "
+                f"{location}: {ID}: {some(candidates)} may be of "
+                f"{some(called[plain(person)])}; "
                 f"write names as in the names of files, {person}"
             )
-        rows[person] = same[0]
+        rows[person] = candidates[0]
     return rows
 
 
@@ -392,7 +401,7 @@ def _longer(people: Collection[str], ids: Collection[str]) -> str:
 
 
 def _alike(people: Iterable[str]) -> dict[str, list[str]]:
-    """Names that may be one person's, by what they have in common."""
+    """Names that may be one person's, by their common plain form."""
     alike = defaultdict(list)
     for person in people:
         alike[plain(person)].append(person)
@@ -400,7 +409,7 @@ def _alike(people: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _unlike(ids: Collection[str], used: Collection[str]) -> str:
-    """What rows that are nobody's are called, which may be a label turned over."""
+    """Names of rows without a person; it may be a mistyped label."""
     unused_ids = [name for name in ids if name not in set(used)]
     if not unused_ids:
         return ""
@@ -420,7 +429,7 @@ def check_codes(
     bounds: np.ndarray,
     remedy: Callable[[str], str],
 ) -> None:
-    """Refuse numbers that tables write for missing values, such as -9999.
+    """Refuse codes of missing values among numbers, like -9999.
 
     Parameters
     ----------
@@ -457,7 +466,7 @@ def check_codes(
 
 
 def unused(path: Path, people: Collection[str], file_column: str = "") -> list[str]:
-    """People of a table who are not among those of the files.
+    """People of a table without files.
 
     Parameters
     ----------
@@ -468,5 +477,5 @@ def unused(path: Path, people: Collection[str], file_column: str = "") -> list[s
     """
     table = _open(path, *filter(None, [file_column]))
     ids = person_names(path, table, file_column)
-    known = set(match(path, people, ids).values())
-    return [name for name in ids if name not in known]
+    matched = set(match(path, people, ids).values())
+    return [name for name in ids if name not in matched]

@@ -15,9 +15,9 @@ from capeneuro.data import files, nifti
 from capeneuro.data.basis import Basis
 
 
-def write(path: Path, arrays: dict[str, Any], about: dict[str, str]) -> None:
-    """Write a prior, and what it is of, as JSON inside."""
-    files.write_arrays(path, **arrays, about=json.dumps(about))
+def write(path: Path, arrays: dict[str, Any], metadata: dict[str, str]) -> None:
+    """Write a prior, with its metadata as JSON inside."""
+    files.write_arrays(path, **arrays, about=json.dumps(metadata))
 
 
 def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, 
             f"{path}: no prior of this version, lacks {missing[0]}; make it with "
             "`capeneuro prior`"
         )
-    about = json.loads(str(arrays["about"]))
-    for key, own in common.items():
-        if not _agrees(key, about.get(key), own):
+    metadata = json.loads(str(arrays["about"]))
+    for key, study_value in common.items():
+        if not _agrees(key, metadata.get(key), study_value):
             raise ConfigError(
                 f"{path}: prior.file: was made with another {key} than the study has; "
                 "make it again with the study's own space and cleaning"
@@ -64,18 +64,22 @@ def read(path: Path, names: Iterable[str], common: dict[str, str]) -> dict[str, 
     return {n: v.item() if (v := arrays[n]).ndim == 0 else v for n in names}
 
 
-def _agrees(key: str, made: str | None, own: str) -> bool:
-    if key == "cleaning" and made is not None:  # keys that are newer are at defaults
-        made, own = (Cleaning.model_validate_json(text) for text in (made, own))
-    return made == own
+def _agrees(key: str, prior_value: str | None, study_value: str) -> bool:
+    if (
+        key == "cleaning" and prior_value is not None
+    ):  # keys that are newer are at defaults
+        prior_value, study_value = (
+            Cleaning.model_validate_json(text) for text in (prior_value, study_value)
+        )
+    return prior_value == study_value
 
 
 def space_of(study: ComponentsConfig, mask: Any, basis: Basis) -> dict[str, str]:
-    """What a prior must have in common with a study: a digest, and the cleaning."""
+    """Properties that a prior and a study must share: space digest, and cleaning."""
     A = basis.analysis.tocsr()
-    where = A.indices.astype(np.int64), A.indptr.astype(np.int64)
+    positions = A.indices.astype(np.int64), A.indptr.astype(np.int64)
     inside = np.asarray(mask.dataobj) > 0
-    parts = (mask.affine, np.array(mask.shape), np.packbits(inside), A.data, *where)
+    parts = (mask.affine, np.array(mask.shape), np.packbits(inside), A.data, *positions)
     space = hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts))
     cleaning = json.dumps(study.cleaning.model_dump(mode="json"), sort_keys=True)
     return {"space": space.hexdigest(), "cleaning": cleaning}

@@ -32,7 +32,7 @@ from capeneuro.privacy.clipping import clip_factors
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows of a study consist of; public.
+    """The features of a study's rows: names, bounds, mask and basis; public.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Shape:
 
     @property
     def spread(self) -> np.ndarray:
-        """What one of a scaled feature is in its own unit, (D,)."""
+        """Size of one scaled unit of each feature in its own unit, (D,)."""
         return (self.bounds[:, 1] - self.bounds[:, 0]) / 2
 
     @property
     def middle(self) -> np.ndarray:
-        """What zero of a scaled feature is in its own unit, (D,)."""
+        """Zero of each scaled feature in its own unit, (D,)."""
         return self.bounds.mean(axis=1)
 
 
@@ -106,7 +106,7 @@ def to_unit(values: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 
 def open_rows(study: RowStudy) -> Shape:
-    """What a study's rows consist of, from its file and public files alone.
+    """Features of a study's rows, from its file and public files alone.
 
     Raises
     ------
@@ -129,11 +129,12 @@ def open_rows(study: RowStudy) -> Shape:
         names, bounds = measures.named(options.features, courses.domains)
     names = [*names, *options.covariates]
     if bounds is not None:
-        more = [limits(pair) for pair in options.covariates.values()]
-        bounds = np.array([*bounds, *more], float)
-    if both := sorted(set(study.beside) & set(names)):
+        covariate_bounds = [limits(pair) for pair in options.covariates.values()]
+        bounds = np.array([*bounds, *covariate_bounds], float)
+    if shared := sorted(set(study.beside) & set(names)):
         raise ConfigError(
-            f"study {study.study}: target: must not be a feature, too, got {some(both)}"
+            f"study {study.study}: target: must not be a feature, too, got "
+            f"{some(shared)}"
         )
     if twice := repeated(names):
         raise ConfigError(
@@ -157,13 +158,13 @@ def _space(study: RowStudy) -> tuple[Any, Basis]:
 
 def _courses(study: RowStudy) -> Courses:
     """Time courses of people: of regions or maps of the space, or of components."""
-    features, space = study.rows.features, (None, None)
+    features, mask, basis = study.rows.features, None, None
     if features.kind == "components":
         labels = range(1, study.earlier[features.of].n_components + 1)
     else:
-        space = _space(study)
-        labels = nifti.basis_labels(study.space, *space)
-    return Courses(measures.domains(features.domains, labels), *space)
+        mask, basis = _space(study)
+        labels = nifti.basis_labels(study.space, mask, basis)
+    return Courses(measures.domains(features.domains, labels), mask, basis)
 
 
 def _features(
@@ -185,31 +186,31 @@ def _features(
         return names, None
     stated = table[["low", "high"]]
     bounds = stated.apply(pd.to_numeric, errors="coerce").to_numpy(float).tolist()
-    for name, given, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
+    for name, cells, (low, high) in zip(names, stated.to_numpy(), bounds, strict=True):
         if not is_wide(low, high):
             raise ConfigError(
                 f"{path}: low must be below high, both finite numbers, "
                 f"{WIDTHS[0]:g} to {WIDTHS[1]:g} apart, got "
-                f"{given[0]} and {given[1]} of {name}"
+                f"{cells[0]} and {cells[1]} of {name}"
             )
     return names, bounds
 
 
 def public_files(study: RowStudy) -> list[str]:
     """Public files that define the features."""
-    features, given = study.rows.features, []
+    features, paths = study.rows.features, []
     if study.space is not None:
-        given += [study.space.mask, study.space.basis_file]
+        paths += [study.space.mask, study.space.basis_file]
     if features.kind == "table":
-        given.append(features.features)
+        paths.append(features.features)
     elif study.has_eeg:
-        given += [m for m in (features.montage,) if m and Path(m).is_file()]
+        paths += [m for m in (features.montage,) if m and Path(m).is_file()]
     elif features.kind != "maps":
-        given.append(features.domains and features.domains.file)
-    given += study.public_tables
+        paths.append(features.domains and features.domains.file)
+    paths += study.public_tables
     for atlas in study.names:
-        given += [atlas.file, atlas.labels]
-    return [str(path) for path in given if path is not None]
+        paths += [atlas.file, atlas.labels]
+    return [str(path) for path in paths if path is not None]
 
 
 # --- people --------------------------------------------------------------------------
@@ -231,22 +232,26 @@ def _table(study: RowStudy, site: SiteConfig) -> Path | None:
 def inputs(study: RowStudy, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
     if study.rows.features.kind == "table":
-        found = [site.folder]
+        paths = [site.folder]
     elif study.has_eeg:
-        found = recordings.inputs(site)
+        paths = recordings.inputs(site)
     else:
-        images = [p for own in inventory_of(study, site).people.values() for p in own]
+        images = [
+            p
+            for files_of_person in inventory_of(study, site).people.values()
+            for p in files_of_person
+        ]
         if study.rows.features.kind == "runs":
             how = study.rows.features.cleaning
             images = [p for run in images for p in beside.inputs(run, how)]
-        found = list(map(str, images))
+        paths = list(map(str, images))
     named = getattr(site.images, "table", None)
     tables = [str(table) for table in (named, _table(study, site)) if table]
-    return list(dict.fromkeys([*found, *tables]))
+    return list(dict.fromkeys([*paths, *tables]))
 
 
 def inventory_of(study: RowStudy, site: SiteConfig) -> Inventory:
-    """What a site's folder holds of the study's features, and whose it is."""
+    """Files of a site that the study's features are read from, by person."""
     if study.rows.features.kind == "table":
         table = Path(site.folder)
         return of_rows(site, table, read_people(table, []))
@@ -258,7 +263,7 @@ def inventory_of(study: RowStudy, site: SiteConfig) -> Inventory:
 
 
 def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Person]:
-    """Find the people of a site, with what tables say of them.
+    """Find the people of a site, with their values in tables.
 
     Raises
     ------
@@ -268,34 +273,46 @@ def find_people(study: RowStudy, site: SiteConfig, shape: Shape) -> dict[str, Pe
     """
     covariates, beside = list(study.rows.covariates), list(study.beside)
     images = inventory_of(study, site).people
-    own: dict[str, np.ndarray] = {}
+    feature_values: dict[str, np.ndarray] = {}
     remedy = partial(leave_out, site)
     if study.rows.features.kind == "table":
-        n_own = len(shape.names) - len(covariates)
-        about = {"people": list(images), "remedy": remedy}
-        own = read_people(Path(site.folder), shape.names[:n_own], **about)
+        n_features = len(shape.names) - len(covariates)
+        feature_values = read_people(
+            Path(site.folder),
+            shape.names[:n_features],
+            people=list(images),
+            remedy=remedy,
+        )
         images = {}
-        if not own:
+        if not feature_values:
             raise ConfigError(f"{site.folder}: must have rows of people, got none")
         if shape.bounds is not None:
-            about = own, shape.bounds[:n_own], remedy
-            check_codes(Path(site.folder), shape.names[:n_own], *about)
+            names, bounds = shape.names[:n_features], shape.bounds[:n_features]
+            check_codes(Path(site.folder), names, feature_values, bounds, remedy)
     if shape.bounds is None:
-        _check_counts(site, own)
-    people, table = list(images or own), _table(study, site)
-    more = dict.fromkeys(people, np.zeros(0, np.float32))
+        _check_counts(site, feature_values)
+    people, table = list(images or feature_values), _table(study, site)
+    table_values = dict.fromkeys(people, np.zeros(0, np.float32))
     if table is not None:
-        columns, about = [*covariates, *beside], (people, remedy)
-        more = read_people(table, columns, study.levels, file_column(site), *about)
-        check_codes(table, columns, more, _limits(study), remedy)
-    found = {}
+        columns = [*covariates, *beside]
+        table_values = read_people(
+            table, columns, study.levels, file_column(site), people, remedy
+        )
+        check_codes(table, columns, table_values, _limits(study), remedy)
+    people_by_name = {}
     for name in people:
-        rest, other = np.split(more[name], [len(covariates)])
-        values = np.concatenate([own.get(name, rest[:0]), rest])
+        covariate_values, beside_values = np.split(
+            table_values[name], [len(covariates)]
+        )
+        values = np.concatenate(
+            [feature_values.get(name, covariate_values[:0]), covariate_values]
+        )
         own_images = tuple(images.get(name, ()))
-        found[name] = Person(name, own_images, values, other.astype(float))
-    _check_groups(study, site, found)
-    return found
+        people_by_name[name] = Person(
+            name, own_images, values, beside_values.astype(float)
+        )
+    _check_groups(study, site, people_by_name)
+    return people_by_name
 
 
 def without_images(
@@ -335,7 +352,7 @@ def _limits(study: RowStudy) -> np.ndarray:
 
 
 def _check_counts(site: SiteConfig, counts: dict[str, np.ndarray]) -> None:
-    """Refuse what is no count of words, and would be paid for as nothing."""
+    """Refuse rows that are no counts of words."""
     odd = [n for n, c in counts.items() if (c < 0).any() or (c != np.floor(c)).any()]
     if odd:
         raise ConfigError(
@@ -351,9 +368,9 @@ def _check_groups(study: RowStudy, site: SiteConfig, people: dict[str, Person]) 
             continue
         allowed = np.float32(groups)
         if odd := [n for n, p in people.items() if p.beside[i] not in allowed]:
-            known = " and ".join(f"{value:g}" for value in groups)
+            listing = " and ".join(f"{value:g}" for value in groups)
             raise ConfigError(
-                f"site {site.name}: {column}: must be one of the groups {known}, is "
+                f"site {site.name}: {column}: must be one of the groups {listing}, is "
                 f"something else for {some(odd)}; mend the table, or "
                 f"{leave_out(site, odd[0])}"
             )
@@ -363,7 +380,9 @@ def read_row(study: RowStudy, shape: Shape, person: Person) -> np.ndarray:
     """Row x of one person, (D, 1), of a map or of a table."""
     values = person.values
     if study.has_maps:
-        options = study.space, study.rows.features.standardize, shape.mask, shape.basis
-        own = nifti.map_features(person.images[0], *options)
-        values = np.concatenate([own, values])
+        is_standardized = study.rows.features.standardize
+        map_values = nifti.map_features(
+            person.images[0], study.space, is_standardized, shape.mask, shape.basis
+        )
+        values = np.concatenate([map_values, values])
     return shape.scaled(values[:, None].astype(float))

@@ -23,7 +23,7 @@ BESIDE = {
 
 
 def lines(site: SiteConfig) -> list[str]:
-    """What was chosen of a site's images, and what was not; it stays at the site.
+    """Lines on the images that a site chose and set aside; they stay at the site.
 
     Raises
     ------
@@ -32,36 +32,38 @@ def lines(site: SiteConfig) -> list[str]:
     """
     inventory = derivatives.inventory(site)
     runs = inventory.people
-    chosen = [run for own in runs.values() for run in own]
+    chosen = [run for runs_of_group in runs.values() for run in runs_of_group]
     notes = about_times(chosen, site)
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for run in chosen:
-        said = derivatives.entities(run)
-        groups[tuple(said.get(e, "-") for e in ENTITIES)].append(run)
+        its_entities = derivatives.entities(run)
+        groups[tuple(its_entities.get(e, "-") for e in ENTITIES)].append(run)
     rows = [[*COLUMNS, *COUNTED]]
-    whose = {run: name for name, own in runs.items() for run in own}
-    for key, own in groups.items():
-        people = {whose[run] for run in own}
-        rows.append([*map(str, key), str(len(people)), *_counted(own, site)])
-    found = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
-    found += table(rows)
-    for what, file_of in BESIDE.items():
+    person_of_run = {
+        run: name for name, runs_of_group in runs.items() for run in runs_of_group
+    }
+    for key, runs_of_group in groups.items():
+        people = {person_of_run[run] for run in runs_of_group}
+        rows.append([*map(str, key), str(len(people)), *_counted(runs_of_group, site)])
+    survey_lines = [f"{site.name}: {how_many(len(runs), len(chosen))} in {site.folder}"]
+    survey_lines += table(rows)
+    for noun, file_of in BESIDE.items():
         lacking = [run.name for run in chosen if not file_of(run).is_file()]
         if 0 < len(lacking) < len(chosen):
-            found.append(f"  no {what} of {len(lacking)}: {some(lacking)}")
-    found += notes
+            survey_lines.append(f"  no {noun} of {len(lacking)}: {some(lacking)}")
+    survey_lines += notes
     folder = Path(site.folder)
     if not folder.is_dir():
-        return found
-    found += inventory.lines()
+        return survey_lines
+    survey_lines += inventory.lines()
     folders_of_people = [path for path in people_in(folder) if path.is_dir()]
     everybody = {f"sub-{folder_label(path.name)}" for path in folders_of_people}
     if alone := sorted(everybody - set(runs)):
-        found.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
-    return found
+        survey_lines.append(f"  nothing chosen of {len(alone)}: {some(alone)}")
+    return survey_lines
 
 
-def check_confounds(site: SiteConfig, asked: Cleaning | None) -> None:
+def check_confounds(site: SiteConfig, cleaning_options: Cleaning | None) -> None:
     """Refuse a cleaning that the first run's table has no columns for.
 
     Raises
@@ -69,9 +71,11 @@ def check_confounds(site: SiteConfig, asked: Cleaning | None) -> None:
     ConfigError
         As `validate` would for each run.
     """
-    if asked is not None and (asked.confounds or asked.scrubs):
+    if cleaning_options is not None and (
+        cleaning_options.confounds or cleaning_options.scrubs
+    ):
         run = next(iter(derivatives.find_runs(site).values()))[0]
-        cleaning.regressors(run, site, asked, cifti.n_volumes(run))
+        cleaning.regressors(run, site, cleaning_options, cifti.n_volumes(run))
 
 
 def is_there(images: str) -> bool:
@@ -81,27 +85,28 @@ def is_there(images: str) -> bool:
 
 def how_many(people: int, runs: int | None = None) -> str:
     """A number of people, and of their runs, in words."""
-    said = "1 person" if people == 1 else f"{people} people"
+    text = "1 person" if people == 1 else f"{people} people"
     if runs is None:
-        return said
-    return f"{said}, {'1 run' if runs == 1 else f'{runs} runs'}"
+        return text
+    return f"{text}, {'1 run' if runs == 1 else f'{runs} runs'}"
 
 
 def table(rows: list[list[str]]) -> list[str]:
     """Rows in columns of their own widths; one that is empty all over is left out."""
-    kept = [c for c in zip(*rows, strict=True) if set(c[1:]) != {"-"}]
-    padded = [[cell.ljust(max(map(len, c))) for cell in c] for c in kept]
+    columns = [c for c in zip(*rows, strict=True) if set(c[1:]) != {"-"}]
+    padded = [[cell.ljust(max(map(len, c))) for cell in c] for c in columns]
     return ["  " + "  ".join(row).rstrip() for row in zip(*padded, strict=True)]
 
 
 def _counted(runs: list[Path], site: SiteConfig) -> list[str]:
     lengths = sorted({cifti.n_volumes(run) for run in runs})
     times = {beside.repetition_time(run, site) for run in runs}
-    told = sorted(f"{t_r:g}" for t_r in times - {None})
+    listing = sorted(f"{t_r:g}" for t_r in times - {None})
     n = len(runs)
     return [
         between(lengths),
-        ", ".join(told) + (" or unknown" if told else "unknown") * (None in times),
+        ", ".join(listing)
+        + (" or unknown" if listing else "unknown") * (None in times),
         *(of_all([f(run).is_file() for run in runs], n) for f in BESIDE.values()),
     ]
 
@@ -126,9 +131,10 @@ def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
 
     check_all(partial(look, run) for run in runs)
     notes = [
-        f"  repetition time unknown of {len(whose)}: {why}; filters and spectra in Hz "
-        f"need `repetition_time` in the site file: {some(dict.fromkeys(whose))}"
-        for why, whose in names.items()
+        f"  repetition time unknown of {len(run_names)}: {why}; filters and spectra in "
+        "Hz "
+        f"need `repetition_time` in the site file: {some(dict.fromkeys(run_names))}"
+        for why, run_names in names.items()
     ]
     if len(times) > 1 and not beside.is_one_time(times):
         # Names alone are alike of all people of the Human Connectome Project.
@@ -142,7 +148,7 @@ def about_times(runs: list[Path], site: SiteConfig) -> list[str]:
 
 
 def notes_on_times(site: SiteConfig) -> list[str]:
-    """As above of all runs; nothing where they are not found, which `validate` says."""
+    """Lines on all runs of the sites; none where `validate` would refuse them."""
     try:
         people = derivatives.find_runs(site)
     except ConfigError:
@@ -156,6 +162,12 @@ def between(values: list[Any]) -> str:
     return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
-def of_all(there: list[bool], n: int) -> str:
+def of_all(is_present: list[bool], n: int) -> str:
     """How many of all are there."""
-    return "all" if all(there) else "none" if not any(there) else f"{sum(there)} of {n}"
+    return (
+        "all"
+        if all(is_present)
+        else "none"
+        if not any(is_present)
+        else f"{sum(is_present)} of {n}"
+    )

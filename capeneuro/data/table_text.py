@@ -46,7 +46,7 @@ class TableText(NamedTuple):
 
 
 def read_table_text(path: Path, comment: str = "") -> TableText:
-    """Read a file of text as header and rows, whoever wrote it.
+    """Read a text file as header and rows, from any program.
 
     Parameters
     ----------
@@ -129,22 +129,24 @@ def _as_seen(text: str) -> str:
 
 
 def _separator(path: Path, lines: list[str]) -> str:
-    """What divides cells: what the header has; of several the one that all rows fit."""
+    """Separator of the header; of several, the one that fits all rows."""
     usual = "," if ".csv" in [s.lower() for s in path.suffixes] else "\t"
     header = re.sub('"[^"]*"', "", lines[0])
-    there = [one for one in SEPARATORS if one in header]
-    if usual == "\t" in there or not there:
+    candidates = [separator for separator in SEPARATORS if separator in header]
+    if usual == "\t" in candidates or not candidates:
         return usual
-    if len(there) > 1:
+    if len(candidates) > 1:
         few = [line for line in lines[:TRIED] if line.strip()]
-        there = [one for one in there if _fits(few, one)] or there
-    if len(there) > 1:
-        named = " or ".join(SEPARATORS[one] for one in there)
+        candidates = [
+            separator for separator in candidates if _fits(few, separator)
+        ] or candidates
+    if len(candidates) > 1:
+        named = " or ".join(SEPARATORS[separator] for separator in candidates)
         raise ConfigError(
             f"{path}: must be divided by one sign, its header may be by {named}; save "
             "it with tabs as .tsv"
         )
-    return there[0]
+    return candidates[0]
 
 
 def _fits(lines: list[str], separator: str) -> bool:
@@ -174,7 +176,7 @@ def _cells(
 def _fit_rows(
     path: Path, lines: list[str], start: int, separator: str, quoting: int, width: int
 ) -> None:
-    """Take off what is blank beyond the header, and refuse what is not."""
+    """Drop blank cells beyond the header, and refuse others."""
     for i in range(start, len(lines)):
         line = lines[i]
         has_quotes = quoting != csv.QUOTE_NONE and '"' in line

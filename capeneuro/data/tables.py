@@ -17,7 +17,7 @@ from capeneuro.data.table_text import LINE_END, decoded, read_table_text, unique
 
 
 def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
-    """Find a site's 3-D images, one of each person, and who is left out.
+    """Find a site's 3-D images, one a person, and the people that are left out.
 
     Raises
     ------
@@ -28,7 +28,11 @@ def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     names = re.compile(rf"(?i)sub-.*{task}_[^_]*statmap\.nii(\.gz)?")
     root = Path(site.folder)
     if root.is_dir():
-        files = [file for own in people_in(root) for file in walk(own)]
+        files = [
+            file
+            for folder_or_files in people_in(root)
+            for file in walk(folder_or_files)
+        ]
         files = sorted(file for file in files if names.fullmatch(file.name))
     else:
         files, root = search(site.folder)
@@ -38,7 +42,14 @@ def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
             "there (in a BIDS folder *_statmap.nii.gz) or change `images`"
         )
     maps = take(site, files, root, "images", is_whole=is_whole)
-    if several := next((own for own in maps.people.values() if len(own) > 1), None):
+    if several := next(
+        (
+            folder_or_files
+            for folder_or_files in maps.people.values()
+            if len(folder_or_files) > 1
+        ),
+        None,
+    ):
         raise ConfigError(
             f"site {site.name}: images: {several[0]} and {several[1]} are of one "
             "person; give a pattern that takes one of them, or `task`"
@@ -47,7 +58,7 @@ def maps_in_folder(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
 
 
 def open_table(path: Path, comment: str = "", **options: Any) -> Any:
-    """Read a table, whoever wrote it; names of people are texts.
+    """Read a table from any program; names of people are texts.
 
     Parameters
     ----------
@@ -105,7 +116,7 @@ def open_texts(path: Path, comment: str = "") -> Any:
     return table
 
 
-def whole(cell: str) -> str:
+def as_whole_number(cell: str) -> str:
     """A whole number as text, however it was written: `01` and `1.0` are `1`."""
     return re.sub(r"^0+(?=\d)|\.0*$", "", cell)
 
@@ -121,13 +132,19 @@ def check_columns(path: Path, table: Any, names: Iterable[str], remedy: str) -> 
     names = list(names)
     if lacking := [name for name in names if name not in table]:
         header = list(map(str, table))
-        known = {name.casefold(): name for name in header}
+        name_by_case = {name.casefold(): name for name in header}
         near = [
             close
             for name in lacking
-            for close in difflib.get_close_matches(name.casefold(), known, 1, 0.8)
+            for close in difflib.get_close_matches(
+                name.casefold(), name_by_case, 1, 0.8
+            )
         ]
-        hint = f"; did you mean {some(known[name] for name in near)}?" if near else ""
+        hint = (
+            f"; did you mean {some(name_by_case[name] for name in near)}?"
+            if near
+            else ""
+        )
         if len(header) == 1 and len(header[0].split()) > 1:
             hint = "; divide columns by tabs, not by blanks"
         raise ConfigError(

@@ -22,7 +22,7 @@ from capeneuro.data.tables import column_names
 
 @dataclass(frozen=True)
 class Views:
-    """How a study's views are read and what their features are; public.
+    """A study's two views: their readers and features; public.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Views:
 
 
 def open_views(study: FusionConfig, mask: Any | None) -> Views:
-    """What a study's views consist of, from its file and public files alone.
+    """Features of a study's views, from its file and public files alone.
 
     Raises
     ------
@@ -92,25 +92,25 @@ def n_second(study: FusionConfig) -> int:
 def public_files(study: FusionConfig) -> list[str]:
     """Public files that define the features."""
     fusion, space = study.fusion, study.space
-    found = [] if space is None else [Path(space.mask), space.basis_file]
-    found += [
+    paths = [] if space is None else [Path(space.mask), space.basis_file]
+    paths += [
         view.features for view in (fusion.fmri, fusion.eeg) if view.kind == "table"
     ]
     if study.handed:
-        found.append(study.handed.domains and study.handed.domains.file)
+        paths.append(study.handed.domains and study.handed.domains.file)
     if fusion.eeg.kind != "table" and fusion.eeg.montage:
         montage = Path(fusion.eeg.montage)
-        found += [montage] if montage.is_file() else []
+        paths += [montage] if montage.is_file() else []
     for atlas in study.names:
-        found += [atlas.file, atlas.labels]
-    return [str(path) for path in found if path is not None]
+        paths += [atlas.file, atlas.labels]
+    return [str(path) for path in paths if path is not None]
 
 
 # --- people --------------------------------------------------------------------------
 
 
 def inventories(study: FusionConfig, site: SiteConfig) -> tuple[Inventory, Inventory]:
-    """What a site's folders hold of each view, and whose it is.
+    """Files of a site for each view, by person.
 
     Raises
     ------
@@ -159,17 +159,17 @@ def find_people(
     elif study.handed:
         first = of_first.people
     else:
-        first = {name: own[0] for name, own in of_first.people.items()}
+        first = {name: files[0] for name, files in of_first.people.items()}
     if fusion.eeg.kind == "table":
         rows = read_rows(Path(site.eeg), names[1])
         second: dict[str, Any] = {name: rows[name] for name in of_second.people}
     else:
-        about = site.eeg_about
-        second = {name: (own, about) for name, own in of_second.people.items()}
+        eeg_info = site.eeg_about
+        second = {name: (files, eeg_info) for name, files in of_second.people.items()}
     rows = match(f"site {site.name}", first, second)
     people = {name: person for person, name in rows.items()}
     second = {people.get(name, name): values for name, values in second.items()}
-    both = [person for person in first if person in second]
+    with_both = [person for person in first if person in second]
     if fusion.unmatched == "error":
         lines = [
             f"{len(alone)} people have {has} and no {lacks}: {some(sorted(alone))}"
@@ -184,33 +184,37 @@ def find_people(
                 f"site {site.name}: {'; '.join(lines)}; complete the data, or set "
                 "fusion.unmatched: drop"
             )
-    if not both:
+    if not with_both:
         raise ConfigError(
             f"site {site.name}: nobody has both views; people are matched by names of "
             f"files (sub-<label>) or participant_id: {some(first)} have fMRI, "
             f"{some(second)} EEG"
         )
-    return {person: (first[person], second[person]) for person in both}
+    return {person: (first[person], second[person]) for person in with_both}
 
 
 def inputs(study: FusionConfig, site: SiteConfig) -> list[str]:
     """Files of a site that its features depend on."""
-    found = []
+    paths = []
     for view, pattern in (
         (study.fusion.fmri, site.folder),
         (study.fusion.eeg, site.eeg),
     ):
         if view.kind == "table":
-            found.append(pattern)
+            paths.append(pattern)
         elif view.kind == "maps":
             people = inventory_of_maps(site, is_whole=False).people
-            found += [str(file) for own in people.values() for file in own]
+            paths += [
+                str(file)
+                for runs_of_person in people.values()
+                for file in runs_of_person
+            ]
         elif view.kind == "components":
             runs = derivatives.find_runs(site).values()
-            found += [str(run) for own in runs for run in own]
+            paths += [str(run) for runs_of_person in runs for run in runs_of_person]
         else:
-            found += recordings.inputs(site)
-    return found
+            paths += recordings.inputs(site)
+    return paths
 
 
 class Person(NamedTuple):
@@ -230,10 +234,11 @@ def read_person(study: FusionConfig, views: Views, sources: tuple[Any, Any]) -> 
     fmri, erp = study.fusion.fmri, study.fusion.eeg
     x, y = sources
     if fmri.kind == "maps":
-        options = study.space, fmri.standardize, views.mask, views.basis
-        x = nifti.map_features(x, *options)
+        x = nifti.map_features(
+            x, study.space, fmri.standardize, views.mask, views.basis
+        )
     n_epochs = []
     if erp.kind != "table":
-        files, about = y
-        y, n_epochs = eeg.read_features(files, erp, about)
+        files, eeg_info = y
+        y, n_epochs = eeg.read_features(files, erp, eeg_info)
     return Person(x[:, None] / fmri.norm_bound, y[:, None] / erp.norm_bound, n_epochs)

@@ -30,7 +30,7 @@ def write_people(
     repetition_time: float | None,
     progress: Callable[[Iterable[str]], Iterable[str]] = iter,
 ) -> dict[str, Any]:
-    """Write what one site's people have in the components; it stays at the site.
+    """Write maps, courses and spectra of one site's people; they stay at the site.
 
     Parameters
     ----------
@@ -56,7 +56,9 @@ def write_people(
     people = files.Features(folder / "projected.npz")
     A, unmixing = result["mixing"] * norm_bound, result["unmixing"] / norm_bound
     runs = _runs(folder, people.n_samples)
-    segment = min(SEGMENT, *(n for own in runs.values() for *_, n in own))
+    segment = min(
+        SEGMENT, *(n for runs_of_person in runs.values() for *_, n in runs_of_person)
+    )
     unit = "cycles per volume" if repetition_time is None else "Hz"
     names = [f"component-{i + 1}" for i in range(A.shape[1])]
     upper = np.triu_indices(len(names), 1)
@@ -74,25 +76,29 @@ def write_people(
         X -= norm_bound * center[:, None]
         Z = back_projection(unmixing, result["W"], X)
         S, maps = dual_regression(X, A)
-        where = folder / PERSON.format(person)
-        nifti.write_maps(where, basis.synthesis @ maps, mask, sidecar)
+        maps_path = folder / PERSON.format(person)
+        nifti.write_maps(maps_path, basis.synthesis @ maps, mask, sidecar)
         first, share = 0, 1 / (len(people) * len(runs[person]))
         for session, run, n in runs[person]:
-            part, who = slice(first, first + n), [person, session, run]
+            part, row_names = slice(first, first + n), [person, session, run]
             first += n
-            courses += [[*who, t, *_numbers(z)] for t, z in enumerate(Z[:, part].T)]
+            courses += [
+                [*row_names, t, *_numbers(z)] for t, z in enumerate(Z[:, part].T)
+            ]
             frequencies, density = power(S[:, part], repetition_time, segment)
             columns = np.column_stack([frequencies, density.T])
-            spectra += [[*who, *_numbers(row)] for row in columns]
+            spectra += [[*row_names, *_numbers(row)] for row in columns]
             r = connectivity(S[:, part])
-            links.append([*who, *_numbers(r[upper])])
+            links.append([*row_names, *_numbers(r[upper])])
             mean["power"] = mean["power"] + share * density
             mean["connectivity"] = mean["connectivity"] + share * r
     pairs = [f"{i + 1}-{j + 1}" for i, j in zip(*upper, strict=True)]
-    who, frequency = ["subject", "session", "run"], f"frequency [{unit}]"
-    files.write_table(folder / "connectivity.tsv", [*who, *pairs], links)
-    files.write_table(folder / "spectra.tsv", [*who, frequency, *names], spectra)
-    files.write_table(folder / "timecourses.tsv", [*who, "volume", *names], courses)
+    row_names, frequency = ["subject", "session", "run"], f"frequency [{unit}]"
+    files.write_table(folder / "connectivity.tsv", [*row_names, *pairs], links)
+    files.write_table(folder / "spectra.tsv", [*row_names, frequency, *names], spectra)
+    files.write_table(
+        folder / "timecourses.tsv", [*row_names, "volume", *names], courses
+    )
     return mean | {"n_people": len(people), "frequencies": frequencies, "unit": unit}
 
 
@@ -100,15 +106,18 @@ def _runs(
     folder: Path, n_samples: dict[str, int]
 ) -> dict[str, list[tuple[str, str, int]]]:
     """Session, run and volumes of each person's runs, as `prepare` wrote them."""
-    found: dict[str, list[tuple[str, str, int]]] = {}
+    runs_by_person: dict[str, list[tuple[str, str, int]]] = {}
     rows = files.read_table(folder / RUNS) if (folder / RUNS).is_file() else []
-    for who, session, _, run, _, n, _ in rows:
+    for person, session, _, run, _, n, _ in rows:
         if int(n):
-            found.setdefault(who, []).append((session, run, int(n)))
-    told = {who: sum(n for *_, n in own) for who, own in found.items()}
-    if told == n_samples:
-        return found
-    return {who: [("n/a", "n/a", n)] for who, n in n_samples.items()}
+            runs_by_person.setdefault(person, []).append((session, run, int(n)))
+    n_volumes = {
+        person: sum(n for *_, n in person_runs)
+        for person, person_runs in runs_by_person.items()
+    }
+    if n_volumes == n_samples:
+        return runs_by_person
+    return {person: [("n/a", "n/a", n)] for person, n in n_samples.items()}
 
 
 def _numbers(values: np.ndarray) -> list[str]:

@@ -22,7 +22,7 @@ def measured(
     maps: np.ndarray | None = None,
     A: np.ndarray | None = None,
 ) -> np.ndarray:
-    """What a person's time courses say, in the order of :func:`.data.measures.named`.
+    """Measures of a person's time courses, ordered as :func:`.data.measures.named`.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ def measured(
     one person moves nothing but their own row. It stays at the site.
     """
     of = membership(domains)
-    mean, found = of / of.sum(axis=1, keepdims=True), []
+    mean, values_by_measure = of / of.sum(axis=1, keepdims=True), []
     for measure in options.measures:
         if measure == "connectivity":
-            found.append(domain_means(S, domains))
+            values_by_measure.append(domain_means(S, domains))
         elif measure == "amplitude":
-            found.append(shares(of @ S.var(axis=1)))
+            values_by_measure.append(shares(of @ S.var(axis=1)))
         elif measure == "spectra":
             segment = min(SEGMENT, S.shape[1])
             frequency, density = power(S, repetition_time, segment)
@@ -61,13 +61,13 @@ def measured(
                 density[:, (low <= frequency) & (frequency < high)].sum(axis=1)
                 for low, high in options.bands
             ]
-            found.append((mean @ shares(np.array(bands)).T).ravel())
+            values_by_measure.append((mean @ shares(np.array(bands)).T).ravel())
         else:
             r = np.array([_r(a, b) for a, b in zip(maps.T, A.T, strict=True)])
-            found.append(mean @ fisher_z(r))
+            values_by_measure.append(mean @ fisher_z(r))
     low, high = np.array(named(options, domains)[1]).T
     # Privacy: bounds are public, whatever the numbers are; what is none counts as 0.
-    values = np.nan_to_num(np.concatenate(found), nan=0.0)
+    values = np.nan_to_num(np.concatenate(values_by_measure), nan=0.0)
     return np.clip(values, low, high)
 
 
@@ -79,7 +79,7 @@ def by_components(
     domains: Sequence[str],
     repetition_time: float | None = None,
 ) -> np.ndarray:
-    """What a person's features say by released components.
+    """Measures of a person's features by released components.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def by_components(
     X = X.astype(np.float64) - center[:, None]
     X = np.where(np.isfinite(X), X, 0.0)
     S = np.linalg.lstsq(A, X, rcond=None)[0]
-    own = dual_regression(X, A)[1] if "similarity" in options.measures else None
-    return measured(options, S, domains, repetition_time, own, A)
+    own_maps = dual_regression(X, A)[1] if "similarity" in options.measures else None
+    return measured(options, S, domains, repetition_time, own_maps, A)
 
 
 def shares(values: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ def shares(values: np.ndarray) -> np.ndarray:
 
 
 def _r(a: np.ndarray, b: np.ndarray) -> float:
-    """Correlation; 0 of what does not vary."""
+    """Correlation; 0 of a constant."""
     a, b = a - a.mean(), b - b.mean()
     n = np.linalg.norm(a) * np.linalg.norm(b)
     return float(a @ b / n) if n > 0 else 0.0

@@ -41,9 +41,9 @@ def seen(V: np.ndarray, covered: np.ndarray, motion: np.ndarray) -> Seen:
     """
     mean, deviation = np.zeros((2, V.shape[1]), np.float32)
     for first in range(0, V.shape[1], CHUNK):
-        here = slice(first, first + CHUNK)
-        mean[here] = V[:, here].mean(axis=0, dtype=np.float64)
-        deviation[here] = V[:, here].std(axis=0, dtype=np.float64)
+        chunk = slice(first, first + CHUNK)
+        mean[chunk] = V[:, chunk].mean(axis=0, dtype=np.float64)
+        deviation[chunk] = V[:, chunk].std(axis=0, dtype=np.float64)
     moves = deviation > 0
     ratio = float(np.median(mean[moves] / deviation[moves])) if moves.any() else np.nan
     has_mean = ratio > LEAST_MEAN
@@ -55,11 +55,13 @@ def seen(V: np.ndarray, covered: np.ndarray, motion: np.ndarray) -> Seen:
 
 def of_person(runs: Sequence[Seen]) -> dict[str, float]:
     """Numbers of all runs of a person together; NaN where there are none."""
-    motion = np.concatenate([one.motion for one in runs])
-    known = motion[np.isfinite(motion)]
+    motion = np.concatenate([run.motion for run in runs])
+    finite_motion = motion[np.isfinite(motion)]
     return {
-        "tsnr": float(np.mean([one.tsnr for one in runs])),
-        "coverage": min(one.coverage for one in runs),
-        "motion": float(known.mean()) if known.size else np.nan,
-        "moved": float((known > MOVED).mean()) if known.size else np.nan,
+        "tsnr": float(np.mean([run.tsnr for run in runs])),
+        "coverage": min(run.coverage for run in runs),
+        "motion": float(finite_motion.mean()) if finite_motion.size else np.nan,
+        "moved": float((finite_motion > MOVED).mean())
+        if finite_motion.size
+        else np.nan,
     }
