@@ -18,7 +18,7 @@ LARGEST_MU = 10.0
 def p_value(
     n_right: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float
 ) -> float:
-    """Probability of this number of right guesses at most, if the promise holds.
+    """Bound the probability of ``n_right`` or more right guesses if the promise holds.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def p_value(
 def epsilon_lower(
     n_right: int, n_guesses: int, n_canaries: int, delta: float, alpha: float
 ) -> float:
-    """Epsilon below which this number of right guesses is too large.
+    """Lower bound on epsilon from the number of right guesses.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def epsilon_lower(
 
 
 def mu_lower(n_right: int, n_guesses: int, n_canaries: int, alpha: float) -> float:
-    """Gaussian mu below which this number of right guesses is too large.
+    """Lower bound on the Gaussian mu from the number of right guesses.
 
     Parameters
     ----------
