@@ -110,7 +110,8 @@ def features(gift: dict[str, np.ndarray]) -> np.ndarray:
     basis = nifti.build_basis(space, mask)
     rows = np.full(inside.shape, -1)
     rows[inside > 0] = np.arange(len(own[0]))
-    return nifti.run_features(RUN, site, space, cleaning, mask, basis)[rows[own]]
+    reader = nifti.RunReader(site, space, cleaning, mask)
+    return reader.features(RUN, basis)[rows[own]]
 
 
 def federate(X: np.ndarray) -> tuple[InProcess, Mechanism]:

@@ -145,11 +145,11 @@ def read_runs() -> Features:
     space = Space(mask="mask.nii.gz", basis="voxels")
     cleaning = Cleaning(**CLEANING)
     mask = nifti.read_mask(Path("mask.nii.gz"))
-    about = site, space, cleaning, mask
-    people = nifti.keep_runs(find_runs(site), *about)[0]
+    reader = nifti.RunReader(site, space, cleaning, mask)
+    people = reader.kept_runs(find_runs(site))[0]
     basis = nifti.build_basis(space, mask)
     return {
-        name: np.hstack([nifti.run_features(run, *about, basis) for run in runs])
+        name: np.hstack([reader.features(run, basis) for run in runs])
         for name, runs in people.items()
     }
 

@@ -254,9 +254,9 @@ def incremental(name: str) -> None:
     mask = nifti.read_mask(Path(chosen.space.mask))
     basis = nifti.build_basis(chosen.space, mask)
     model = IncrementalPCA(K)
+    reader = nifti.RunReader(site, chosen.space, chosen.cleaning, mask)
     for path in tqdm(images()):
-        about = chosen.space, chosen.cleaning, mask, basis
-        model.partial_fit(nifti.run_features(path, site, *about).T)
+        model.partial_fit(reader.features(path, basis).T)
     np.save("incremental.npy", model.components_.T)
 
 

@@ -96,7 +96,7 @@ def read_parcels(path: Path | str) -> Parcels:
 
 @lru_cache(8)
 def _read_parcels(resolved: Path, path: Path, modified: int) -> Parcels:
-    parcels = _parcels(path) if is_cifti(path) else Parcels(_listed(path), None)
+    parcels = _parcels(path) if is_cifti(path) else Parcels(_read_names(path), None)
     if not parcels.names or not all(parcels.names):
         raise ConfigError(f"{path}: every parcel must have a name, and one be there")
     if twice := repeated(parcels.names):
@@ -106,7 +106,7 @@ def _read_parcels(resolved: Path, path: Path, modified: int) -> Parcels:
     return parcels
 
 
-def _listed(path: Path) -> list[str]:
+def _read_names(path: Path) -> list[str]:
     table = open_texts(path)
     column = "label" if "label" in table and "name" not in table else "name"
     check_columns(path, table, [column], "")
@@ -117,14 +117,17 @@ def _parcels(path: Path) -> Parcels:
     header, image = _open(path)
     axes = [header.get_axis(i) for i in range(header.number_of_mapped_indices)]
     if parcels := [axis for axis in axes if isinstance(axis, ParcelsAxis)]:
-        own = parcels[-1]
-        lies = any(own.vertices) or any(map(len, own.voxels))
-        return Parcels([str(name).strip() for name in own.name], own if lies else None)
+        axis_of_parcels = parcels[-1]
+        lies = any(axis_of_parcels.vertices) or any(map(len, axis_of_parcels.voxels))
+        return Parcels(
+            [str(name).strip() for name in axis_of_parcels.name],
+            axis_of_parcels if lies else None,
+        )
     if not isinstance(axes[0], LabelAxis) or not isinstance(axes[1], BrainModelAxis):
         raise ConfigError(
             f"{path}: must hold parcels, as .dlabel.nii, .ptseries.nii, .pscalar.nii "
-            f"and .pconn.nii do, its axes are {_kinds(axes)}; name a parcellation in "
-            "space.mask"
+            f"and .pconn.nii do, its axes are {_axis_kinds(axes)}; name a parcellation "
+            "in space.mask"
         )
     if len(axes[0]) > 1:
         raise ConfigError(
@@ -144,8 +147,9 @@ def _parcels(path: Path) -> Parcels:
 
 def _labels(path: Path, image: nib.Nifti2Image) -> np.ndarray:
     """Label of each grayordinate, (n,); 0 and NaN are outside."""
-    values, slope, inter = stored_values(image)
-    values = np.nan_to_num(values[0].astype(float) * slope + inter)
+    stored = stored_values(image)
+    values = stored.numbers[0].astype(float) * stored.slope + stored.intercept
+    values = np.nan_to_num(values)
     labels = np.rint(np.clip(values, -1, LARGEST_LABEL)).astype(int)
     if (odd := ~(np.abs(values - labels) <= WHOLE)).any():
         raise ConfigError(
@@ -202,7 +206,7 @@ def _series(run: Path, resolved: Path, size: int, modified: int) -> Series:
     if len(axes) != 2 or not isinstance(axes[0], SeriesAxis) or not of_places:
         raise ConfigError(
             f"{run}: must be a series of parcels or of grayordinates, its axes are "
-            f"{_kinds(axes)}; take .ptseries.nii or .dtseries.nii"
+            f"{_axis_kinds(axes)}; take .ptseries.nii or .dtseries.nii"
         )
     sizes = tuple(map(len, axes))
     if sizes != image.shape:
@@ -220,9 +224,11 @@ def _open(path: Path) -> tuple[Cifti2Header, nib.Nifti2Image]:
     try:
         with unpacked(path) as content:
             holder = FileHolder(fileobj=content)
-            own = Cifti2Image.from_file_map({"header": holder, "image": holder})
-            for i in range(own.header.number_of_mapped_indices):
-                own.header.get_axis(i)
+            image_on_disk = Cifti2Image.from_file_map(
+                {"header": holder, "image": holder}
+            )
+            for i in range(image_on_disk.header.number_of_mapped_indices):
+                image_on_disk.header.get_axis(i)
     except (ImageFileError, OSError, EOFError, zlib.error):
         raise ConfigError(
             f"{path}: not a readable CIFTI file; is it cut? Copy it again"
@@ -236,7 +242,7 @@ def _open(path: Path) -> tuple[Cifti2Header, nib.Nifti2Image]:
             f"{path}: not a readable CIFTI-2 file, its header is wrong: {why:.100}; "
             "make it again, or convert it (wb_command -file-convert)"
         ) from None
-    proxy = own.dataobj
+    proxy = image_on_disk.dataobj
     if proxy.dtype.kind not in "fiu" or len(proxy.shape) != 2:
         raise ConfigError(
             f"{path}: must hold real numbers on two axes, got {proxy.dtype} of shape "
@@ -245,10 +251,10 @@ def _open(path: Path) -> tuple[Cifti2Header, nib.Nifti2Image]:
     on_disk = proxy.shape, proxy.dtype, proxy.offset, proxy.slope, proxy.inter
     image = nib.Nifti2Image(ArrayProxy(str(path), on_disk), np.eye(4))
     image.file_map["image"].filename = str(path)
-    return own.header, image
+    return image_on_disk.header, image
 
 
-def _kinds(axes: Sequence[Any]) -> str:
+def _axis_kinds(axes: Sequence[Any]) -> str:
     return " and ".join(type(axis).__name__.removesuffix("Axis") for axis in axes)
 
 
@@ -282,21 +288,21 @@ def read_run(run: Path, path: Path | str, cleaning: Cleaning) -> np.ndarray:
         places = _same_parcels(run, series.axis, parcels, path)
     else:
         places = _places(run, series.axis, parcels, path)
-    stored, slope, inter = stored_values(series.image)
-    rows = stored.T  # as they lie on the disk
+    stored = stored_values(series.image)
+    rows = stored.numbers.T  # as they lie on the disk
     V = np.zeros((len(places), series.n_volumes), np.float32)
     n_silent, bad = 0, []
-    for k, own in enumerate(places):
-        values = rows[own[own >= 0]].astype(np.float32)
-        if (slope, inter) != (1.0, 0.0):
-            values = values * np.float32(slope) + np.float32(inter)
+    for k, rows_of_parcel in enumerate(places):
+        values = rows[rows_of_parcel[rows_of_parcel >= 0]].astype(np.float32)
+        if (stored.slope, stored.intercept) != (1.0, 0.0):
+            values = values * np.float32(stored.slope) + np.float32(stored.intercept)
         has_signal = ~np.isnan(values).all(axis=1)
         values = values[has_signal]
         if not np.isfinite(values).all():
             bad.append(parcels.names[k])
             continue
         values = values[np.ptp(values, axis=1) > 0]
-        n_silent += len(own) - len(values)
+        n_silent += len(rows_of_parcel) - len(values)
         if len(values):
             V[k] = values.mean(axis=0, dtype=np.float64)
     if bad:
@@ -349,42 +355,44 @@ def _same_parcels(
             f"{run}: must have the parcels of {path}, lacks {len(lacking)} of "
             f"{len(parcels.names)}: {some(lacking)} (it has {some(names)}); {remedy}"
         )
-    more = [name for name in names if name not in set(parcels.names)]
-    if more and parcels.axis is not None:  # a list may name some of a file's
+    surplus = [name for name in names if name not in set(parcels.names)]
+    if surplus and parcels.axis is not None:  # a list may name some of a file's
         raise ConfigError(
-            f"{run}: must have the parcels of {path} and no others, has {len(more)} "
-            f"more: {some(more)}; {remedy}, which may be a list (.tsv) of some"
+            f"{run}: must have the parcels of {path} and no others, has {len(surplus)} "
+            f"more: {some(surplus)}; {remedy}, which may be a list (.tsv) of some"
         )
-    where = dict(zip(names, range(len(names)), strict=True))
-    found = [where[name] for name in parcels.names]
+    position_of = dict(zip(names, range(len(names)), strict=True))
+    positions = [position_of[name] for name in parcels.names]
     if parcels.axis is not None:
         moved = [
             name
             for k, name in enumerate(parcels.names)
-            if _overlap(parcels.axis, k, axis, found[k]) < SAME_PARCEL
+            if _overlap(parcels.axis, k, axis, positions[k]) < SAME_PARCEL
         ]
         if moved:
             raise ConfigError(
                 f"{run}: parcels must lie where those of {path} do, {len(moved)} of "
-                f"{len(found)} lie elsewhere: {some(moved)}; {remedy}"
+                f"{len(positions)} lie elsewhere: {some(moved)}; {remedy}"
             )
-    return [np.array([k]) for k in found]
+    return [np.array([k]) for k in positions]
 
 
-def _overlap(one: ParcelsAxis, i: int, other: ParcelsAxis, j: int) -> float:
+def _overlap(axis_1: ParcelsAxis, i: int, axis_2: ParcelsAxis, j: int) -> float:
     """Dice coefficient of two parcels; 1 where a file does not say where one lies."""
-    first, second = _grayordinates(one, i), _grayordinates(other, j)
+    first, second = _grayordinates(axis_1, i), _grayordinates(axis_2, j)
     if not first or not second:
         return 1.0
     return 2 * len(first & second) / (len(first) + len(second))
 
 
 def _grayordinates(axis: ParcelsAxis, k: int) -> set[tuple[Any, ...]]:
-    found: set[tuple[Any, ...]] = set()
+    grayordinates: set[tuple[Any, ...]] = set()
     for structure, vertices in axis.vertices[k].items():
         n = axis.nvertices[structure]
-        found |= {(structure, n, v) for v in np.asarray(vertices).tolist()}
-    return found | set(map(tuple, np.asarray(axis.voxels[k]).reshape(-1, 3).tolist()))
+        grayordinates |= {(structure, n, v) for v in np.asarray(vertices).tolist()}
+    return grayordinates | set(
+        map(tuple, np.asarray(axis.voxels[k]).reshape(-1, 3).tolist())
+    )
 
 
 def _places(
@@ -406,12 +414,12 @@ def _places(
     remedy = "take a parcellation of the series' own grayordinates"
     on_surface = {}
     for structure, n in axis.nvertices.items():
-        own = dense.nvertices.get(structure)
-        if own != n:
-            there = "none" if own is None else f"{own} vertices"
+        n_vertices = dense.nvertices.get(structure)
+        if n_vertices != n:
+            got = "none" if n_vertices is None else f"{n_vertices} vertices"
             raise ConfigError(
                 f"{run}: {structure} must have the {n} vertices of {path}, got "
-                f"{there}; {remedy}"
+                f"{got}; {remedy}"
             )
         rows = np.flatnonzero(dense.name == structure)
         on_surface[structure] = np.full(n, -1)
@@ -424,21 +432,21 @@ def _places(
             and np.abs(dense.affine - axis.affine).max() < SAME_PLACE
         )
         if not is_same:
-            there = "none" if dense.affine is None else f"{dense.volume_shape}"
+            got = "none" if dense.affine is None else f"{dense.volume_shape}"
             raise ConfigError(
                 f"{run}: voxels must be of the volume of {path}, "
-                f"{tuple(axis.volume_shape)} and its affine, got {there}; {remedy}"
+                f"{tuple(axis.volume_shape)} and its affine, got {got}; {remedy}"
             )
         volume = np.full(axis.volume_shape, -1)
         rows = np.flatnonzero(dense.volume_mask)
         volume[tuple(dense.voxel[rows].T)] = rows
-    found = []
+    rows_by_parcel = []
     for vertices, voxels in zip(axis.vertices, axis.voxels, strict=True):
         parts = [on_surface[s][np.asarray(v, int)] for s, v in vertices.items()]
         if len(voxels):
             parts.append(volume[tuple(np.asarray(voxels, int).T)])
-        found.append(np.concatenate([*parts, np.zeros(0, int)]))
-    return found
+        rows_by_parcel.append(np.concatenate([*parts, np.zeros(0, int)]))
+    return rows_by_parcel
 
 
 # --- maps out ------------------------------------------------------------------------

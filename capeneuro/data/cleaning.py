@@ -1,6 +1,7 @@
 """A run cleaned in time: confounds, volumes that are left out, filters; by nilearn."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,17 @@ from capeneuro.data.confounds import (
 PAD, PADS = 3, 15
 # Features cleaned at a time: nilearn makes copies, a filter's in float64.
 BLOCK = 4096
+
+
+class Regressors(NamedTuple):
+    """Inputs of a run's cleaning in time."""
+
+    t_r: float | None
+    """Repetition time [s]; None: unknown."""
+    confounds: np.ndarray | None
+    """(n_volumes, n_confounds); None: there are none."""
+    kept_volumes: np.ndarray
+    """Indices of the volumes that are kept, increasing."""
 
 
 def clean(
@@ -48,26 +60,27 @@ def clean(
     """
     from nilearn.signal import clean
 
-    t_r, confounds, kept = regressors(run, site, cleaning, len(F))
+    inputs = regressors(run, site, cleaning, len(F))
+    confounds, volumes = inputs.confounds, inputs.kept_volumes
     # What is cut off at the ends is no gap that a filter would have to bridge.
-    ends = slice(kept[0], kept[-1] + 1)
-    F, inside = F[ends], kept - kept[0]
+    ends = slice(volumes[0], volumes[-1] + 1)
+    F, inside = F[ends], volumes - volumes[0]
     confounds = None if confounds is None else confounds[ends]
     is_filtered = cleaning.low_pass is not None or cleaning.high_pass is not None
-    own = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
-    features = np.zeros((reached.size, kept.size), dtype=np.float32)
+    options = cleaning.model_dump(include={"detrend", "low_pass", "high_pass"})
+    features = np.zeros((reached.size, volumes.size), dtype=np.float32)
     rows, constant, least = np.flatnonzero(reached), 0, 1e-6 * np.abs(F).max()
     for first in range(0, rows.size, BLOCK):
         block = slice(first, first + BLOCK)
         cleaned = clean(
             F[:, block],
-            **own,
+            **options,
             standardize=None,
             confounds=confounds,
             standardize_confounds=False,  # least squares needs no scale
             sample_mask=inside if inside.size < len(F) else None,
             filter="butterworth" if is_filtered else False,
-            t_r=t_r,
+            t_r=inputs.t_r,
         )
         if cleaning.standardize == "zscore":
             deviation = cleaned.std(axis=0, ddof=1)
@@ -86,7 +99,7 @@ def clean(
 
 def regressors(
     run: Path, site: SiteConfig, cleaning: Cleaning, n_volumes: int
-) -> tuple[float | None, np.ndarray | None, np.ndarray]:
+) -> Regressors:
     """Repetition time [s] and confounds of a run, and which volumes are kept."""
     t_r, source = timing(run, site)
     edges = [e for e in (cleaning.low_pass, cleaning.high_pass) if e is not None]
@@ -101,19 +114,20 @@ def regressors(
             f"{run}: a band-pass needs a repetition time, and {source}; give "
             "`repetition_time` in the site file"
         )
-    confounds, kept = _confounds(run, cleaning, n_volumes)
+    confounds, volumes = _confounds(run, cleaning, n_volumes)
     n = 0 if confounds is None else confounds.shape[1]
-    if not kept.size or (n and kept.size <= n + 2):  # with a line and a mean
+    if not volumes.size or (n and volumes.size <= n + 2):  # with a line and a mean
         raise ConfigError(
-            f"{run}: {kept.size} of {n_volumes} volumes are left, too few for {n} "
+            f"{run}: {volumes.size} of {n_volumes} volumes are left, too few for {n} "
             "confounds; exclude the run (cleaning.exclude), or take fewer confounds"
         )
-    if edges and kept[-1] - kept[0] < PADS * len(edges) + PAD:
+    if edges and volumes[-1] - volumes[0] < PADS * len(edges) + PAD:
         raise ConfigError(
             f"{run}: the filter needs {PADS * len(edges) + PAD + 1} volumes, has "
-            f"{kept[-1] - kept[0] + 1}; exclude the run, or take no low_pass, high_pass"
+            f"{volumes[-1] - volumes[0] + 1}; exclude the run, or take no low_pass, "
+            "high_pass"
         )
-    return t_r, confounds, kept
+    return Regressors(t_r, confounds, volumes)
 
 
 def left_out(run: Path, cleaning: Cleaning, n_volumes: int, coverage: float) -> str:
@@ -123,8 +137,9 @@ def left_out(run: Path, cleaning: Cleaning, n_volumes: int, coverage: float) -> 
         return ""
     if rule.min_coverage and coverage < rule.min_coverage:
         return f"covers {coverage:.2f} of the mask, min_coverage {rule.min_coverage:g}"
-    about = n_volumes, cleaning.dummy_scans
-    if rule.max_mean_fd and (fd := mean_displacement(run, *about)) > rule.max_mean_fd:
+    n_first = cleaning.dummy_scans
+    fd = mean_displacement(run, n_volumes, n_first) if rule.max_mean_fd else 0.0
+    if rule.max_mean_fd and fd > rule.max_mean_fd:
         return f"mean FD is {fd:.2f} mm, max_mean_fd {rule.max_mean_fd:g}"
     if not (rule.min_volumes or rule.max_scrubbed):
         return ""
@@ -149,8 +164,8 @@ def mean_displacement(run: Path, n_volumes: int, n_first: int = 0) -> float:
 
     ``n_first`` volumes are left out, and may have none either.
     """
-    about = n_volumes, "cleaning.exclude", n_first
-    return float(np.nanmean(read_columns(run, [DISPLACEMENT], *about)))
+    columns = read_columns(run, [DISPLACEMENT], n_volumes, "cleaning.exclude", n_first)
+    return float(np.nanmean(columns))
 
 
 def motion(run: Path) -> np.ndarray:
@@ -173,51 +188,51 @@ def _confounds(
     run: Path, cleaning: Cleaning, n_volumes: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """Confounds, (n_volumes, n), and which volumes are kept, increasing."""
-    asked, scrub, n_first = cleaning.confounds, cleaning.scrubs, cleaning.dummy_scans
-    kept, confounds = np.arange(n_volumes), None
-    if isinstance(asked, Confounds):
-        confounds, kept = _by_strategy(run, asked, scrub, n_volumes, n_first)
-    elif asked:
-        about = n_volumes, "cleaning.confounds", n_first
-        confounds = filled(read_columns(run, asked, *about))
-    if scrub is not None and getattr(asked, "strategy", "") != "scrubbing":
-        kept = np.intersect1d(kept, _scrubbed(run, scrub, n_volumes, n_first))
-    kept = kept[kept >= n_first]
+    wanted, scrub, n_first = cleaning.confounds, cleaning.scrubs, cleaning.dummy_scans
+    volumes, confounds = np.arange(n_volumes), None
+    if isinstance(wanted, Confounds):
+        confounds, volumes = _by_strategy(run, wanted, scrub, n_volumes, n_first)
+    elif wanted:
+        key = "cleaning.confounds"
+        confounds = filled(read_columns(run, wanted, n_volumes, key, n_first))
+    if scrub is not None and getattr(wanted, "strategy", "") != "scrubbing":
+        volumes = np.intersect1d(volumes, _scrubbed(run, scrub, n_volumes, n_first))
+    volumes = volumes[volumes >= n_first]
     if confounds is not None and confounds.shape[1] == 0:
         confounds = None
-    return confounds, kept
+    return confounds, volumes
 
 
 def _scrubbed(run: Path, scrub: Scrub, n_volumes: int, n_first: int) -> np.ndarray:
     """Volumes that scrubbing leaves, as nilearn's, which needs a column of DVARS."""
-    about = n_volumes, "cleaning.scrub", n_first
+    key = "cleaning.scrub"
     largest = {DISPLACEMENT: scrub.fd_threshold, DVARS: scrub.std_dvars_threshold}
-    asked = {name: limit for name, limit in largest.items() if limit is not None}
-    moved = read_columns(run, [*asked], *about) > [*asked.values()]
+    limits = {name: limit for name, limit in largest.items() if limit is not None}
+    moved = read_columns(run, [*limits], n_volumes, key, n_first) > [*limits.values()]
     still = np.flatnonzero(~moved.any(axis=1))
     if still.size < n_volumes:
         segments = np.split(still, 1 + np.flatnonzero(np.diff(still) > 1))
         long = [s for s in segments if s.size >= scrub.min_segment]
         still = np.concatenate([*long, still[:0]])
-    return np.intersect1d(still, steady(run, *about))
+    return np.intersect1d(still, steady(run, n_volumes, key, n_first))
 
 
 def _by_strategy(
-    run: Path, asked: Confounds, scrub: Scrub | None, n_volumes: int, n_first: int
+    run: Path, wanted: Confounds, scrub: Scrub | None, n_volumes: int, n_first: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    given = {k: v for k, v in asked.model_dump(exclude={"strategy"}).items() if v}
-    about = n_volumes, "cleaning.confounds", n_first
-    if asked.strategy == "scrubbing":
-        given |= _thresholds(scrub)
-        kept = _scrubbed(run, scrub, n_volumes, n_first)
+    options = {k: v for k, v in wanted.model_dump(exclude={"strategy"}).items() if v}
+    key = "cleaning.confounds"
+    if wanted.strategy == "scrubbing":
+        options |= _thresholds(scrub)
+        volumes = _scrubbed(run, scrub, n_volumes, n_first)
     else:
-        kept = steady(run, *about)
-    if not kept.size:  # of which nilearn warns, and goes on
-        return None, kept
-    return by_nilearn(run, asked.strategy, *about, **given)
+        volumes = steady(run, n_volumes, key, n_first)
+    if not volumes.size:  # of which nilearn warns, and goes on
+        return None, volumes
+    return by_nilearn(run, wanted.strategy, n_volumes, key, n_first, **options)
 
 
 def _thresholds(scrub: Scrub) -> dict[str, float]:
-    """Always said: nilearn changed its own defaults."""
-    given = scrub.model_dump(include={"fd_threshold", "std_dvars_threshold"})
-    return {**given, "scrub": scrub.min_segment}
+    """Thresholds of scrubbing for nilearn, whose defaults changed between versions."""
+    thresholds = scrub.model_dump(include={"fd_threshold", "std_dvars_threshold"})
+    return {**thresholds, "scrub": scrub.min_segment}

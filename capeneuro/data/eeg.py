@@ -60,12 +60,12 @@ def window_means(X: np.ndarray, options: ErpOptions) -> np.ndarray:
 
 
 def feature_names(options: ErpOptions | BandsOptions) -> list[str]:
-    """Names of the features, channel by channel, such as ``Pz 300 ms``."""
+    """Names of the features, channel by channel: ``Pz 300 ms``."""
     if isinstance(options, BandsOptions):
-        own = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
+        columns = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
     else:
-        own = [f"{1000 * t:.0f} ms" for t in window_times(options)]
-    return [f"{channel} {name}" for channel in options.channels for name in own]
+        columns = [f"{1000 * t:.0f} ms" for t in window_times(options)]
+    return [f"{channel} {name}" for channel in options.channels for name in columns]
 
 
 def _first(options: ErpOptions) -> int:
@@ -74,7 +74,7 @@ def _first(options: ErpOptions) -> int:
 
 
 class Features(NamedTuple):
-    """Features of a person's EEG, and what became of the epochs.
+    """Features of a person's EEG, and numbers of kept and dropped epochs.
 
     ``features``: (n_channels * n_columns,) float32, [uV] or shares. ``n_epochs``: rows
     of the table of epochs, (kind of event or ``segments``, then each of ``COUNTS``;
@@ -124,12 +124,12 @@ def read_features(
         If a file cannot be read, breaks a rule, or too few epochs are left.
     """
     is_erp = isinstance(options, ErpOptions)
-    asked = options.kinds if is_erp else {"segments": []}
-    total: dict[str, Any] = dict.fromkeys(asked, 0.0)
-    n = {kind: Counter() for kind in asked}
-    there: Counter = Counter()
+    names_of_kind = options.kinds if is_erp else {"segments": []}
+    total: dict[str, Any] = dict.fromkeys(names_of_kind, 0.0)
+    n = {kind: Counter() for kind in names_of_kind}
+    n_events: Counter = Counter()
     for file in files:
-        E, of = _epochs(file, options, eeg_info, there, n)
+        E, of = _epochs(file, options, eeg_info, n_events, n)
         if options.reference == "average":
             E = E - E.mean(axis=1, keepdims=True)
         if options.reject is not None:
@@ -137,36 +137,36 @@ def read_features(
             for kind in of[~good]:
                 n[kind]["range_above_reject"] += 1
             E, of = E[good], of[good]
-        for kind in asked:
-            own = E[of == kind]
-            own = own if is_erp else _powers(own, options)
-            total[kind] = total[kind] + own.sum(axis=0)
+        for kind in names_of_kind:
+            epochs = E[of == kind]
+            epochs = epochs if is_erp else _powers(epochs, options)
+            total[kind] = total[kind] + epochs.sum(axis=0)
             n[kind]["kept"] += int((of == kind).sum())
-    where = f"{files[0]}" + (f" and {len(files) - 1} more" if files[1:] else "")
+    place = f"{files[0]}" + (f" and {len(files) - 1} more" if files[1:] else "")
     remedy = leave_out(files[0])
-    _check_counts(where, remedy, options, asked, n, there)
-    means = {kind: total[kind] / n[kind]["kept"] for kind in asked}
+    _check_counts(place, remedy, options, names_of_kind, n, n_events)
+    means = {kind: total[kind] / n[kind]["kept"] for kind in names_of_kind}
     if is_erp:
-        found = _potential(means, options)
-        size = np.ptp(found, axis=1)
+        features = _potential(means, options)
+        size = np.ptp(features, axis=1)
     else:
         size = means["segments"].sum(axis=1) ** 0.5
-        found = means["segments"] / np.maximum(size[:, None] ** 2, FLAT**2)
+        features = means["segments"] / np.maximum(size[:, None] ** 2, FLAT**2)
     if (flat := size < FLAT).any():
         names = [c for c, yes in zip(options.channels, flat, strict=True) if yes]
         raise ConfigError(
-            f"{where}: channels must vary, constant: {some(names)}; drop them from "
+            f"{place}: channels must vary, constant: {some(names)}; drop them from "
             f"{options.block}.channels, or {remedy}"
         )
-    rows = [(k, *(n[k][c] for c in COUNTS)) for k in asked]
-    found = window_means(found, options) if is_erp else found
-    return Features(found.ravel().astype("f4"), rows)
+    rows = [(k, *(n[k][c] for c in COUNTS)) for k in names_of_kind]
+    features = window_means(features, options) if is_erp else features
+    return Features(features.ravel().astype("f4"), rows)
 
 
 def fewest(site: str, epochs: list[tuple[Any, ...]]) -> str:
-    """Line that says who of a site's people has fewest epochs, of a table of them."""
-    name, kind, matched, kept, *_ = min(epochs, key=lambda row: row[3])
-    return f"{site}: fewest epochs, {kept} of {matched} {kind}, has {name}; {EPOCHS}"
+    """Sentence on the person of a site with the fewest epochs."""
+    name, kind, matched, n_kept, *_ = min(epochs, key=lambda row: row[3])
+    return f"{site}: fewest epochs, {n_kept} of {matched} {kind}, has {name}; {EPOCHS}"
 
 
 def _potential(means: dict[str, np.ndarray], options: ErpOptions) -> np.ndarray:
@@ -190,39 +190,39 @@ def _powers(E: np.ndarray, options: BandsOptions) -> np.ndarray:
 
 
 def _check_counts(
-    where: str,
+    place: str,
     remedy: str,
     options: Recordings,
-    asked: dict[str, list[str]],
+    names_of_kind: dict[str, list[str]],
     n: dict[str, Counter],
-    there: Counter,
+    n_events: Counter,
 ) -> None:
     """Refuse a person without an event, or with too few epochs of it."""
-    for kind, names in asked.items():
-        if missing := [name for name in names if name not in there]:
-            has = some(f"{name!r} ({k})" for name, k in there.most_common())
+    for kind, names in names_of_kind.items():
+        if missing := [name for name in names if name not in n_events]:
+            has = some(f"{name!r} ({k})" for name, k in n_events.most_common())
             raise ConfigError(
-                f"{where}: no event {missing[0]!r} of {options.block}.{kind}; "
-                f"{near(missing[0], there)}it has {has or 'none'}"
+                f"{place}: no event {missing[0]!r} of {options.block}.{kind}; "
+                f"{near(missing[0], n_events)}it has {has or 'none'}"
             )
-        kept, matched = n[kind]["kept"], n[kind]["matched"]
+        n_kept, matched = n[kind]["kept"], n[kind]["matched"]
         least = max(options.min_epochs, options.min_share * matched)
-        if kept < least:
+        if n_kept < least:
             rule = (
                 f"min_epochs {options.min_epochs}"
-                if kept < options.min_epochs
+                if n_kept < options.min_epochs
                 else f"min_share {options.min_share:g}"
             )
             counts = ((n[kind][c], why) for c, why in DROPPED.items())
             why = [f"{k} {why}" for k, why in counts if k]
             raise ConfigError(
-                f"{where}: must keep {rule} of {options.block}.{kind}, got "
-                f"{kept} of {matched} (dropped: {', '.join(why) or 'none'}); lower "
+                f"{place}: must keep {rule} of {options.block}.{kind}, got "
+                f"{n_kept} of {matched} (dropped: {', '.join(why) or 'none'}); lower "
                 f"{rule.split()[0]}, or {remedy}"
             )
 
 
-def _is_of(wanted: str, name: str) -> bool:
+def _matches_event(wanted: str, name: str) -> bool:
     """Whether an epoch is of an event: MNE-Python joins all that happened by "/"."""
     return f"/{wanted}/" in f"/{name}/"
 
@@ -231,23 +231,23 @@ def _epochs(
     file: Path,
     options: ErpOptions | BandsOptions,
     eeg_info: EegInfo | None,
-    there: Counter,
+    n_events: Counter,
     n: dict[str, Counter],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs of one file [uV], (n, n_channels, n_points), and their kinds of event.
 
-    Adds the file's events to ``there``, and what became of each epoch to ``n``.
+    Adds the file's events to ``n_events``, and what became of each epoch to ``n``.
     """
     recording = open_recording(file, options.channels, eeg_info)
     data = recording.data
     X, n_interpolated = read_channels(file, recording, options, eeg_info)
     for kind in n:
         n[kind][INTERPOLATED] += n_interpolated
-    X = _sampled(file, MICRO * X, recording.rate, options)
+    X = _resample_and_filter(file, MICRO * X, recording.rate, options)
     if recording.is_cut:
-        return _cut_before(file, data, X, options, there, n)
+        return _stored_epochs(file, data, X, options, n_events, n)
     events, rate = events_of(file, data), options.sampling_rate
-    there.update(name for *_, name in events)
+    n_events.update(name for *_, name in events)
     if isinstance(options, ErpOptions):
         of = {name: kind for kind, names in options.kinds.items() for name in names}
         # What is written down twice happened once.
@@ -276,12 +276,12 @@ def _epochs(
     return np.reshape(E, shape), np.array(kinds, dtype=object)
 
 
-def _cut_before(
+def _stored_epochs(
     file: Path,
     data: Any,
     X: np.ndarray,
     options: ErpOptions | BandsOptions,
-    there: Counter,
+    n_events: Counter,
     n: dict[str, Counter],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs of a file that holds epochs, and their kinds of event."""
@@ -300,32 +300,41 @@ def _cut_before(
     kinds = np.full(len(X), "", dtype=object)
     for i, code in enumerate(data.events[:, 2]):
         of = {
-            kind: [w for w in wanted if _is_of(w, names[code])]
+            kind: [w for w in wanted if _matches_event(w, names[code])]
             for kind, wanted in options.kinds.items()
         }
-        there.update({names[code], *(name for own in of.values() for name in own)})
-        found = [kind for kind in of if of[kind]]
-        for kind in found:
+        n_events.update(
+            {
+                names[code],
+                *(name for matched_names in of.values() for name in matched_names),
+            }
+        )
+        matched_kinds = [kind for kind in of if of[kind]]
+        for kind in matched_kinds:
             n[kind]["matched"] += 1
             # Which of them the epoch was cut around, its file does not say.
-            n[kind]["of_both_kinds"] += len(found) > 1
-        kinds[i] = found[0] if len(found) == 1 else ""
+            n[kind]["of_both_kinds"] += len(matched_kinds) > 1
+        kinds[i] = matched_kinds[0] if len(matched_kinds) == 1 else ""
     X, kinds = X[kinds != ""], kinds[kinds != ""]
     return X[:, :, start : start + options.n_points], kinds
 
 
-def _sampled(file: Path, X: np.ndarray, rate: float, options: ErpOptions) -> np.ndarray:
+def _resample_and_filter(
+    file: Path, X: np.ndarray, rate: float, options: ErpOptions
+) -> np.ndarray:
     """Bring data to the study's rate and band, where they differ."""
-    asked, band = options.sampling_rate, (options.high_pass, options.low_pass)
-    other = not math.isclose(rate, asked, rel_tol=RATE_TOLERANCE)
-    if other and not options.resample:
+    study_rate, band = options.sampling_rate, (options.high_pass, options.low_pass)
+    must_resample = not math.isclose(rate, study_rate, rel_tol=RATE_TOLERANCE)
+    if must_resample and not options.resample:
         raise ConfigError(
-            f"{file}: sampling rate must be {asked:g} Hz, got {rate:g}; set "
+            f"{file}: sampling rate must be {study_rate:g} Hz, got {rate:g}; set "
             f"{options.block}.resample: true, or resample the data yourself"
         )
-    if other:
+    if must_resample:
         with reading(file):
-            X = mne_python().filter.resample(X, up=asked, down=rate, verbose="warning")
+            X = mne_python().filter.resample(
+                X, up=study_rate, down=rate, verbose="warning"
+            )
     if any(band):
         if X.ndim == 3:
             raise ConfigError(
@@ -333,5 +342,5 @@ def _sampled(file: Path, X: np.ndarray, rate: float, options: ErpOptions) -> np.
                 f"is cut into epochs; filter before, and drop them from {options.block}"
             )
         with reading(file):
-            X = mne_python().filter.filter_data(X, asked, *band, verbose="warning")
+            X = mne_python().filter.filter_data(X, study_rate, *band, verbose="warning")
     return X

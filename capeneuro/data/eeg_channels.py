@@ -51,13 +51,16 @@ def read_channels(
     data = recording.data
     names = _names(file, data, options, eeg_info)
     is_volt = {ch["ch_name"]: ch["unit"] == VOLT for ch in data.info["chs"]}
-    if other := [n for n in names if not is_volt[n] or n in recording.without_unit]:
+    if not_in_volts := [
+        n for n in names if not is_volt[n] or n in recording.without_unit
+    ]:
         raise ConfigError(
-            f"{file}: channels must be in volts: {some(other)}; mend the file, drop "
+            f"{file}: channels must be in volts: {some(not_in_volts)}; mend the "
+            "file, drop "
             f"them from {options.block}.channels, or {leave_out(file)}"
         )
     _check_rates(file, recording, options, names)
-    marked = _marked(file, data, options, names)
+    marked = _bad_channels(file, data, options, names)
     bad = [i for i, name in enumerate(names) if name in marked]
     if len(bad) > (most := options.most_interpolated):
         listed = some(names[i] for i in bad)
@@ -98,26 +101,28 @@ def _names(
     file: Path, data: Any, options: Recordings, eeg_info: EegInfo | None
 ) -> list[str]:
     """Names in a file of the study's channels, each of which it has once."""
-    there, names, missing = data.ch_names, [], []
-    given = set(map(plain_name, eeg_info.channels if eeg_info is not None else ()))
+    names_in_file, names, missing = data.ch_names, [], []
+    renamed = set(map(plain_name, eeg_info.channels if eeg_info is not None else ()))
     for channel, name in zip(
         options.channels, names_in_files(options.channels, eeg_info), strict=True
     ):
-        same = matching(name, there, plain_name(channel) in given)
-        if len(same) > 1:
+        matches = matching(name, names_in_file, plain_name(channel) in renamed)
+        if len(matches) > 1:
             raise ConfigError(
-                f"{file}: must have one channel {channel}, has {some(same)}; say which "
+                f"{file}: must have one channel {channel}, has {some(matches)}; say "
+                "which "
                 f"in the site file, such as eeg_about: {{channels: {{{channel}: "
-                f"{same[0]}}}}}"
+                f"{matches[0]}}}}}"
             )
-        names += same
-        missing += [] if same else [(channel, name)]
+        names += matches
+        missing += [] if matches else [(channel, name)]
     if missing:
         channel, name = missing[0]
         raise ConfigError(
             f"{file}: must have all of {options.block}.channels, missing: "
-            f"{some(name for _, name in missing)}; {near(name, there)}it has "
-            f"{some(there)}; where they have other names, set eeg_about: {{channels: "
+            f"{some(name for _, name in missing)}; {near(name, names_in_file)}it has "
+            f"{some(names_in_file)}; where they have other names, set eeg_about: "
+            f"{{channels: "
             f"{{{channel}: ...}}}} in the site file"
         )
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -145,7 +150,7 @@ def _check_rates(
         )
 
 
-def _marked(
+def _bad_channels(
     file: Path, data: Any, options: Recordings, names: Sequence[str]
 ) -> set[str]:
     """Channels that are marked as bad, in the file or in the table beside it."""
@@ -237,10 +242,10 @@ def _montage(options: Recordings, name: str) -> Any:
         with reading(Path(name)), mne.use_log_level("error"):
             return read(name)
     except ConfigError:
-        known = channels.get_builtin_montages()
+        montage_names = channels.get_builtin_montages()
         raise ConfigError(
             f"{options.block}.montage: no montage, or no file of one: {name!r}; "
-            f"{near(name, known)}MNE-Python knows {', '.join(known)}"
+            f"{near(name, montage_names)}MNE-Python knows {', '.join(montage_names)}"
         ) from None
 
 
@@ -261,13 +266,13 @@ def positions(options: Recordings) -> Any:
         return None
     mne, name = mne_python(), options.montage
     montage = _montage(options, name).get_positions()
-    there = {plain_name(c): x for c, x in montage["ch_pos"].items()}
-    if missing := [c for c in options.channels if plain_name(c) not in there]:
+    position_of = {plain_name(c): x for c, x in montage["ch_pos"].items()}
+    if missing := [c for c in options.channels if plain_name(c) not in position_of]:
         raise ConfigError(
             f"{options.block}.montage: {name} must have all channels, missing: "
             f"{some(missing)}; take another, or null for no topographies"
         )
-    places = {c: there[plain_name(c)] for c in options.channels}
+    places = {c: position_of[plain_name(c)] for c in options.channels}
     fitted = mne.channels.make_dig_montage(**{**montage, "ch_pos": places})
     info = mne.create_info(options.channels, options.sampling_rate, "eeg")
     return info.set_montage(fitted, verbose="error")

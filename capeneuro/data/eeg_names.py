@@ -18,34 +18,40 @@ MICRO = r"\xc2?\xb5|\u03bc|\xce\xbc|\x83\xca"
 
 
 def names_in_files(channels: Sequence[str], eeg_info: EegInfo | None) -> list[str]:
-    """Names of the study's channels as the site file says that its files have them."""
-    given = eeg_info.channels if eeg_info is not None else {}
-    plain = {plain_name(channel): name for channel, name in given.items()}
+    """Names of the study's channels in a site's files, by the site file."""
+    site_names = eeg_info.channels if eeg_info is not None else {}
+    plain = {plain_name(channel): name for channel, name in site_names.items()}
     return [plain.get(plain_name(channel), channel) for channel in channels]
 
 
-def matching(name: str, there: Sequence[str], is_given: bool = False) -> list[str]:
+def matching(
+    name: str, names_in_file: Sequence[str], is_given: bool = False
+) -> list[str]:
     """Channels of a file that a name may mean; if a site gave it, the very one."""
-    if is_given and name in there:
+    if is_given and name in names_in_file:
         return [name]
-    return [other for other in there if plain_name(other) == plain_name(name)]
+    return [
+        candidate
+        for candidate in names_in_file
+        if plain_name(candidate) == plain_name(name)
+    ]
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """Guess at what was meant."""
-    plain = {plain_name(k): k for k in known}
+def near(name: str, candidates: Iterable[str]) -> str:
+    """Hint at the nearest known name; empty if none is near."""
+    plain = {plain_name(k): k for k in candidates}
     nearest = difflib.get_close_matches(plain_name(name), plain, 1, 0.5)
     return f"did you mean {plain[nearest[0]]!r}? " if nearest else ""
 
 
 def volts_of(unit: str) -> float | None:
-    """What one of a unit is in volts; None where it is no unit of volts."""
+    """Volts in one of a unit; None if it is no unit of volts."""
     plain = re.sub(MICRO, "u", unit.strip("\0 \t")).lower().rstrip("s")
     return UNITS.get(plain)
 
 
 def in_volts(file: Path, unit: str | None) -> float:
-    """What one of a unit is in volts; refused where nobody says it."""
+    """Volts in one of a unit; refused if the unit is unknown."""
     volts = volts_of(unit or "")
     if volts is None:
         raise ConfigError(
@@ -57,5 +63,5 @@ def in_volts(file: Path, unit: str | None) -> float:
 
 def leave_out(file: Path) -> str:
     """Remedy: how a site leaves out the person that a file is of."""
-    whose = label(name_of(file))
-    return f'leave out the person: without: ["{whose}"] in the site file'
+    person_label = label(name_of(file))
+    return f'leave out the person: without: ["{person_label}"] in the site file'

@@ -7,7 +7,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError
 
 import nibabel as nib
@@ -72,10 +72,10 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
             "take *_bold.nii.gz, or in the study file space.basis: parcels with a "
             "parcellation (.dlabel.nii) as space.mask"
         )
-    for beside in _pair(path):
+    for beside in _missing_counterpart(path):
         check_file(beside, "an image of two files needs both: copy that one, too")
     try:
-        image = _of_wrong_name(path) if _is_misnamed(path) else nib.load(path)
+        image = _open_misnamed(path) if _is_misnamed(path) else nib.load(path)
     except (HeaderDataError, HeaderTypeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise ConfigError(
@@ -112,17 +112,17 @@ def open_image(path: Path, *n_dimensions: int) -> nib.Nifti1Image:
         _check_header(path, image)
     _check_affine(path, image.affine)
     if isinstance(image, nib.MGHImage):
-        place = image.dataobj, image.affine
-        image = nib.Nifti1Image(*place, file_map=image.file_map)
-    return _without_ones(path, image, n_dimensions)
+        file_map = image.file_map
+        image = nib.Nifti1Image(image.dataobj, image.affine, file_map=file_map)
+    return _drop_singleton_axes(path, image, n_dimensions)
 
 
-def _pair(path: Path) -> list[Path]:
+def _missing_counterpart(path: Path) -> list[Path]:
     """The other file of an image of two files, header and data."""
-    other = {".hdr": ".img", ".img": ".hdr"}
+    counterpart = {".hdr": ".img", ".img": ".hdr"}
     zipped = path.suffix if path.suffix.lower() == ".gz" else ""
     bare = path.with_suffix("") if zipped else path
-    end = other.get(bare.suffix.lower())
+    end = counterpart.get(bare.suffix.lower())
     if end is None:
         return []
     end = end.upper() if bare.suffix.isupper() else end
@@ -138,7 +138,7 @@ def _is_misnamed(path: Path) -> bool:
     return suffix in (".nii", ".gz") and is_compressed(path) != (suffix == ".gz")
 
 
-def _of_wrong_name(path: Path) -> nib.Nifti1Image:
+def _open_misnamed(path: Path) -> nib.Nifti1Image:
     """Open a NIfTI image whose name does not say whether it is compressed."""
     with unpacked(path) as file:
         beginning = file.read(nib.Nifti2Header.template_dtype.itemsize)
@@ -152,8 +152,8 @@ def _of_wrong_name(path: Path) -> nib.Nifti1Image:
             raise ImageFileError(path)
     affine = header.get_best_affine()
     _check_affine(path, affine)
-    about = {"file_map": kind.filespec_to_file_map(path)}
-    return kind(ArrayProxy(str(path), header), affine, header, **about)
+    file_map = kind.filespec_to_file_map(path)
+    return kind(ArrayProxy(str(path), header), affine, header, file_map=file_map)
 
 
 def unpacked(path: Path) -> Any:
@@ -212,7 +212,7 @@ def _check_affine(path: Path, affine: np.ndarray) -> None:
         )
 
 
-def _without_ones(
+def _drop_singleton_axes(
     path: Path, image: nib.Nifti1Image, n_dimensions: tuple[int, ...]
 ) -> nib.Nifti1Image:
     """Drop axes of length one behind the third, as far as asked for."""
@@ -224,7 +224,7 @@ def _without_ones(
         kinds = " or ".join(f"{n}-D" for n in n_dimensions)
         raise ConfigError(
             f"{path}: must be a {kinds} image, got shape {shape}; "
-            f"{_other_dimension(len(axes), n_dimensions)}"
+            f"{_dimension_remedy(len(axes), n_dimensions)}"
         )
     if min(shape) < 1:
         raise ConfigError(
@@ -240,26 +240,30 @@ def _without_ones(
     return type(image)(data, image.affine, header, file_map=image.file_map)
 
 
-def _other_dimension(n: int, asked: tuple[int, ...]) -> str:
-    """What to do about an image of n axes where others are asked for."""
+def _dimension_remedy(n: int, n_dimensions: tuple[int, ...]) -> str:
+    """Remedy for an image with another number of axes than required."""
     if n > 4:
         return "give each echo or part as an image of its own"
     if n == 4:
         return "give one volume, such as a mean or a map"
-    if asked == (4,):
+    if n_dimensions == (4,):
         return (
             "give a series: is it a reference (sbref), a mean, or one volume of many?"
         )
     return "give an image in space"
 
 
-def stored_values(image: nib.Nifti1Image) -> tuple[np.ndarray, float, float]:
-    """Read an image's numbers as stored, to the file's end, once.
+class StoredValues(NamedTuple):
+    """An image's numbers as stored; its values are ``slope * numbers + intercept``."""
 
-    Returns
-    -------
-    tuple
-        The numbers, of the image's shape; slope and intercept that make values of them.
+    numbers: np.ndarray
+    """Of the image's shape."""
+    slope: float
+    intercept: float
+
+
+def stored_values(image: nib.Nifti1Image) -> StoredValues:
+    """Read an image's numbers as stored, to the file's end, once.
 
     Raises
     ------
@@ -268,27 +272,27 @@ def stored_values(image: nib.Nifti1Image) -> tuple[np.ndarray, float, float]:
     """
     proxy = image.dataobj
     if not nib.is_proxy(proxy):
-        return np.asanyarray(proxy), 1.0, 0.0
+        return StoredValues(np.asanyarray(proxy), 1.0, 0.0)
     path = check_file(image.file_map["image"].filename)
     n_bytes = int(np.prod(proxy.shape, dtype=object)) * proxy.dtype.itemsize
     try:
         with unpacked(path) as file:
-            where = proxy.shape, proxy.dtype, file, proxy.offset
-            values = array_from_file(*where, order="F")
+            shape, dtype = proxy.shape, proxy.dtype
+            values = array_from_file(shape, dtype, file, proxy.offset, order="F")
             file.seek(proxy.offset + n_bytes)
             # What packs a file checks its sum at the end, which no reader of as many
             # bytes as an image has would reach.
-            more = sum(map(len, iter(lambda: file.read(2**20), b"")))
+            n_surplus = sum(map(len, iter(lambda: file.read(2**20), b"")))
     except (OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
         raise ConfigError(f"{path}: {_why_unreadable(error)}; copy it again") from None
     # Behind FreeSurfer's data lie notes of theirs.
     is_nifti = path.suffix.lower() not in (".mgz", ".mgh")
-    if is_nifti and more >= np.prod(proxy.shape[:3]) * proxy.dtype.itemsize:
+    if is_nifti and n_surplus >= np.prod(proxy.shape[:3]) * proxy.dtype.itemsize:
         raise ConfigError(
             f"{path}: must end with the data of its header's shape {proxy.shape}, "
-            f"{more} bytes follow; were volumes added by hand? make it again"
+            f"{n_surplus} bytes follow; were volumes added by hand? make it again"
         )
-    return values, float(proxy.slope), float(proxy.inter)
+    return StoredValues(values, float(proxy.slope), float(proxy.inter))
 
 
 def _why_unreadable(error: Exception) -> str:
@@ -301,24 +305,25 @@ def _why_unreadable(error: Exception) -> str:
 
 
 def read_data(image: nib.Nifti1Image, dtype: type = np.float32) -> np.ndarray:
-    """Read an image's values; see :func:`stored_values` for what is refused."""
-    values, slope, inter = stored_values(image)
+    """Read an image's values; refuse files as :func:`stored_values` does."""
+    stored = stored_values(image)
     with np.errstate(over="ignore", invalid="ignore"):  # too large is not finite
-        scaled = apply_read_scaling(values, dtype(slope), dtype(inter))
+        slope, intercept = dtype(stored.slope), dtype(stored.intercept)
+        scaled = apply_read_scaling(stored.numbers, slope, intercept)
         return scaled.astype(dtype, copy=False)
 
 
 # --- grids ---------------------------------------------------------------------------
 
 
-def same_grid(image: nib.Nifti1Image, other: nib.Nifti1Image) -> bool:
+def same_grid(image: nib.Nifti1Image, image_2: nib.Nifti1Image) -> bool:
     """Whether two images have the same voxels."""
-    apart = np.abs(image.affine - other.affine).max()
-    return image.shape[:3] == other.shape[:3] and apart < AFFINE_TOLERANCE
+    apart = np.abs(image.affine - image_2.affine).max()
+    return image.shape[:3] == image_2.shape[:3] and apart < AFFINE_TOLERANCE
 
 
 def is_placed(image: nib.Nifti1Image) -> bool:
-    """Whether a header says where an image lies: its sform or its qform has a code."""
+    """Whether a header gives an image's position: its sform or qform has a code."""
     return bool(image.header["sform_code"] > 0 or image.header["qform_code"] > 0)
 
 
@@ -370,14 +375,16 @@ def resampled(
 
     how = "nearest" if nearest else "linear"
     options = {"interpolation": how, "force_resample": True, "copy_header": True}
-    return _around_holes(image, lambda own: resample_to_img(own, like, **options), 0.5)
+    return _around_holes(
+        image, lambda source: resample_to_img(source, like, **options), 0.5
+    )
 
 
 def smoothed(image: nib.Nifti1Image, fwhm: float) -> nib.Nifti1Image:
     """Smooth an image by a Gaussian of a width [mm]; NaN count as outside the image."""
     from nilearn.image import smooth_img
 
-    return _around_holes(image, lambda own: smooth_img(own, fwhm), 1e-6)
+    return _around_holes(image, lambda source: smooth_img(source, fwhm), 1e-6)
 
 
 def _around_holes(
@@ -399,17 +406,17 @@ def _around_holes(
     if not holes.any():
         return step(nib.Nifti1Image(data, image.affine, image.header))
     volumes = data.reshape(*holes.shape, -1)
-    whole = np.empty((*holes.shape, volumes.shape[3] + 1), np.float32, order="F")
+    stacked = np.empty((*holes.shape, volumes.shape[3] + 1), np.float32, order="F")
     # As a last volume, of 0 and 2: nilearn warns of those that are 0 and 1.
-    whole[..., :-1], whole[..., -1] = volumes, 2.0 * holes
-    whole[holes, :-1] = 0.0
-    done = step(nib.Nifti1Image(whole, image.affine))
-    values = np.asarray(done.dataobj)
-    known = 1.0 - values[..., -1:] / 2.0
-    known[known < least] = np.nan
-    values = values[..., :-1] / known
+    stacked[..., :-1], stacked[..., -1] = volumes, 2.0 * holes
+    stacked[holes, :-1] = 0.0
+    averaged = step(nib.Nifti1Image(stacked, image.affine))
+    values = np.asarray(averaged.dataobj)
+    share_finite = 1.0 - values[..., -1:] / 2.0
+    share_finite[share_finite < least] = np.nan
+    values = values[..., :-1] / share_finite
     return nib.Nifti1Image(
-        values.reshape(*values.shape[:3], *data.shape[3:]), done.affine
+        values.reshape(*values.shape[:3], *data.shape[3:]), averaged.affine
     )
 
 
@@ -434,10 +441,11 @@ def read_mask(path: Path) -> nib.Nifti1Image:
         share = values / largest
     inside = share > 1.0 - ROUNDING
     if not (inside | (np.abs(share) < ROUNDING)).all():
-        found = np.unique(values)
+        distinct = np.unique(values)
         raise ConfigError(
             f"{path}: a mask must have two values, 0 outside and one inside, has "
-            f"{found.size}: {some(f'{v:.3g}' for v in found)}; choose a threshold, "
+            f"{distinct.size}: {some(f'{v:.3g}' for v in distinct)}; choose a "
+            "threshold, "
             f"such as nilearn.image.binarize_img({path.name!r}, 0.5, two_sided=False)"
         )
     mask = mask_like(inside, image)
@@ -474,5 +482,5 @@ def as_labels(image: nib.Nifti1Image) -> nib.Nifti1Image:
         raise ConfigError(f"{name}: must hold a label above 0, all voxels are 0")
     header = image.header.copy()
     header.set_data_dtype(np.int32)
-    whole = labels.astype(np.int32)
-    return nib.Nifti1Image(whole, image.affine, header, file_map=image.file_map)
+    whole_numbers = labels.astype(np.int32)
+    return nib.Nifti1Image(whole_numbers, image.affine, header, file_map=image.file_map)

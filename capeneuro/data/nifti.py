@@ -5,6 +5,7 @@ Every error about a file is one line: where, which rule, the value, the remedy.
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def compute_mask(runs: Iterable[Path]) -> nib.Nifti1Image:
     return mask_like(inside, images[0])
 
 
-def says_mni152(image: nib.Nifti1Image) -> bool:
-    """Whether an image's header says that it lies in MNI152 (code 4 of NIfTI)."""
+def is_in_mni152(image: nib.Nifti1Image) -> bool:
+    """Whether an image's header gives MNI152 as its space (code 4 of NIfTI)."""
     header = image.header
     return int(header["sform_code"] or header["qform_code"]) == 4
 
@@ -107,7 +108,7 @@ def cropped_brain(voxel_size: float) -> nib.Nifti1Image:
 
 
 def grid_for(mask: nib.Nifti1Image, most: int) -> tuple[int, int]:
-    """Smallest cubes (2 voxels or more) that are at most so many, and how many."""
+    """Smallest edge of cubes [voxels], from 2, that makes at most ``most``; number."""
     inside = np.asarray(mask.dataobj) > 0
     for size in range(2, max(mask.shape) + 1):
         n = basis.grid(inside, size).n_features
@@ -138,16 +139,20 @@ def _parcels(path: Path, mask: nib.Nifti1Image) -> tuple[np.ndarray, dict[int, i
     """
     atlas = as_labels(open_image(path, 3))
     labels, n_voxels = np.unique(np.asarray(atlas.dataobj), return_counts=True)
-    there = {int(k): int(n) for k, n in zip(labels, n_voxels, strict=True) if k > 0}
-    return np.asarray(on_grid(atlas, mask, True, nearest=True).dataobj), there
+    n_voxels_of = {
+        int(k): int(n) for k, n in zip(labels, n_voxels, strict=True) if k > 0
+    }
+    return np.asarray(on_grid(atlas, mask, True, nearest=True).dataobj), n_voxels_of
 
 
-def basis_labels(space: Space, mask: nib.Nifti1Image, own: basis.Basis) -> list[Any]:
+def basis_labels(
+    space: Space, mask: nib.Nifti1Image, study_basis: basis.Basis
+) -> list[Any]:
     """Label of each feature: an atlas' number, a parcel's name, else from 1."""
     if space.basis == "parcels":
         return cifti.read_parcels(space.mask).names
     if space.basis != "atlas":
-        return list(range(1, own.n_features + 1))
+        return list(range(1, study_basis.n_features + 1))
     return sorted(_parcels(space.basis_file, mask)[1])
 
 
@@ -161,51 +166,191 @@ def start_regions(
     return basis.regions(inside, space.grid_size if space.basis == "grid" else 1, edge)
 
 
-def run_features(
-    run: Path,
-    site: SiteConfig,
-    space: Space,
-    cleaning: Cleaning,
-    mask: nib.Nifti1Image,
-    study_basis: basis.Basis,
-    look: Callable[[np.ndarray, np.ndarray], None] | None = None,
-) -> np.ndarray:
-    """Turn one run into features.
+@dataclass(frozen=True)
+class RunReader:
+    """Reads a site's runs, of volumes or on the surface, inside the study's mask."""
 
-    Smoothing and scaling are per voxel and come first; detrending, filtering and
-    confounds act on time and commute with the basis, so they run on features. ``look``
-    is given the voxels as read and smoothed, (n_volumes, n_covered), and which of the
-    mask's they are.
+    site: SiteConfig
+    space: Space
+    cleaning: Cleaning
+    mask: nib.Nifti1Image
 
-    Returns
-    -------
-    numpy.ndarray
-        (n_features, n_kept), float32: volumes that cleaning leaves out are gone.
+    def features(
+        self,
+        run: Path,
+        study_basis: basis.Basis,
+        look: Callable[[np.ndarray, np.ndarray], None] | None = None,
+    ) -> np.ndarray:
+        """Turn one run into features.
 
-    Raises
-    ------
-    ConfigError
-        If the run breaks a rule: grid, NaN or Inf, constant voxels.
-    """
-    V, covered = _in_mask(run, site, space, cleaning, mask)
-    if look is not None:
-        look(V, covered)
-    if cleaning.standardize == "psc":
-        kept = np.zeros((len(V), 1), dtype=bool)
-        kept[kept_volumes(run, cleaning, len(V))] = True
-        mean = V.mean(axis=0, dtype=np.float64, where=kept)
-        V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
-        V *= (100.0 / mean).astype("f4")
-    if space.basis in ("voxels", "parcels"):  # the identity
-        return clean(V, covered, run, site, cleaning)
-    X = np.zeros((covered.size, len(V)), dtype=np.float32)
-    X[covered] = V.T
-    reached = study_basis.analysis @ covered.astype(np.float32) != 0
-    return clean((study_basis.analysis @ X)[reached].T, reached, run, site, cleaning)
+        Smoothing and scaling are per voxel and come first; detrending, filtering and
+        confounds act on time and commute with the basis, so they run on features.
+        ``look`` is given the voxels as read and smoothed, (n_volumes, n_covered), and
+        which of the mask's they are.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n_features, n_kept), float32: volumes that cleaning leaves out are gone.
+
+        Raises
+        ------
+        ConfigError
+            If the run breaks a rule: grid, NaN or Inf, constant voxels.
+        """
+        site, cleaning = self.site, self.cleaning
+        V, covered = self._voxels(run)
+        if look is not None:
+            look(V, covered)
+        if cleaning.standardize == "psc":
+            is_kept = np.zeros((len(V), 1), dtype=bool)
+            is_kept[kept_volumes(run, cleaning, len(V))] = True
+            mean = V.mean(axis=0, dtype=np.float64, where=is_kept)
+            V -= mean.astype("f4")  # first, so that float32 loses nothing of the change
+            V *= (100.0 / mean).astype("f4")
+        if self.space.basis in ("voxels", "parcels"):  # the identity
+            return clean(V, covered, run, site, cleaning)
+        X = np.zeros((covered.size, len(V)), dtype=np.float32)
+        X[covered] = V.T
+        analysis = study_basis.analysis
+        reached = analysis @ covered.astype(np.float32) != 0
+        return clean((analysis @ X)[reached].T, reached, run, site, cleaning)
+
+    def check(
+        self,
+        run: Path,
+        look: Callable[[np.ndarray, np.ndarray], None] | None = None,
+    ) -> None:
+        """Refuse a run that :meth:`features` would; it is read to the end.
+
+        ``look`` is given the voxels as there, but not smoothed.
+
+        Raises
+        ------
+        ConfigError
+            As there, but for features that cleaning leaves nothing of.
+        """
+        n_volumes = cifti.n_volumes(run)
+
+        def check_voxels() -> None:
+            V, covered = self._voxels(run, smooth=False)
+            if look is not None:
+                look(V, covered)
+
+        check_time = partial(regressors, run, self.site, self.cleaning, n_volumes)
+        check_all([check_time, check_voxels])
+
+    def covered(self, run: Path) -> np.ndarray:
+        """Which of the mask's voxels are in the run's and the site's masks."""
+        inside = np.asarray(self.mask.dataobj) > 0
+        covered = np.ones(int(inside.sum()), dtype=bool)
+        paths = [] if self.site.mask is None else [self.site.mask]
+        for path in [*paths, *([mask_file(run)] if self.cleaning.run_mask else [])]:
+            image = read_mask(path)
+            image = on_grid(image, self.mask, self.space.resample, nearest=True)
+            covered &= (np.asarray(image.dataobj) > 0)[inside]
+        if not covered.any():
+            raise ConfigError(
+                f"{run}: covers no voxel of the mask; check cleaning.run_mask"
+            )
+        return covered
+
+    def kept_runs(
+        self, people: Mapping[str, Sequence[Path]]
+    ) -> tuple[dict[str, list[Path]], list[list[Any]]]:
+        """Runs that `cleaning.exclude` leaves, and one row of a table for each run.
+
+        Returns
+        -------
+        dict
+            Runs by person.
+        list
+            :data:`RUNS` of every run.
+
+        Raises
+        ------
+        ConfigError
+            If somebody has no run left. It names people, and stays at the site.
+        """
+        runs_by_person: dict[str, list[Path]] = {name: [] for name in people}
+        rows: list[list[Any]] = []
+
+        def add(name: str, run: Path) -> None:
+            row = self._row(name, run)
+            rows.append(row)
+            if row[-1] == "n/a":
+                runs_by_person[name].append(run)
+
+        check_all(partial(add, name, run) for name in people for run in people[name])
+        if excluded := [name for name, runs in runs_by_person.items() if not runs]:
+            # Privacy: dropped silently, somebody's data would change a public number.
+            labels = ", ".join(f'"{label(name)}"' for name in excluded)
+            # Rules with their public numbers, not what was measured.
+            rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in excluded}
+            raise ConfigError(
+                f"site {self.site.name}: cleaning.exclude: leaves no run of "
+                f"{len(excluded)} of {len(people)} people by "
+                f"{', '.join(sorted(rules))}; "
+                + (
+                    "no run here passes the rule: check its number"
+                    if len(excluded) == len(people)
+                    else "they cannot take part: write into the site file "
+                    f"without: [{labels}]"
+                )
+            )
+        return runs_by_person, rows
+
+    def _row(self, name: str, run: Path) -> list[Any]:
+        """A person's run in a table of :data:`RUNS`."""
+        cleaning, n = self.cleaning, cifti.n_volumes(run)
+        coverage = 1.0
+        if cleaning.exclude is not None:
+            coverage = float(self.covered(run).mean())
+        reason = left_out(run, cleaning, n, coverage)
+        n_kept = 0 if reason else kept_volumes(run, cleaning, n).size
+        in_name = entities(run)
+        scan = [in_name.get(entity, "n/a") for entity in ("ses", "task", "run")]
+        return [name, *scan, n, n_kept, reason or "n/a"]
+
+    def _voxels(self, run: Path, smooth: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Voxels of a run, (n_volumes, n_voxels), and which of the mask's they are."""
+        space, cleaning, mask = self.space, self.cleaning, self.mask
+        if space.basis == "parcels":
+            V = cifti.read_run(run, space.mask, cleaning)
+            _check_volumes(V, run, cleaning)
+            _check_means(V, run, cleaning, "parcel")
+            return V, np.ones(V.shape[1], dtype=bool)
+        raw = open_image(run, 4)
+        if raw.shape[3] < 2:
+            raise ConfigError(
+                f"{run}: must be a series of volumes, has one; is it a reference "
+                "(sbref)? choose others in `images` of the site file"
+            )
+        # Resampling and smoothing read more than once.
+        if space.resample or cleaning.smoothing_fwhm is not None:
+            volumes, affine = read_data(raw), raw.affine
+            raw = nib.Nifti1Image(volumes, affine, raw.header, file_map=raw.file_map)
+        image = on_grid(raw, mask, space.resample)
+        inside = np.asarray(mask.dataobj) > 0
+        covered = self.covered(run)
+        voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")
+        voxels = voxels[covered]
+        if smooth and cleaning.smoothing_fwhm is not None:
+            # Smoothing would hide what is not finite.
+            _check_finite(_read_voxels(image, voxels), run)
+            image = smoothed(image, cleaning.smoothing_fwhm)
+        V = _read_voxels(image, voxels)
+        _check_voxels(V, run, cleaning)
+        _check_means(V, run, cleaning)
+        return V, covered
 
 
 def map_features(
-    path: Path, space: Space, standardize: str, mask: nib.Nifti1Image, own: basis.Basis
+    path: Path,
+    space: Space,
+    standardize: str,
+    mask: nib.Nifti1Image,
+    study_basis: basis.Basis,
 ) -> np.ndarray:
     """Features of one image, (D_x,)."""
     image = on_grid(open_image(path, 3), mask, space.resample)
@@ -220,146 +365,7 @@ def map_features(
         if deviation == 0:
             raise ConfigError(f"{path}: constant over the mask; exclude the person")
         v = (v - v.mean(dtype=np.float64)) / deviation
-    return own.analysis @ v.astype(np.float32)
-
-
-def check_run(
-    run: Path,
-    site: SiteConfig,
-    space: Space,
-    cleaning: Cleaning,
-    mask: nib.Nifti1Image,
-    look: Callable[[np.ndarray, np.ndarray], None] | None = None,
-) -> None:
-    """Refuse a run that :func:`run_features` would; it is read to the end.
-
-    ``look`` is given the voxels as there, but not smoothed.
-
-    Raises
-    ------
-    ConfigError
-        As there, but for features that cleaning leaves nothing of.
-    """
-    n_volumes = cifti.n_volumes(run)
-    about = run, site, space, cleaning, mask
-
-    def voxels() -> None:
-        V, covered = _in_mask(*about, smooth=False)
-        if look is not None:
-            look(V, covered)
-
-    in_time = partial(regressors, run, site, cleaning, n_volumes)
-    check_all([in_time, voxels])
-
-
-def _covered(
-    run: Path, site: SiteConfig, space: Space, cleaning: Cleaning, mask: nib.Nifti1Image
-) -> np.ndarray:
-    """Which of the mask's voxels a run has, by its site's mask and its own."""
-    inside = np.asarray(mask.dataobj) > 0
-    covered = np.ones(int(inside.sum()), dtype=bool)
-    given = [] if site.mask is None else [site.mask]
-    for path in [*given, *([mask_file(run)] if cleaning.run_mask else [])]:
-        own = on_grid(read_mask(path), mask, space.resample, nearest=True)
-        covered &= (np.asarray(own.dataobj) > 0)[inside]
-    if not covered.any():
-        raise ConfigError(
-            f"{run}: covers no voxel of the mask; check cleaning.run_mask"
-        )
-    return covered
-
-
-def keep_runs(
-    people: Mapping[str, Sequence[Path]],
-    site: SiteConfig,
-    space: Space,
-    cleaning: Cleaning,
-    mask: nib.Nifti1Image,
-) -> tuple[dict[str, list[Path]], list[list[Any]]]:
-    """Runs that `cleaning.exclude` leaves, and one row of a table for each run.
-
-    Returns
-    -------
-    dict
-        Runs by person.
-    list
-        :data:`RUNS` of every run.
-
-    Raises
-    ------
-    ConfigError
-        If somebody has no run left. It names people, and stays at the site.
-    """
-    kept: dict[str, list[Path]] = {name: [] for name in people}
-    rows: list[list[Any]] = []
-
-    def look(name: str, run: Path) -> None:
-        n = cifti.n_volumes(run)
-        share = 1.0
-        if cleaning.exclude is not None:
-            share = float(_covered(run, site, space, cleaning, mask).mean())
-        why = left_out(run, cleaning, n, share)
-        left = 0 if why else kept_volumes(run, cleaning, n).size
-        said = entities(run)
-        own = [said.get(e, "n/a") for e in ("ses", "task", "run")]
-        rows.append([name, *own, n, left, why or "n/a"])
-        if not why:
-            kept[name].append(run)
-
-    check_all(partial(look, who, run) for who, runs in people.items() for run in runs)
-    if alone := [name for name, runs in kept.items() if not runs]:
-        # Privacy: dropped silently, somebody's data would change a public number.
-        labels = ", ".join(f'"{label(name)}"' for name in alone)
-        # Rules with their public numbers, not what was measured.
-        rules = {row[-1].rpartition(", ")[2] for row in rows if row[0] in alone}
-        raise ConfigError(
-            f"site {site.name}: cleaning.exclude: leaves no run of {len(alone)} of "
-            f"{len(kept)} people by {', '.join(sorted(rules))}; "
-            + (
-                "no run here passes the rule: check its number"
-                if len(alone) == len(kept)
-                else "they cannot take part: write into the site file "
-                f"without: [{labels}]"
-            )
-        )
-    return kept, rows
-
-
-def _in_mask(
-    run: Path,
-    site: SiteConfig,
-    space: Space,
-    cleaning: Cleaning,
-    mask: nib.Nifti1Image,
-    smooth: bool = True,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels of a run, (n_volumes, n_voxels), and which of the mask's they are."""
-    if space.basis == "parcels":
-        V = cifti.read_run(run, space.mask, cleaning)
-        _check_volumes(V, run, cleaning)
-        _check_means(V, run, cleaning, "parcel")
-        return V, np.ones(V.shape[1], dtype=bool)
-    raw = open_image(run, 4)
-    if raw.shape[3] < 2:
-        raise ConfigError(
-            f"{run}: must be a series of volumes, has one; is it a reference (sbref)? "
-            "choose others in `images` of the site file"
-        )
-    if space.resample or cleaning.smoothing_fwhm is not None:  # reads more than once
-        data, affine = read_data(raw), raw.affine
-        raw = nib.Nifti1Image(data, affine, raw.header, file_map=raw.file_map)
-    image = on_grid(raw, mask, space.resample)
-    inside = np.asarray(mask.dataobj) > 0
-    covered = _covered(run, site, space, cleaning, mask)
-    voxels = np.ravel_multi_index(np.nonzero(inside), inside.shape, order="F")[covered]
-    if smooth and cleaning.smoothing_fwhm is not None:
-        # Smoothing would hide what is not finite.
-        _check_finite(_read_voxels(image, voxels), run)
-        image = smoothed(image, cleaning.smoothing_fwhm)
-    V = _read_voxels(image, voxels)
-    _check_voxels(V, run, cleaning)
-    _check_means(V, run, cleaning)
-    return V, covered
+    return study_basis.analysis @ v.astype(np.float32)
 
 
 def _check_means(
@@ -377,13 +383,14 @@ def _check_means(
 
 def _read_voxels(image: nib.Nifti1Image, voxels: np.ndarray) -> np.ndarray:
     """Read some voxels of each volume, (n_volumes, n_voxels) float32."""
-    stored, slope, inter = stored_values(image)
-    volumes = stored.reshape(-1, image.shape[3], order="F").T
+    stored = stored_values(image)
+    volumes = stored.numbers.reshape(-1, image.shape[3], order="F").T
     with np.errstate(over="ignore"):  # too large is not finite
         V = np.take(volumes, voxels, axis=1).astype("f4")  # a volume after the other
-    if (slope, inter) != (1.0, 0.0):  # nibabel would scale every voxel, in float64
-        V *= np.float32(slope)
-        V += np.float32(inter)
+    # nibabel would scale every voxel, in float64.
+    if (stored.slope, stored.intercept) != (1.0, 0.0):
+        V *= np.float32(stored.slope)
+        V += np.float32(stored.intercept)
     return V
 
 

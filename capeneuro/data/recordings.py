@@ -68,7 +68,9 @@ def inventory(site: SiteConfig, *, is_whole: bool = True) -> Inventory:
     if root.is_dir():
         of_task = rf"_task-{site.task}[-_]" if site.task else "[-_]"
         names = re.compile(rf"{of_task}(.*[-_])?(eeg|epo)$")
-        files = [file for own in people_in(root) for file in walk(own)]
+        files = [
+            file for person_folder in people_in(root) for file in walk(person_folder)
+        ]
         files = [f for f in files if "eeg" in f.parent.parts and names.search(stem(f))]
     else:
         files, root = search(pattern)
@@ -100,8 +102,8 @@ def mne_python() -> Any:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turn what MNE-Python raises or warns of about a file into one line."""
-    with warnings.catch_warnings(record=True) as told:
+    """Turn MNE-Python's errors and warnings about a file into one line."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             yield
@@ -135,7 +137,7 @@ def reading(file: Path) -> Iterator[None]:
             raise ConfigError(
                 f"{file}: not a readable recording; is it cut? ({text:.160})"
             ) from None
-    for text in (" ".join(str(warning.message).split()) for warning in told):
+    for text in (" ".join(str(warning.message).split()) for warning in caught):
         if "longer than the signal" in text:
             rule = "too short for low_pass and high_pass; give it a wider band"
             raise ConfigError(f"{file}: {rule}")
@@ -165,7 +167,7 @@ class Recording(NamedTuple):
 def open_recording(
     file: Path, channels: Sequence[str] = (), eeg_info: EegInfo | None = None
 ) -> Recording:
-    """Open a recording, and say what its file tells and MNE-Python does not.
+    """Open a recording, with its rates and the channels without a unit.
 
     Parameters
     ----------
@@ -195,7 +197,8 @@ def open_recording(
     elif name.endswith((".xdf", ".xdfz")):
         data = _read_xdf(file, eeg_info, names)
     elif name.endswith(eeg_edf.FORMATS):
-        data, rates, without_unit = _read_edf(file, eeg_info, names)
+        edf = _read_edf(file, eeg_info, names)
+        data, rates, without_unit = edf.raw, edf.rates, edf.without_unit
     else:
         with reading(file):
             if is_cut := bool(re.search(EPOCHS, stem(file))) and file.suffix != ".set":
@@ -217,35 +220,48 @@ def open_recording(
     return Recording(data, is_cut, rate, rates, without_unit)
 
 
-def _read_edf(
-    file: Path, eeg_info: EegInfo | None, names: Sequence[str]
-) -> tuple[Any, dict[str, float], set[str]]:
+class _Edf(NamedTuple):
+    """An EDF or BDF file as read."""
+
+    raw: Any
+    """MNE-Python's recording [V]."""
+    rates: dict[str, float]
+    """Sampling rate of each channel as stored [Hz]."""
+    without_unit: set[str]
+    """Channels whose unit the file does not give."""
+
+
+def _read_edf(file: Path, eeg_info: EegInfo | None, names: Sequence[str]) -> _Edf:
     """Read EDF or BDF with its own units, rates and gaps."""
     mne = mne_python()
     with reading(file):
         header = eeg_edf.read_header(file)
-        asked = [other for n in names for other in matching(n, list(header.rates))]
-        excluded = eeg_edf.faster(header, asked) if asked else []
-        given = {"exclude": excluded, "verbose": "warning"}
+        channels = [
+            stored_name
+            for n in names
+            for stored_name in matching(n, list(header.rates))
+        ]
+        excluded = eeg_edf.faster(header, channels) if channels else []
+        options = {"exclude": excluded, "verbose": "warning"}
         try:
-            raw = mne.io.read_raw(file, **given)
+            raw = mne.io.read_raw(file, **options)
         except Exception as error:  # texts of the West, of before Unicode
             if "invalid byte" not in str(error):
                 raise
-            raw = mne.io.read_raw(file, encoding="latin1", **given)
+            raw = mne.io.read_raw(file, encoding="latin1", **options)
         times = eeg_edf.times(file, header)
     unit = eeg_info.unit if eeg_info is not None else None
-    gains, without_unit = eeg_edf.gains(file, header, asked, unit)
+    gains, without_unit = eeg_edf.gains(file, header, channels, unit)
     if times is not None:
         half = 0.5 / raw.info["sfreq"]
-        marks = [(at - half, 0.0, GAP_MARK) for at, _ in times.starts[1:]]
+        marks = [(start - half, 0.0, GAP_MARK) for start, _ in times.starts[1:]]
         onsets, durations, texts = zip(*marks, *times.events, strict=True)
         raw.set_annotations(mne.Annotations(onsets, durations, texts), verbose="error")
     kinds = dict(zip(raw.ch_names, raw.get_channel_types(), strict=True))
     for name in (n for n in gains if kinds.get(n, "stim") != "stim"):
         raw.load_data(verbose="error")
         raw.apply_function(lambda x, gain: gain * x, name, gain=gains[name])
-    return raw, header.rates, without_unit
+    return _Edf(raw, header.rates, without_unit)
 
 
 def _raw(
@@ -255,11 +271,11 @@ def _raw(
     rate: float,
     marks: list[tuple[float, str]],
 ) -> Any:
-    """What MNE-Python makes of an array [V], (n_channels, n), and marks at points."""
+    """MNE-Python's recording of an array [V], (n_channels, n), and marks at points."""
     mne = mne_python()
     with reading(file):
         raw = mne.io.RawArray(X, mne.create_info(names, rate, "eeg"), verbose="error")
-    onsets = np.array([at for at, _ in marks]) / rate
+    onsets = np.array([point for point, _ in marks]) / rate
     return raw.set_annotations(mne.Annotations(onsets, 0.0, [n for _, n in marks]))
 
 
@@ -274,9 +290,9 @@ def _read_table(file: Path, eeg_info: EegInfo | None, channels: Sequence[str]) -
     remedy = "name its own in eeg_about of the site file"
     check_columns(file, table, needed, remedy)
     plain = {plain_name(str(name)): name for name in table}
-    asked = [plain[plain_name(c)] for c in channels if plain_name(c) in plain]
-    check_columns(file, table, asked, "")
-    for name in {*asked, eeg_info.time} & {*table}:
+    columns = [plain[plain_name(c)] for c in channels if plain_name(c) in plain]
+    check_columns(file, table, columns, "")
+    for name in {*columns, eeg_info.time} & {*table}:
         numbers = pd.to_numeric(table[name], errors="coerce")
         if (text := table[name][numbers.isna() & table[name].notna()]).size:
             raise ConfigError(
@@ -308,9 +324,9 @@ def _read_table(file: Path, eeg_info: EegInfo | None, channels: Sequence[str]) -
         marks = [(float(i), k) for i, k in enumerate(names) if k and k != before[i]]
     # A break lies between samples, so that no epoch reaches over it.
     marks += [(i + 0.5, "boundary") for i in gaps]
-    own = table.drop(columns=needed).select_dtypes("number")
-    X = in_volts(file, eeg_info.unit) * own.to_numpy(float).T
-    return _raw(file, list(map(str, own)), X, rate, marks)
+    signals = table.drop(columns=needed).select_dtypes("number")
+    X = in_volts(file, eeg_info.unit) * signals.to_numpy(float).T
+    return _raw(file, list(map(str, signals)), X, rate, marks)
 
 
 def _event(value: Any) -> str:
@@ -320,11 +336,11 @@ def _event(value: Any) -> str:
     return "" if value != value or value == 0 else f"{value:g}"
 
 
-def _check_rate(file: Path, came: float, said: float) -> None:
-    if abs(came / said - 1) > RATE_OFF:
+def _check_rate(file: Path, measured: float, stated: float) -> None:
+    if abs(measured / stated - 1) > RATE_OFF:
         raise ConfigError(
-            f"{file}: samples must come at the rate that is said, {said:g} Hz, got "
-            f"{came:.4g} Hz by their times; some are missing, or mend the rate"
+            f"{file}: samples must come at the rate that is said, {stated:g} Hz, got "
+            f"{measured:.4g} Hz by their times; some are missing, or mend the rate"
         )
 
 
@@ -341,55 +357,62 @@ def _read_xdf(file: Path, eeg_info: EegInfo | None, channels: Sequence[str]) -> 
             f"{file}: XDF needs pyxdf; pip install 'capeneuro[eeg]'"
         ) from None
     logging.getLogger("pyxdf").setLevel(logging.CRITICAL)  # what it says is said below
-    given = {"jitter_break_threshold_seconds": GAP, "jitter_break_threshold_samples": 0}
+    options = {
+        "jitter_break_threshold_seconds": GAP,
+        "jitter_break_threshold_samples": 0,
+    }
     unpack = gzip.open if file.suffix.lower() == ".xdfz" else open
     with reading(file), unpack(file, "rb") as content:
-        streams, _ = pyxdf.load_xdf(content, **given)
+        streams, _ = pyxdf.load_xdf(content, **options)
     for stream in streams:
-        told = (stream.get("footer") or {}).get("info", {}).get("sample_count")
-        if told is None or int(told[0]) != len(stream["time_stamps"]):
+        n_stated = (stream.get("footer") or {}).get("info", {}).get("sample_count")
+        if n_stated is None or int(n_stated[0]) != len(stream["time_stamps"]):
             raise ConfigError(
-                f"{file}: stream {_said(stream, 'name')} is cut; copy it again, or "
+                f"{file}: stream {_header_text(stream, 'name')} is cut; copy it "
+                "again, or "
                 f"{leave_out(file)}"
             )
-    own = _stream(file, streams, eeg_info, channels)
-    labels, units = _labels(own)
-    t, rate = own["time_stamps"], float(_said(own, "nominal_srate") or 0)
+    signal = _stream(file, streams, eeg_info, channels)
+    labels, units = _labels(signal)
+    t, rate = signal["time_stamps"], float(_header_text(signal, "nominal_srate") or 0)
     if len(t) < 2 or rate <= 0:
         raise ConfigError(
-            f"{file}: stream {_said(own, 'name')} must have a sampling rate and "
+            f"{file}: stream {_header_text(signal, 'name')} must have a sampling "
+            "rate and "
             f"samples, got {rate:g} Hz and {len(t)} samples; {leave_out(file)}"
         )
-    _check_rate(file, float(own["info"]["effective_srate"]) or rate, rate)
+    _check_rate(file, float(signal["info"]["effective_srate"]) or rate, rate)
     given_unit = eeg_info.unit if eeg_info is not None else None
     volts = np.array([in_volts(file, given_unit or unit) for unit in units])
-    marks = [(first - 0.5, "boundary") for first, _ in own["info"]["segments"][1:]]
+    marks = [(first - 0.5, "boundary") for first, _ in signal["info"]["segments"][1:]]
     for stream in streams:
-        if stream is own or _said(stream, "channel_format") != "string":
+        if stream is signal or _header_text(stream, "channel_format") != "string":
             continue
-        both = zip(stream["time_stamps"], stream["time_series"], strict=True)
-        for time, names in both:
-            at = int(np.searchsorted(t, time))
-            at -= at == len(t) or (at > 0 and time - t[at - 1] < t[at] - time)
-            if abs(t[at] - time) < GAP:  # else it is of no sample
-                marks += [(float(at), name) for name in names if name]
-    X = volts[:, None] * np.asarray(own["time_series"], float).T
+        events = zip(stream["time_stamps"], stream["time_series"], strict=True)
+        for time, names in events:
+            sample = int(np.searchsorted(t, time))
+            sample -= sample == len(t) or (
+                sample > 0 and time - t[sample - 1] < t[sample] - time
+            )
+            if abs(t[sample] - time) < GAP:  # else it is of no sample
+                marks += [(float(sample), name) for name in names if name]
+    X = volts[:, None] * np.asarray(signal["time_series"], float).T
     return _raw(file, labels, X, rate, sorted(marks))
 
 
-def _said(stream: dict[str, Any], key: str) -> str:
-    """What the header of a stream says of itself; empty: nothing."""
+def _header_text(stream: dict[str, Any], key: str) -> str:
+    """Text of a key in a stream's header; empty if it is missing."""
     return (stream["info"].get(key) or [""])[0] or ""
 
 
 def _labels(stream: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Names and units of a stream's channels; none where its header has none."""
     try:
-        found = stream["info"]["desc"][0]["channels"][0]["channel"]
+        channels = stream["info"]["desc"][0]["channels"][0]["channel"]
     except (KeyError, IndexError, TypeError):
         return [], []
     labels, units = (
-        [(channel.get(key) or [""])[0] or "" for channel in found]
+        [(channel.get(key) or [""])[0] or "" for channel in channels]
         for key in ("label", "unit")
     )
     return labels, units
@@ -403,21 +426,22 @@ def _stream(
 ) -> dict[str, Any]:
     """The stream that has the study's channels."""
     wanted = eeg_info.stream if eeg_info is not None else None
-    asked = {plain_name(c) for c in channels}
+    channel_names = {plain_name(c) for c in channels}
     fit = [
         stream
         for stream in streams
-        if (wanted is None or _said(stream, "name") == wanted)
-        and _said(stream, "channel_format") != "string"
-        and asked <= {plain_name(label) for label in _labels(stream)[0]}
+        if (wanted is None or _header_text(stream, "name") == wanted)
+        and _header_text(stream, "channel_format") != "string"
+        and channel_names <= {plain_name(label) for label in _labels(stream)[0]}
     ]
     if len(fit) == 1:
         return fit[0]
-    named = ((_said(s, "name"), some(_labels(s)[0])) for s in streams)
-    there = (f"{name} ({labels or 'no names'})" for name, labels in named)
+    named = ((_header_text(s, "name"), some(_labels(s)[0])) for s in streams)
+    described = (f"{name} ({labels or 'no names'})" for name, labels in named)
     raise ConfigError(
         f"{file}: one stream must have all channels {some(channels)}, "
-        f"{len(fit) or 'none'} of these has: {'; '.join(there) or 'there is no stream'}"
+        f"{len(fit) or 'none'} of these has: "
+        f"{'; '.join(described) or 'there is no stream'}"
         + "; name one in eeg_about: {stream: ...} of the site file" * (len(fit) > 1)
         + f"; change channels, or {leave_out(file)}" * (not fit)
     )
@@ -426,13 +450,13 @@ def _stream(
 def inputs(site: SiteConfig) -> list[str]:
     """Files of a site's recordings, with the tables of events beside them."""
     people = find_recordings(site)
-    own = [file for files in people.values() for file in files]
-    own += [part for file in own for part in eeg_parts.later_parts(file)]
-    own += [data for file in own if (data := data_of(file)) not in (None, file)]
+    paths = [file for files in people.values() for file in files]
+    paths += [part for file in paths for part in eeg_parts.later_parts(file)]
+    paths += [data for file in paths if (data := data_of(file)) not in (None, file)]
     beside = [
         path
         for ending in eeg_bids.ENDINGS
-        for file in own
+        for file in paths
         if (path := eeg_bids.sidecar(file, ending))
     ]
-    return list(dict.fromkeys(map(str, (*own, *beside))))
+    return list(dict.fromkeys(map(str, (*paths, *beside))))

@@ -7,9 +7,9 @@ spectra
 connectivity
     Correlations between a person's time courses.
 quality
-    What images are like before they are cleaned.
+    Quality of images before they are cleaned.
 measures
     Numbers of a person from their time courses.
 components
-    What people have in released components, as files.
+    People's courses, maps and spectra of released components, as files.
 """

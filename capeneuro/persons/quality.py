@@ -14,7 +14,7 @@ LEAST_MEAN = 1.0
 MOVED = 0.5
 
 
-class Seen(NamedTuple):
+class RunQuality(NamedTuple):
     """One run before it is cleaned."""
 
     image: np.ndarray
@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     """Framewise displacement of each volume [mm]; empty: not given."""
 
 
-def seen(V: np.ndarray, covered: np.ndarray, motion: np.ndarray) -> Seen:
+def run_quality(V: np.ndarray, covered: np.ndarray, motion: np.ndarray) -> RunQuality:
     """Look at a run's voxels once, while they are there.
 
     Parameters
@@ -50,10 +50,10 @@ def seen(V: np.ndarray, covered: np.ndarray, motion: np.ndarray) -> Seen:
     image = np.zeros(covered.size, np.float32)
     image[covered] = mean if has_mean else deviation
     coverage = float(moves.sum() / covered.size)
-    return Seen(image, ratio if has_mean else np.nan, coverage, motion)
+    return RunQuality(image, ratio if has_mean else np.nan, coverage, motion)
 
 
-def of_person(runs: Sequence[Seen]) -> dict[str, float]:
+def person_quality(runs: Sequence[RunQuality]) -> dict[str, float]:
     """Numbers of all runs of a person together; NaN where there are none."""
     motion = np.concatenate([run.motion for run in runs])
     finite_motion = motion[np.isfinite(motion)]

@@ -23,7 +23,7 @@ from capeneuro.algorithms.verdicts import ABOVE, Verdicts
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.study import StudyConfig
 from capeneuro.data import files
-from capeneuro.persons.quality import MOVED, Seen, of_person
+from capeneuro.persons.quality import MOVED, RunQuality, person_quality
 from capeneuro.privacy import accounting
 from capeneuro.privacy.cape import VIEWS
 from capeneuro.report import literature, paper, progress, protection, words
@@ -206,7 +206,7 @@ def largest(record: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def quality(
-    person: str, X: np.ndarray, runs: Sequence[Seen], config: ComponentsConfig
+    person: str, X: np.ndarray, runs: Sequence[RunQuality], config: ComponentsConfig
 ) -> dict[str, Any]:
     """One row of a site's private quality page, of features and of images as read.
 
@@ -228,7 +228,7 @@ def quality(
         "median": np.median(norms),
         "high": np.percentile(norms, 95),
         "clip_weight": clip_weight,
-        **of_person(runs),
+        **person_quality(runs),
     }
 
 

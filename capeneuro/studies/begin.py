@@ -244,7 +244,7 @@ def design(found: list[Found], base: Path) -> Design:
     is_open = all(own.site.data != "private" for own in found)
     images = [nifti.open_image(run, 4) for run in first.values()]
     # SPM, CONN and FSL say the space in headers, ABCD-BIDS also as `space-MNI`.
-    in_header = spaces <= {"", "MNI"} and all(map(nifti.says_mni152, images))
+    in_header = spaces <= {"", "MNI"} and all(map(nifti.is_in_mni152, images))
     by_name = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
     why = "from the data, which are not private; for private data a public mask"

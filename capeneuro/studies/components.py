@@ -44,7 +44,7 @@ from capeneuro.data import beside, cleaning, derivatives, files, labels, nifti, 
 from capeneuro.data.basis import Basis
 from capeneuro.federation.in_process import Federation
 from capeneuro.persons.components import RUNS, write_people
-from capeneuro.persons.quality import Seen, seen
+from capeneuro.persons.quality import RunQuality, run_quality
 from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
 from capeneuro.studies import around_prior, components_plan
@@ -179,14 +179,14 @@ class ComponentsKind(StudyKind):
         tables: dict[str, list[list[Any]]],
     ) -> None:
         """Fill in which runs are kept; of those who can be read where some cannot."""
-        about = site, self.study.space, self.study.cleaning, mask
+        reader = self._run_reader(site, mask)
         kept[site.name], tables[site.name] = {}, []
         try:
-            kept[site.name], tables[site.name] = nifti.keep_runs(people, *about)
+            kept[site.name], tables[site.name] = reader.kept_runs(people)
         except ConfigError:
             for who, own in people.items():
                 with suppress(ConfigError):
-                    alone, rows = nifti.keep_runs({who: own}, *about)
+                    alone, rows = reader.kept_runs({who: own})
                     kept[site.name] |= alone
                     tables[site.name] += rows
             raise
@@ -218,8 +218,11 @@ class ComponentsKind(StudyKind):
                 f"{runs[0]}: the person has {n} volumes, fewer than n_components "
                 f"{study.n_components}; exclude the person"
             )
-        about = site, study.space, study.cleaning, mask
-        check_all(partial(nifti.check_run, run, *about) for run in runs)
+        check = self._run_reader(site, mask).check
+        check_all(partial(check, run) for run in runs)
+
+    def _run_reader(self, site: SiteConfig, mask: Any) -> nifti.RunReader:
+        return nifti.RunReader(site, self.study.space, self.study.cleaning, mask)
 
     # --- at one site -----------------------------------------------------------------
 
@@ -232,21 +235,23 @@ class ComponentsKind(StudyKind):
 
         study, mask, basis = self.study, self.mask, self.basis
         config, bound = one_site(sites, site), study.pca.norm_bound
-        about = config, study.space, study.cleaning, mask
-        runs, table = nifti.keep_runs(derivatives.find_runs(config), *about)
+        reader = self._run_reader(config, mask)
+        runs, table = reader.kept_runs(derivatives.find_runs(config))
         rows: list[dict[str, Any]] = []
         norms: list[np.ndarray] = []
 
-        def person(folder: Path, images: list[Path]) -> tuple[np.ndarray, list[Seen]]:
+        def person(
+            folder: Path, images: list[Path]
+        ) -> tuple[np.ndarray, list[RunQuality]]:
             os.chdir(folder)  # a worker may have been started elsewhere
             parts, looked = [], []
             for image in images:
                 motion = cleaning.motion(image)
 
                 def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
-                    looked.append(seen(V, covered, motion))
+                    looked.append(run_quality(V, covered, motion))
 
-                parts.append(nifti.run_features(image, *about, basis, look))
+                parts.append(reader.features(image, basis, look))
             return np.concatenate(parts, axis=1), looked
 
         def people() -> Iterator[tuple[str, np.ndarray]]:

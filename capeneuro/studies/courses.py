@@ -27,11 +27,14 @@ def check_person(
     if study.has_eeg:
         eeg.read_features(person.images, study.rows.features, site.eeg_about)
     if study.rows.features.kind == "runs":
-        about = site, study.space, study.rows.features.cleaning, shape.courses.mask
-        runs = _kept(person.name, person.images, about)
-        whose = study, shape, site, person.name
+        run_reader = _run_reader(study, shape, site)
+        runs = run_reader.kept_runs({person.name: person.images})[0][person.name]
         check_all(
-            partial(nifti.check_run, run, *about, _has_signal(*whose, run))
+            partial(
+                run_reader.check,
+                run,
+                _has_signal(study, shape, site, person.name, run),
+            )
             for run in runs
         )
     if shape.courses is not None:
@@ -87,11 +90,11 @@ def _of_runs(
 ) -> np.ndarray:
     """Measures of regions, or of public maps by least squares; runs in a row."""
     features = study.rows.features
-    about = site, study.space, features.cleaning, shape.courses.mask
-    runs = _kept(name, runs, about)
+    run_reader = _run_reader(study, shape, site)
+    runs = run_reader.kept_runs({name: runs})[0][name]
     parts = [
-        nifti.run_features(
-            run, *about, shape.courses.basis, _has_signal(study, shape, site, name, run)
+        run_reader.features(
+            run, shape.courses.basis, _has_signal(study, shape, site, name, run)
         )
         for run in runs
     ]
@@ -100,8 +103,9 @@ def _of_runs(
     return measured(features, S, shape.courses.domains, t_r)
 
 
-def _kept(name: str, runs: Sequence[Path], about: tuple[Any, ...]) -> list[Path]:
-    return nifti.keep_runs({name: runs}, *about)[0][name]
+def _run_reader(study: RowStudy, shape: Shape, site: SiteConfig) -> nifti.RunReader:
+    cleaning = study.rows.features.cleaning
+    return nifti.RunReader(site, study.space, cleaning, shape.courses.mask)
 
 
 def _has_signal(

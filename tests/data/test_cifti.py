@@ -45,9 +45,9 @@ def features(run: Path, atlas: Path, own=None, **cleaning) -> np.ndarray:
     asked = Cleaning(**{"standardize": "none", "detrend": False, **cleaning})
     mask = nifti.read_mask(atlas)
     basis = nifti.build_basis(space, mask)
-    about = own or site(run.parent), space, asked, mask
-    nifti.check_run(run, *about)
-    return nifti.run_features(run, *about, basis)
+    reader = nifti.RunReader(own or site(run.parent), space, asked, mask)
+    reader.check(run)
+    return reader.features(run, basis)
 
 
 @pytest.mark.parametrize("kind", ["dense", "parcels"])

@@ -234,9 +234,9 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
         nib.save(whole, beside.mask_file(still))
     own = site({"derivatives": str(tmp_path)})
     asked = Cleaning(standardize="none", scrub={}, exclude=rule, run_mask=True)
-    about = own, Space(mask="m", basis="voxels"), asked, mask
+    reader = nifti.RunReader(own, Space(mask="m", basis="voxels"), asked, mask)
     runs = derivatives.find_runs(own)
-    kept, rows = nifti.keep_runs({"sub-01": runs["sub-01"]}, *about)
+    kept, rows = reader.kept_runs({"sub-01": runs["sub-01"]})
     assert kept == {"sub-01": [still]}
     assert rows[1][:5] == ["sub-01", "n/a", "rest", "2", T]
     assert rows[1][5] == 0 and said in rows[1][6] and rows[0][6] == "n/a"
@@ -244,9 +244,9 @@ def test_runs_are_left_out_and_people_only_by_name(tmp_path, mask, rng, rule, sa
     with pytest.raises(
         ConfigError, match=r'no run of 1 of 2 people.*without: \["02"\]'
     ):
-        nifti.keep_runs(runs, *about)
+        reader.kept_runs(runs)
     with pytest.raises(ConfigError) as error:
-        nifti.keep_runs({"sub-02": runs["sub-02"]}, *about)
+        reader.kept_runs({"sub-02": runs["sub-02"]})
     # Of all people it names the rule, and nothing that was measured.
     name, value = next(iter(rule.items()))
     assert f"by {name} {value:g}; no run here passes" in str(error.value)
@@ -269,9 +269,10 @@ def test_no_cleaning_leaves_runs_as_they_are(tmp_path, mask, rng):
     run = write(tmp_path, "sub-01_task-rest", rng)
     asked = Cleaning.model_validate("none")
     basis = nifti.build_basis(Space(mask="m", basis="voxels"), mask)
-    about = site(tmp_path), Space(mask="m", basis="voxels"), asked, mask, basis
+    space = Space(mask="m", basis="voxels")
+    reader = nifti.RunReader(site(tmp_path), space, asked, mask)
     expected = nib.load(run).get_fdata()[inside(mask)]
-    np.testing.assert_allclose(nifti.run_features(run, *about), expected, rtol=1e-6)
+    np.testing.assert_allclose(reader.features(run, basis), expected, rtol=1e-6)
 
 
 def test_compcor_and_aroma_are_nilearns(tmp_path, mask, rng):

@@ -206,9 +206,9 @@ def test_good_tables_are_read(tmp_path, made, asked, n_kept):
     ask(run, **asked)
     own = Cleaning(standardize="none", **asked)
     found = cleaning.regressors(run, site(tmp_path), own, T)
-    assert len(found[2]) == n_kept
-    if found[1] is not None:
-        assert np.isfinite(found[1]).all() and found[1].shape[0] == T
+    assert len(found.kept_volumes) == n_kept
+    if found.confounds is not None:
+        assert np.isfinite(found.confounds).all() and len(found.confounds) == T
 
 
 def test_a_constant_confound_takes_nothing_out(tmp_path):
@@ -237,7 +237,7 @@ def test_a_strategy_has_what_nilearn_reads_itself(tmp_path):
     for strategy in ("simple", "compcor"):
         expected, _ = fmriprep.load_confounds_strategy(str(run), strategy)
         own = Cleaning(standardize="none", confounds=strategy)
-        found = cleaning.regressors(run, site(tmp_path), own, T)[1]
+        found = cleaning.regressors(run, site(tmp_path), own, T).confounds
         np.testing.assert_allclose(found, expected.to_numpy(float), atol=1e-12)
 
 
@@ -480,7 +480,7 @@ def test_times_are_taken_from_the_nearest(
         assert "repetition time unknown of 1" in note and RUN in note
         assert ("header's 1 s" in note) == (header == 1.0)
     else:
-        assert cleaning.regressors(run, site(there), own, T)[0] == expected
+        assert cleaning.regressors(run, site(there), own, T).t_r == expected
         assert survey.about_times([run], site(there)) == []
     known = site(there, repetition_time=expected or 1.0)
     assert beside.repetition_time(run, known) == (expected or 1.0)

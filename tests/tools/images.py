@@ -35,7 +35,8 @@ def features(
     options = {"standardize": "none", "detrend": False, **cleaning}
     asked = Space(**settings)
     basis = nifti.build_basis(asked, mask)
-    return nifti.run_features(run, own, asked, Cleaning(**options), mask, basis)
+    reader = nifti.RunReader(own, asked, Cleaning(**options), mask)
+    return reader.features(run, basis)
 
 
 def inside(image: nib.Nifti1Image) -> np.ndarray:
