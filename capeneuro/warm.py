@@ -1,12 +1,12 @@
 # PYTHON_ARGCOMPLETE_OK
-"""One process that has imported everything, and a child of it for each step.
+"""Start Snakemake's steps as children of one process that has imported everything.
 
-A study is many short steps, and each used to spend most of its time on imports. While
-Snakemake runs a study on this machine it keeps one such process; the command
-``capeneuro`` hands its arguments, folder, environment and terminal over to it, and the
-step runs in a child that was forked from it: a process of its own as before, with its
-own log, exit status and end. Where there is none, as on a cluster, the command imports
-what it needs itself.
+Snakemake starts a process for each step, and each would import everything anew, which
+takes most of the time of a short step. `capeneuro run` does not need this: it runs all
+steps in one process. While Snakemake runs a study on this machine it keeps one such
+process; the command ``capeneuro`` hands its arguments, folder, environment and terminal
+over to it, and the step runs in a child that is forked from it, with its own log and
+exit status. Without such a process, as on a cluster, the command does its own imports.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ import threading
 import traceback
 from typing import NamedTuple
 
-# Where the process listens, and what of the machine it is for.
+# Address of the process, with the environment and job that it is for.
 VARIABLE = "CAPENEURO_WARM"
-# What steps of all kinds import beside their own.
+# Modules that steps of all kinds import.
 MODULES = ("capeneuro.cli", "capeneuro.studies.kinds", "capeneuro.report.page")
 MODULES += ("nilearn.signal", "scipy.optimize", "scipy.signal", "scipy.stats")
-MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # the last that are needed
+MODULES += ("capeneuro.report.plots", "nilearn.plotting")  # needed last
 
 
 def _place() -> str:
@@ -44,7 +44,7 @@ def main(module: str = "capeneuro.cli") -> int:
     Parameters
     ----------
     module
-        Whose ``main`` takes the arguments and gives the exit status.
+        Module whose ``main`` takes the arguments and returns the exit status.
     """
     address = os.environ.get(VARIABLE, "")
     if address.endswith(_place()):
@@ -59,10 +59,10 @@ def main(module: str = "capeneuro.cli") -> int:
 
 
 def _hand_over(connection: socket.socket, module: str) -> int:
-    """Run a step in a child of the warm process with our streams; its exit status."""
-    # The child is told of an interruption as this process is, and ends the step.
+    """Run a step in a child of the warm process; return its exit status."""
+    # An interruption reaches the child, too, which ends the step.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    umask = os.umask(0o077)  # there is no other way to read it
+    umask = os.umask(0o077)  # to read it, it has to be set
     os.umask(umask)
     step = [module, sys.argv, os.getcwd(), dict(os.environ), umask]
     data = json.dumps(step).encode()
@@ -78,14 +78,14 @@ def _hand_over(connection: socket.socket, module: str) -> int:
 class Warm:
     """The warm process of a run of Snakemake, which ends with it; on Linux alone.
 
-    Elsewhere what is imported here cannot be forked.
+    Elsewhere a process with these imports cannot be forked.
 
     Parameters
     ----------
     *modules
-        To import, such as that of the study's kind.
+        Modules to import, such as that of the study's kind.
     usual
-        To import before these.
+        Modules to import before these.
     """
 
     def __init__(self, *modules: str, usual: tuple[str, ...] = MODULES) -> None:
@@ -128,7 +128,7 @@ def serve(path: str, modules: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, _reap)
     for name in modules:
-        with contextlib.suppress(Exception):  # the step that needs it will say why
+        with contextlib.suppress(Exception):  # the step that needs it will fail
             importlib.import_module(name)
     gc.freeze()  # or each child copies what its first collection touches
     while True:
@@ -144,7 +144,7 @@ def serve(path: str, modules: list[str]) -> None:
 
 
 def _reap(*_: object) -> None:
-    """Take note of children that have ended: their work counts as this process's."""
+    """Wait for children that have ended; their time counts as this process's."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -168,7 +168,7 @@ def _step(connection: socket.socket) -> None:
             status = importlib.import_module(step.module).main(step.argv[1:])
     except SystemExit as error:  # of argparse
         status = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # nothing above this child would say it
+    except BaseException:  # nothing above this child would print it
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -209,6 +209,7 @@ def _take_over(connection: socket.socket) -> _Step:
 
 
 def _end_with(connection: socket.socket) -> None:
+    """End this child when its command ends."""
     with contextlib.suppress(OSError):
         if not connection.recv(1):
             os.kill(os.getpid(), signal.SIGTERM)

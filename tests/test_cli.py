@@ -26,6 +26,7 @@ from tiny_study import (
 )
 
 from capeneuro import cli
+from capeneuro.algorithms.prediction import Agreement
 from capeneuro.config import load
 from capeneuro.data import files
 from capeneuro.federation import audit
@@ -651,8 +652,8 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
 
 
 def test_a_range_that_says_nothing_is_not_told_as_one():
-    assert components_plan._range(0.004, 0.45, 0.997) == "0.45, or anything"
-    assert components_plan._range(0.3, 0.92, 1.0) == "0.92 (0.30 to 1.00)"
+    assert components_plan._range(Agreement(0.004, 0.45, 0.997)) == "0.45, or anything"
+    assert components_plan._range(Agreement(0.3, 0.92, 1.0)) == "0.92 (0.30 to 1.00)"
 
 
 def test_plan_without_privacy_promises_nothing(tiny, capsys):
@@ -667,7 +668,7 @@ def test_plan_without_privacy_promises_nothing(tiny, capsys):
 def test_plan_tells_what_dropout_costs(tiny, capsys):
     edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(5)])
     edit(STUDY, "budget.survivor_threshold", 4)
-    plan.spending(load.load_study(STUDY))
+    plan.print_spending(load.load_study(STUDY))
     text = capsys.readouterr().out
     assert "1 of 5 sites may drop out, for 1.15 times the noise" in text
 
@@ -686,7 +687,7 @@ def test_plan_tells_what_a_partner_and_the_aggregators_seat_cost(
     edit(STUDY, "sites", [f"site-{i}.yaml" for i in range(n_sites)])
     edit(STUDY, "budget.n_colluding", None)
     edit(STUDY, "aggregator", None)
-    plan.spending(load.load_study(STUDY))
+    plan.print_spending(load.load_study(STUDY))
     text = capsys.readouterr().out
     assert words in text
     assert ("as in the arm `conventional`" in text) == (n_sites == 2)
@@ -709,10 +710,10 @@ def test_plan_says_what_a_promise_to_a_volume_is_for_a_person(tiny, capsys):
     edit(STUDY, "budget.unit", "sample")
     edit(STUDY, "budget.epsilon", 2.0)
     edit(STUDY, "expected", {"volumes": 250})
-    plan.spending(load.load_study(STUDY))
+    plan.print_spending(load.load_study(STUDY))
     assert "for a person: not bounded" in capsys.readouterr().out
     edit(STUDY, "expected", {"longest": 250})
-    plan.spending(load.load_study(STUDY))
+    plan.print_spending(load.load_study(STUDY))
     said = "for a person: epsilon 8,395 at worst, with 250 volumes at most"
     assert said in capsys.readouterr().out
 

@@ -70,7 +70,7 @@ def show(study: StudyConfig, name: str) -> None:
         f"  promised for {of}: epsilon {promise.epsilon:g}, delta {promise.delta:g}, "
         f"together and against {study.adversary}"
     )
-    for party, epsilon in plan.by_party(study, name).items():
+    for party, epsilon in plan.epsilon_by_parties(study, name).items():
         print(f"    {party}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
         print(f"  for a person: {plan.person_in_words(study)}")

@@ -1,7 +1,7 @@
-"""Nobody is counted twice: one file at two sites, or of two people of one, is refused.
+"""Nobody is counted twice: two people whose files have the same bytes are refused.
 
-It can be told only of files that are on this machine: two institutions do not show each
-other their files.
+Only files on this machine can be compared: two institutions do not show each other
+their files.
 """
 
 import re
@@ -18,10 +18,10 @@ from capeneuro.data.inventory import copies, data_of
 from capeneuro.studies import kinds
 from capeneuro.studies.sites import Sites
 
-# Files of one person's own; tables and headers beside them may be equal by rights.
+# Files of one person alone; tables and headers beside them may well be equal.
 OF_PEOPLE = (".nii", ".nii.gz", ".hdr", ".img", ".img.gz", ".edf", ".bdf", ".gdf")
 OF_PEOPLE += (".vhdr", ".fif", ".set", ".xdf", ".csv")
-MASK = r"[-_]mask\.nii(\.gz)?$"  # of a template's brain they are alike by rights
+MASK = r"[-_]mask\.nii(\.gz)?$"  # of a template's brain they may well be equal
 
 
 def check(study: StudyConfig, sites: Sites) -> None:
@@ -30,12 +30,12 @@ def check(study: StudyConfig, sites: Sites) -> None:
     Parameters
     ----------
     study, sites
-        The study, and the sites whose files are here. Made data are not looked at.
+        The study, and the sites whose files are here. Made data are not compared.
 
     Raises
     ------
     ConfigError
-        With a line for each two files. It names people, and stays here.
+        With a line for each pair of files. It names people, and stays here.
     """
     if kinds.makes_data(study.full_study, sites):
         return
@@ -43,11 +43,13 @@ def check(study: StudyConfig, sites: Sites) -> None:
     for site in sites.values():
         for path in _own_files(study, site):
             owners[path].append(site)
-    files = [path for path, own in owners.items() for _ in own]
-    check_all(partial(_refuse, owners, *two) for two in copies(files))
+    files = [path for path, sites_of_file in owners.items() for _ in sites_of_file]
+    pairs = copies(files)
+    check_all(partial(_refuse, owners, first, second) for first, second in pairs)
 
 
 def _own_files(study: StudyConfig, site: SiteConfig) -> Iterator[Path]:
+    """Files of a site that each belong to one person."""
     named = getattr(site.images, "table", None)
     shared = {str(site.people), str(site.mask), str(named)}
     stages = [kinds.of(stage) for stage in study.members.values()]
@@ -65,10 +67,11 @@ def _own_files(study: StudyConfig, site: SiteConfig) -> Iterator[Path]:
 
 
 def _refuse(owners: dict[Path, list[SiteConfig]], first: Path, second: Path) -> None:
-    one, other = owners[first][0], owners[second][-1]
-    where = "the same site" if one is other else f"site {one.name}"
+    first_site, second_site = owners[first][0], owners[second][-1]
+    is_same = first_site is second_site
+    place = "the same site" if is_same else f"site {first_site.name}"
     raise ConfigError(
-        f"{second}: has the bytes of {first} of {where}: one person would be promised "
+        f"{second}: has the bytes of {first} of {place}: one person would be promised "
         "as two; bring the right file, or leave one out: "
-        f"{other.leaving_out([name_of(second)])}"
+        f"{second_site.leaving_out([name_of(second)])}"
     )

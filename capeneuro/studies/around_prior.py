@@ -17,7 +17,7 @@ from capeneuro.federation.mechanism import Mechanism
 from capeneuro.federation.requests import Description
 from capeneuro.report import words
 from capeneuro.studies.components_plan import (
-    forecast_alone,
+    forecast_without_prior,
     least_share,
     noise_of_prior,
 )
@@ -37,7 +37,7 @@ def subspace(
     Parameters
     ----------
     federation, sites
-        Sites that work anywhere, and their files as far as they are here.
+        Sites on this machine or elsewhere, and the site files that are here.
     stages
         Of the prior's check, and of the release.
     study
@@ -66,7 +66,7 @@ def subspace(
     fit = release_fit(federation, check, prior, K, least)
     print(words.prior_fit(fit, K))
     if not fit.passes:
-        _can_do_without(study, sites, roster)
+        _check_without_prior(study, sites, roster)
         return fit
     if study.budget.unit == "subject":
         noise = noise_of_prior(study, tuple(roster), everyone)
@@ -79,17 +79,17 @@ def subspace(
     return priors.subspace(prior, deviation, K, bound, n, values, digest)
 
 
-def _can_do_without(
+def _check_without_prior(
     study: ComponentsConfig, sites: Sites, roster: dict[str, Description]
 ) -> None:
-    """Refuse to go on without the prior where nothing would come of it."""
+    """Refuse to go on without the prior where noise would drown the result."""
     if study.pca.method == "power":
         raise ConfigError(
             f"study {study.study}: prior.file: people's energy is not where it says, "
             "and pca.method power would need more rounds than are paid for; give "
             "another prior, or none, under another name of the study"
         )
-    gate(study, sites, roster, partial(forecast_alone, study))
+    gate(study, sites, roster, partial(forecast_without_prior, study))
 
 
 def prior_and_posterior(
@@ -100,7 +100,7 @@ def prior_and_posterior(
     Raises
     ------
     ConfigError
-        If the prior's file is another by now.
+        If the prior's file has changed since.
     """
     prior, digest = open_prior(study)
     if digest != subspace.prior:

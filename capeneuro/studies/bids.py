@@ -14,8 +14,8 @@ STUDY = "config/config.yaml"
 
 def halves(
     folder: Path, base: Path, kind: str, labels: list[str], tasks: list[str]
-) -> list[begin.Found]:
-    """A site's people in two parts, since sums are over two or more.
+) -> list[begin.SiteFolder]:
+    """Split a site's people into two sites, since sums are over two sites or more.
 
     Parameters
     ----------
@@ -24,55 +24,54 @@ def halves(
     base
         Folder of the study, which paths are relative to.
     kind
-        What the data are: public or simulated.
+        The data are public or simulated.
     labels, tasks
         People and tasks to take, with or without `sub-` and `task-`; empty: all.
 
     Raises
     ------
     ConfigError
-        If somebody is not there, or fewer than two people are.
+        If a person is missing, or there are fewer than two.
     """
     if not folder.is_dir():
         raise ConfigError(
             f"BIDS_DIR: {folder}: is no folder; name one with sub-<label>/"
         )
-    whole = begin.look(folder, "all", kind, base)
-    images = derivatives.selection(whole.site)
+    site_folder = begin.inspect(folder, "all", kind, base)
+    images = derivatives.selection(site_folder.site)
     if not Path(images.derivatives).is_dir():
         raise ConfigError(
             f"BIDS_DIR: {folder}: has no sub-<label>/ with 4-D images named as in "
             "BIDS; plain files are for capeneuro init --from"
         )
 
-    def chosen(**more: list[str]) -> SiteConfig:
-        own = Derivatives.model_validate({**images.model_dump(), **more})
-        return whole.site.model_copy(update={"images": own})
+    def site_with(**keys: list[str]) -> SiteConfig:
+        selected = Derivatives.model_validate({**images.model_dump(), **keys})
+        return site_folder.site.model_copy(update={"images": selected})
 
-    only = {"task": tasks} if tasks else {}
-    there = derivatives.find_runs(chosen(**only))
-    there = list(map(label, there))
-    wanted = list(map(label, labels)) or there
-    if missing := [one for one in wanted if one not in there]:
+    task_keys = {"task": tasks} if tasks else {}
+    people = list(map(label, derivatives.find_runs(site_with(**task_keys))))
+    wanted = list(map(label, labels)) or people
+    if missing := [person for person in wanted if person not in people]:
         raise ConfigError(
             f"--participant-label: {folder} has no {missing[0]} with such images; "
-            f"it has {', '.join(there)}"
+            f"it has {', '.join(people)}"
         )
     if len(wanted) < 2:
         raise ConfigError(
             f"--participant-label: components of a group need two people or more, got "
             f"{len(wanted)}; all are prepared in one call"
         )
-    found = []
+    site_folders = []
     for i, name in enumerate(("half-1", "half-2")):
-        site = chosen(**only, people=sorted(set(wanted))[i::2])
+        site = site_with(**task_keys, people=sorted(set(wanted))[i::2])
         site = site.model_copy(update={"name": name})
-        said = site.images.model_dump(mode="json", exclude_defaults=True)
-        notes = [] if i else whole.notes
-        found.append(
-            begin.Found(name, site, begin.moved(said, base), notes, whole.is_denoised)
+        keys = site.images.model_dump(mode="json", exclude_defaults=True)
+        half = site_folder._replace(
+            name=name, site=site, images=begin.moved(keys, base)
         )
-    return found
+        site_folders.append(half._replace(notes=[]) if i else half)
+    return site_folders
 
 
 def run(
@@ -84,7 +83,7 @@ def run(
     tasks: list[str],
     cores: int,
 ) -> int:
-    """Write the study of one site where there is none, and run it; exit status.
+    """Run a site's study, written first where there is none; return the exit status.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ def run(
     out
         Folder of the study and its results.
     level
-        `participant`: as far as everybody's features; `group`: to the report.
+        `participant` ends with everybody's features, `group` with the report.
     cores
         How many processors it may use.
     """
@@ -104,9 +103,9 @@ def run(
                 "--participant-label and --task-id out, or name another OUT_DIR"
             )
     else:
-        found = halves(folder, out, kind, labels, tasks)
-        said, todo = begin.write_found(out, found, kind)
-        print(*said, *todo, sep="\n", flush=True)
+        site_folders = halves(folder, out, kind, labels, tasks)
+        lines, todo = begin.write_study(out, site_folders, kind)
+        print("\n".join([*lines, *todo]), flush=True)
     os.chdir(out)
     until = "prepare" if level == "participant" else "report"
     return one_process.run(STUDY, cores, until)

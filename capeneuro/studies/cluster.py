@@ -1,7 +1,7 @@
-"""Jobs of a cluster that wait: SLURM is asked why, and a line says it.
+"""Print why jobs of a cluster wait, from SLURM's queue.
 
-Snakemake waits for its jobs without a word: for one that no node can take, for one that
-SLURM has forgotten, and while SLURM does not answer.
+Snakemake waits for its jobs and prints nothing: for a job that no node can take, for
+one that SLURM has forgotten, and while SLURM does not answer.
 """
 
 import re
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from capeneuro.studies import endings
 
-# Seconds: between looks; that a job waits, or SLURM is silent, before it is said; until
-# the same is said again.
+# Seconds: between queries; that a job waits, or SLURM does not answer, before a line is
+# printed; until the same line is printed again.
 LOOK, PATIENCE, AGAIN = 30.0, 90.0, 1800.0
 SUBMITTED = re.compile(
     r"Job (\d+) has been submitted with SLURM jobid (\d+) "
@@ -24,20 +24,20 @@ RUN = re.compile(r"SLURM run ID: (\S+)")
 ENDED = re.compile(r"(?:Finished jobid: |Error in rule \w+, jobid: )(\d+)")
 
 
-def watch(path: Path = endings.KEPT) -> None:
-    """Say which jobs of this run wait, and why, for as long as the process lives.
+def watch(path: Path = endings.MESSAGES) -> None:
+    """Print which jobs of this run wait, and why, as long as the process lives.
 
     Parameters
     ----------
     path
-        File of what Snakemake says, see :mod:`.endings`.
+        File of Snakemake's messages, see :mod:`.endings`.
     """
     threading.Thread(target=_watch, args=(path,), daemon=True).start()
 
 
 def _watch(path: Path) -> None:
-    since: dict[str, float] = {}  # when what is said now was first true
-    last: dict[str, float] = {}  # when it was said
+    since: dict[str, float] = {}  # when each line was first true
+    last: dict[str, float] = {}  # when it was printed
     while True:
         time.sleep(min(LOOK, PATIENCE))
         now = time.monotonic()
@@ -50,25 +50,25 @@ def _watch(path: Path) -> None:
                 print(f"waiting: {line}", file=sys.stderr, flush=True)
 
 
-def waiting(said: str) -> list[str]:
-    """Jobs of a run that do not go on as SLURM has them now, one line each.
+def waiting(messages: str) -> list[str]:
+    """Jobs of a run that wait, or that SLURM has lost, one line each.
 
     Parameters
     ----------
-    said
-        What Snakemake has said of the run.
+    messages
+        Snakemake's messages of the run.
 
     Returns
     -------
     list of str
         Empty where no job waits, or there is no run of SLURM.
     """
-    run = RUN.search(said)
-    over = set(ENDED.findall(said))
+    run = RUN.search(messages)
+    ended = set(ENDED.findall(messages))
     jobs = {
-        job: " of ".join(filter(None, [rule, who]))
-        for own, job, rule, who in SUBMITTED.findall(said)
-        if own not in over
+        job: " of ".join(filter(None, [rule, site]))
+        for number, job, rule, site in SUBMITTED.findall(messages)
+        if number not in ended
     }
     if run is None or not jobs:
         return []
@@ -94,26 +94,26 @@ def waiting(said: str) -> list[str]:
 
 
 def _states(run: str) -> tuple[dict[str, tuple[str, str]], str]:
-    """State and reason of each job of a run; or what is wrong with `squeue`."""
+    """State and reason of each job of a run; or why `squeue` failed."""
     command = ["squeue", "--states=all", "--noheader", "--format=%i|%T|%r"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, f"--name={run}"], capture_output=True, text=True, timeout=60
         )
     except FileNotFoundError:
         return {}, "squeue: not found"
     except (OSError, subprocess.TimeoutExpired):
         return {}, "squeue: no answer in a minute"
-    if done.returncode:
-        words = done.stderr.strip().splitlines() or ["it failed"]
+    if process.returncode:
+        words = process.stderr.strip().splitlines() or ["it failed"]
         return {}, f"squeue does not answer ({words[-1]})"
-    rows = [line.split("|") for line in done.stdout.splitlines()]
+    rows = [line.split("|") for line in process.stdout.splitlines()]
     states = {row[0].strip(): (row[1], row[2].strip("() ")) for row in rows if row[2:]}
     return states, ""
 
 
 def _remedy(reason: str) -> str:
-    """What to do about the reason for which SLURM lets a job wait."""
+    """Remedy for the reason for which SLURM lets a job wait."""
     for pattern, line in endings.WAITS.items():
         if re.search(pattern, reason):
             return line

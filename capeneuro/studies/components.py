@@ -1,12 +1,13 @@
-"""The steps of a study of components, each from files of the step before to its own.
+"""The steps of a study of components: each reads the files of the step before.
 
-`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
-there, the mean over a site's people, too. The steps over all sites do not care where
-the sites work: in this process, or behind a network.
+`prepare` and `reconstruct` run at one site; people's features and maps, and their mean
+over a site, stay there. The steps over all sites are the same for sites in this process
+and over a network.
 """
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -49,9 +50,9 @@ from capeneuro.report import maps as group_maps
 from capeneuro.report import page, progress, scores, words
 from capeneuro.studies import around_prior, components_plan
 from capeneuro.studies.components_plan import (
+    check_expected,
     check_features,
-    check_told,
-    foretold_line,
+    prior_forecast_line,
 )
 from capeneuro.studies.counts import write_sizes
 from capeneuro.studies.flow import (
@@ -82,13 +83,13 @@ from capeneuro.studies.sites import (
 )
 from capeneuro.studies.study_kind import StudyKind
 
-# What is released, under results/<study>/.
+# Released results, under results/<study>/.
 SUBSPACE = "group_desc-pca_subspace.npz"
 UNMIXING = "group_desc-ica_unmixing.npz"
 # Rounds of power iteration without privacy, which stops when it has converged.
 MOST_EXACT = 100
-# Of whom the clip keeps less is named at the site.
-MOSTLY = 0.25
+# Least weight of a person's second moment after clipping without a note at the site.
+LOW_CLIP_WEIGHT = 0.25
 
 
 @final
@@ -125,7 +126,7 @@ class ComponentsKind(StudyKind):
     def validate(self, sites: Sites, threads: int = 1) -> None:
         """Check the sites' images and budgets; write the study's mask."""
         study = self.study
-        check_told(study, sites)
+        check_expected(study, sites)
         inventories = {
             name: derivatives.inventory(site) for name, site in sites.items()
         }
@@ -134,8 +135,8 @@ class ComponentsKind(StudyKind):
         derivatives.check_templates(inventories, public)
         runs = {name: inventory.people for name, inventory in inventories.items()}
         if study.computes_mask:
-            of_people = (own for people in runs.values() for own in people.values())
-            mask = nifti.compute_mask([run for own in of_people for run in own])
+            by_person = chain(*(people.values() for people in runs.values()))
+            mask = nifti.compute_mask([*chain.from_iterable(by_person)])
         else:
             mask = nifti.read_mask(Path(study.space.mask))
         n_features = nifti.build_basis(study.space, mask).n_features
@@ -144,13 +145,13 @@ class ComponentsKind(StudyKind):
             study, n_features, None if regions is None else regions.max() + 1
         )
         check_ceilings(study, sites)
-        kept, tables = {}, {}
+        included, tables = {}, {}
         open_all = (
-            partial(self._keep, site, runs[name], mask, kept, tables)
+            partial(self._include, site, runs[name], mask, included, tables)
             for name, site in sites.items()
         )
-        read_all = partial(self._check_people, sites, kept, tables, mask, threads)
-        try:  # all that is wrong of anybody is told at once
+        read_all = partial(self._check_people, sites, included, tables, mask, threads)
+        try:  # all errors of all people in one message
             check_all(chain(open_all, [read_all]))
         except ConfigError as error:
             raise ConfigError(_with_remedy(error, sites, runs)) from None
@@ -158,60 +159,59 @@ class ComponentsKind(StudyKind):
         nifti.write_mask(study.results / MASK, mask)
         if study.prior is not None:
             open_prior(study)
-        write_sizes(study, sites, {n: [*own.values()] for n, own in lengths.items()})
-        for name, people in kept.items():
-            n_runs = sum(len(own) for own in people.values())
+        write_sizes(study, sites, {n: [*of.values()] for n, of in lengths.items()})
+        for name, people in included.items():
+            n_runs = sum(map(len, people.values()))
             print(f"{name}: {survey.how_many(len(people), n_runs)}")
             keep_inventory(study, name, inventories[name])
-            for who, session, task, run, *_, why in tables[name]:
+            for person, session, task, run, *_, why in tables[name]:
                 if why != "n/a":
-                    print(
-                        f"  left out: {who} session {session} {task} run {run}: {why}"
-                    )
+                    label = f"{person} session {session} {task} run {run}"
+                    print(f"  left out: {label}: {why}")
         print(f"{len(sites)} sites, {n_features} features: valid")
 
-    def _keep(
+    def _include(
         self,
         site: SiteConfig,
         people: dict[str, list[Path]],
         mask: Any,
-        kept: dict[str, dict[str, list[Path]]],
+        included: dict[str, dict[str, list[Path]]],
         tables: dict[str, list[list[Any]]],
     ) -> None:
-        """Fill in which runs are kept; of those who can be read where some cannot."""
-        reader = self._run_reader(site, mask)
-        kept[site.name], tables[site.name] = {}, []
+        """Add a site's runs after exclusion, and their table; also where some fail."""
+        reader, name = self._run_reader(site, mask), site.name
+        included[name], tables[name] = {}, []
         try:
-            kept[site.name], tables[site.name] = reader.kept_runs(people)
+            included[name], tables[name] = reader.kept_runs(people)
         except ConfigError:
-            for who, own in people.items():
+            for person, runs in people.items():
                 with suppress(ConfigError):
-                    alone, rows = reader.kept_runs({who: own})
-                    kept[site.name] |= alone
-                    tables[site.name] += rows
+                    runs_of_person, rows = reader.kept_runs({person: runs})
+                    included[name] |= runs_of_person
+                    tables[name] += rows
             raise
 
     def _check_people(
         self,
         sites: Sites,
-        kept: dict[str, dict[str, list[Path]]],
+        included: dict[str, dict[str, list[Path]]],
         tables: dict[str, list[list[Any]]],
         mask: Any,
         threads: int,
     ) -> None:
-        """Check the images of everybody whose runs are kept."""
+        """Check the images of all people with runs after exclusion."""
         lengths = {name: _lengths(rows) for name, rows in tables.items()}
         everybody = [
-            (sites[name], own, mask, lengths[name][who])
-            for name, people in kept.items()
-            for who, own in people.items()
+            (sites[name], runs, mask, lengths[name][person])
+            for name, people in included.items()
+            for person, runs in people.items()
         ]
         check_each(self._check_person, everybody, threads)
 
     def _check_person(
         self, site: SiteConfig, runs: list[Path], mask: Any, n: int
     ) -> None:
-        """Refuse what `prepare` would, after hours of other people."""
+        """Refuse a person that `prepare` would refuse, perhaps after hours."""
         study = self.study
         if n < study.n_components:
             raise ConfigError(
@@ -240,37 +240,37 @@ class ComponentsKind(StudyKind):
         rows: list[dict[str, Any]] = []
         norms: list[np.ndarray] = []
 
-        def person(
+        def encode(
             folder: Path, images: list[Path]
         ) -> tuple[np.ndarray, list[RunQuality]]:
             os.chdir(folder)  # a worker may have been started elsewhere
-            parts, looked = [], []
+            parts, qualities = [], []
             for image in images:
                 motion = cleaning.motion(image)
 
                 def look(V: np.ndarray, covered: np.ndarray, motion=motion) -> None:
-                    looked.append(run_quality(V, covered, motion))
+                    qualities.append(run_quality(V, covered, motion))
 
                 parts.append(reader.features(image, basis, look))
-            return np.concatenate(parts, axis=1), looked
+            return np.concatenate(parts, axis=1), qualities
 
         def people() -> Iterator[tuple[str, np.ndarray]]:
             # In order and as they come: few people are in memory at a time.
             work = Parallel(threads, return_as="generator")
-            here = Path.cwd()
-            features = work(delayed(person)(here, images) for images in runs.values())
+            folder = Path.cwd()
+            features = work(delayed(encode)(folder, images) for images in runs.values())
             bar = progress.bar(runs.items(), f"prepare {site}")
-            for (name, images), (X, looked) in zip(bar, features, strict=True):
+            for (name, images), (X, qualities) in zip(bar, features, strict=True):
                 if X.shape[1] < study.n_components:
                     raise ConfigError(
                         f"{images[0]}: {name} has {X.shape[1]} volumes, fewer than "
                         f"n_components {study.n_components}; exclude the person"
                     )
                 norms.append(np.linalg.norm(X, axis=0))
-                rows.append(page.quality(name, X, looked, study))
+                rows.append(page.quality(name, X, qualities, study))
                 rows[-1]["picture"] = None
                 if not study.space.has_parcels:
-                    plane = slices.portrait(looked[0].image, mask)
+                    plane = slices.portrait(qualities[0].image, mask)
                     alt = f"axial plane of {name}"
                     rows[-1]["picture"] = page.Picture("", plane, alt)
                 yield name, X
@@ -281,20 +281,20 @@ class ComponentsKind(StudyKind):
         files.write_table(folder / RUNS, nifti.RUNS, table)
         text = page.render_quality(site, rows, plots.norms(norms, bound), study)
         files.write_text(folder / "qc.html", text)
-        if far := sum(row["clip_weight"] < MOSTLY for row in rows):
+        if far := sum(row["clip_weight"] < LOW_CLIP_WEIGHT for row in rows):
             print(
                 f"note: {site}: {survey.how_many(far)} of {len(rows)} far above the "
                 f"norm bound; of their second moments pca.clip keeps less than "
-                f"{100 * MOSTLY:.0f}%: {folder}/qc.html says who"
+                f"{100 * LOW_CLIP_WEIGHT:.0f}%: see {folder}/qc.html"
             )
 
     def reconstruct(self, sites: Sites, site: str) -> None:
-        """Write what one site's people have in the components; it stays at the site."""
+        """Write each component's maps and time courses of one site's people."""
         from capeneuro.report import plots
 
         study = self.study
         config, folder = one_site(sites, site), study.private(site)
-        runs = [run for own in derivatives.find_runs(config).values() for run in own]
+        runs = list(chain(*derivatives.find_runs(config).values()))
         t_r, reason = beside.one_time(runs, config)
         if t_r is None:
             print(f"note: {site}: spectra are in cycles per volume: {reason}")
@@ -373,7 +373,7 @@ class ComponentsKind(StudyKind):
                 case fit:
                     prior_fit = np.array([*vars(fit).values()])
         is_power = options.method == "power"
-        # Before anything is released: what cannot work shall not be paid for.
+        # A start that is impossible fails here, before anything is released.
         if is_power:
             mask = nifti.read_mask(mask_file(study))
             n_features = nifti.build_basis(study.space, mask).n_features
@@ -381,12 +381,17 @@ class ComponentsKind(StudyKind):
             start = power_start(n_features, study.n_components, regions)
         if options.center:
             stages = [mechanism_of(study, "center", reference, check), mechanism]
-            clip = options.clip**0.5
-            center = released_center(federation, stages[0], bound, clip).value
-        about = federation, mechanism, study.n_components, bound, options.clip, center
+            center_clip = options.clip**0.5
+            center = released_center(federation, stages[0], bound, center_clip).value
+        R, clip = study.n_components, options.clip
         if is_power:
             subspace = power_subspace(
-                *about,
+                federation,
+                mechanism,
+                R,
+                bound,
+                clip,
+                center,
                 start=start,
                 n_iterations=MOST_EXACT if exact else options.n_iterations,
                 progress=progress.named(f"pca {mechanism.arm}"),
@@ -394,7 +399,7 @@ class ComponentsKind(StudyKind):
             if not exact:
                 print(words.shares_line(study, subspace))
         else:
-            subspace = principal_subspace(*about)
+            subspace = principal_subspace(federation, mechanism, R, bound, clip, center)
             print(words.order_line(study, subspace))
         subspace = replace(subspace, prior_fit=prior_fit)
         write_released(study, sites, reference, SUBSPACE, subspace, stages)
@@ -425,7 +430,7 @@ class ComponentsKind(StudyKind):
             progress=progress.named(f"ica {mechanism.arm}"),
         )
         if options.independence == "spatial":
-            mechanism.describe(federation)  # what kinds of data the subspace came from
+            mechanism.describe(federation)  # the stamp has the kinds of data
         match subspace, options.independence:
             case PriorSubspace(), "spatial":
                 prior, posterior = around_prior.prior_and_posterior(study, subspace)
@@ -448,7 +453,7 @@ class ComponentsKind(StudyKind):
             print(line)
         write_released(study, sites, reference, UNMIXING, unmixing, [mechanism])
 
-    # --- what readers see ------------------------------------------------------------
+    # --- maps, scores and the report -------------------------------------------------
 
     def maps(self, sites: Sites) -> None:
         """Write the component maps as NIfTI in the study's space, and their table."""
@@ -481,7 +486,7 @@ class ComponentsKind(StudyKind):
         )
 
     def _verdicts(self) -> Verdicts:
-        """Tell which components, or changes of a prior's maps, are above the noise."""
+        """Judge which components, or changes of a prior's maps, are above the noise."""
         study = self.study
         subspace, unmixing = self.read_subspace(), self.read_unmixing()
         if isinstance(subspace, PriorSubspace):
@@ -489,15 +494,15 @@ class ComponentsKind(StudyKind):
             P = around_prior.public(study, prior).unmixing @ prior.directions
             n_people = subspace.n_units if study.budget.unit == "subject" else 0
             verdicts = of_changes(prior, posterior, P, n_people)
-            return self._as_rounds_bear(verdicts, unmixing)
+            return self._unless_mixed(verdicts, unmixing)
         n = study.pca.n_iterations if study.pca.method == "power" else 0
         means = [r for r in releases_of(study, SUBSPACE) if r["query"] == "mean"]
         center = max((r["noise_deviation"] or 0.0 for r in means), default=0.0)
         verdicts = of_components(subspace, unmixing, n, center)
-        return words.as_tested(study, self._as_rounds_bear(verdicts, unmixing))
+        return words.as_tested(study, self._unless_mixed(verdicts, unmixing))
 
-    def _as_rounds_bear(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
-        """Withdraw all verdicts where rounds had more noise than they bear."""
+    def _unless_mixed(self, verdicts: Verdicts, unmixing: Unmixing) -> Verdicts:
+        """Withdraw verdicts where the noise of ICA's rounds may mix components."""
         if self.study.ica.independence != "temporal":
             return verdicts
         path = self.study.results / FORECAST
@@ -515,8 +520,8 @@ class ComponentsKind(StudyKind):
         rows = [
             row
             for name, A in references.items()
-            for who, arrays in unmixings.items()
-            for row in scores.components(arrays, A, name, bound, who)
+            for owner, arrays in unmixings.items()
+            for row in scores.components(arrays, A, name, bound, owner)
         ]
         if {"truth", "reference"} <= set(references):
             exact, A = self._reference_unmixing(), references["truth"]
@@ -538,7 +543,7 @@ class ComponentsKind(StudyKind):
         ] or [0.0] * len(unmixing.trace)
         figures, changes, notes = {}, [], words.ica_lines(unmixing)
         if isinstance(subspace, PriorSubspace):
-            changes = [self._changes(subspace, unmixing, verdicts)]
+            changes = [self._picture_of_changes(subspace, unmixing, verdicts)]
         else:
             notes += words.loose_bound(subspace)
             if len(subspace.spectrum):
@@ -562,7 +567,7 @@ class ComponentsKind(StudyKind):
         titles = words.titles(verdicts, titles)
         described = files.read_table(folder / group_maps.TABLE)
         path, peaks = folder / group_maps.ZSCORED, [None] * R
-        if study.space.has_parcels:  # which are no places of a volume
+        if study.space.has_parcels:  # no peaks in a volume
             path = files.of_parcels(path)
         else:
             peaks = [tuple(map(float, row[3:6])) for row in described]
@@ -593,7 +598,7 @@ class ComponentsKind(StudyKind):
             page.forecast_of(study),
         )
 
-    def _changes(
+    def _picture_of_changes(
         self, subspace: PriorSubspace, unmixing: Unmixing, verdicts: Verdicts
     ) -> page.Picture:
         """Draw how far private data moved the prior's maps."""
@@ -603,21 +608,21 @@ class ComponentsKind(StudyKind):
         prior, _ = around_prior.prior_and_posterior(study, subspace)
         public, R = around_prior.public(study, prior).mixing, study.n_components
         r = np.diag(np.corrcoef(unmixing.mixing.T, public.T)[:R, R:])
-        title = f"{words.CHANGES} {foretold_line(study)}".strip()
+        title = f"{words.CHANGES} {prior_forecast_line(study)}".strip()
         return page.picture(title, plots.changes(r, verdicts.exceeds_noise))
 
     def _map_names(self) -> list[group_maps.Name]:
-        """What each component is like, if the study names atlases or templates."""
+        """Most similar regions or templates of each component, if the study has any."""
         study = self.study
         if not study.names:
             return [group_maps.Name("", 0.0, "", "")] * study.n_components
         atlases = [labels.read(atlas, self.mask) for atlas in study.names]
-        # Not of the maps' files, which a site need not have.
+        # From the unmixing, since a site need not have the maps' files.
         A = files.read_arrays(study.results / UNMIXING)["mixing"]
         return group_maps.named(group_maps.zscore(self.basis.synthesis @ A), atlases)
 
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
-        """Foretell what noise leaves of the subspace, and of components."""
+        """Foretell the noise of the subspace and of the components."""
         return components_plan.forecast(self.study, site_names, counts)
 
     # --- files, for the workflow -----------------------------------------------------
@@ -627,9 +632,8 @@ class ComponentsKind(StudyKind):
 
     def input_files(self, site: SiteConfig) -> list[str]:
         """Files of a site that its features depend on."""
-        runs = [run for own in self.runs(site).values() for run in own]
-        how = self.study.cleaning
-        return [str(path) for run in runs for path in beside.inputs(run, how)]
+        runs, cleaning = chain(*self.runs(site).values()), self.study.cleaning
+        return [str(path) for run in runs for path in beside.inputs(run, cleaning)]
 
     def runs(self, site: SiteConfig) -> dict[str, list[Path]]:
         """A site's images by person."""
@@ -690,30 +694,30 @@ class ComponentsKind(StudyKind):
 
 
 def _with_remedy(
-    error: ConfigError, sites: Sites, runs: dict[str, dict[str, list[Path]]]
+    error: ConfigError, sites: Sites, images: dict[str, dict[str, list[Path]]]
 ) -> str:
-    """What is wrong with files, and how sites do without the people whose they are."""
+    """Errors of files, with the keys that leave these people out."""
     files = {line.partition(": ")[0] for line in error.lines}
     text = str(error)
-    for name, people in runs.items():
-        bad = [who for who, own in people.items() if files & set(map(str, own))]
-        remedy = sites[name].leaving_out(bad)
+    for site, people in images.items():
+        bad = [name for name, runs in people.items() if files & set(map(str, runs))]
+        remedy = sites[site].leaving_out(bad)
         if len(bad) == len(error.lines) == 1 < len(people):
             text += f"; or do without the person: {remedy}"
         elif 1 < len(bad) < len(people):
             text += (
-                f"\nsite {name}: mend these files, or do without {len(bad)} of its "
+                f"\nsite {site}: mend these files, or do without {len(bad)} of its "
                 f"{len(people)} people: {remedy}"
             )
     return text
 
 
 def _lengths(rows: list[list[Any]]) -> dict[str, int]:
-    """Volumes of each person that are kept, from a table of runs."""
-    found: dict[str, int] = {}
-    for who, *_, n, _ in rows:
-        found[who] = found.get(who, 0) + n
-    return found
+    """Volumes of each person after cleaning, from a table of runs."""
+    lengths: Counter[str] = Counter()
+    for person, *_, n, _ in rows:
+        lengths[person] += n
+    return lengths
 
 
 def _table(
@@ -732,8 +736,7 @@ def _table(
     described
         Rows of the table that `maps` wrote.
     path, peaks
-        File of the z-scored maps, and where the peak of each is [mm]; None: maps are
-        of parcels.
+        File of the z-scored maps, and the peak of each [mm]; None: of parcels.
     """
     from capeneuro.report import slices
 
@@ -762,9 +765,9 @@ def _table(
             "peak in": "region of the peak",
         }
     rows, is_shown = [], words.is_shown(verdicts)
-    for i, (number, strength, share, x, y, z, stability, *more) in enumerate(described):
+    for i, (number, strength, share, x, y, z, stability, *end) in enumerate(described):
         if has_parcels:
-            row = [f"component {number}", f"{float(strength):.3g}", share, more[-1]]
+            row = [f"component {number}", f"{float(strength):.3g}", share, end[-1]]
             rows.append([*row, stability, verdicts.labels[i]])
             continue
         alt = f"component {number} at z = {z} mm"

@@ -1,6 +1,6 @@
-"""How many people, and volumes of each, a forecast is of, and how that is known.
+"""Numbers of people and volumes that a forecast is for, and their source.
 
-Numbers that are public alone: given, written by `validate`, or told by the study file.
+Public numbers alone: options of `plan`, or counts of `validate`, or the study file's.
 """
 
 import json
@@ -17,12 +17,12 @@ from capeneuro.studies import kinds
 from capeneuro.studies.forecasts import Counts, amount
 from capeneuro.studies.sites import Sites, is_complete
 
-# Under private/_aggregator/<study>/: what `validate` counted.
+# Under private/_aggregator/<study>/: numbers that `validate` counted.
 SIZES = "sizes.json"
 
 
 class Assumed(NamedTuple):
-    """What a forecast is of, before numbers that are given, and how it is known."""
+    """Numbers that a forecast is for, without options of `plan`, and their source."""
 
     units: int | None
     """People at all sites, or under the unit `sample` their volumes."""
@@ -31,43 +31,44 @@ class Assumed(NamedTuple):
     source: str
     per_sample: bool
     is_counted: bool
-    """Whether a run would count the same."""
+    """Whether the numbers were counted, as a run would."""
 
     @property
     def counts(self) -> Counts:
-        """As a run would count."""
-        one = self.per_sample and self.is_counted
-        return Counts(self.units, 1 if one else self.volumes, None)
+        """The numbers of a run: under the unit `sample` each volume is a unit."""
+        units_are_volumes = self.per_sample and self.is_counted
+        return Counts(self.units, 1 if units_are_volumes else self.volumes, None)
 
-    def of(self, given: Counts) -> Counts:
-        """With the given numbers before the others."""
+    def replaced_by(self, options: Counts) -> Counts:
+        """Replace numbers by options of `plan`, where these are not None."""
         people, volumes = self.counts[:2]
-        if given.people or given.volumes:  # then of people, each with volumes
+        if options.people or options.volumes:  # then of people, each with volumes
             volumes = self.volumes
             if self.per_sample and self.is_counted:
                 people = round(people / volumes) if volumes else None
-        return Counts(given.people or people, given.volumes or volumes, given.features)
+        people, volumes = options.people or people, options.volumes or volumes
+        return Counts(people, volumes, options.features)
 
     def in_words(self, counts: Counts) -> str:
-        """What a forecast is of, and where it is from."""
-        said, own = amount(counts), self.counts
-        if counts[:2] == own[:2]:
-            return f"{said} ({self.source})"
+        """Numbers of a forecast and their source, in words."""
+        text = amount(counts)
+        if counts[:2] == self.counts[:2]:
+            return f"{text} ({self.source})"
         if not self.is_counted:
-            return f"{said} (as given)"
-        return f"{said} (as given; a run is for {amount(own)}, {self.source})"
+            return f"{text} (as given)"
+        return f"{text} (as given; a run is for {amount(self.counts)}, {self.source})"
 
 
 def write_sizes(
-    study: StudyConfig, sites: Sites, found: Mapping[str, Sequence[int]]
+    study: StudyConfig, sites: Sites, lengths: Mapping[str, Sequence[int]]
 ) -> None:
-    """Write what `validate` counted and is public under the study's unit.
+    """Write the numbers of units, and of volumes where they are public.
 
     Parameters
     ----------
     study, sites
         The study, and its sites as far as their files are here.
-    found
+    lengths
         By site the number of volumes of each of its people.
 
     Guarantee
@@ -75,42 +76,45 @@ def write_sizes(
     Numbers of units alone, persons or samples, which are public under replace-one. How
     many volumes a person has is written only where all data are simulated or public.
     """
-    about = _sizes(study, sites, found)
-    files.write_json(study.private("_aggregator") / SIZES, about)
-    if (told := study.expected.volumes) is None:
+    sizes = _sizes(study, sites, lengths)
+    files.write_json(study.private("_aggregator") / SIZES, sizes)
+    if (expected := study.expected.volumes) is None:
         return
-    for name, own in found.items():
-        if not told / 2 <= np.median(own) <= 2 * told:
+    for name, of_site in lengths.items():
+        median = np.median(of_site)
+        if not expected / 2 <= median <= 2 * expected:
             print(
-                f"note: {name}: half of the people have {np.median(own):g} volumes or "
-                f"fewer, expected.volumes says {told}; the forecast is for the latter"
+                f"note: {name}: half of the people have {median:g} volumes or fewer, "
+                f"expected.volumes is {expected}; the forecast is for {expected}"
             )
 
 
 def _sizes(
-    study: StudyConfig, sites: Sites, found: Mapping[str, Sequence[int]]
+    study: StudyConfig, sites: Sites, lengths: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
+    """Units by site, and the median of volumes where no data are private."""
     per_sample = study.budget.unit == "sample"
-    units = {n: sum(own) if per_sample else len(own) for n, own in found.items()}
-    is_open = all(sites[name].data != "private" for name in found)
-    lengths = [n for own in found.values() for n in own]
-    volumes = int(np.median(lengths)) if is_open and lengths else None
-    return {"unit": study.budget.unit, "units": units, "volumes": volumes}
+    count = sum if per_sample else len
+    units = {name: count(of_site) for name, of_site in lengths.items()}
+    is_open = all(sites[name].data != "private" for name in lengths)
+    volumes = [n for of_site in lengths.values() for n in of_site]
+    median = int(np.median(volumes)) if is_open and volumes else None
+    return {"unit": study.budget.unit, "units": units, "volumes": median}
 
 
 def counted(study: StudyConfig, sites: Sites) -> Counts:
     """People and volumes as far as they are public: counted, made, or expected."""
-    return _known(study, sites).counts
+    return _validated(study, sites).counts
 
 
 def assumed(study: StudyConfig, sites: Sites) -> Assumed:
-    """The same before `validate`: people whose images are here count already."""
-    expected = _known(study, sites)
+    """Public numbers before `validate`, too: people whose images are here count."""
+    expected = _validated(study, sites)
     makes = kinds.makes_data(study.full_study, sites)
     if expected.is_counted or makes or not is_complete(study, sites):
         return expected
     # Privacy: under the unit subject nobody counts the volumes of private people.
-    tells = expected.per_sample or all(s.data != "private" for s in sites.values())
+    is_public = expected.per_sample or all(s.data != "private" for s in sites.values())
 
     def length(runs: Sequence[Path]) -> int:
         skipped = study.cleaning.dummy_scans
@@ -121,32 +125,31 @@ def assumed(study: StudyConfig, sites: Sites) -> Assumed:
         if None in people.values():
             return expected
         volumes = {
-            name: [length(runs) if tells else 0 for runs in of.values()]
-            for name, of in people.items()
+            name: [length(runs) if is_public else 0 for runs in of_site.values()]
+            for name, of_site in people.items()
         }
-    except ConfigError:  # which who runs the study is told
+    except ConfigError:  # `validate` reports it
         return expected
     return _counted(study, _sizes(study, sites, volumes), "whose images are here")
 
 
-def _known(study: StudyConfig, sites: Sites) -> Assumed:
-    path, per_sample = (
-        study.private("_aggregator") / SIZES,
-        study.budget.unit == "sample",
-    )
+def _validated(study: StudyConfig, sites: Sites) -> Assumed:
+    """Numbers that `validate` counted, or else simulated or expected ones."""
+    path = study.private("_aggregator") / SIZES
+    per_sample = study.budget.unit == "sample"
     if path.is_file() and is_complete(study, sites):
-        about = json.loads(path.read_text())
-        if about["unit"] == study.budget.unit:
-            return _counted(study, about, "as validate counted")
-    if made := getattr(study.data, "n_subjects", None):
+        sizes = json.loads(path.read_text())
+        if sizes["unit"] == study.budget.unit:
+            return _counted(study, sizes, "as validate counted")
+    if n_simulated := getattr(study.data, "n_subjects", None):
         volumes = getattr(study.data, "n_volumes", None)
-        people = made * len(study.sites)
+        people = n_simulated * len(study.sites)
         return Assumed(people, volumes, "that the study makes", per_sample, False)
-    told = study.expected.people, study.expected.volumes
-    return Assumed(*told, "as the study file expects", per_sample, False)
+    people, volumes = study.expected.people, study.expected.volumes
+    return Assumed(people, volumes, "as the study file expects", per_sample, False)
 
 
-def _counted(study: StudyConfig, about: Mapping[str, Any], source: str) -> Assumed:
-    volumes = about["volumes"] or study.expected.volumes
-    per_sample = about["unit"] == "sample"
-    return Assumed(sum(about["units"].values()), volumes, source, per_sample, True)
+def _counted(study: StudyConfig, sizes: Mapping[str, Any], source: str) -> Assumed:
+    volumes = sizes["volumes"] or study.expected.volumes
+    per_sample = sizes["unit"] == "sample"
+    return Assumed(sum(sizes["units"].values()), volumes, source, per_sample, True)

@@ -1,4 +1,4 @@
-"""Rows of people whose features are measures of time courses; they stay at the site."""
+"""Features of people from time courses, EEG or tables; they stay at the site."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def check_person(
             partial(
                 run_reader.check,
                 run,
-                _has_signal(study, shape, site, person.name, run),
+                _signal_check(study, shape, site, person.name, run),
             )
             for run in runs
         )
@@ -47,9 +47,9 @@ def reader(
     site: SiteConfig,
     epochs: list[tuple[Any, ...]] | None = None,
 ) -> Callable[[Person], np.ndarray]:
-    """What gives the row x of one of a site's people, (D, 1), of whatever it is made.
+    """Make the function that reads the row x, (D, 1), of one of a site's people.
 
-    What became of people's epochs is appended to ``epochs``, if there are any.
+    Numbers of epochs of EEG by person and condition are appended to ``epochs``.
 
     Guarantee
     ---------
@@ -66,8 +66,8 @@ def reader(
         measure = partial(_of_runs, study, shape, site)
 
     def read(person: Person) -> np.ndarray:
-        own = measure(person.name, person.images)
-        return shape.scaled(np.concatenate([own, person.values])[:, None])
+        measures = measure(person.name, person.images)
+        return shape.scaled(np.concatenate([measures, person.values])[:, None])
 
     return read
 
@@ -80,21 +80,21 @@ def _of_eeg(
     files: Sequence[Path],
 ) -> np.ndarray:
     """Potential or powers of a person's recordings."""
-    found = eeg.read_features(files, study.rows.features, site.eeg_about)
-    epochs.extend((name, *row) for row in found.n_epochs)
-    return found.features
+    person = eeg.read_features(files, study.rows.features, site.eeg_about)
+    epochs.extend((name, *row) for row in person.n_epochs)
+    return person.features
 
 
 def _of_runs(
     study: RowStudy, shape: Shape, site: SiteConfig, name: str, runs: Sequence[Path]
 ) -> np.ndarray:
-    """Measures of regions, or of public maps by least squares; runs in a row."""
+    """Measures of regions, or of public maps by least squares, over all runs."""
     features = study.rows.features
     run_reader = _run_reader(study, shape, site)
     runs = run_reader.kept_runs({name: runs})[0][name]
     parts = [
         run_reader.features(
-            run, shape.courses.basis, _has_signal(study, shape, site, name, run)
+            run, shape.courses.basis, _signal_check(study, shape, site, name, run)
         )
         for run in runs
     ]
@@ -108,12 +108,13 @@ def _run_reader(study: RowStudy, shape: Shape, site: SiteConfig) -> nifti.RunRea
     return nifti.RunReader(site, study.space, cleaning, shape.courses.mask)
 
 
-def _has_signal(
+def _signal_check(
     study: RowStudy, shape: Shape, site: SiteConfig, name: str, run: Path
 ) -> Callable[[np.ndarray, np.ndarray], None]:
-    """What refuses a run in which a region has no signal: its measures would be 0.
+    """Make the function that refuses a run with a region that has no signal.
 
-    It is given the voxels, (n_volumes, n_covered), and which of the mask's they are.
+    The measures of such a region would be 0. The function takes the voxels,
+    (n_volumes, n_covered), and the mask over those of the study that they cover.
     """
     mask, basis = shape.courses.mask, shape.courses.basis
 
@@ -121,8 +122,8 @@ def _has_signal(
         varies = covered.copy()
         varies[covered] = np.ptp(V, axis=0) > 0
         signal = abs(basis.synthesis).T @ varies.astype("f4")
-        silent = [k for k in np.flatnonzero(signal == 0) if shape.courses.domains[k]]
-        if not silent:
+        constant = [k for k in np.flatnonzero(signal == 0) if shape.courses.domains[k]]
+        if not constant:
             return
         labels = nifti.basis_labels(study.space, mask, basis)
         instead = "set such labels of the atlas to 0"
@@ -130,7 +131,7 @@ def _has_signal(
             instead = "leave such parcels out of space.mask (a list, .tsv)"
         raise ConfigError(
             f"{run}: every region must have a signal, there is none in "
-            f"{some(str(labels[k]) for k in silent)} (constant, or outside the run's "
+            f"{some(str(labels[k]) for k in constant)} (constant, or outside the run's "
             f"or the site's mask); write {site.leaving_out([name])}, or {instead}"
         )
 
@@ -145,16 +146,16 @@ def of_components(
     Parameters
     ----------
     study
-        The stage, whose ``handed`` says which.
+        The stage, whose ``handed`` names the earlier one.
     domains
         Network of each component.
     site
-        Where the people are.
+        The people's site.
 
     Returns
     -------
     Callable
-        Of a person's name and runs: their measures, as of :func:`.measured`.
+        Function of a person's name and runs to their measures, see :func:`.measured`.
 
     Guarantee
     ---------
@@ -182,7 +183,7 @@ def of_components(
 def made_from(study: StudyConfig) -> str:
     """Digest of the released numbers that a stage's features are made from.
 
-    Empty where they are of no earlier stage. All parties must have the same ones.
+    Empty where there is no earlier stage. The digests of all parties must be equal.
     """
     if not study.handed:
         return ""

@@ -1,8 +1,8 @@
-"""What Snakemake and SLURM say last, and what a user does about it: one line each.
+"""Causes and remedies of failures of Snakemake and SLURM: one line each.
 
-Both write many lines where something fails, or none where they are told to be quiet.
-What they say is kept in a file, :data:`KEPT`; of it the known endings are looked up in
-one table a program, and an ending that is not known is shown as it is.
+Both print many lines where something fails, or none where they run quietly. Snakemake's
+messages are written to a file, :data:`MESSAGES`; known failures are looked up there in
+one table a program, and a failure that is not known is printed as it is.
 """
 
 import errno
@@ -16,15 +16,15 @@ from types import MappingProxyType
 
 from capeneuro.machine import REMEDIES
 
-# What Snakemake said of the run that is under way, or of the last one.
-KEPT = Path(".snakemake/log/capeneuro.txt")
-# Where Snakemake and matplotlib keep what they could make again.
+# Snakemake's messages of the run that is under way, or of the last one.
+MESSAGES = Path(".snakemake/log/capeneuro.txt")
+# Caches of Snakemake and matplotlib.
 CACHES = {"XDG_CACHE_HOME": "cache", "MPLCONFIGDIR": "cache/matplotlib"}
 # A step that ended by itself wrote one of these into its log.
 ENDED = re.compile(r"^(took |ended with status |interrupted)", re.MULTILINE)
 
-# What stands in Snakemake's words, and a line that says it; groups fill it in. The
-# first one that is there counts.
+# Pattern of a message of Snakemake, and the line for the user; groups fill it in. The
+# first pattern that matches counts.
 SNAKEMAKE: Mapping[str, str] = MappingProxyType(
     {
         r"unrecognized arguments: (.+)": "after `--`: Snakemake knows no argument "
@@ -106,7 +106,7 @@ SLURM: Mapping[str, str] = MappingProxyType(
         "failed; the same command goes on",
     }
 )
-# Why a job waits, as squeue says, where waiting does not help.
+# Why a job waits, by squeue, and the remedy.
 WAITS: Mapping[str, str] = MappingProxyType(
     {
         "PartitionConfig|PartitionNodeLimit|BadConstraints|ReqNodeNotAvail": "no node "
@@ -130,16 +130,16 @@ WAITS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Heard(logging.Handler):
-    """Keep what Snakemake says, whether or not it is shown."""
+class MessageFile(logging.Handler):
+    """Write Snakemake's messages to a file, whether or not they are printed."""
 
-    def __init__(self, path: Path = KEPT) -> None:
+    def __init__(self, path: Path = MESSAGES) -> None:
         super().__init__()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(path, "w", buffering=1)  # noqa: SIM115 (as long as the run)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one message down; a full disk is no reason to stop."""
+        """Write one message; a full disk is no reason to stop."""
         with suppress(Exception):
             why = getattr(record, "rule_msg", None)  # of a job that failed
             self._file.write(f"{record.getMessage()}{f': {why}' if why else ''}\n")
@@ -151,15 +151,15 @@ def usable_caches(folder: Path = Path(".snakemake")) -> dict[str, str]:
     Parameters
     ----------
     folder
-        Of the study's, in which caches may lie.
+        Folder of the study in which caches may lie.
 
     Returns
     -------
     dict
         Values by the name of the variable; empty where the user's own folders do.
     """
-    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(own) and _may_write(own):  # "~" stays where there is no home
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(cache) and _may_write(cache):  # "~" stays where there is no home
         return {}
     return {
         name: str((folder / inside).absolute())
@@ -176,12 +176,12 @@ def _may_write(folder: str) -> bool:
 
 
 def in_words(text: str, study: str = "STUDY") -> str:
-    """The line that a program's last words mean; empty if they are not known.
+    """Cause and remedy of a failure from a program's messages; empty if not known.
 
     Parameters
     ----------
     text
-        What it has said.
+        The program's messages.
     study
         Study file, for commands in the line.
     """
@@ -194,5 +194,5 @@ def in_words(text: str, study: str = "STUDY") -> str:
 
 
 def is_cut(log: str) -> bool:
-    """Whether a step's log does not say how the step ended."""
+    """Whether a step's log ends before the step did."""
     return not ENDED.search(log)

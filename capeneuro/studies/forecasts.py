@@ -1,11 +1,11 @@
-"""What a forecast of a study's noise is made of, and what it says."""
+"""Forecasts of the noise of a study: their inputs and results."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
 class Counts(NamedTuple):
-    """What a forecast needs to know of a study's data; None: not known."""
+    """Numbers of people, volumes and features of a forecast; None: not known."""
 
     people: int | None
     """At all sites together; under the unit `sample` their volumes are as good."""
@@ -15,22 +15,22 @@ class Counts(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What noise is foretold to leave of a study's results."""
+    """Forecast of a study's noise, and of how far it drowns the results."""
 
     ratios: dict[str, float]
     """Noise of each result over the most that leaves one; above 1 it is drowned."""
     remedy: str
-    """What would help, in words."""
+    """Changes of the study that lower the noise, in words."""
     show: Callable[[bool], None]
-    """Prints the forecast beside what other choices would buy; True: also keeps it."""
+    """Prints the forecast beside those of other choices; True: also writes it."""
     adds: float | None = None
-    """What private data add to a prior; None: there is none."""
+    """Agreement that private data add to a prior; None: there is no prior."""
     in_short: str = ""
-    """What it means, in one plain sentence."""
+    """Meaning of the forecast, in one sentence."""
 
 
 class Unknown(Exception):
-    """Numbers that a forecast needs and nobody told."""
+    """Numbers that a forecast needs are missing."""
 
     def __init__(self, missing: Sequence[str]) -> None:
         super().__init__(", ".join(missing))
@@ -38,12 +38,12 @@ class Unknown(Exception):
 
 
 def amount(counts: Counts) -> str:
-    """How many people, or volumes, a forecast is of."""
+    """Number of people or volumes of a forecast, in words."""
     people, volumes, _ = counts
     if volumes == 1:
         return f"{people:,} volumes or rows at all sites together"
-    each = "" if volumes is None else f" with {volumes} volumes each"
-    return f"{people:,} people at all sites together{each}"
+    lengths = "" if volumes is None else f" with {volumes} volumes each"
+    return f"{people:,} people at all sites together{lengths}"
 
 
 def require(counts: Counts, *needed: str) -> None:

@@ -1,7 +1,6 @@
 """The steps of a fusion study: two views of each person, capeCCA, linked components.
 
-`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
-there.
+`prepare` and `reconstruct` run at one site; people's features and variates stay there.
 """
 
 import os
@@ -9,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -78,7 +77,7 @@ DIRECTIONS = "group_desc-cca_directions.npz"
 FEATURES = "group_desc-cca_features.tsv"
 COMPONENTS = "group_desc-cca_components.tsv"
 MAPS = "group_desc-cca_components.nii.gz"
-# Of each view the patterns over its features, a column for each component.
+# Patterns of each view over its features, a column for each component.
 PATTERNS = {"fmri": "group_desc-cca_fmri.tsv", "eeg": "group_desc-cca_eeg.tsv"}
 # Truth of a simulated study, in the folder that `score.truth` names.
 TRUTH = {
@@ -86,6 +85,17 @@ TRUTH = {
     "eeg": "desc-truth_waveforms.tsv",
     "correlations": "desc-truth_correlations.tsv",
 }
+
+
+class LinkedComponents(NamedTuple):
+    """Linked components that a study's are compared with."""
+
+    correlations: np.ndarray
+    """Of the pairs of variates, (K,)."""
+    fmri: np.ndarray
+    """Patterns over features of fMRI, (D_x, K)."""
+    eeg: np.ndarray
+    """Patterns over features of EEG, (D_y, K)."""
 
 
 @final
@@ -112,9 +122,9 @@ class FusionKind(StudyKind):
         """Nothing: `validate` opens them."""
 
     def validate(self, sites: Sites, threads: int = 1) -> None:
-        """Match the sites' people, read them all, check budgets; say what features are.
+        """Match the two views of the sites' people, read them all, and check budgets.
 
-        One person at a time, whatever ``threads`` says: readers of EEG catch warnings.
+        One person at a time, whatever ``threads`` is: readers of EEG catch warnings.
         """
         study, views = self.study, self.views
         if sum(views.sizes) > MOST_FEATURES:
@@ -128,9 +138,9 @@ class FusionKind(StudyKind):
 
         def find(name: str) -> None:
             people[name] = find_people(study, sites[name], views.names)
-            if study.handed:  # what the stage before will say of them
+            if study.handed:  # a placeholder for measures of the stage before
                 x = np.zeros(views.sizes[0])
-                people[name] = {who: (x, y) for who, (_, y) in people[name].items()}
+                people[name] = {p: (x, y) for p, (_, y) in people[name].items()}
 
         check_all(partial(find, name) for name in sites)
         if study.space is not None:
@@ -138,17 +148,18 @@ class FusionKind(StudyKind):
             public = study.space.mask, study.space.basis_file
             derivatives.check_templates(images, public)
         check_ceilings(study, sites)
-        everybody = [person for at in people.values() for person in at.values()]
+        everybody = [pair for pairs in people.values() for pair in pairs.values()]
         bar = progress.bar(everybody, "validate")
-        check_all(partial(read_person, study, views, person) for person in bar)
+        check_all(partial(read_person, study, views, pair) for pair in bar)
         if views.mask is not None:
             nifti.write_mask(study.results / MASK, views.mask)
-        write_sizes(study, sites, {name: [1] * len(at) for name, at in people.items()})
-        pairs = zip(PATTERNS, views.names, strict=True)
-        rows = ([view, feature] for view, features in pairs for feature in features)
+        lengths = {name: [1] * len(pairs) for name, pairs in people.items()}
+        write_sizes(study, sites, lengths)
+        by_view = zip(PATTERNS, views.names, strict=True)
+        rows = ([view, feature] for view, features in by_view for feature in features)
         files.write_table(study.results / FEATURES, ["view", "feature"], rows)
-        for name, at_site in people.items():
-            print(f"{name}: {len(at_site)} people with both views")
+        for name, pairs in people.items():
+            print(f"{name}: {len(pairs)} people with both views")
             keep_inventory(study, name, *inventories(study, sites[name]))
         first, second = views.sizes
         print(f"{len(sites)} sites, {first} features of fmri, {second} of eeg: valid")
@@ -166,17 +177,17 @@ class FusionKind(StudyKind):
         sources = find_people(study, config, views.names)
         if study.handed:
             measure = of_components(study, views.domains, config)
-            sources = {who: (measure(who, x), y) for who, (x, y) in sources.items()}
+            sources = {p: (measure(p, x), y) for p, (x, y) in sources.items()}
         low, high = np.inf, -np.inf
         norms: list[tuple[str, float, float]] = []
         epochs: list[tuple[Any, ...]] = []
         n_first, D = views.sizes[0], sum(views.sizes)
-        place = self._place(sites, site)
+        group, n_groups = self._group(sites, site)
 
         def encode(folder: Path, source: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
             os.chdir(folder)  # a worker may have been started elsewhere
             x, y, n_epochs = read_person(study, views, source)
-            return stack(x, y, *place), n_epochs
+            return stack(x, y, group, n_groups), n_epochs
 
         def people() -> Iterator[tuple[str, np.ndarray]]:
             nonlocal low, high
@@ -215,15 +226,15 @@ class FusionKind(StudyKind):
         files.write_text(folder / "qc.html", text)
 
     def reconstruct(self, sites: Sites, site: str) -> None:
-        """Write how much of each component one site's people have; it stays there.
+        """Write the canonical variates of one site's people; they stay there.
 
-        A table of canonical variates, to relate to groups, age or symptoms there.
+        The site can relate them to groups, age or symptoms.
         """
         one_site(sites, site)
         directions, folder = self.read_result(), self.study.private(site)
         people = files.Features(folder / "projected.npz")
         U, V = directions.x_directions, directions.y_directions
-        mean = directions.means[:, self._place(sites, site)[0]]
+        mean = directions.means[:, self._group(sites, site)[0]]
         rows = []
         for name in progress.bar(people, f"reconstruct {site}"):
             z = people[name][: mean.size, 0] / NORM_BOUND - mean
@@ -239,12 +250,12 @@ class FusionKind(StudyKind):
     def release(
         self, step: str, sites: Sites, threads: int = 1, reference: bool = False
     ) -> None:
-        """Find what two views have in common: capeCCA, or the arm of the study."""
-        study, S = self.study, len(self.study.sites)  # as many constants
+        """Find the canonical directions of the two views, in the study's arm."""
+        study, S = self.study, len(self.study.sites)  # a row has S constants
         is_not_private = is_exact(study, reference)
         with in_process(study, sites, threads, is_not_private) as federation:
             D, digest = sum(self.views.sizes), made_from(study)
-            for name in sites:  # before anything is paid for
+            for name in sites:  # before anything is spent
                 people = files.Features(study.private(name) / "projected.npz")
                 if people.made_from != digest:
                     raise ConfigError(
@@ -299,7 +310,7 @@ class FusionKind(StudyKind):
         x = directions.x_patterns * NORM_BOUND * fmri.norm_bound
         return x, directions.y_patterns * NORM_BOUND * erp.norm_bound
 
-    # --- what readers see ------------------------------------------------------------
+    # --- maps and the report ---------------------------------------------------------
 
     def maps(self, sites: Sites) -> None:
         """Write linked components: maps as NIfTI, potentials and loadings as tables."""
@@ -356,7 +367,7 @@ class FusionKind(StudyKind):
         files.write_table(folder / COMPONENTS, header, rows)
 
     def _map_names(self, A: np.ndarray) -> list[group_maps.Name]:
-        """What each map is like, if the study names atlases or templates."""
+        """Most similar regions or templates of each map, if the study has any."""
         if not self.study.names:
             return []
         atlases = [labels.read(atlas, self.views.mask) for atlas in self.study.names]
@@ -383,7 +394,8 @@ class FusionKind(StudyKind):
             edge = shrinkage.edge(directions.noise_deviation, len(spectrum))
             title = f"Spectrum of {view} as released; {int(n)} directions were kept"
             figures[title] = plots.spectrum(spectrum, edge, int(n))
-        for name, (_, *patterns) in self._references().items():
+        for name, reference in self._references().items():
+            patterns = reference.fmri, reference.eeg
             for view, A, B in zip(PATTERNS, (x, y), patterns, strict=True):
                 r = metrics.matched_correlation(A, B)
                 title = f"Patterns of {view} matched with the {scores.AGAINST[name]}"
@@ -450,27 +462,30 @@ class FusionKind(StudyKind):
     def score(self, sites: Sites) -> None:
         """Compare correlations and components with the truth and an exact run."""
         directions, rows = self.read_result(), []
-        found = self.patterns(directions)
-        for name, (r, *patterns) in self._references().items():
+        patterns = self.patterns(directions)
+        for name, reference in self._references().items():
+            r = reference.correlations
             rows += scores.correlations(directions.correlations, r, name)
-            for view, A, B in zip(PATTERNS, found, patterns, strict=True):
+            pairs = zip(patterns, (reference.fmri, reference.eeg), strict=True)
+            for view, (A, B) in zip(PATTERNS, pairs, strict=True):
                 rows += scores.patterns(A, B, f"{name}_{view}", scores.AGAINST[name])
         folder = self.study.results
         stamp = str(files.read_arrays(folder / DIRECTIONS)["stamp"])
         scores.write(folder / "scores.tsv", rows, stamp)
 
-    def _references(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Correlations and patterns (D, K) that the study's are compared with."""
+    def _references(self) -> dict[str, LinkedComponents]:
+        """Linked components that the study's are compared with, by name."""
         references = {}
         if self.study.score.truth is not None:
             references["truth"] = self._truth(self.study.score.truth)
         if self.study.score.reference:
             exact = self.read_result(reference=True)
-            references["reference"] = exact.correlations, *self.patterns(exact)
+            x, y = self.patterns(exact)
+            references["reference"] = LinkedComponents(exact.correlations, x, y)
         return references
 
-    def _truth(self, folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """True correlations, maps and potentials over the study's features."""
+    def _truth(self, folder: Path) -> LinkedComponents:
+        """Read true correlations, maps and potentials over the study's features."""
         views, options = self.views, self.study.fusion.eeg
         x = views.basis.analysis @ nifti.read_maps(folder / TRUTH["fmri"], views.mask)
         correlations = open_table(folder / TRUTH["correlations"])["correlation"]
@@ -484,15 +499,15 @@ class FusionKind(StudyKind):
                 for column in columns
             ]
             y.append(eeg.window_means(np.stack(curves), options).T)
-        return correlations.to_numpy(), x, np.concatenate(y)
+        return LinkedComponents(correlations.to_numpy(), x, np.concatenate(y))
 
-    # --- what noise leaves -----------------------------------------------------------
+    # --- forecast --------------------------------------------------------------------
 
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
-        """Foretell which correlations noise leaves to be seen.
+        """Foretell the noise over a component's energy, and correlations that are lost.
 
-        ``counts.features`` are those of the fMRI view, where no mask is there yet;
-        volumes mean nothing here.
+        ``counts.features`` are those of the fMRI view, where there is no mask yet;
+        volumes have no meaning here.
         """
         study, promise = self.study, self.study.own_promise
         people, _, features = counts
@@ -512,11 +527,18 @@ class FusionKind(StudyKind):
         }
         K, share, clip = study.n_components, study.shares["cca"], study.fusion.clip
         predictions = {}
-        for name, (N, (n_first, n_other), budget) in choices.items():
-            S, n, over = noise_over_pooled(study, site_names, N)
-            options = {"pca_share": share, "noise_over_pooled": over}
-            design = prediction.Design(S, n, 1, n_first, K, **options)
-            ratios = prediction.predict_fusion(design, budget, n_other, clip)
+        for name, (N, (n_fmri, n_eeg), budget) in choices.items():
+            arm = noise_over_pooled(study, site_names, N)
+            design = prediction.Design(
+                arm.n_sites,
+                arm.n_people,
+                1,
+                n_fmri,
+                K,
+                pca_share=share,
+                noise_over_pooled=arm.over_pooled,
+            )
+            ratios = prediction.predict_fusion(design, budget, n_eeg, clip)
             predictions[name] = ratios
 
         def show(keep: bool) -> None:
@@ -542,26 +564,24 @@ class FusionKind(StudyKind):
         self, site_names: Sequence[str], people: int, sizes: tuple[int, int]
     ) -> str:
         """Correlations that will be lost, as a sentence, by simulated stand-ins."""
-        study, promise, clip = (
-            self.study,
-            self.study.own_promise,
-            self.study.fusion.clip,
-        )
+        study, promise = self.study, self.study.own_promise
+        clip, K = study.fusion.clip, study.n_components
         if sum(sizes) > forecast_fusion.MOST_FEATURES:
             return (
                 "\nWhich correlations are lost is not foretold of more than "
                 f"{forecast_fusion.MOST_FEATURES} features"
             )
-        S, n, over = noise_over_pooled(study, site_names, people)
+        arm = noise_over_pooled(study, site_names, people)
+        n = arm.n_people
         t = QUERIES["second_moment"].sensitivity(n, promise.relation, {"clip": clip})
-        tau = over * float(t) / (promise.mu * study.shares["cca"] ** 0.5)
-        design = prediction.Design(S, n, 1, sizes[0], study.n_components)
+        tau = arm.over_pooled * float(t) / (promise.mu * study.shares["cca"] ** 0.5)
+        design = prediction.Design(arm.n_sites, n, 1, sizes[0], K)
         levels = forecast_fusion.null_levels(design, sizes[1], tau, clip)
-        drawn = list(progress.bar(levels, "forecast", forecast_fusion.DRAWS))
-        low, middle, high = np.quantile(drawn, forecast_fusion.RANGE)
+        simulated = list(progress.bar(levels, "forecast", forecast_fusion.DRAWS))
+        low, middle, high = np.quantile(simulated, forecast_fusion.RANGE)
         return (
             f"\nCorrelations below {middle:.2f} ({low:.2f} to {high:.2f}, 80% of "
-            f"{len(drawn)} simulated studies of these sizes) are lost"
+            f"{len(simulated)} simulated studies of these sizes) are lost"
         )
 
     # --- files, for the workflow -----------------------------------------------------
@@ -602,9 +622,9 @@ class FusionKind(StudyKind):
         return inputs
 
     def runs(self, site: SiteConfig) -> None:
-        """Nobody: images and EEG together tell who takes part."""
+        """None: only images and EEG together show which people take part."""
         return None
 
-    def _place(self, sites: Sites, site: str) -> tuple[int, int]:
-        """Place of a site in the study's order, from 0, and the number of sites."""
+    def _group(self, sites: Sites, site: str) -> tuple[int, int]:
+        """Index of a site in the study's order, from 0, and the number of sites."""
         return names(self.study, sites).index(site), len(self.study.sites)

@@ -1,4 +1,4 @@
-"""Folders of projects whose files are not named as in BIDS: what to take of them."""
+"""Where projects and programs that do not follow BIDS keep preprocessed runs."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +13,20 @@ class Layout(NamedTuple):
     patterns: tuple[str, ...]
     """Below the site's folder; the first of which there is a file is taken."""
     note: str = ""
-    """What to know of what was taken."""
+    """For the user: how these runs were preprocessed."""
     is_denoised: bool = False
-    """Whether noise was taken out of these runs before."""
+    """Whether noise was removed from these runs before."""
     why_not: str = ""
-    """Why it cannot be taken as it is, and what to do; empty: it can."""
+    """Why these files cannot be read as they are, and the remedy; empty: they can."""
+
+
+class Selection(NamedTuple):
+    """Preprocessed runs in a folder of a known layout."""
+
+    images: str
+    """Pattern of their files, for `images` of a site file."""
+    notes: list[str]
+    is_denoised: bool
 
 
 # Of each run: beside them may lie `rfMRI_REST`, all of a person's in one.
@@ -90,15 +99,13 @@ LAYOUTS = (
 )
 
 
-def find(folder: Path) -> tuple[str, list[str], bool] | None:
-    """Pattern of a project's runs in a folder, notes, whether they are denoised.
-
-    None: no layout is known.
+def find(folder: Path) -> Selection | None:
+    """Find runs of a known layout in a folder; None if it has none.
 
     Raises
     ------
     ConfigError
-        If what is there is known, and cannot be taken as it is.
+        If the layout is known, and its files cannot be read as they are.
     """
     for layout in LAYOUTS:
         for pattern in layout.patterns:
@@ -110,5 +117,5 @@ def find(folder: Path) -> tuple[str, list[str], bool] | None:
                 )
             note = f"looks like {layout.name}: took {pattern}"
             notes = [note, *filter(None, [layout.note])]
-            return f"{folder}/{pattern}", notes, layout.is_denoised
+            return Selection(f"{folder}/{pattern}", notes, layout.is_denoised)
     return None

@@ -1,4 +1,4 @@
-"""`capeneuro prior`: what public people tell, for studies of others."""
+"""`capeneuro prior`: make a prior of public people, for studies of private ones."""
 
 import hashlib
 from dataclasses import replace
@@ -27,7 +27,7 @@ from capeneuro.studies import components, outcomes
 from capeneuro.studies.flow import MOST_FEATURES, mechanism_of, validated_mask
 from capeneuro.studies.sites import Sites, in_process
 
-# Of whom a prior may be made.
+# Kinds of data of which a prior may be made.
 OPEN = ("public", "simulated")
 
 
@@ -50,8 +50,8 @@ def make(
         File to write: `.npz`; of contrasts the table that `contrast.covariance` names,
         `.tsv`.
     source, licence
-        Where the data are from, and what may be done with them: for readers of the
-        studies that will name it.
+        Origin and licence of the data, for readers of the studies that will name the
+        prior.
     threads
         Sites, or people, at a time.
 
@@ -96,43 +96,48 @@ def make(
         )
     with in_process(study, sites, threads, exact=True) as federation:
         mechanism = mechanism_of(study, "pca", reference=True)
-        about = federation, mechanism, q, study.pca.norm_bound, np.inf, None
+        bound = study.pca.norm_bound
         if basis.n_features <= MOST_FEATURES:
-            found = principal_subspace(*about)
+            subspace = principal_subspace(federation, mechanism, q, bound, np.inf, None)
         else:
-            start = power_start(basis.n_features, q, regions)
-            bar = progress.named("directions")
-            rounds = components.MOST_EXACT
-            found = power_subspace(
-                *about, start=start, n_iterations=rounds, progress=bar
+            subspace = power_subspace(
+                federation,
+                mechanism,
+                q,
+                bound,
+                np.inf,
+                None,
+                start=power_start(basis.n_features, q, regions),
+                n_iterations=components.MOST_EXACT,
+                progress=progress.named("directions"),
             )
-        maps = _temporal(study, federation, found)
-    U = found.eigenvectors
+        maps = _temporal_maps(study, federation, subspace)
+    U = subspace.eigenvectors
     volumes: list[np.ndarray] = []
     norms: list[float] = []
     moments: dict[str, np.ndarray] = {}
     for name in progress.bar(sites, "people"):
-        people, own = files.Features(study.private(name) / "projected.npz"), []
-        for person in people:
-            X = people[person].astype(np.float64)
-            own.append(U.T @ X)
+        coordinates = []
+        for X in files.Features(study.private(name) / "projected.npz").values():
+            X = X.astype(np.float64)
+            coordinates.append(U.T @ X)
             norms.append(float(np.mean(np.sum(X**2, axis=0))))
-        moments[name] = np.stack([y @ y.T / y.shape[1] for y in own])
-        volumes += own
+        moments[name] = np.stack([y @ y.T / y.shape[1] for y in coordinates])
+        volumes += coordinates
     try:
         prior = priors.from_people(U, moments, volumes, norms)
     except ValueError as error:
         raise ConfigError(f"study {study.study}: {error}") from None
     if maps.size:
         prior = replace(prior, maps=maps * study.pca.norm_bound)
-    about = {
+    metadata = {
         "source": source,
         "licence": licence,
         "study": study.study,
         "version": __version__,
         **prior_files.space_of(study, mask, basis),
     }
-    prior_files.write(out, vars(prior), about)
+    prior_files.write(out, vars(prior), metadata)
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     print(
         f"{out}: {prior.n_people} people at {prior.n_sites} sites, {q} directions that "
@@ -141,16 +146,15 @@ def make(
     )
 
 
-def _temporal(
-    study: ComponentsConfig, federation: Federation, found: Subspace
+def _temporal_maps(
+    study: ComponentsConfig, federation: Federation, subspace: Subspace
 ) -> np.ndarray:
-    """Temporal maps of public people, over the norm bound; none of a spatial study."""
+    """Maps of temporal ICA of public people, over the norm bound; or no maps."""
     K = study.n_components
     if study.ica.independence == "spatial":
         return np.zeros((0, 0))
-    few = replace(
-        found, eigenvalues=found.eigenvalues[:K], eigenvectors=found.eigenvectors[:, :K]
-    )
+    values, U = subspace.eigenvalues[:K], subspace.eigenvectors[:, :K]
+    first = replace(subspace, eigenvalues=values, eigenvectors=U)
     mechanism = mechanism_of(study, "ica", reference=True)
     rounds = study.ica.max_rounds_exact
-    return infomax(federation, mechanism, few, n_rounds=rounds, tol=1e-4).mixing
+    return infomax(federation, mechanism, first, n_rounds=rounds, tol=1e-4).mixing

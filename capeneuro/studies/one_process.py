@@ -81,7 +81,7 @@ def run_step(study: StudyConfig, sites: Sites, step: str, **options: Any) -> Any
 
 
 def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> int:
-    """Run what is not done of a study, in this process; its exit status.
+    """Run a study's steps that are not done, in this process; return the exit status.
 
     Where sites work at their institutions, Snakemake runs it.
 
@@ -90,25 +90,25 @@ def run(path: str, cores: int, until: str = "report", is_dry: bool = False) -> i
     path
         Study file.
     cores
-        How many processors it may use.
+        Number of processors.
     until
         The last step to run.
     is_dry
-        Whether to say what would run, instead.
+        Whether to print only which steps would run.
 
     Raises
     ------
     ConfigError
         If the study is not well formed, or another run is under way in this folder.
     PermissionError
-        If nothing may be written here.
+        If this folder may not be written to.
     """
     study, sites = workflow.open_study(path)
     if study.federation == "nvflare":
-        more = ["-n"] if is_dry else []
-        return workflow.run(path, cores, [*more, "--until", until])
+        dry = ["-n"] if is_dry else []
+        return workflow.run(path, cores, [*dry, "--until", until])
     if is_dry:
-        _say_what_would_run(tasks(study, sites), sites)
+        _print_due(tasks(study, sites), sites)
         workflow.preview(study, sites)
         return 0
     titles: list[str] = []
@@ -132,12 +132,12 @@ def run_study(
     cores: int,
     show: Callable[[str], object],
 ) -> Iterator[Task]:
-    """Run what is not done of a study that was read; yield each task that is done then.
+    """Run the tasks of a study that are not done; yield each task once it is done.
 
     Parameters
     ----------
     path, study, sites
-        The study file, what it says, and its sites.
+        The study file, its keys as read, and its sites.
     cores, show
         As of :func:`run_tasks`.
     """
@@ -147,7 +147,7 @@ def run_study(
 
 @contextmanager
 def _alone(path: str | Path) -> Iterator[None]:
-    """Hold this folder against other runs; a run that is killed lets it go."""
+    """Lock this folder against other runs; the lock ends with the process."""
     files.keep_private()
     workflow.refuse_beside_snakemake(path)
     with open("private/run.lock", "w") as lock:
@@ -157,16 +157,16 @@ def _alone(path: str | Path) -> Iterator[None]:
             raise ConfigError(
                 "private/run.lock: another run is under way in this folder; wait for it"
             ) from None
-        except OSError:  # a network disk without locks: nobody is kept out
+        except OSError:  # a network disk without locks
             pass
         yield
 
 
-def _say_what_would_run(due: list[Task], sites: Sites) -> None:
-    """Print how often each step would run: what is not done, and what follows it."""
+def _print_due(tasks: list[Task], sites: Sites) -> None:
+    """Print how often each step would run: not done, or after a step that runs."""
     counts: Counter[str] = Counter()
     renewed: set[str] = set()
-    for task in due:
+    for task in tasks:
         if renewed & set(task.inputs(sites)) or not task.is_done(sites):
             renewed |= set(task.outputs(sites))
             counts[task.rule] += 1
@@ -181,17 +181,17 @@ def run_tasks(
     cores: int,
     show: Callable[[str], object] = print,
 ) -> Iterator[Task]:
-    """Run the tasks that are not done, in their order; yield each that is done then.
+    """Run the tasks that are not done, in their order; yield each once it is done.
 
-    Tasks of one step at several sites run beside each other, each in a process that is
-    forked from this one, where that is safe: on Linux.
+    Tasks of one step at several sites run in parallel, each in a process that is forked
+    from this one, where that is safe: on Linux.
 
     Parameters
     ----------
     path, tasks, sites
         The study file, its tasks in an order in which they can be done, and its sites.
     cores
-        How many processors they may use.
+        Number of processors.
     show
         Called with the title of each task that begins.
 
@@ -221,7 +221,7 @@ def run_tasks(
 
 
 def _make_data(path: str | Path, task: Task, cores: int) -> None:
-    """Simulate the data of a study that has them made, as its rule does."""
+    """Simulate the data of a study, as the workflow's rule does."""
     workflow.find_maker(path)
     command = [sys.executable, "-m", "sim", str(path), "--threads", str(cores)]
     command += ["--log", task.log]
@@ -233,7 +233,7 @@ def _make_data(path: str | Path, task: Task, cores: int) -> None:
 def _run_forked(
     tasks: Sequence[Task], sites: Sites, cores: int, show: Callable[[str], object]
 ) -> Iterator[Task]:
-    """Run tasks in processes of their own, as many at a time as there are cores."""
+    """Run each task in a process of its own, at most ``cores`` at a time."""
     context = multiprocessing.get_context("fork")
     waiting, running, failed = list(tasks), {}, []
     try:
@@ -257,12 +257,12 @@ def _run_forked(
         for process, _ in running.values():
             process.terminate()
     if failed:
-        lines = [line for status, task in failed for line in _why(status, task)]
+        lines = [line for status, task in failed for line in _errors(status, task)]
         raise StepFailed(max(1, *(status for status, _ in failed)), lines)
 
 
 def _run_and_exit(task: Task, sites: Sites) -> None:
-    """Run a task as all that this process does; its log says why it failed."""
+    """Run a task in a forked process, and exit; errors are in the task's log."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         _run(task, sites, 1)
@@ -270,12 +270,10 @@ def _run_and_exit(task: Task, sites: Sites) -> None:
         sys.exit(outcome(error)[0])
 
 
-def _why(status: int, task: Task) -> list[str]:
-    """Lines that say why a task failed in a process of its own."""
+def _errors(status: int, task: Task) -> list[str]:
+    """Errors of a task that failed in a process of its own."""
     if status > 0:
-        return workflow.errors_of(
-            Path(task.log).read_text(errors="replace").splitlines()
-        )
+        return workflow.errors_of(task.log)
     return [
         f"study {task.study.study}: {task.title}: its process was killed, most often "
         "because memory ran out; use fewer --cores and run the same command again"
@@ -283,23 +281,23 @@ def _why(status: int, task: Task) -> list[str]:
 
 
 def _run(task: Task, sites: Sites, cores: int) -> None:
-    """Run one task, with its messages and its end kept in its log."""
+    """Run one task, with its messages and exit status in its log."""
     path = Path(task.log)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = logging.FileHandler(path, mode="w")
-    kept.setFormatter(logging.Formatter("%(message)s"))
-    logging.getLogger().addHandler(kept)
+    log = logging.FileHandler(path, mode="w")
+    log.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger().addHandler(log)
     usage = machine.Usage()
     try:
         # What a step computes must not depend on how many cores there are.
         with threadpool_limits(cores if task.step in ("plan", "report") else 1):
             run_step(task.study, sites, task.step, **task.options(cores))
-        kept.stream.write(f"{usage.in_words()}\n")
+        log.stream.write(f"{usage.in_words()}\n")
     except Exception as error:
         status, lines = outcome(error)
-        kept.stream.writelines(f"error: {line}\n" for line in lines)
-        kept.stream.write(f"ended with status {status}\n")
+        log.stream.writelines(f"error: {line}\n" for line in lines)
+        log.stream.write(f"ended with status {status}\n")
         raise
     finally:
-        logging.getLogger().removeHandler(kept)
-        kept.close()
+        logging.getLogger().removeHandler(log)
+        log.close()

@@ -1,4 +1,4 @@
-"""What public people tell of outcomes, for contrasts of others."""
+"""Covariance of outcomes in public people, for contrasts of private ones."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from capeneuro.report import progress
 from capeneuro.studies.courses import reader
 from capeneuro.studies.sites import Sites
 
-# How far correlations of outcomes are drawn to 0, so that few people do for many.
+# Shrinkage of outcomes' correlations to 0, so that few people are enough.
 SHRUNK = 0.05
 
 
 def write_covariance(study: ContrastConfig, sites: Sites, out: Path) -> None:
-    """Write how public people's outcomes vary together within sites and groups.
+    """Write the covariance of public people's outcomes within sites and groups.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def write_covariance(study: ContrastConfig, sites: Sites, out: Path) -> None:
             f"study {study.study}: sites: people must be more than sites and groups by "
             f"two or more, got {len(y)}"
         )
-    rest = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
-    C = rest.T @ rest / n
+    residuals = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    C = residuals.T @ residuals / n
     C = (1 - SHRUNK) * C + SHRUNK * np.diag(np.diag(C))
     rows = (
         [name, *(f"{value:.6g}" for value in (mean, *row))]
@@ -66,6 +66,8 @@ def _coded(study: ContrastConfig, person: Person) -> list[float]:
     """A person's covariates as regressors: a number, or each group but the first."""
     coded: list[float] = []
     for value, groups in zip(person.beside, study.beside.values(), strict=True):
-        others = [] if groups is None else groups[1:]
-        coded += [value] if groups is None else [float(value == g) for g in others]
+        if groups is None:
+            coded.append(value)
+        else:
+            coded += [float(value == group) for group in groups[1:]]
     return coded

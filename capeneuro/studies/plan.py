@@ -1,9 +1,9 @@
-"""`capeneuro plan`, and the gate: what a study will spend, and what that will buy.
+"""`capeneuro plan`, and the gate: forecast a study's noise before it spends anything.
 
-Each kind of study foretells what noise leaves of its results (its ``forecast``); here
-is what is asked of all of them. A study whose noise is foretold to drown its result
-ends before its first release, by `plan`, by each step and over a network alike, unless
-the study file accepts that and says why.
+Each kind of study has a ``forecast`` of its own; here it is printed and judged. A study
+whose noise is foretold to drown its result ends before its first release, by `plan`, by
+each step and over a network alike, unless the study file accepts that and gives a
+reason.
 """
 
 import math
@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,15 +33,15 @@ from capeneuro.studies.sites import (
     without_ledger,
 )
 
-# Under private/_aggregator/<study>/: that `plan` agreed.
+# Under private/_aggregator/<study>/: the forecast that `plan` let pass.
 PLANNED = "planned.json"
-# Under results/<study>/: noise that was foretold, over the most that leaves a result.
+# Under results/<study>/: noise as foretold, over the most that leaves a result.
 FORECAST = "forecast.json"
-# What `accept` in a study file may set aside.
+# Rules that `accept` in a study file may set aside.
 NOISE, GAIN = "noise", "gain"
 # Agreement that private data must be foretold to add to a prior.
 LEAST_GAIN = 0.01
-# How often more people are tried until noise drowns nothing, and how many at most.
+# Forecasts with more people, until noise drowns nothing; and most people.
 TRIES, MOST_PEOPLE = 6, 10**9
 
 Forecaster = Callable[[Sequence[str], Counts], Forecast]
@@ -54,12 +54,12 @@ def plan(
     volumes: int | None = None,
     features: int | None = None,
 ) -> dict[str, Any]:
-    """Show what a study will spend and what that will buy, before it spends anything.
+    """Print a study's spending and the forecast of its noise, before any release.
 
     Refuses a study whose noise drowns its result, unless its file accepts that. All
-    stages are foretold before the first release of any. People, volumes of a person and
-    features are counted by `validate` where they may be; what is given here goes
-    before, for a study that is still on paper.
+    stages are foretold before the first release of any. `validate` counts people,
+    volumes of a person and features where it may; the arguments replace these counts,
+    for a study that is still on paper.
 
     Returns
     -------
@@ -73,17 +73,17 @@ def plan(
             raise ConfigError(f"--{option}: must be at least 1, got {value}")
     is_on_paper, is_private = any(counts), study.arm != "non-private"
     stages, has_stages = study.members, "" not in study.members
-    print(promised(study))
+    print(promise_line(study))
     ratios: dict[str, Any] = {}
     if has_stages or not is_private:
         _print_costs(study, sites)
     if is_private and has_stages:
         for name, stage in stages.items():
             print(f"\nstage {name}: {100 * stage.stage_share:.0f}% of the budget")
-            ratios[name] = foreseen(stage, sites, counts)
+            ratios[name] = print_forecast(stage, sites, counts)
         _advise_weights(study, ratios)
     elif is_private:
-        ratios = foreseen(study, sites, counts, costs=True)
+        ratios = print_forecast(study, sites, counts, costs=True)
     if not is_on_paper:
         check_ready(study, sites)
         folder = study.private("_aggregator")
@@ -94,9 +94,9 @@ def plan(
 
 
 def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> None:
-    """Say which weights would make the stages' noise alike, beside what leaves one.
+    """Print weights with which noise drowns no stage earlier than another.
 
-    Noise falls with the root of a share.
+    Noise falls with the root of a share of the budget.
     """
     if not all(ratios.values()):
         return
@@ -110,12 +110,12 @@ def _advise_weights(study: StudyConfig, ratios: dict[str, dict[str, float]]) -> 
 
 
 def _print_costs(study: StudyConfig, sites: Sites) -> None:
-    spending(study)
-    preview(study, sites)
+    print_spending(study)
+    print_payments(study, sites)
 
 
 def check_ready(study: StudyConfig, sites: Sites) -> None:
-    """Refuse what a run would before it begins: ledgers or files that are not there.
+    """Refuse a study whose ledgers or files are missing, as a run would.
 
     Raises
     ------
@@ -127,21 +127,21 @@ def check_ready(study: StudyConfig, sites: Sites) -> None:
     kinds.check_inputs(study, sites)
 
 
-def foreseen(
-    study: StudyConfig, sites: Sites, given: Counts, costs: bool = False
+def print_forecast(
+    study: StudyConfig, sites: Sites, options: Counts, costs: bool = False
 ) -> dict[str, float]:
-    """Show what is foretold of a study, or a stage, and refuse what is drowned.
+    """Print the forecast of a study, or a stage; refuse one that noise drowns.
 
-    First the verdict, and what it means; then costs; then the numbers behind it.
+    First the verdict and its meaning, then costs, then the numbers behind it.
 
     Parameters
     ----------
     study, sites
         The study, and its sites.
-    given
-        Numbers that go before those that are counted.
+    options
+        Numbers that replace those that are counted.
     costs
-        Print what the study spends, too.
+        Print the study's spending, too.
 
     Returns
     -------
@@ -150,23 +150,23 @@ def foreseen(
         known.
     """
     base = assumed(study, sites)
-    counts = base.of(given)
-    what_if = (study.private("_aggregator") / SIZES).is_file() and any(given)
+    counts = base.replaced_by(options)
+    is_hypothetical = any(options) and (study.private("_aggregator") / SIZES).is_file()
 
     def print_costs() -> None:
         if costs:
-            print("\nWhat it promises and to whom, and what it would spend")
+            print("\nThe promise to each party, and the spending")
             _print_costs(study, sites)
 
     try:
         forecast = kinds.of(study).forecast(names(study, sites), counts)
     except Unknown as error:
-        if base.is_counted and not any(given):
-            raise must_tell(study, error.missing[0]) from None
-        options = ", ".join(f"--{name}" for name in error.missing)
+        if base.is_counted and not any(options):
+            raise missing_number(study, error.missing[0]) from None
+        missing = ", ".join(f"--{name}" for name in error.missing)
         hint = "; capeneuro validate counts those whose files are here"
-        hint = hint if "people" in error.missing and not any(given) else ""
-        print(f"note: give {options} for a prediction{hint}")
+        hint = hint if "people" in error.missing and not any(options) else ""
+        print(f"note: give {missing} for a prediction{hint}")
         print_costs()
         return {}
     if forecast.ratios:
@@ -178,8 +178,8 @@ def foreseen(
     if forecast.in_short:
         print(textwrap.fill(f"in short: {forecast.in_short}", 100))
     print_costs()
-    print(f"\nWhat is foretold, and from what: {base.in_words(counts)}")
-    forecast.show(not what_if)
+    print(f"\nThe forecast, for {base.in_words(counts)}")
+    forecast.show(not is_hypothetical)
     refuse(study, sites, counts, forecast)
     return forecast.ratios
 
@@ -197,17 +197,17 @@ def gate(
     study, sites
         The study, and its sites as far as their files are here.
     roster
-        What the sites say of themselves: ``n_units`` of each, which is public. None:
-        nobody was asked yet, so the study file has to tell.
+        The sites' descriptions: ``n_units`` of each, which is public. None: no site
+        was asked yet, so the study file has to give the number.
     forecaster
-        Foretells what noise leaves; None: as studies of its kind do.
+        Makes the forecast; None: that of the study's kind.
 
     Raises
     ------
     BudgetExceeded
         If the forecast is drowned and the study file does not accept it.
     ConfigError
-        If there is none for lack of a number that the study file may give.
+        If a number is missing that the study file may give.
     """
     if study.arm == "non-private":
         return
@@ -223,28 +223,28 @@ def gate(
     try:
         forecast = forecaster(names(study, sites), counts)
     except Unknown as error:
-        raise must_tell(study, error.missing[0]) from None
+        raise missing_number(study, error.missing[0]) from None
     refuse(study, sites, counts, forecast, forecaster)
-    refuse_later(study, sites)
+    refuse_later_stages(study, sites)
     if roster is not None:  # the sizes that releases have, and all of it public
         files.write_json(study.results / FORECAST, forecast.ratios)
 
 
-def refuse_later(study: StudyConfig, sites: Sites) -> None:
-    """Refuse a stage where one after it is foretold to be drowned.
+def refuse_later_stages(study: StudyConfig, sites: Sites) -> None:
+    """Refuse a stage where noise is foretold to drown a later one.
 
-    What would come to nothing later is not paid for now. A forecast that needs numbers
-    which nobody told yet refuses nothing.
+    Its releases would be paid for in vain. A forecast whose numbers are still missing
+    refuses nothing.
     """
     members = list(study.full_study.members.values())
-    at = [m.identity for m in members].index(study.identity)
-    for member in members[at + 1 :]:
+    index = [m.identity for m in members].index(study.identity)
+    for member in members[index + 1 :]:
         with suppress(Unknown):
             refuse(member, sites, counted(member, sites))
 
 
-def must_tell(study: StudyConfig, key: str) -> ConfigError:
-    """Refusal of a study file that has to tell a number where nobody may count."""
+def missing_number(study: StudyConfig, key: str) -> ConfigError:
+    """Error of a study file without a number that nobody may count."""
     why = {
         "people": "nobody counted them before the sites are asked",
         "volumes": "nobody may count those of a person who is protected",
@@ -271,25 +271,25 @@ def refuse(
     Parameters
     ----------
     study, sites, counts
-        The study, and what its forecast is of.
+        The study, and the numbers that its forecast is for.
     forecast
-        The forecast, where it is known already.
+        The forecast, where it was made already.
     forecaster
         As of :func:`gate`.
 
     Raises
     ------
     BudgetExceeded
-        With the number of people that would do, where it is quickly found.
+        With the number of people that would be enough, where it is quickly found.
     Unknown
         If a number is missing.
     """
     forecaster = forecaster or kinds.of(study).forecast
 
-    def of(people: int) -> Forecast:
+    def forecast_with(people: int) -> Forecast:
         return forecaster(names(study, sites), counts._replace(people=people))
 
-    forecast, reasons = forecast or of(counts.people), accepted(study)
+    forecast, reasons = forecast or forecast_with(counts.people), accepted(study)
     if forecast.adds is not None and forecast.adds < LEAST_GAIN:
         if GAIN not in reasons:
             raise BudgetExceeded(
@@ -301,26 +301,28 @@ def refuse(
             )
         print(f"accepted: private data add nothing that can be told; {reasons[GAIN]}")
     ratios = forecast.ratios.items()
-    drowned = [f"{x:.3g} times what {of} can bear" for of, x in ratios if x > 1]
+    drowned = [f"{x:.3g} times what {name} can bear" for name, x in ratios if x > 1]
     if not drowned:
         return
     if reason := reasons.get(NOISE):
         print(f"accepted: noise of {' and '.join(drowned)}; {reason}")
         return
-    n = None if forecast.adds is not None else _enough(of, counts.people, forecast)
+    n, no_noise = None, _open_data_remedy(sites)
+    if forecast.adds is None:
+        n = _people_needed(forecast_with, counts.people, forecast)
     enough = "" if n is None else f"With some {amount(counts._replace(people=n))} it "
     enough += "would not be. " if enough else ""
     raise BudgetExceeded(
         f"study {study.study}: budget.epsilon: noise must not drown the result, is "
         f"foretold to be {' and '.join(drowned)} with {amount(counts)}; nothing of it "
-        f"is released. {enough}{_no_need(sites)}{forecast.remedy} help; accept: "
+        f"is released. {enough}{no_noise}{forecast.remedy} help; accept: "
         f'[{{rule: {NOISE}, reason: "why, in a sentence"}}] in the study file lets it '
         "run all the same"
     )
 
 
-def _no_need(sites: Sites) -> str:
-    """What a study of open data may do instead, as a sentence."""
+def _open_data_remedy(sites: Sites) -> str:
+    """Advice to run a study of open data without noise, as a sentence."""
     kinds_of_data = {site.data for site in sites.values()}
     if not kinds_of_data or "private" in kinds_of_data:
         return ""
@@ -330,10 +332,10 @@ def _no_need(sites: Sites) -> str:
     )
 
 
-def _enough(
-    of: Callable[[int], Forecast], people: int, forecast: Forecast
+def _people_needed(
+    forecast_with: Callable[[int], Forecast], people: int, forecast: Forecast
 ) -> int | None:
-    """How many people would do, in two digits upward; None if it is not soon found."""
+    """People that are enough, rounded up to two digits; None if not soon found."""
     for _ in range(TRIES):
         worst = max(forecast.ratios.values())
         if not np.isfinite(worst) or people > MOST_PEOPLE:
@@ -343,17 +345,17 @@ def _enough(
         people = math.ceil(people * worst)
         step = 10 ** max(len(str(people)) - 2, 0)
         people = math.ceil(people / step) * step
-        forecast = of(people)
+        forecast = forecast_with(people)
     return None
 
 
 def accepted(study: StudyConfig) -> dict[str, str]:
-    """Reasons of what the study file accepts, by rule."""
-    return {one.rule: one.reason for one in study.accept}
+    """Reasons in the study file, by the rule that it sets aside."""
+    return {exception.rule: exception.reason for exception in study.accept}
 
 
-def promised(study: StudyConfig) -> str:
-    """What a study promises, as a line."""
+def promise_line(study: StudyConfig) -> str:
+    """A study's promise, as a line."""
     if study.arm == "non-private":
         return "arm non-private: no noise is added, nobody is promised anything"
     promise, S = study.promise, len(study.sites)
@@ -364,26 +366,24 @@ def promised(study: StudyConfig) -> str:
     )
 
 
-def spending(study: StudyConfig) -> None:
-    """Say to whom a study promises how much, and what each stage spends."""
+def print_spending(study: StudyConfig) -> None:
+    """Print the promise against each class of parties, and each stage's spending."""
     if study.arm == "non-private":
         return
     promise, S = study.promise, len(study.sites)
-    for who, epsilon in by_party(study).items():
-        print(f"  {who}: epsilon {epsilon:.3g}")
+    for parties, epsilon in epsilon_by_parties(study).items():
+        print(f"  {parties}: epsilon {epsilon:.3g}")
     if promise.unit == "sample":
         print(f"for a person: {person_in_words(study)}")
     for name, epsilon in study.budget.site_epsilon.items():
         print(f"{name}: promises epsilon {epsilon:g} instead")
     coalition = promise.coalition(S)
     if n := coalition.n_dropout:
-        more = (
-            coalition.noise_over_pooled
-            / replace(coalition, n_dropout=0).noise_over_pooled
-        )
-        print(f"{n} of {S} sites may drop out, for {more:.2f} times the noise")
+        complete = replace(coalition, n_dropout=0)
+        factor = coalition.noise_over_pooled / complete.noise_over_pooled
+        print(f"{n} of {S} sites may drop out, for {factor:.2f} times the noise")
     if study.arm in COOPERATIVE_ARMS:
-        _price_of_the_coalition(study)
+        _print_coalition_noise(study)
     for stage, multiplier in study.multipliers.items():
         n = study.n_releases[stage]
         mu = n**0.5 / multiplier
@@ -393,20 +393,20 @@ def spending(study: StudyConfig) -> None:
         )
 
 
-def by_party(study: StudyConfig, site: str = "") -> dict[str, float]:
-    """Epsilon of a whole study for each class of parties, in words.
+def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:
+    """Epsilon of a whole study against each class of parties, by its description.
 
     Parameters
     ----------
     study
-        The study; of an arm without noise there is nothing to say.
+        The study, in an arm with noise.
     site
-        Whose people; those of a site without a promise of its own by default.
+        Site of the people; by default one without an epsilon of its own.
 
     Returns
     -------
     dict
-        By class; at most what is promised.
+        By class; at most the epsilon that is promised.
     """
     S, local = len(study.sites), study.arm == "local"
     if site not in study.budget.site_epsilon:
@@ -418,8 +418,8 @@ def by_party(study: StudyConfig, site: str = "") -> dict[str, float]:
     losses = cape.views(study.arm, gamma, study.noise_ratio, coalition)
     k = everyone.index(site) if site in everyone else 0
     return {
-        who: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)
-        for view, who in words.parties(study).items()
+        parties: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)
+        for view, parties in words.parties(study).items()
         if losses[view] is not None
     }
 
@@ -431,33 +431,34 @@ def _coalition(study: StudyConfig) -> accounting.Coalition:
 
 
 def person_in_words(study: StudyConfig) -> str:
-    """What a promise to one volume is for everything of one person, in words."""
+    """Epsilon of all of a person's volumes, under a promise to one volume, in words."""
     if study.person_epsilon is None:
         return "not bounded, for no expected.longest limits how many volumes one has"
     n = study.person_units
     return f"epsilon {study.person_epsilon:,.4g} at worst, with {n} volumes at most"
 
 
-def _price_of_the_coalition(study: StudyConfig) -> None:
-    """Say what it costs that a partner, and the aggregator's own site, count."""
+def _print_coalition_noise(study: StudyConfig) -> None:
+    """Print the noise that is added since a partner, or the aggregator, colludes."""
     S, t, c = len(study.sites), study.survivor_threshold, study.n_colluding
-    given = study.budget.n_colluding
-    others = math.ceil(S / 3) - 1 if given is None else given
-    if others < c:
-        more = ((t - others) / (t - c)) ** 0.5
+    n_named = study.budget.n_colluding
+    if n_named is None:
+        n_named = math.ceil(S / 3) - 1
+    if n_named < c:
+        factor = ((t - n_named) / (t - c)) ** 0.5
         why = "a partner takes its own noise off the result, so one always counts"
         if not study.is_independent:
             why = "an aggregator at a site counts; `aggregator: independent` if at none"
         print(
-            f"{more:.2f} times the noise of a promise against {others} colluding "
-            f"{'site' if others == 1 else 'sites'}: {why}"
+            f"{factor:.2f} times the noise of a promise against {n_named} colluding "
+            f"{'site' if n_named == 1 else 'sites'}: {why}"
         )
     if t - c == 1:
         print("of one site alone the noise counts, as in the arm `conventional`")
 
 
-def preview(study: StudyConfig, sites: Sites) -> None:
-    """Say what is paid and will be replayed, what is new, and what each ceiling leaves.
+def print_payments(study: StudyConfig, sites: Sites) -> None:
+    """Print how many releases are paid already, and each site's use of its ceiling.
 
     Raises
     ------
@@ -484,13 +485,24 @@ def preview(study: StudyConfig, sites: Sites) -> None:
         )
 
 
+class ArmNoise(NamedTuple):
+    """Size of a release in a study's arm, and its noise."""
+
+    n_sites: int
+    n_people: int
+    over_pooled: float
+    """Deviation of the noise over that of the arm `pooled`."""
+
+
 def noise_over_pooled(
     study: StudyConfig, everyone: Sequence[str], people: int
-) -> tuple[int, int, float]:
+) -> ArmNoise:
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"
     factors = [study.mu_factors.get(name, 1.0) for name in everyone]
     ratio, coalition = study.noise_ratio, _coalition(study)
     gamma = cape.arm_variances(study.arm, factors, ratio, coalition)
     over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))
-    return (1, max(people // S, 1), over) if local else (S, people, over)
+    if local:
+        return ArmNoise(1, max(people // S, 1), over)
+    return ArmNoise(S, people, over)

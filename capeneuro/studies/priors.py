@@ -1,4 +1,4 @@
-"""The prior that a study names: read, and held against the study's space."""
+"""Read the prior that a study names, and check that it is of the study's space."""
 
 import hashlib
 from dataclasses import replace
@@ -14,9 +14,10 @@ from capeneuro.data import nifti
 from capeneuro.data import priors as prior_files
 from capeneuro.studies.flow import mask_file
 
-# Energy of volumes along a direction that public maps do not tell, over a map's.
+# Energy of volumes along a direction outside the public maps, over a map's.
 REST = 0.05
-# Up to which a prior of maps has all directions: the release has their number squared.
+# Most features with which a prior of maps has all directions, D of them: the release
+# has D squared numbers.
 FEW_FEATURES = 300
 
 
@@ -37,12 +38,12 @@ def open_prior(study: ComponentsConfig) -> tuple[Prior, str]:
     path = study.prior.file
     if not path.is_file():
         raise ConfigError(f"study {study.study}: prior.file: no such file: {path}")
-    if (where := mask_file(study)) is None:
+    if (path_of_mask := mask_file(study)) is None:
         raise ConfigError(
             f"study {study.study}: prior: what it holds is known after `capeneuro "
             "validate`; run that first"
         )
-    mask = nifti.read_mask(where)
+    mask = nifti.read_mask(path_of_mask)
     basis = nifti.build_basis(study.space, mask)
     if path.suffix == ".npz":
         common = prior_files.space_of(study, mask, basis)
@@ -66,10 +67,10 @@ def open_prior(study: ComponentsConfig) -> tuple[Prior, str]:
 
 
 def of_maps(A: np.ndarray) -> Prior:
-    """A prior of public maps alone, (D, R): of equal strength, volumes of norm 1.
+    """Make a prior of public maps alone, (D, R), of equal strength; volumes of norm 1.
 
-    Of few features it also has the directions that no map tells, or many people would
-    be kept from what they have there.
+    With few features it also has the directions outside the maps, or people's energy
+    there would be lost, however many they are.
     """
     U, s, _ = np.linalg.svd(A, full_matrices=len(A) <= FEW_FEATURES)
     values = np.full(U.shape[1], REST)

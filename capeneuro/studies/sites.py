@@ -1,8 +1,7 @@
 """The sites of a study, from their files: read together, checked, opened.
 
-In one process all site files are here. In a federation over a network every party has
-only its own: a site knows the others by the names of their files alone, and the
-aggregator has none.
+In one process all site files are on this machine. In a federation over a network a site
+has its own file and knows the names of the other sites'; the aggregator has none.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,9 +30,9 @@ from capeneuro.federation.site import Site, empty, longer
 from capeneuro.privacy import accounting, cape, ring
 
 Sites = dict[str, SiteConfig]
-# Of a multiplier: one that is met to the last digit is met.
+# Relative rounding error of a noise multiplier.
 TOLERANCE = 1e-9
-# Delta of private data, before anybody counted them.
+# Largest delta of private data, whatever their number.
 LARGEST_DELTA = 0.01
 
 
@@ -68,11 +67,11 @@ def load_sites(study: StudyConfig) -> Sites:
                 f"{path}: name: must be unique in the study, got {site.name!r} again"
             )
         _admits(study, path, site)
-        if any(_same_people(site, other) for other in sites.values()):
+        if any(_same_people(site, earlier) for earlier in sites.values()):
             raise ConfigError(
                 f"{path}: images: must differ between sites, got {site.folder!r} again"
             )
-        if any(site.eeg and site.eeg == other.eeg for other in sites.values()):
+        if any(site.eeg and site.eeg == earlier.eeg for earlier in sites.values()):
             raise ConfigError(
                 f"{path}: eeg: must differ between sites, got {site.eeg!r} again"
             )
@@ -112,25 +111,25 @@ def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
 
 
 def names(study: StudyConfig, sites: Sites) -> tuple[str, ...]:
-    """Names of all sites of a study, in its order, whoever's files are here."""
+    """Names of all sites of a study, in its order, also of those without files here."""
     if study.federation == "nvflare":
         return study.site_names
     return tuple(sites)
 
 
 def n_needed(study: StudyConfig) -> int:
-    """Sites that must be there: all at the start, to tell their sizes, then enough."""
+    """Sites that must answer: all until they sent their sizes, then the threshold."""
     rosters = (study.private("_aggregator")).glob("roster-*")
     return study.survivor_threshold if any(rosters) else len(study.sites)
 
 
 def status_file(study: StudyConfig) -> Path:
-    """File of the aggregator that tells how the running job of a federation goes."""
+    """The aggregator's file of the state of a federation's running job."""
     return study.private("_aggregator") / "status.json"
 
 
 def again_file(study: StudyConfig) -> Path:
-    """File that asks the running job to end, for sites that are back."""
+    """File that asks the running job to end, so that sites that are back can join."""
     return status_file(study).with_name("again")
 
 
@@ -140,7 +139,7 @@ def is_complete(study: StudyConfig, sites: Sites) -> bool:
 
 
 def _admits(study: StudyConfig, path: Path, site: SiteConfig) -> None:
-    """Refuse what the site itself would, before another site has spent anything."""
+    """Refuse a study that breaks the site's own rules, before any site spends."""
     if site.data == "private" and (
         study.score.reference or study.arm in ("non-private", "pooled")
     ):
@@ -207,13 +206,13 @@ def _of_a_person(study: StudyConfig) -> str:
 
 
 def times_tell(study: StudyConfig, site: SiteConfig) -> bool:
-    """Whether the time of a site's answers would tell how much somebody has."""
+    """Whether the time of a site's answers would show how many volumes a person has."""
     return site.data == "private" and study.federation == "nvflare"
 
 
 def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
     """Refuse a promise that protects less than it seems to, unless accepted."""
-    epsilon, taken = study.promise_of(name).epsilon, {one.rule for one in study.accept}
+    epsilon, accepted = study.promise_of(name).epsilon, {a.rule for a in study.accept}
     if study.budget.delta >= LARGEST_DELTA:
         raise ConfigError(
             f"{path}: data: private data. Study {study.study}: budget.delta: must be "
@@ -236,7 +235,7 @@ def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
         "it",
     }
     for rule, why in weak.items():
-        if why and rule not in taken:
+        if why and rule not in accepted:
             raise ConfigError(
                 f"{path}: data: private data. Study {study.study}: {why}, or accept: "
                 f'[{{rule: {rule}, reason: "why, in a sentence"}}]'
@@ -244,7 +243,7 @@ def _admits_promise(study: StudyConfig, path: Path, name: str) -> None:
 
 
 def _least_colluding(study: StudyConfig, site: SiteConfig) -> int:
-    """Fewest sites that a site wants a coalition to have, as it is counted here."""
+    """Smallest coalition that a site wants a study to guard against."""
     S, independent = len(study.sites), study.is_independent
     return accounting.coalition(S, site.min_colluding, independent)
 
@@ -255,17 +254,18 @@ def _least_colluding(study: StudyConfig, site: SiteConfig) -> int:
 def open_ledger(site: SiteConfig) -> Ledger:
     """Open a site's ledger with its ceiling, and its second place if it has one."""
     ceiling = accounting.Budget(site.epsilon, site.delta, site.unit, "replace-one", 0)
-    about = site.second_place, site.cohort or "", site.data
-    return Ledger(site.ledger, ceiling, *about, spelling=plain)
+    cohort = site.cohort or ""
+    return Ledger(
+        site.ledger, ceiling, site.second_place, cohort, site.data, spelling=plain
+    )
 
 
 def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
-    """What is wrong at sites whose ledger is yet to be made, by name.
+    """Errors of sites whose ledger of private data is yet to be made, by name.
 
-    That of private data is made by hand, once; one that was there and is gone is an
-    error of its own.
+    It is made by hand, once; a ledger that has gone is another error.
     """
-    found = {}
+    errors = {}
     for name, site in sites.items():
         if site.second_place is None or site.ledger.is_dir():
             continue
@@ -273,11 +273,11 @@ def without_ledger(study: StudyConfig, sites: Sites) -> dict[str, str]:
             continue
         files = (path for path in study.sites if path.exists())
         file = next((f for f in files if load_site(f).name == name), "SITE_FILE")
-        found[name] = (
+        errors[name] = (
             f"{site.ledger}: no ledger of private data yet; make it once: capeneuro "
             f"ledger init {file}"
         )
-    return found
+    return errors
 
 
 def check_ceilings(
@@ -285,8 +285,8 @@ def check_ceilings(
 ) -> dict[str, float]:
     """Raise if a study does not fit under a site's ceiling; epsilon spent by site.
 
-    What this study spent on the same data is part of its promise, not beside it. Where
-    a ledger is yet to be made nothing was spent, which counts ``on_paper`` alone.
+    Earlier releases of this study from the same data are part of its promise, not added
+    to it. With ``on_paper`` a ledger that is yet to be made counts as empty.
     """
     if study.arm == "non-private":
         return {}
@@ -295,11 +295,11 @@ def check_ceilings(
     n_dropout = len(everyone) - study.survivor_threshold
     coalition = accounting.Coalition(len(everyone), study.n_colluding, n_dropout)
     gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, coalition)
-    apart = float(np.sqrt(gamma.max() / gamma.min()))
-    if study.noise == "rounded" and apart > ring.LARGEST_SPREAD:
+    spread = float(np.sqrt(gamma.max() / gamma.min()))
+    if study.noise == "rounded" and spread > ring.LARGEST_SPREAD:
         raise ConfigError(
             f"study {study.study}: budget.site_epsilon: the sites' noises must lie "
-            f"within a factor of {ring.LARGEST_SPREAD:g}, got {apart:.3g}: one grid "
+            f"within a factor of {ring.LARGEST_SPREAD:g}, got {spread:.3g}: one grid "
             "cannot hold them; set noise: exact, or bring the promises closer"
         )
     unmade = without_ledger(study, sites)
@@ -313,19 +313,18 @@ def check_ceilings(
 
 def paid_for(study: StudyConfig, name: str, site: SiteConfig) -> int:
     """Releases of a study that a site has charged for its data as they are."""
-    book, n = open_ledger(site), 0
+    ledger, n = open_ledger(site), 0
     for member in study.members.values():
-        own = _of_study(member, name, book)
-        n += len({(e.query, e.round) for e in own})
+        lines = _of_study(member, name, ledger)
+        n += len({(line.query, line.round) for line in lines})
     return n
 
 
-def _of_study(study: StudyConfig, name: str, book: Ledger) -> list[ReleaseLine]:
-    """Entries of a ledger that a study charged for a site's data as they are."""
-    same = (study.identity, _version(study, name, book))
-    return [
-        entry for entry in book.releases() if (entry.study, entry.version or "") == same
-    ]
+def _of_study(study: StudyConfig, name: str, ledger: Ledger) -> list[ReleaseLine]:
+    """Releases that a study charged to a ledger for a site's data as they are."""
+    key = (study.identity, _version(study, name, ledger))
+    lines = ledger.releases()
+    return [line for line in lines if (line.study, line.version or "") == key]
 
 
 def _version(study: StudyConfig, name: str, book: Ledger) -> str | None:
@@ -344,10 +343,10 @@ def stages_of(study: StudyConfig) -> tuple[str, ...]:
 
 
 def signed(study: str, name: str, book: Ledger) -> list[PromiseLine]:
-    """What a site's ledger says that it signed for a study of this name, in order.
+    """Promises that a site signed for a study of this name, by number of revision.
 
-    By the number of the revision, for a restored ledger has them in any order; what a
-    ledger brought that was merged into this one comes first.
+    A restored ledger has them in any order; those of a ledger that was merged into this
+    one come first.
     """
     lines = [p for p in book.promises() if (p.named, p.site) == (study, name)]
     return sorted(lines, key=lambda p: (p.merged is None, p.revision or 0))
@@ -393,22 +392,22 @@ def _spent_before(
             "to which people's cannot be added; start a ledger for other people"
         )
     lineage = _lineage(study, name, book)
-    own = book.of_lineage(lineage, study.identity, name, stages_of(study))
+    earlier = book.of_lineage(lineage, study.identity, name, stages_of(study))
     current = _version(study, name, book)
-    # Other stages have other features of the same people. Features that are not there
-    # are not other data: nothing is released of them, and `prepare` makes them anew.
+    # Other stages have other features of the same people. Where features are missing
+    # nothing is released of them, and `prepare` makes them anew.
     if current is not None and any(
         e.query != "restored"
         and e.study.rsplit(":", 1)[0] == study.study
         and (e.version or "") != current
-        for e in own
+        for e in earlier
     ):
         raise BudgetExceeded(
             f"site {name}: images: this study has charged its people for the data as "
             "they were before, and its promise counts that; restore them, or give "
             "the study another name: what was spent stays spent"
         )
-    spent = book.total(without=[entry.request for entry in own])
+    spent = book.total(without=[entry.request for entry in earlier])
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
     features = study.private(name) / "projected.npz"
@@ -437,67 +436,64 @@ def _spent_before(
 
 
 def keep_inventory(study: StudyConfig, site: str, *inventories: Inventory) -> None:
-    """Say how many files of a site are set aside, and keep which in its folder."""
+    """Print how many files of a site are not used; list them in its folder."""
     path = study.private(site) / inventory.NAME
     inventory.write(path, inventories)
-    lines = [line for own in inventories for line in own.lines()]
-    if lines:
-        print(*lines, f"  each of them: {path}", sep="\n")
+    if lines := [line for i in inventories for line in i.lines()]:
+        print("\n".join([*lines, f"  each of them: {path}"]))
 
 
 def keep_people(study: StudyConfig, site: SiteConfig) -> None:
-    """Check who was prepared, and write them into the ledger of private data.
+    """Check the people that were prepared, and register them in the ledger.
 
     Raises
     ------
     ConfigError
-        If somebody is in another ledger or cohort, takes part as another site, or has
-        more volumes than the study allows; what was prepared is removed then.
+        If a person is in another ledger or cohort, takes part as another site, or has
+        more volumes than the study allows; the prepared features are removed then.
     """
     path = study.private(site.name) / "projected.npz"
     people = files.Features(path).n_samples
-    wrong = _wrong_length(study, people) or _counted_elsewhere(study, site, people)
-    if wrong:
+    if error := _length_error(study, people) or _double_error(study, site, people):
         path.unlink()
-        raise ConfigError(f"site {site.name}: {wrong}")
+        raise ConfigError(f"site {site.name}: {error}")
 
 
-def _counted_elsewhere(
-    study: StudyConfig, site: SiteConfig, people: Collection[str]
-) -> str:
-    """Say where people of a site are counted apart from this ledger or study."""
-    book, wrong = open_ledger(site), ""
+def _double_error(study: StudyConfig, site: SiteConfig, people: Collection[str]) -> str:
+    """Error where people are in another ledger, site or cohort, too; or empty."""
+    book, error = open_ledger(site), ""
     if site.second_place is not None:
-        wrong = _in_another_ledger(study, site, book, people)
-    if not wrong and site.cohort and (shared := book.register(people)):
-        wrong = "cohort: its people must be in no other cohort of the ledger, got "
-        wrong += ", ".join(f"{n} of {name!r}" for name, n in shared.items())
-    return wrong
+        error = _other_ledger_error(study, site, book, people)
+    if not error and site.cohort and (shared := book.register(people)):
+        error = "cohort: its people must be in no other cohort of the ledger, got "
+        error += ", ".join(f"{n} of {name!r}" for name, n in shared.items())
+    return error
 
 
-def _in_another_ledger(
+def _other_ledger_error(
     study: StudyConfig, site: SiteConfig, book: Ledger, people: Collection[str]
 ) -> str:
-    """Say in which other ledger, or as which other site, people are; empty: none."""
-    place = study.identity, study.lineage, site.name
-    if other := book.in_study_as(*place, people, stages_of(study)):
+    """Error where people are in another ledger, or take part as another site."""
+    if double := book.in_study_as(
+        study.identity, study.lineage, site.name, people, stages_of(study)
+    ):
         return (
-            f"name: people of it are in this study as site {other!r} already, and a "
+            f"name: people of it are in this study as site {double!r} already, and a "
             "promise counts each of them once; keep that name"
         )
     for folder, n in book.known_elsewhere(people).items():
-        before = "whose folder is gone, so bring it back first"
+        state = "whose folder is gone, so bring it back first"
         if folder.is_dir():
             spent = Ledger(folder, book.ceiling, site.second_place).total()
-            left = max(book.ceiling.mu**2 - spent**2, 0.0) ** 0.5
-            before = (
+            rest_mu = max(book.ceiling.mu**2 - spent**2, 0.0) ** 0.5
+            state = (
                 f"with epsilon {accounting.epsilon_from_mu(spent, site.delta):.4g} "
-                f"spent and {accounting.epsilon_from_mu(left, site.delta):.4g} left of "
-                f"{site.epsilon:g}"
+                f"spent and {accounting.epsilon_from_mu(rest_mu, site.delta):.4g} left "
+                f"of {site.epsilon:g}"
             )
         return (
             f"ledger: {n} of its {len(people)} people are counted in the ledger "
-            f"{folder}, {before}; a ceiling belongs to people: set ledger: {folder} in "
+            f"{folder}, {state}; a ceiling belongs to people: set ledger: {folder} in "
             "the site file, or bring the two together with capeneuro ledger move or "
             "merge. If they are other people who carry the same labels, say so: "
             "capeneuro ledger distinct"
@@ -505,14 +501,14 @@ def _in_another_ledger(
     return ""
 
 
-def _wrong_length(study: StudyConfig, n_samples: Mapping[str, int]) -> str:
-    """Name one person with no volumes, or more than allowed; empty: there is none."""
-    if who := empty(n_samples):
-        return f"images: {who} has no volumes left; leave them out"
-    who = longer(n_samples, study.longest)
-    return who and (
+def _length_error(study: StudyConfig, n_samples: Mapping[str, int]) -> str:
+    """Error of a person with no volumes, or more than allowed; empty: there is none."""
+    if person := empty(n_samples):
+        return f"images: {person} has no volumes left; leave them out"
+    person = longer(n_samples, study.longest)
+    return person and (
         f"expected.longest: nobody may have more than {study.longest} volumes, got "
-        f"{n_samples[who]} of {who}; shorten or exclude them"
+        f"{n_samples[person]} of {person}; shorten or exclude them"
     )
 
 
@@ -523,7 +519,7 @@ def _wrong_length(study: StudyConfig, n_samples: Mapping[str, int]) -> str:
 def in_process(
     study: StudyConfig, sites: Sites, n_workers: int, exact: bool
 ) -> Iterator[InProcess]:
-    """All sites in this process; one BLAS thread each, so that runs are bit-equal."""
+    """Open all sites here; with one BLAS thread each, runs are equal bit by bit."""
     if not is_complete(study, sites):
         raise ConfigError(
             f"study {study.study}: federation: only {len(sites)} of "
@@ -551,42 +547,58 @@ def open_site(
 ) -> Site:
     """Open one site on its prepared features, with its own rules.
 
-    Without a manifest all sites are in this process, and it is made by itself: of the
-    keys of the ledgers that are here.
+    Without a manifest all sites are in this process, and the keys of their ledgers are
+    read.
     """
     site = sites[name]
     if manifest is None:
-        pins = {n: open_ledger(own).public_key for n, own in sites.items()}
+        pins = {n: open_ledger(s).public_key for n, s in sites.items()}
         parties, lineage = study.identity, study.lineage
     else:
-        # What sites say of themselves holds over revisions, so that a round which a
-        # revision did not touch is the same request, stored and paid.
+        # Sites' identities stay the same over revisions, so that a round which a
+        # revision does not change is the same request, stored and paid.
         pins, parties, lineage = manifest.keys, manifest.root, manifest.root
         if pins[name] != open_ledger(site).public_key:
             raise ConfigError(
                 f"site {name}: ledger: its key is not the one that the manifest has; "
                 "restore the key, or join anew"
             )
-    agreed = (pins, _agreed(study), study.promise_of(name), parties, lineage)
-    agreed += (stages_of(study),)
-    colluding = _least_colluding(study, site)
-    limits = Limits(site.data, site.min_noise_multiplier, colluding, *agreed)
+    limits = Limits(
+        site.data,
+        site.min_noise_multiplier,
+        _least_colluding(study, site),
+        roster=pins,
+        study=_agreed(study),
+        promise=study.promise_of(name),
+        agreed=parties,
+        lineage=lineage,
+        stages=stages_of(study),
+    )
     people = files.Features(study.private(name) / "projected.npz")
-    book = open_ledger(site)
-    # What was prepared under another site file, or another limit.
-    wrong = _wrong_length(study, people.n_samples)
+    # Features may be prepared under another site file, or another limit.
+    error = _length_error(study, people.n_samples)
     if gone := inventory.no_longer_taken(site, people.n_samples):
-        wrong = (
+        error = (
             f"without: {some(gone)} left and is among those who were prepared; run "
             "`prepare` again"
         )
-    if wrong := wrong or _counted_elsewhere(study, site, people.n_samples):
-        raise ConfigError(f"site {name}: {wrong}")
-    about = people.n_samples, book, limits, people.digest, site.seed
+    if error := error or _double_error(study, site, people.n_samples):
+        raise ConfigError(f"site {name}: {error}")
+    subjects: Mapping[str, np.ndarray] = people
     if study.together > 1:
         # One sample each is little: mapping all of them anew would be most of a round.
-        people = {who: np.array(x) for who, x in people.items()}
-    return Site(name, people, *about, study.together, study.longest)
+        subjects = {label: np.array(x) for label, x in people.items()}
+    return Site(
+        name,
+        subjects,
+        people.n_samples,
+        open_ledger(site),
+        limits,
+        people.digest,
+        site.seed,
+        study.together,
+        study.longest,
+    )
 
 
 def _agreed(study: StudyConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The steps of studies in their order: what each runs over, does, and is given."""
+"""The steps of studies in their order: sites or stages, summary, options."""
 
 from typing import Literal, NamedTuple
 
@@ -9,12 +9,12 @@ class Step(NamedTuple):
     """One step of a study, which is one command."""
 
     over: Literal["study", "stages", "sites", "arms"]
-    """What it runs over, once each. ``arms``: the study's own, and the run without
-    privacy where the study has one."""
+    """The step runs once for each of these. ``arms``: the study's arm, and the run
+    without privacy where the study has one."""
     summary: str
-    """What it does, in a sentence."""
+    """Purpose, in a sentence."""
     options: tuple[str, ...] = ()
-    """What it is given beside the study and its sites."""
+    """Names of its arguments beside the study and its sites."""
 
 
 def steps() -> dict[str, Step]:

@@ -1,31 +1,41 @@
-"""What a first study says of series on the surface (CIFTI): its public parcels."""
+"""`capeneuro init --from` of series on the surface (CIFTI): their public parcels."""
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from capeneuro.config.errors import ConfigError, some
 from capeneuro.config.sections import is_cifti
 from capeneuro.data import cifti, derivatives
 
 PARCELS = "config/parcels.pscalar.nii"
-# Where a parcellation goes that those who begin the study have to choose.
+# The user puts a parcellation here where series have no parcels.
 TO_DECIDE = "data/parcels.dlabel.nii"
 
-
-# Of several series that one, by entity: which parcellation, and what of its parcels.
+# By entity the labels that are taken where there are several: parcellation, statistic.
 USUAL = {"seg": ("4S156Parcels",), "atlas": (), "stat": ("mean",), "den": ("91k",)}
-
-# What is said of them where there are volumes too.
+# For a note where a folder also has volumes.
 BESIDE = "there are also series on the surface (CIFTI), images.series"
 
 
-def find(places: Iterable[Path]) -> tuple[Path, str] | None:
-    """First folder of people with series on the surface; those of parcels go first."""
-    places = [place for place in places if place.is_dir()]
+class Parcels(NamedTuple):
+    """Public parcels of a study on the surface."""
+
+    mask: str
+    """For `space.mask`."""
+    number: int | None
+    """Number of parcels; None: the user has to choose a parcellation."""
+    why: str
+    """Why these, for a comment in the study file."""
+
+
+def find(folders: Iterable[Path]) -> tuple[Path, str] | None:
+    """Find the first folder with series on the surface; parcels before dense ones."""
+    folders = [folder for folder in folders if folder.is_dir()]
     for series in ("parcels", "dense"):
-        for place in places:
-            if derivatives.candidates(place, series):
-                return place, series
+        for folder in folders:
+            if derivatives.candidates(folder, series):
+                return folder, series
     return None
 
 
@@ -34,22 +44,16 @@ def has_parcels(run: Path) -> bool:
     return ".ptseries." in run.name
 
 
-def choose(first: dict[str, Path], base: Path) -> tuple[str, int | None, str]:
-    """Name the public parcels of a study: those that the first series has.
+def choose(first: dict[str, Path], base: Path) -> Parcels:
+    """Choose the parcels of the first series that has parcels, and write them.
 
     Parameters
     ----------
     first
         A run of each site.
     base
-        Folder of the study, which the file of parcels is written into: names and
-        places of an atlas, nothing of a person.
-
-    Returns
-    -------
-    tuple
-        For `space.mask`, how many parcels, and why these. None where series are dense
-        alone, of which parcels have to be chosen.
+        Folder of the study, for the file of parcels: names and places of an atlas,
+        nothing of a person.
 
     Raises
     ------
@@ -64,9 +68,10 @@ def choose(first: dict[str, Path], base: Path) -> tuple[str, int | None, str]:
     run = next((run for run in first.values() if has_parcels(run)), None)
     if run is None:
         why = "DECIDE: a public parcellation (.dlabel.nii) of these grayordinates"
-        return TO_DECIDE, None, why
+        return Parcels(TO_DECIDE, None, why)
     n = cifti.write_public(base / PARCELS, run)
-    return PARCELS, n, "the parcels of the series: names and places of their atlas"
+    why = "the parcels of the series: names and places of their atlas"
+    return Parcels(PARCELS, n, why)
 
 
 def space_text(mask: str, why: str, features: int | None) -> str:

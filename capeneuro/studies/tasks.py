@@ -3,7 +3,7 @@
 A task is done when its files are there and none that it is made from is newer. Among
 these are small files of the keys and input names that it depends on, which
 :func:`note_settings` writes anew where they have changed. `capeneuro run` and the rules
-of the workflow both ask here, so each goes on where the other ended.
+of the workflow both use these tasks, so each goes on where the other ended.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from capeneuro.studies.steps import steps
 from capeneuro.studies.study_kind import StudyKind
 
 AGGREGATOR = "_aggregator"
-# The answer of the gate. It is nobody's input, or each plan would rerun all.
+# Result of `plan`. It is no task's input, or each plan would rerun all.
 PLANNED = "planned.json"
 
 
@@ -37,15 +37,15 @@ class Task:
     Parameters
     ----------
     study
-        The stage; of `plan` and `report` the whole study.
+        Study of the stage; for `plan` and `report` the whole study.
     step
         Name of the command.
     stage
         Name of the stage; empty where the study has one.
     site
-        The site that it is done at; empty: at none, or over all.
+        Site of a step that runs at each; empty: a step over all sites, or none.
     reference
-        Whether it is the run without privacy, beside the study's own.
+        Whether it belongs to the run without privacy.
     """
 
     study: StudyConfig
@@ -56,7 +56,7 @@ class Task:
 
     @property
     def title(self) -> str:
-        """What it is called in messages: step, stage, site, arm."""
+        """Name of the task in messages: step, stage, site, arm."""
         beside = BESIDE if self.reference else ""
         return " ".join(filter(None, (self.step, self.stage, self.site, beside)))
 
@@ -68,13 +68,13 @@ class Task:
 
     @property
     def command_options(self) -> list[str]:
-        """What its command is given beside the study and threads."""
+        """Options of its command line, except threads."""
         stage = ["--stage", self.stage] if self.stage else []
         site = ["--site", self.site] if self.site else []
         return [*stage, *site, *["--reference"] * self.reference]
 
     def options(self, cores: int) -> dict[str, Any]:
-        """What its step is given beside the study and its sites."""
+        """Keyword arguments of its step."""
         options: dict[str, Any] = {"site": self.site} if self.site else {}
         if self.takes_threads:
             options["threads"] = cores
@@ -84,13 +84,13 @@ class Task:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether its command is told how many threads it may use."""
+        """Whether its command has the option `--threads`."""
         step = steps().get(self.step)
         return step is not None and "threads" in step.options
 
     @property
     def is_release(self) -> bool:
-        """Whether sites are asked, or their results without privacy are computed."""
+        """Whether the task releases something, or computes it without privacy."""
         return self.step == "aggregate" or self.step in self.study.release_steps
 
     @property
@@ -98,7 +98,7 @@ class Task:
         """The steps of its stage."""
         return kinds.of(self.study)
 
-    def at(self, site: str) -> "Task":
+    def at_site(self, site: str) -> "Task":
         """Make the same task for another site."""
         return replace(self, site=site)
 
@@ -174,12 +174,12 @@ class Task:
 
     @property
     def reported(self) -> list[str]:
-        """List the files of its stage that the report is of."""
+        """List the files of its stage that the report reads."""
         scores = str(self.study.results / "scores.tsv")
         return [*self.kind.released_files, *self.kind.map_files(), scores]
 
     def is_done(self, sites: Sites) -> bool:
-        """Whether its files are there, and of what they would be made from now."""
+        """Whether its outputs are newer than its inputs, with the settings of now."""
         path = self.settings_file
         if not path.is_file() or path.read_text() != self._settings(sites):
             return False
@@ -207,7 +207,7 @@ class Task:
     # --- settings --------------------------------------------------------------------
 
     def note_settings(self, sites: Sites) -> bool:
-        """Write the keys and input names that it depends on; whether they changed."""
+        """Write the keys and input names that it depends on; return if they changed."""
         path, settings = self.settings_file, self._settings(sites)
         is_new = not path.is_file()
         if not is_new and path.read_text() == settings:
@@ -244,8 +244,9 @@ class Task:
             settings["keys"] = study.depends(self._file_name)
         if step == "validate" or self.site:
             names = [self.site] if self.site else list(sites)
-            site_keys = self.kind.site_keys[step]
-            settings["sites"] = [section(sites[name], *site_keys) for name in names]
+            settings["sites"] = [
+                section(sites[name], *self.kind.site_keys[step]) for name in names
+            ]
             if step != "reconstruct" and not kinds.makes_data(study.full_study, sites):
                 images = [kinds.images(study, sites, name) for name in names]
                 settings["files"] = _digest(path for paths in images for path in paths)
@@ -261,17 +262,18 @@ def task_rules(study: StudyConfig) -> list[Task]:
     """List the tasks of a study; ``{site}`` stands for each site."""
     validate, later = [], []
     for name, stage in study.members.items():
-        for step, its in kinds.of(stage).steps.items():
-            task = Task(stage, step, name, "{site}" if its.over == "sites" else "")
-            if step == "validate":
+        for command, step in kinds.of(stage).steps.items():
+            site = "{site}" if step.over == "sites" else ""
+            task = Task(stage, command, name, site)
+            if command == "validate":
                 validate.append(task)
-            elif its.over == "arms" and study.federation == "nvflare":
+            elif step.over == "arms" and study.federation == "nvflare":
                 # Sites work elsewhere: one command asks them for all of a stage.
-                if step == next(iter(stage.release_steps)):
+                if command == next(iter(stage.release_steps)):
                     later.append(replace(task, step="aggregate"))
-            elif its.over != "study":
+            elif step.over != "study":
                 later.append(task)
-            if its.over == "arms" and stage.score.reference:
+            if step.over == "arms" and stage.score.reference:
                 later.append(replace(task, reference=True))
     return [*validate, Task(study, "plan"), *later, Task(study, "report")]
 
@@ -280,14 +282,14 @@ def tasks(study: StudyConfig, sites: Sites) -> list[Task]:
     """List the tasks of a study, at each of its sites, in their order."""
     first = [Task(study, "make_data")] if kinds.makes_data(study, sites) else []
     return first + [
-        at_site
+        site_task
         for task in task_rules(study)
-        for at_site in ([task.at(name) for name in sites] if task.site else [task])
+        for site_task in (map(task.at_site, sites) if task.site else [task])
     ]
 
 
 def note_settings(study: StudyConfig, sites: Sites) -> Callable[[], None]:
-    """Write the settings files of all tasks, for a workflow that looks at files alone.
+    """Write the settings files of all tasks, for a workflow that compares files alone.
 
     Parameters
     ----------
@@ -297,7 +299,7 @@ def note_settings(study: StudyConfig, sites: Sites) -> Callable[[], None]:
     Returns
     -------
     callable
-        Puts the files back that were changed, for a dry run: nothing was made of them.
+        Restores the files that were changed, for a dry run.
     """
     earlier: dict[Path, tuple[str, int] | None] = {}
     for task in tasks(study, sites):

@@ -1,4 +1,4 @@
-"""What the Snakefile needs to know of a study: rules themselves hold no logic."""
+"""Run a study by Snakemake: checks before, the Snakefile's inputs, failures after."""
 
 import errno
 import importlib.metadata
@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,55 +27,73 @@ from capeneuro.studies.counts import assumed
 from capeneuro.studies.flow import outcome
 from capeneuro.studies.forecasts import Unknown
 from capeneuro.studies.kinds import check_inputs, makes_data
-from capeneuro.studies.plan import check_ready, promised, refuse, spending
-from capeneuro.studies.plan import preview as what_is_paid
+from capeneuro.studies.plan import (
+    check_ready,
+    print_payments,
+    print_spending,
+    promise_line,
+    refuse,
+)
 from capeneuro.studies.sites import Sites, load_sites
 from capeneuro.studies.tasks import Task
 
-# In the environment of steps that `capeneuro run` had started.
+# In the environment of steps that `capeneuro run` started.
 RUN = "CAPENEURO_RUN"
-# The Snakemake that the rules are written for.
+# Oldest Snakemake that the rules work with.
 LEAST_SNAKEMAKE = (9, 20)
-# How the log of a step that failed ends, before its status.
+# Last line of the log of a step that failed, before its exit status.
 ENDED = "ended with status"
 
 
-def read_study(
-    paths: list[Any], given: dict[str, Any]
-) -> tuple[str, StudyConfig, Sites]:
-    """Read the study that Snakemake was given, as the steps will read it.
+class StudyFile(NamedTuple):
+    """The study file of a run of Snakemake, read."""
+
+    path: str
+    """Relative to the folder of the run."""
+    study: StudyConfig
+    sites: Sites
+    """Sites whose files are here."""
+
+
+def read_study(paths: list[Any], config: dict[str, Any]) -> StudyFile:
+    """Read the study file of a run of Snakemake, as the steps will read it.
+
+    Parameters
+    ----------
+    paths, config
+        Snakemake's files of configuration, and the keys that it merged from them.
 
     Raises
     ------
     ConfigError
         If there is more than one file, or keys were overridden on the command line: a
-        study is one file, and the steps read that file. If a site has nothing of what
-        its file names.
+        study is one file, and the steps read that file. If a site has no file that its
+        keys name.
     """
     find_commands()
-    # Privacy: what Snakemake keeps of its jobs names the files of people.
+    # Privacy: Snakemake's records of its jobs name the files of people.
     files.keep_private(".snakemake")
     path = os.path.relpath(paths[-1])
     study = load_study(path)
-    if len(paths) > 1 or yaml.safe_load(Path(path).read_text()) != given:
+    if len(paths) > 1 or yaml.safe_load(Path(path).read_text()) != config:
         raise ConfigError(
             f"{path}: a study is one file; write overrides into it instead of --config "
             "or a second --configfile"
         )
     sites = load_sites(study)
     check_inputs(study, sites)
-    return path, study, sites
+    return StudyFile(path, study, sites)
 
 
 def find_commands() -> None:
     """Let `.venv/bin/snakemake`, without activation, find the `capeneuro` beside it."""
-    here = str(Path(sys.executable).parent)
-    if here not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
+    folder = str(Path(sys.executable).parent)
+    if folder not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = folder + os.pathsep + os.environ.get("PATH", "")
 
 
 def find_maker(path: str | Path) -> None:
-    """Refuse a study that has its data made where the data makers are not."""
+    """Refuse to simulate data where the package `sim` is not installed."""
     if find_spec("sim") is None and not Path("sim").is_dir():
         raise ConfigError(
             f"{path}: data: is made by `python -m sim`, which a checkout of capeneuro "
@@ -91,14 +109,14 @@ def made_data(study: StudyConfig, sites: Sites) -> list[str]:
 
 
 def preview(study: StudyConfig, sites: Sites) -> None:
-    """Print what a run would release, what is paid already, and what ceilings leave."""
-    if RUN in os.environ:  # who started Snakemake says it
+    """Print a run's releases, those paid already, and the rest of each ceiling."""
+    if RUN in os.environ:  # `capeneuro run` prints it
         return
     print()
     try:
-        print(promised(study))
-        spending(study)
-        what_is_paid(study, sites)
+        print(promise_line(study))
+        print_spending(study)
+        print_payments(study, sites)
         if study.arm != "non-private":
             for member in study.members.values():
                 with suppress(Unknown):  # of a study on paper
@@ -111,12 +129,12 @@ def preview(study: StudyConfig, sites: Sites) -> None:
 
 
 def open_study(path: str) -> tuple[StudyConfig, Sites]:
-    """Read a study and its sites, and refuse what a run would stumble on."""
+    """Read a study and its sites, and refuse errors that would end a run."""
     study = load_study(path)
     sites = load_sites(study)
     kinds.check(study)
     check_inputs(study, sites)
-    if not all(Path(made).exists() for made in made_data(study, sites)):
+    if not all(Path(file).exists() for file in made_data(study, sites)):
         find_maker(path)
     if not os.access(".", os.W_OK):
         raise PermissionError(errno.EACCES, "may not be written to", os.getcwd())
@@ -133,19 +151,19 @@ def refuse_beside_snakemake(path: str) -> None:
         )
 
 
-def run(path: str, cores: int, more: list[str]) -> int:
-    """Run a study by Snakemake, whose own messages nobody reads; its exit status.
+def run(path: str, cores: int, options: list[str]) -> int:
+    """Run a study by Snakemake without Snakemake's messages; return the exit status.
 
-    Steps show their progress and say what is wrong themselves. If one fails, the last
-    lines say again why, and nothing else of Snakemake.
+    Steps print their progress and errors themselves. If a step fails, its errors are
+    printed again last of all.
 
     Parameters
     ----------
     path
         Study file.
     cores
-        How many processors it may use.
-    more
+        Number of processors.
+    options
         Further arguments of Snakemake.
 
     Raises
@@ -153,37 +171,29 @@ def run(path: str, cores: int, more: list[str]) -> int:
     ConfigError
         If the study is not well formed, or another run is under way in this folder.
     PermissionError
-        If nothing may be written here.
+        If this folder may not be written to.
     """
-    _check_snakemake(more)
+    _check_snakemake(options)
     study, sites = open_study(path)
-    if "--unlock" not in more:
+    if "--unlock" not in options:
         refuse_beside_snakemake(path)
     os.environ |= endings.usable_caches()
     command = [sys.executable, "-m", "snakemake", "--configfile", path]
     command += ["--snakefile", str(_snakefile()), "--cores", str(cores)]
-    command += ["--workflow-profile", "none", "--rerun-incomplete", *more]
-    if {"-n", "--dry-run", "--dryrun"} & set(more):
-        return _foretell_run(path, study, sites, command)
+    command += ["--workflow-profile", "none", "--rerun-incomplete", *options]
+    if {"-n", "--dry-run", "--dryrun"} & set(options):
+        return _dry_run(path, study, sites, command)
     since = time.time()
-    child = subprocess.Popen([*command, "--quiet", "all"], env={**os.environ, RUN: "1"})
-    status, interrupted = None, False
-    while status is None:
-        try:
-            status = child.wait()
-        except KeyboardInterrupt:  # Snakemake was told, too, and ends its steps
-            interrupted = True
-    if status and interrupted:
-        raise KeyboardInterrupt
+    status = _wait_for([*command, "--quiet", "all"])
     if not status:
         report = study.results / "report.html"
-        if not more and report.is_file() and report.stat().st_mtime < since:
+        if not options and report.is_file() and report.stat().st_mtime < since:
             print(f"all done before: {report}")
         return 0
     if failed := failures(study, since):
         for line in dict.fromkeys(line for _, lines in failed for line in lines):
             print(line, file=sys.stderr)
-        return max(own for own, _ in failed)
+        return max(status_of_step for status_of_step, _ in failed)
     if status < 0:
         out_of_memory = ", most often because memory ran out; use fewer --cores"
         why = out_of_memory if status == -signal.SIGKILL else ""
@@ -193,15 +203,29 @@ def run(path: str, cores: int, more: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    if lines := _unsaid(study, since, path):
-        print(*lines, sep="\n", file=sys.stderr)
+    if lines := _failures_without_log(study, since, path):
+        print("\n".join(lines), file=sys.stderr)
         return 1 if "was killed" in lines[0] else 2
-    # No step began: Snakemake says why, if it is asked once more.
-    raise _no_start(path, status, _ask([*command, "-n"]))
+    # No step began: Snakemake prints why in a dry run.
+    raise _start_error(path, status, _run_aside([*command, "-n"]))
 
 
-def _check_snakemake(more: list[str]) -> None:
-    """Refuse a Snakemake that is missing or too old, and profiles that are nowhere."""
+def _wait_for(command: list[str]) -> int:
+    """Run Snakemake to its end, also if interrupted: it ends its steps itself."""
+    child = subprocess.Popen(command, env={**os.environ, RUN: "1"})
+    status, interrupted = None, False
+    while status is None:
+        try:
+            status = child.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+    if status and interrupted:
+        raise KeyboardInterrupt
+    return status
+
+
+def _check_snakemake(options: list[str]) -> None:
+    """Refuse a Snakemake that is missing or too old, and profiles without a folder."""
     if find_spec("snakemake") is None:
         raise ConfigError("run: needs snakemake; pip install 'capeneuro[workflow]'")
     version = importlib.metadata.version("snakemake")
@@ -211,42 +235,42 @@ def _check_snakemake(more: list[str]) -> None:
             f"run: needs snakemake {least} or later, got {version}; pip install -U "
             "'capeneuro[workflow]'"
         )
-    for option, where in pairwise(more):
-        profile = Path(where)
-        # Snakemake would do without it, silently, and run here.
-        if option == "--workflow-profile" and where != "none" and not profile.is_dir():
+    for option, profile in pairwise(options):
+        if option != "--workflow-profile" or profile == "none":
+            continue
+        # Snakemake would run here without it, and print nothing of it.
+        if not Path(profile).is_dir():
             raise ConfigError(
-                f"--workflow-profile: no folder {where}; the one for a cluster is "
+                f"--workflow-profile: no folder {profile}; the one for a cluster is "
                 "workflow/profiles/slurm"
             )
 
 
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """What a dry run of Snakemake says, with its errors, and nothing of ours."""
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run(command, **both, text=True, env={**os.environ, RUN: "1"})
+def _run_aside(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run Snakemake dry, and return its messages and errors in one text."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, **streams, text=True, env={**os.environ, RUN: "1"})
 
 
-def _no_start(
-    path: str, status: int, asked: subprocess.CompletedProcess[str]
+def _start_error(
+    path: str, status: int, dry_run: subprocess.CompletedProcess[str]
 ) -> ConfigError:
-    if line := endings.in_words(asked.stdout, path):
+    """Why Snakemake began no step, by the messages of a dry run."""
+    if line := endings.in_words(dry_run.stdout, path):
         return ConfigError(f"{path}: {line}")
-    said = [line.strip() for line in asked.stdout.splitlines() if line.strip()]
-    why = " ".join(said[-3:])
-    if not asked.returncode:  # its own log is empty where it is quiet
-        why = f"no step said why; what it said is in {endings.KEPT}"
+    messages = [line.strip() for line in dry_run.stdout.splitlines() if line.strip()]
+    why = " ".join(messages[-3:])
+    if not dry_run.returncode:  # its own log is empty where it is quiet
+        why = f"no step printed why; its messages are in {endings.MESSAGES}"
     return ConfigError(f"{path}: snakemake ended with status {status}: {why}")
 
 
-def _foretell_run(
-    path: str, study: StudyConfig, sites: Sites, command: list[str]
-) -> int:
-    """Print which steps a run would do, and what it would release."""
-    asked = _ask(command)
-    if asked.returncode:
-        raise _no_start(path, asked.returncode, asked)
-    _, _, jobs = asked.stdout.partition("Job stats:\n")
+def _dry_run(path: str, study: StudyConfig, sites: Sites, command: list[str]) -> int:
+    """Print the steps of a run, and its releases; return the exit status."""
+    process = _run_aside(command)
+    if process.returncode:
+        raise _start_error(path, process.returncode, process)
+    _, _, jobs = process.stdout.partition("Job stats:\n")
     rows = re.findall(r"^(\w+) +(\d+)$", jobs.partition("\n\n")[0], re.MULTILINE)
     steps = [f"{step} ({n})" for step, n in rows if step not in ("all", "total")]
     print(f"would run: {', '.join(steps) or 'nothing, all is done'}")
@@ -255,41 +279,41 @@ def _foretell_run(
 
 
 def _snakefile() -> Path:
-    """That of the study's folder, or the installed one."""
-    own = Path("workflow/Snakefile")
-    return own if own.is_file() else scaffold.workflow() / "Snakefile"
+    """The Snakefile of the study's folder, or the installed one."""
+    local = Path("workflow/Snakefile")
+    return local if local.is_file() else scaffold.workflow() / "Snakefile"
 
 
 def last_words(study: StudyConfig, since: float) -> None:
-    """Print again, last of all, why the steps that failed since then did."""
-    if RUN in os.environ:  # who started Snakemake says it
+    """Print again, last of all, the errors of steps that failed since a time."""
+    if RUN in os.environ:  # `capeneuro run` prints them
         return
-    lines = [line for _, own in failures(study, since) for line in own]
-    lines = lines or _unsaid(study, since)
-    print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
+    lines = [line for _, errors in failures(study, since) for line in errors]
+    for line in lines or _failures_without_log(study, since):
+        print(line, file=sys.stderr)
 
 
-def hear(logger: logging.Logger) -> None:
-    """Keep what Snakemake says, for who asks why a run has failed."""
-    with suppress(OSError):  # of a disk that is full a step will say it
-        logger.addHandler(endings.Heard())
+def write_messages(logger: logging.Logger) -> None:
+    """Write Snakemake's messages to a file, to look up why a run has failed."""
+    with suppress(OSError):  # a step will report a full disk
+        logger.addHandler(endings.MessageFile())
 
 
 def watch_jobs() -> None:
-    """Say which jobs of a cluster wait, and why, while Snakemake waits for them."""
+    """Print which jobs of a cluster wait, and why, while Snakemake waits for them."""
     cluster.watch()
 
 
-def _heard(since: float) -> str:
-    """What Snakemake said since then."""
-    path = endings.KEPT
+def _messages(since: float) -> str:
+    """Snakemake's messages since a time."""
+    path = endings.MESSAGES
     if not path.is_file() or path.stat().st_mtime < since:
         return ""
     return path.read_text(errors="replace")
 
 
 def _logs(study: StudyConfig, since: float) -> list[Path]:
-    """Logs that steps have written since then, in their order."""
+    """Logs that steps have written since a time, in their order."""
     logs = [
         *Path("private/_logs").glob(f"{study.study}/**/*.log"),
         *Path("private").glob(f"*/{study.study}/**/logs/*.log"),
@@ -298,19 +322,19 @@ def _logs(study: StudyConfig, since: float) -> list[Path]:
 
 
 def failures(study: StudyConfig, since: float) -> list[tuple[int, list[str]]]:
-    """Exit status and lines of the steps that failed since then, by their logs."""
-    found = []
+    """Exit status and errors of the steps that failed since a time, by their logs."""
+    failed = []
     for log in _logs(study, since):
         if lines := errors_of(log):
             text = log.read_text(errors="replace").splitlines()
-            ended = [line.split()[-1] for line in text if line.startswith(ENDED)]
+            statuses = [line.split()[-1] for line in text if line.startswith(ENDED)]
             lines = [f"error: {line}" for line in lines]
-            found.append((int(ended[-1]) if ended else 1, lines))
-    return found
+            failed.append((int(statuses[-1]) if statuses else 1, lines))
+    return failed
 
 
 def errors_of(log: str | Path) -> list[str]:
-    """Errors that a step's log ends with, without the word."""
+    """Errors at the end of a step's log, without the word `error`."""
     lines = Path(log).read_text(errors="replace").splitlines()
     return [line[7:] for line in lines if line.startswith("error: ")]
 
@@ -319,13 +343,15 @@ def _written(log: Path) -> float:
     return log.stat().st_mtime
 
 
-def _unsaid(study: StudyConfig, since: float, path: str = "") -> list[str]:
-    """Why a run has failed in which no step said it: by Snakemake, or by an end."""
-    where = path or f"study {study.study}"
-    if line := endings.in_words(_heard(since), path or "STUDY"):
-        return [f"error: {where}: {line}"]
+def _failures_without_log(
+    study: StudyConfig, since: float, path: str = ""
+) -> list[str]:
+    """Why a run has failed of which no step logs an error: Snakemake, or memory."""
+    label = path or f"study {study.study}"
+    if line := endings.in_words(_messages(since), path or "STUDY"):
+        return [f"error: {label}: {line}"]
     return [
-        f"error: {where}: {log.stem}{_of_site(log)}: its process was killed, most "
+        f"error: {label}: {log.stem}{_of_site(log)}: its process was killed, most "
         "often because memory ran out; use fewer --cores, or ask for more memory, and "
         "run the same command again"
         for log in _logs(study, since)

@@ -9,19 +9,19 @@ from snakemake.exceptions import WorkflowError
 from capeneuro.studies import kinds
 from capeneuro.studies.tasks import Task, note_settings, task_rules
 from capeneuro.studies.workflow import (
-    hear,
     last_words,
     made_data,
     makes_data,
     preview,
     read_study,
     watch_jobs,
+    write_messages,
 )
 from capeneuro.warm import Warm
 
 STARTED = time.time()
 if workflow.is_main_process and not workflow.dryrun:
-    hear(logger)
+    write_messages(logger)
 try:
     STUDY, study, sites = read_study(workflow.configfiles, config)
     if workflow.is_main_process:
@@ -60,4 +60,4 @@ def threads(task):
 
 def at(task, wildcards):
     """The task at the site that the wildcards name."""
-    return task.at(wildcards.site) if task.site else task
+    return task.at_site(wildcards.site) if task.site else task

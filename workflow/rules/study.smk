@@ -43,6 +43,6 @@ rule prepared:
             for task in TASKS
             if task.step == "prepare" and task.study is [*study.members.values()][0]
             for site in sites
-            for path in task.at(site).outputs(sites)
+            for path in task.at_site(site).outputs(sites)
         ],
     localrule: True
