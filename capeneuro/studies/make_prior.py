@@ -15,6 +15,7 @@ from capeneuro.algorithms.pca import (
     power_subspace,
     principal_subspace,
 )
+from capeneuro.algorithms.prior import Prior
 from capeneuro.config.components import ComponentsConfig
 from capeneuro.config.contrast import ContrastConfig
 from capeneuro.config.errors import ConfigError
@@ -95,39 +96,12 @@ def make(
             f"a prior, got {study.n_components}"
         )
     with in_process(study, sites, threads, exact=True) as federation:
-        mechanism = mechanism_of(study, "pca", reference=True)
-        bound = study.pca.norm_bound
-        if basis.n_features <= MOST_FEATURES:
-            subspace = principal_subspace(federation, mechanism, q, bound, np.inf, None)
-        else:
-            subspace = power_subspace(
-                federation,
-                mechanism,
-                q,
-                bound,
-                np.inf,
-                None,
-                start=power_start(basis.n_features, q, regions),
-                n_iterations=components.MOST_EXACT,
-                progress=progress.named("directions"),
-            )
+        start = None
+        if basis.n_features > MOST_FEATURES:
+            start = power_start(basis.n_features, q, regions)
+        subspace = _directions(study, federation, q, start)
         maps = _temporal_maps(study, federation, subspace)
-    U = subspace.eigenvectors
-    volumes: list[np.ndarray] = []
-    norms: list[float] = []
-    moments: dict[str, np.ndarray] = {}
-    for name in progress.bar(sites, "people"):
-        coordinates = []
-        for X in files.Features(study.private(name) / "projected.npz").values():
-            X = X.astype(np.float64)
-            coordinates.append(U.T @ X)
-            norms.append(float(np.mean(np.sum(X**2, axis=0))))
-        moments[name] = np.stack([y @ y.T / y.shape[1] for y in coordinates])
-        volumes += coordinates
-    try:
-        prior = priors.from_people(U, moments, volumes, norms)
-    except ValueError as error:
-        raise ConfigError(f"study {study.study}: {error}") from None
+    prior = _prior_of_people(study, sites, subspace.eigenvectors)
     if maps.size:
         prior = replace(prior, maps=maps * study.pca.norm_bound)
     metadata = {
@@ -144,6 +118,46 @@ def make(
         f"hold {100 * prior.energy_shares[-1]:.0f}% of a person's energy; "
         f"SHA-256 {digest}"
     )
+
+
+def _directions(
+    study: ComponentsConfig, federation: Federation, q: int, start: np.ndarray | None
+) -> Subspace:
+    """Find the q first directions of public people; by power iteration from a start."""
+    mechanism = mechanism_of(study, "pca", reference=True)
+    bound = study.pca.norm_bound
+    if start is None:
+        return principal_subspace(federation, mechanism, q, bound, np.inf, None)
+    return power_subspace(
+        federation,
+        mechanism,
+        q,
+        bound,
+        np.inf,
+        None,
+        start=start,
+        n_iterations=components.MOST_EXACT,
+        progress=progress.named("directions"),
+    )
+
+
+def _prior_of_people(study: ComponentsConfig, sites: Sites, U: np.ndarray) -> Prior:
+    """Make a prior of the prepared people's second moments along directions U."""
+    volumes: list[np.ndarray] = []
+    norms: list[float] = []
+    moments: dict[str, np.ndarray] = {}
+    for name in progress.bar(sites, "people"):
+        coordinates = []
+        for X in files.Features(study.private(name) / "projected.npz").values():
+            X = X.astype(np.float64)
+            coordinates.append(U.T @ X)
+            norms.append(float(np.mean(np.sum(X**2, axis=0))))
+        moments[name] = np.stack([y @ y.T / y.shape[1] for y in coordinates])
+        volumes += coordinates
+    try:
+        return priors.from_people(U, moments, volumes, norms)
+    except ValueError as error:
+        raise ConfigError(f"study {study.study}: {error}") from None
 
 
 def _temporal_maps(

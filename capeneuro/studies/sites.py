@@ -57,25 +57,36 @@ def load_sites(study: StudyConfig) -> Sites:
                 "file says all its rules; move its keys there and remove it"
             )
         site = load_site(path)
-        if study.federation == "nvflare" and site.name != path.stem:
-            raise ConfigError(
-                f"{path}: name: must be that of the file, {path.stem!r}, by which the "
-                f"other parties know the site, got {site.name!r}"
-            )
-        if site.name in sites:
-            raise ConfigError(
-                f"{path}: name: must be unique in the study, got {site.name!r} again"
-            )
-        _admits(study, path, site)
-        if any(_same_people(site, earlier) for earlier in sites.values()):
-            raise ConfigError(
-                f"{path}: images: must differ between sites, got {site.folder!r} again"
-            )
-        if any(site.eeg and site.eeg == earlier.eeg for earlier in sites.values()):
-            raise ConfigError(
-                f"{path}: eeg: must differ between sites, got {site.eeg!r} again"
-            )
+        _check_site(study, path, site, sites)
         sites[site.name] = site
+    _check_parties(study, sites)
+    return sites
+
+
+def _check_site(study: StudyConfig, path: Path, site: SiteConfig, sites: Sites) -> None:
+    """Refuse a site file that does not fit the study, or repeats a site before it."""
+    if study.federation == "nvflare" and site.name != path.stem:
+        raise ConfigError(
+            f"{path}: name: must be that of the file, {path.stem!r}, by which the "
+            f"other parties know the site, got {site.name!r}"
+        )
+    if site.name in sites:
+        raise ConfigError(
+            f"{path}: name: must be unique in the study, got {site.name!r} again"
+        )
+    _admits(study, path, site)
+    if any(_same_people(site, earlier) for earlier in sites.values()):
+        raise ConfigError(
+            f"{path}: images: must differ between sites, got {site.folder!r} again"
+        )
+    if any(site.eeg and site.eeg == earlier.eeg for earlier in sites.values()):
+        raise ConfigError(
+            f"{path}: eeg: must differ between sites, got {site.eeg!r} again"
+        )
+
+
+def _check_parties(study: StudyConfig, sites: Sites) -> None:
+    """Refuse a study whose sites, aggregator or kinds of data do not go together."""
     everyone = names(study, sites)
     kinds = {site.data for site in sites.values()}
     if study.arm in COOPERATIVE_ARMS and "private" in kinds and len(kinds) > 1:
@@ -98,7 +109,6 @@ def load_sites(study: StudyConfig) -> Sites:
             f"study {study.study}: score.reference: the run without privacy needs all "
             f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
         )
-    return sites
 
 
 def _same_people(a: SiteConfig, b: SiteConfig) -> bool:
@@ -362,9 +372,8 @@ def _lineage(study: StudyConfig, name: str, book: Ledger) -> str:
     return lineages[-1] if lineages else study.lineage
 
 
-def _spent_before(
-    study: StudyConfig, name: str, site: SiteConfig, on_paper: bool = False
-) -> float:
+def _check_rules(study: StudyConfig, name: str, site: SiteConfig) -> None:
+    """Refuse a study whose unit, multiplier or delta breaks the site's rules."""
     if site.unit == "subject" and study.budget.unit == "sample":
         raise ConfigError(
             f"site {name}: unit: its ceiling is per subject, got a study per sample; "
@@ -377,6 +386,24 @@ def _spent_before(
             f"{site.min_noise_multiplier:g}, the study's least is {least:.4g}; lower "
             "budget.epsilon"
         )
+    features = study.private(name) / "projected.npz"
+    n_samples = files.Features(features).n_samples if features.exists() else {}
+    per_person = study.budget.unit == "subject"
+    n_units = len(n_samples) if per_person else sum(n_samples.values())
+    delta, noun = study.budget.delta, "people" if per_person else "volumes"
+    if site.data == "private" and delta * n_units >= 1:
+        raise ConfigError(
+            f"site {name}: budget.delta: must be below one over its {n_units} "
+            f"{noun}, got {delta:g}: with it one of them might be published as they "
+            "are; lower it"
+        )
+
+
+def _spent_before(
+    study: StudyConfig, name: str, site: SiteConfig, on_paper: bool = False
+) -> float:
+    """Epsilon that a site spent before; raises if the study exceeds its ceiling."""
+    _check_rules(study, name, site)
     book = open_ledger(site)
     if on_paper:
         book = Ledger(None, book.ceiling)
@@ -410,16 +437,6 @@ def _spent_before(
     spent = book.total(without=[entry.request for entry in earlier])
     before = accounting.epsilon_from_mu(spent, site.delta)
     promise = study.promise_of(name)
-    features = study.private(name) / "projected.npz"
-    n_samples = files.Features(features).n_samples if features.exists() else {}
-    per_person = study.budget.unit == "subject"
-    n_units = len(n_samples) if per_person else sum(n_samples.values())
-    if site.data == "private" and promise.delta * n_units >= 1:
-        raise ConfigError(
-            f"site {name}: budget.delta: must be below one over its {n_units} "
-            f"{'people' if per_person else 'volumes'}, got {promise.delta:g}: with it "
-            "one of them might be published as they are; lower it"
-        )
     total = accounting.compose([spent, promise.mu])
     if not book.ceiling.admits(total):
         own_promise = study.budget.site_epsilon
