@@ -638,7 +638,7 @@ def test_plan_of_a_spatial_study_tells_what_the_subspace_keeps(tiny, capsys):
     assert in_short.startswith(
         "in short: maps will agree with those of the pooled data"
     )
-    order = ("in short:", "What it promises", "What is foretold", "Other choices")
+    order = ("in short:", "The promise to each", "The forecast, for", "Other choices")
     assert sorted(order, key=text.index) == list(order)
     # Half of the norm is a quarter of the second moment, of which the clip of 1 keeps
     # 0.144 for the 0.544 of a whole one, of 1 / sqrt(3).
