@@ -61,15 +61,15 @@ def subspace(
     roster = mechanism.describe(federation)
     n = sum(site.n_units for site in roster.values())
     # Of the arm `local` the first site alone described itself.
-    everyone = n * (len(study.sites) if study.arm == "local" else 1)
-    least, _ = least_share(study, tuple(roster), everyone)
+    n_units = n * (len(study.sites) if study.arm == "local" else 1)
+    least, _ = least_share(study, tuple(roster), n_units)
     fit = release_fit(federation, check, prior, K, least)
     print(words.prior_fit(fit, K))
     if not fit.passes:
         _check_without_prior(study, sites, roster)
         return fit
     if study.budget.unit == "subject":
-        noise = noise_of_prior(study, tuple(roster), everyone)
+        noise = noise_of_prior(study, tuple(roster), n_units)
         deviation = priors.deviation_of_people(
             federation, mechanism, prior, noise, bound
         )

@@ -383,24 +383,19 @@ class ComponentsKind(StudyKind):
             stages = [mechanism_of(study, "center", reference, check), mechanism]
             center_clip = options.clip**0.5
             center = released_center(federation, stages[0], bound, center_clip).value
-        R, clip = study.n_components, options.clip
+        R, clip, find = study.n_components, options.clip, principal_subspace
         if is_power:
-            subspace = power_subspace(
-                federation,
-                mechanism,
-                R,
-                bound,
-                clip,
-                center,
+            find = partial(
+                power_subspace,
                 start=start,
                 n_iterations=MOST_EXACT if exact else options.n_iterations,
                 progress=progress.named(f"pca {mechanism.arm}"),
             )
-            if not exact:
-                print(words.shares_line(study, subspace))
-        else:
-            subspace = principal_subspace(federation, mechanism, R, bound, clip, center)
+        subspace = find(federation, mechanism, R, bound, clip, center)
+        if not is_power:
             print(words.order_line(study, subspace))
+        elif not exact:
+            print(words.shares_line(study, subspace))
         subspace = replace(subspace, prior_fit=prior_fit)
         write_released(study, sites, reference, SUBSPACE, subspace, stages)
 

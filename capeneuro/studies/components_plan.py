@@ -31,13 +31,13 @@ PRIOR_FORECAST = "prior.json"
 
 
 def forecast(
-    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+    study: ComponentsConfig, site_names: Sequence[str], counts: Counts
 ) -> Forecast:
     """Foretell the quality of components, and each stage's noise over its signal.
 
     Parameters
     ----------
-    study, everyone
+    study, site_names
         The study, and the names of its sites.
     counts
         People, volumes of one person, and features, which are counted where there is
@@ -54,21 +54,21 @@ def forecast(
         If a number is missing.
     """
     if study.has_prior:
-        return _forecast_with_prior(study, everyone, counts)
-    return forecast_without_prior(study, everyone, counts)
+        return _forecast_with_prior(study, site_names, counts)
+    return forecast_without_prior(study, site_names, counts)
 
 
 def forecast_without_prior(
-    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+    study: ComponentsConfig, site_names: Sequence[str], counts: Counts
 ) -> Forecast:
     """Foretell the same for the study without its prior.
 
     Parameters
     ----------
-    study, everyone, counts
+    study, site_names, counts
         As of :func:`forecast`.
     """
-    design = _design(study, everyone, counts)
+    design = _design(study, site_names, counts)
     if "ica" in study.n_releases:
         predicted = prediction.predict(design, study.own_promise)
         bearable = predicted.ratio_pca / prediction.MOST_NOISE
@@ -114,23 +114,25 @@ def _agreement_sentence(
     return text
 
 
-def noise_of_prior(study: ComponentsConfig, everyone: Sequence[str], n: int) -> float:
+def noise_of_prior(study: ComponentsConfig, site_names: Sequence[str], n: int) -> float:
     """Deviation of the noise of n units' deviation from a prior, over their clip."""
     people = study.budget.unit == "subject"
     query = "deviation" if people else "white_second_moment"
-    return _noise(study, everyone, n, "pca", query, 1.0) / (OF_CLIP if people else 1.0)
+    return _noise(study, site_names, n, "pca", query, 1.0) / (
+        OF_CLIP if people else 1.0
+    )
 
 
 def _noise(
     study: ComponentsConfig,
-    everyone: Sequence[str],
+    site_names: Sequence[str],
     n: int,
     stage: str,
     query: str,
     clip: float,
 ) -> float:
     """Deviation of the noise of one of a stage's releases, of n units."""
-    arm = noise_over_pooled(study, everyone, n)
+    arm = noise_over_pooled(study, site_names, n)
     relation = study.own_promise.relation
     t = QUERIES[query].sensitivity(arm.n_people, relation, {"clip": clip})
     share = study.shares[stage] / study.n_releases[stage]
@@ -138,13 +140,13 @@ def _noise(
 
 
 def least_share(
-    study: ComponentsConfig, everyone: Sequence[str], n: int
+    study: ComponentsConfig, site_names: Sequence[str], n: int
 ) -> tuple[float, float]:
     """Foretell the least share of energy with which a prior is better than none.
 
     Parameters
     ----------
-    study, everyone
+    study, site_names
         A study with a prior, and the names of its sites.
     n
         Units of all sites: people, or their volumes.
@@ -159,17 +161,17 @@ def least_share(
     prior, _ = open_prior(study)
     K, unit, D = study.n_components, study.budget.unit, len(prior.directions)
     if study.pca.method == "power":
-        design = _design(study, everyone, Counts(n, 1, D))
+        design = _design(study, site_names, Counts(n, 1, D))
         captured = prediction.predict_subspace(design, study.own_promise).captured
         captured *= prior_fit.largest_share(prior, K)
     else:
         clip = study.pca.clip
-        noise = _noise(study, everyone, n, "pca", "second_moment", clip)
+        noise = _noise(study, site_names, n, "pca", "second_moment", clip)
         captured = prior_fit.captured_without(prior, K, noise, clip, unit)
-    noise = noise_of_prior(study, everyone, n)
-    n_people = noise_over_pooled(study, everyone, n).n_people
+    noise = noise_of_prior(study, site_names, n)
+    n_people = noise_over_pooled(study, site_names, n).n_people
     # The number is released as twice the share.
-    check = _noise(study, everyone, n, "check", "prior_energy_share", 1.0) / 2
+    check = _noise(study, site_names, n, "check", "prior_energy_share", 1.0) / 2
     least = prior_fit.least_energy_share(
         prior, K, noise, unit, n_people, captured, check
     )
@@ -177,20 +179,20 @@ def least_share(
 
 
 def _forecast_with_prior(
-    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+    study: ComponentsConfig, site_names: Sequence[str], counts: Counts
 ) -> Forecast:
     """Foretell how private data improve a prior's maps, by simulated populations."""
     people, by_volume = counts.people, study.budget.unit == "sample"
     require(counts, "people", *["volumes"] * by_volume)
     ratios = {}
     if "ica" in study.n_releases:
-        design = _design(study, everyone, counts)
+        design = _design(study, site_names, counts)
         ratios["ICA"] = prediction.predict(design, study.own_promise).ratio_ica
     # A volume is a unit, of a person several.
     n_units = people * (counts.volumes if by_volume else 1)
 
     def require_share() -> None:
-        least, captured = least_share(study, everyone, n_units)
+        least, captured = least_share(study, site_names, n_units)
         print(words.requirement(study.n_components, least, captured))
 
     if by_volume:
@@ -205,7 +207,7 @@ def _forecast_with_prior(
             require_share()
 
         return Forecast(ratios, REMEDY, show_share)
-    noise = noise_of_prior(study, everyone, people)
+    noise = noise_of_prior(study, site_names, people)
     public, private = _prior_agreement(study, noise, people)
     # Maps without any agreement add nothing, however much worse the prior is.
     adds = private - public if private > prediction.NOTHING else 0.0
@@ -429,7 +431,7 @@ def _range(agreement: prediction.Agreement) -> str:
 
 
 def _design(
-    study: ComponentsConfig, everyone: Sequence[str], counts: Counts
+    study: ComponentsConfig, site_names: Sequence[str], counts: Counts
 ) -> prediction.Design:
     """The planner's design, from the study file, public files and options."""
     people, volumes, features = counts
@@ -454,7 +456,7 @@ def _design(
             f"{features}"
         )
     check_features(study, features)
-    arm = noise_over_pooled(study, everyone, people)
+    arm = noise_over_pooled(study, site_names, people)
     return prediction.Design(
         arm.n_sites,
         arm.n_people,

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -125,20 +126,11 @@ def _directions(
 ) -> Subspace:
     """Find the q first directions of public people; by power iteration from a start."""
     mechanism = mechanism_of(study, "pca", reference=True)
-    bound = study.pca.norm_bound
-    if start is None:
-        return principal_subspace(federation, mechanism, q, bound, np.inf, None)
-    return power_subspace(
-        federation,
-        mechanism,
-        q,
-        bound,
-        np.inf,
-        None,
-        start=start,
-        n_iterations=components.MOST_EXACT,
-        progress=progress.named("directions"),
-    )
+    find = principal_subspace
+    if start is not None:
+        rounds, bar = components.MOST_EXACT, progress.named("directions")
+        find = partial(power_subspace, start=start, n_iterations=rounds, progress=bar)
+    return find(federation, mechanism, q, study.pca.norm_bound, np.inf, None)
 
 
 def _prior_of_people(study: ComponentsConfig, sites: Sites, U: np.ndarray) -> Prior:

@@ -411,12 +411,12 @@ def epsilon_by_parties(study: StudyConfig, site: str = "") -> dict[str, float]:
     S, local = len(study.sites), study.arm == "local"
     if site not in study.budget.site_epsilon:
         site = ""
-    everyone = [site] if local else [*study.budget.site_epsilon, *[""] * S][:S]
-    mu = [study.promise_of(name).mu for name in everyone]
+    site_names = [site] if local else [*study.budget.site_epsilon, *[""] * S][:S]
+    mu = [study.promise_of(name).mu for name in site_names]
     coalition = accounting.Coalition(1, 0) if local else _coalition(study)
     gamma = cape.arm_variances(study.arm, mu, study.noise_ratio, coalition)
     losses = cape.views(study.arm, gamma, study.noise_ratio, coalition)
-    k = everyone.index(site) if site in everyone else 0
+    k = site_names.index(site) if site in site_names else 0
     return {
         parties: accounting.epsilon_from_mu(float(losses[view][k]), study.budget.delta)
         for view, parties in words.parties(study).items()
@@ -495,11 +495,11 @@ class ArmNoise(NamedTuple):
 
 
 def noise_over_pooled(
-    study: StudyConfig, everyone: Sequence[str], people: int
+    study: StudyConfig, site_names: Sequence[str], people: int
 ) -> ArmNoise:
     """Sites and people of a release in the study's arm; its noise over the pooled."""
     S, local = len(study.sites), study.arm == "local"
-    factors = [study.mu_factors.get(name, 1.0) for name in everyone]
+    factors = [study.mu_factors.get(name, 1.0) for name in site_names]
     ratio, coalition = study.noise_ratio, _coalition(study)
     gamma = cape.arm_variances(study.arm, factors, ratio, coalition)
     over = float(np.sqrt(gamma[:1].sum() if local else gamma.sum()))

@@ -87,27 +87,27 @@ def _check_site(study: StudyConfig, path: Path, site: SiteConfig, sites: Sites) 
 
 def _check_parties(study: StudyConfig, sites: Sites) -> None:
     """Refuse a study whose sites, aggregator or kinds of data do not go together."""
-    everyone = names(study, sites)
+    site_names = names(study, sites)
     kinds = {site.data for site in sites.values()}
     if study.arm in COOPERATIVE_ARMS and "private" in kinds and len(kinds) > 1:
         raise ConfigError(
             f"study {study.study}: sites: private data must not rely on the noise of "
             f"open data, got {' and '.join(sorted(kinds))}; separate them"
         )
-    if study.aggregator not in (None, "independent", *everyone):
+    if study.aggregator not in (None, "independent", *site_names):
         raise ConfigError(
             f"study {study.study}: aggregator: must be independent or a site of the "
-            f"study ({', '.join(everyone)}), got {study.aggregator!r}"
+            f"study ({', '.join(site_names)}), got {study.aggregator!r}"
         )
-    for name in sorted(set(study.budget.site_epsilon) - set(everyone)):
+    for name in sorted(set(study.budget.site_epsilon) - set(site_names)):
         raise ConfigError(
             f"study {study.study}: budget.site_epsilon: must name sites of the study "
-            f"({', '.join(everyone)}), got {name!r}"
+            f"({', '.join(site_names)}), got {name!r}"
         )
-    if study.score.reference and len(sites) < len(everyone):
+    if study.score.reference and len(sites) < len(site_names):
         raise ConfigError(
             f"study {study.study}: score.reference: the run without privacy needs all "
-            f"site files here, got {len(sites)} of {len(everyone)}; set it to false"
+            f"site files here, got {len(sites)} of {len(site_names)}; set it to false"
         )
 
 
@@ -300,10 +300,10 @@ def check_ceilings(
     """
     if study.arm == "non-private":
         return {}
-    everyone = names(study, sites)
-    factors = [study.mu_factors.get(name, 1.0) for name in everyone]
-    n_dropout = len(everyone) - study.survivor_threshold
-    coalition = accounting.Coalition(len(everyone), study.n_colluding, n_dropout)
+    site_names = names(study, sites)
+    factors = [study.mu_factors.get(name, 1.0) for name in site_names]
+    n_dropout = len(site_names) - study.survivor_threshold
+    coalition = accounting.Coalition(len(site_names), study.n_colluding, n_dropout)
     gamma = cape.arm_variances(study.arm, factors, study.noise_ratio, coalition)
     spread = float(np.sqrt(gamma.max() / gamma.min()))
     if study.noise == "rounded" and spread > ring.LARGEST_SPREAD:

@@ -203,7 +203,7 @@ def run(path: str, cores: int, options: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    if lines := _failures_without_log(study, since, path):
+    if lines := _unlogged_failures(study, since, path):
         print("\n".join(lines), file=sys.stderr)
         return 1 if "was killed" in lines[0] else 2
     # No step began: Snakemake prints why in a dry run.
@@ -289,7 +289,7 @@ def last_words(study: StudyConfig, since: float) -> None:
     if RUN in os.environ:  # `capeneuro run` prints them
         return
     lines = [line for _, errors in failures(study, since) for line in errors]
-    for line in lines or _failures_without_log(study, since):
+    for line in lines or _unlogged_failures(study, since):
         print(line, file=sys.stderr)
 
 
@@ -343,9 +343,7 @@ def _written(log: Path) -> float:
     return log.stat().st_mtime
 
 
-def _failures_without_log(
-    study: StudyConfig, since: float, path: str = ""
-) -> list[str]:
+def _unlogged_failures(study: StudyConfig, since: float, path: str = "") -> list[str]:
     """Why a run has failed of which no step logs an error: Snakemake, or memory."""
     label = path or f"study {study.study}"
     if line := endings.in_words(_messages(since), path or "STUDY"):
