@@ -85,7 +85,7 @@ def _check_without_prior(
     """Refuse to go on without the prior where noise would drown the result."""
     if study.pca.method == "power":
         raise ConfigError(
-            f"study {study.study}: prior.file: people's energy is not where it says, "
+            f"study {study.study}: prior.file: holds too little of people's energy, "
             "and pca.method power would need more rounds than are paid for; give "
             "another prior, or none, under another name of the study"
         )

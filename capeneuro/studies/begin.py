@@ -172,7 +172,7 @@ def _choices(place: Path, series: list[Path]) -> tuple[dict[str, Any], list[str]
 
 
 def _single_runs(series: list[Path]) -> list[str]:
-    """Labels of single runs, where somebody also has a file of all runs together."""
+    """Labels of single runs, where a person also has a file of all runs together."""
     people: dict[str, list[Path]] = defaultdict(list)
     for file in series:
         people[name_of(file)].append(file)
@@ -190,7 +190,7 @@ def _plain(folder: Path) -> str:
     for beginning in ("*", "**/*bold*", "**/*"):
         by_ending = {end: folder.glob(beginning + end) for end in ENDS}
         ends = [end for end, files in by_ending.items() if any(map(_is_series, files))]
-        if ends:  # one pattern is of both, or somebody would be passed over
+        if ends:  # one pattern for both, or people would be passed over
             return f"{folder}/{beginning}{ends[0] if len(ends) == 1 else '.nii*'}"
     tables = [p.name for p in sorted(folder.glob("*.[tc]sv"))]
     recordings = [p.name for p in sorted(folder.rglob("*")) if p.suffix in EEG[:5]]
@@ -249,7 +249,7 @@ def choose_design(folders: list[SiteFolder], base: Path) -> Design:
         return _of_parcels(folders, runs, base)
     is_open = all(folder.site.data != "private" for folder in folders)
     images = [nifti.open_image(run, 4) for run in first.values()]
-    # SPM, CONN and FSL say the space in headers, ABCD-BIDS also as `space-MNI`.
+    # SPM, CONN and FSL write the space into headers, ABCD-BIDS also as `space-MNI`.
     in_header = spaces <= {"", "MNI"} and all(map(nifti.is_in_mni152, images))
     by_name = len(spaces) == 1 and min(spaces).startswith("MNI152")
     mask, features, size = "computed", None, 2
@@ -469,7 +469,7 @@ def study_text(
         f"[{', '.join(options.confounds)}]" if options.confounds == MOTION else "[]"
     )
     confounds = getattr(options.confounds, "strategy", columns)
-    # Of a few parcels fewer components can be told apart.
+    # With few parcels fewer components can be distinguished.
     n_components = min(R, max((design.features or FEATURES) // 4, 2))
     bound = (design.features or 900) ** 0.5
     sites = ", ".join(f"config/sites/{name}.yaml" for name in names)

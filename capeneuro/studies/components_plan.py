@@ -253,7 +253,7 @@ def prior_forecast_line(study: ComponentsConfig) -> str:
 
 def _gain_text(public: float, private: float) -> str:
     adds = private - public
-    gain = "adds nothing that can be told" if adds < LEAST_GAIN else f"+{adds:.2f}"
+    gain = "adds nothing measurable" if adds < LEAST_GAIN else f"+{adds:.2f}"
     return f"public, epsilon 0: {public:.2f}; with private data: {private:.2f} ({gain})"
 
 

@@ -113,7 +113,7 @@ def assumed(study: StudyConfig, sites: Sites) -> Assumed:
     makes = kinds.makes_data(study.full_study, sites)
     if expected.is_counted or makes or not is_complete(study, sites):
         return expected
-    # Privacy: under the unit subject nobody counts the volumes of private people.
+    # Privacy: under the unit subject volumes of private people are not counted.
     is_public = expected.per_sample or all(s.data != "private" for s in sites.values())
 
     def length(runs: Sequence[Path]) -> int:

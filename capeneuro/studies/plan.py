@@ -295,11 +295,11 @@ def refuse(
             raise BudgetExceeded(
                 f"study {study.study}: prior: private data must be foretold to add "
                 f"{LEAST_GAIN} or more to what is public, add {forecast.adds:.3f}: "
-                "nothing that can be told; nothing of it is released. More people or a "
+                "nothing measurable; nothing of it is released. More people or a "
                 f"larger epsilon help; accept: [{{rule: {GAIN}, reason: "
                 '"why, in a sentence"}] in the study file lets it run all the same'
             )
-        print(f"accepted: private data add nothing that can be told; {reasons[GAIN]}")
+        print(f"accepted: private data add nothing measurable; {reasons[GAIN]}")
     ratios = forecast.ratios.items()
     drowned = [f"{x:.3g} times what {name} can bear" for name, x in ratios if x > 1]
     if not drowned:

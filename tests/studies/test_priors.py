@@ -178,9 +178,7 @@ def test_a_study_that_adds_nothing_is_refused(capsys):
     edit(STUDY, "accept", [])
     assert command("plan", STUDY) == 3
     said = capsys.readouterr()
-    assert "public, epsilon 0: " in said.out and "adds nothing that can be told" in (
-        said.out
-    )
+    assert "public, epsilon 0: " in said.out and "adds nothing measurable" in (said.out)
     assert "prior: private data must be foretold to add 0.01 or more" in said.err
 
 
