@@ -12,14 +12,14 @@ and written down before the data are looked at. Two rules differ from scikit-lea
 * A fit to private data spends the whole promise, and its sites' ledgers remember it
   after this process. The same fit again is answered again and costs nothing; another
   is refused once the ledger's ceiling is reached.
-* Cross-validation, a grid search and whatever else fits copies is refused where data
-  are private: each fold would be one more release, and the choice among them as well.
-  Where ``kind`` says ``"public"`` or ``"simulated"`` it works.
+* Cross-validation, grid search and anything else that fits copies is refused where
+  data are private: each fold would be one more release, and the choice among them as
+  well. Where ``kind`` is ``"public"`` or ``"simulated"`` it works.
 
 ``score`` is scikit-learn's, and exact: of private rows it is for their holder alone.
-What may be told is ``model_.r2``, with its interval, which the release has paid for. A
-transformer in front of an estimator, such as ``StandardScaler``, learns from the data
-what nobody charges: scale by public constants instead, or let ``bounds`` do it.
+``model_.r2``, with its interval, may be published: the release has paid for it. A
+transformer in front of an estimator, such as ``StandardScaler``, reads the data without
+a charge: scale by public constants instead, or let ``bounds`` do it.
 
 Exceptions to scikit-learn's ``check_estimator`` (``tests/studies/test_estimators.py``):
 without privacy there is none. With it two fits to public data are two draws of the
@@ -70,16 +70,17 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
     ----------
     epsilon, delta
         The promise to each row, against the aggregator and ``n_colluding`` sites. One
-        fit spends all of it. There is no default of epsilon: ``fit`` asks for it.
+        fit spends all of it. Epsilon has no default: ``fit`` refuses None.
     bounds
         Smallest and largest value of each feature, shape (D, 2), or one pair for all of
         them. Public: known before the data are looked at, such as a scale's range.
-        Values beyond count as these; wide bounds cost accuracy.
+        Values are limited to them; wide bounds cost accuracy.
     target_bounds
-        The same of the target.
+        Smallest and largest value of the target, under the same rules.
     within_sites
-        An intercept for each site: what sites differ by in the target is not attributed
-        to features, and ``predict`` uses the mean of all. False: one for all.
+        An intercept for each site: differences of sites in the target are not
+        attributed to features, and ``predict`` uses the mean intercept. False: one
+        intercept for all.
     arm
         One of :data:`.requests.Arm`.
     kind
@@ -87,15 +88,15 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
         ``ledgers`` and refuses exact arms and cross-validation.
     ledgers
         By site, :class:`.ledger.Ledger` on disk: they outlive this object, and a
-        promise holds over all that was ever spent. None: in memory.
+        promise holds over everything that was ever spent. None: in memory.
     n_colluding
-        Sites that may pool what they know with the aggregator, its own among them;
-        None: :func:`.accounting.coalition`.
+        Sites that may collude with the aggregator, its own among them; None:
+        :func:`.accounting.coalition`.
     clip, ridge
         See :func:`.regression.linear_model`; features are scaled to norms of at most 1.
     accept
-        Why a model is wanted whose noise is foretold to exceed its signal; empty: such
-        a fit is refused before anything is spent.
+        Why a model is wanted whose noise is predicted to exceed its signal; empty: the
+        fit is refused before anything is spent.
 
     Attributes
     ----------
@@ -108,13 +109,16 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_
         As scikit-learn sets them.
     privacy_ : dict
-        See :meth:`.arrays.Sites.privacy`: what was promised of a row, and spent.
+        Promise to a row and spent budget, see :meth:`.arrays.Sites.privacy`.
 
     Examples
     --------
+    >>> X = rng.random((4000, 2))
+    >>> age, site = 18 + 60 * X[:, 0], np.repeat(["north", "south"], 2000)
     >>> model = PrivateRegressor(1.0, bounds=(0, 1), target_bounds=(18, 90),
     ...                          kind="public")
-    >>> model.fit(X, age, groups=site).score(X, age)  # doctest: +SKIP
+    >>> bool(model.fit(X, age, groups=site).score(X, age) > 0.5)
+    True
 
     Guarantee
     ---------
@@ -163,7 +167,8 @@ class PrivateRegressor(RegressorMixin, BaseEstimator):
             If data do not fit together or the bounds, or hold missing values; if they
             are private and a site has no ledger, or this is a clone.
         BudgetExceeded
-            If a ledger's ceiling is reached, or noise is foretold to exceed the signal.
+            If a ledger's ceiling is reached, or noise is predicted to exceed the
+            signal.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         if self.target_bounds is None:
@@ -197,13 +202,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta, bounds, within_sites, arm, kind, ledgers
+    epsilon, delta, bounds, within_sites, arm, kind, ledgers, n_colluding, clip, \
+ridge, accept
         As in :class:`PrivateRegressor`.
-    n_colluding, clip, ridge, accept
-        As there, too.
     labels
-        The two labels, first the one that counts as 0. Public; None: those in the data,
-        where these are public or simulated.
+        The two labels, first the reference label, coded 0. Public; None: those in the
+        data, if these are public or simulated.
 
     Attributes
     ----------
@@ -214,6 +218,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
     intercept_ : (1,)
     model_, sites_, n_features_in_, feature_names_in_, privacy_
         As in :class:`PrivateRegressor`.
+
+    Examples
+    --------
+    >>> X = rng.random((4000, 2))
+    >>> group = np.where(X[:, 0] > 0.5, "patient", "control")
+    >>> model = PrivateClassifier(1.0, bounds=(0, 1), labels=("control", "patient"),
+    ...                           kind="public")
+    >>> model.fit(X, group).predict_proba(X).shape
+    (4000, 2)
 
     Guarantee
     ---------
@@ -255,20 +268,20 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError, BudgetExceeded
-            As there; and if labels are not the two that are known.
+            As in :meth:`PrivateRegressor.fit`; and if a label is not one of the two.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         y = column_or_1d(y)
         if self.labels is None and self.kind == "private":
-            # Privacy: which labels there are is told by the data.
+            # Privacy: the set of labels would be a release that nobody charged.
             raise ValueError("labels: give the two labels; private data do not tell")
         labels = np.unique(y) if self.labels is None else np.asarray(self.labels)
         if labels.shape != (2,) or not np.isin(y, labels).all():
-            shown = labels if self.labels is not None else f"{len(labels)} classes"
+            got = labels if self.labels is not None else f"{len(labels)} classes"
             raise ValueError(
                 "labels: Only binary classification is supported: every label must be "
-                f"one of two classes, got {shown}"
+                f"one of two classes, got {got}"
             )
         self.classes_ = labels
         _fit(self, X, (y == labels[1]).astype(float), groups, "logistic", (0.0, 1.0))
@@ -295,7 +308,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-# --- what both do --------------------------------------------------------------------
+# --- shared by both ------------------------------------------------------------------
 
 
 def _fit(
@@ -306,7 +319,7 @@ def _fit(
     task: Task,
     target_bounds: Bounds,
 ) -> Any:
-    """Scale rows by their public bounds, and ask the verb."""
+    """Scale rows by their public bounds, and fit :func:`.verbs.linear_model`."""
     D = X.shape[1]
     if self.bounds is None:
         raise ValueError(
@@ -326,51 +339,50 @@ def _fit(
     S, S_C = len(self.sites_), self.n_colluding
     S_C = accounting.coalition(S) if S_C is None else S_C
     budget = Budget(self.epsilon, self.delta, "sample", "replace-one", S_C)
-    books = {
-        n: (self.ledgers or {}).get(n) or Ledger(None, budget) for n in self.sites_
-    }
+    ledgers = self.ledgers or {}
+    ledgers = {n: ledgers.get(n) or Ledger(None, budget) for n in self.sites_}
     sites = Sites(
         {name: {ROWS: z[:, site_of == name]} for name in self.sites_},
         budget,
         self.arm,
         self.kind,
-        books,
+        ledgers,
         cape.NOISE_RATIO_PER_SITE * S,
         self.accept,
         name=TABLE.split("-")[0],
     )
-    found = verbs.linear_model(
+    model = verbs.linear_model(
         sites,
         1.0,
         target_bounds,
         task=task,
         clip=self.clip,
-        within=self.within_sites,
+        within_sites=self.within_sites,
         ridge=self.ridge,
     )
     self.model_: LinearModel = replace(
-        found.in_unit(center, spread), bounds=np.stack([low, high], axis=1)
+        model.in_unit(center, spread), bounds=np.stack([low, high], axis=1)
     )
     self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
-    told = sites.privacy()
-    del told["person"]  # of all rows of a site; here each is a person's
-    self.privacy_ = {**told, "unit": "row"}
+    privacy = sites.privacy()
+    del privacy["person"]  # of all rows of a site; here each is a person's
+    self.privacy_ = {**privacy, "unit": "row"}
     return self
 
 
 def _predicted(self: Any, X: Any) -> np.ndarray:
-    """What the model says of rows: targets, or probabilities of the second label."""
+    """Predict the targets of rows, or probabilities of the second label, (n_rows,)."""
     check_is_fitted(self, "model_")
     X = validate_data(self, X, reset=False, dtype=np.float64)
     return self.model_.predict(X.T)
 
 
 def _cloned(self: Any) -> Any:
-    """An estimator of the same parameters, which does not fit private data."""
+    """Make an estimator of the same parameters, which refuses private data."""
     # Privacy: ledgers are shared; a copy of one in memory would forget what is spent.
-    made = type(self)(**self.get_params(deep=False))
-    made._is_clone = True
-    return made
+    clone = type(self)(**self.get_params(deep=False))
+    clone._is_clone = True
+    return clone
 
 
 def _tagged(self: Any, tags: Any) -> Any:
@@ -397,10 +409,10 @@ def _pairs(name: str, bounds: Any, D: int) -> np.ndarray:
 
 
 def _check(self: Any, names: Sequence[str]) -> None:
-    """Refuse what cannot be fitted, before it is paid for."""
-    for key, known in (("arm", get_args(Arm)), ("kind", get_args(Kind))):
-        if (value := getattr(self, key)) not in known:
-            raise ValueError(f"{key}: must be of {', '.join(known)}, got {value!r}")
+    """Refuse parameters that cannot be fitted, before anything is charged."""
+    for key, options in (("arm", get_args(Arm)), ("kind", get_args(Kind))):
+        if (value := getattr(self, key)) not in options:
+            raise ValueError(f"{key}: must be of {', '.join(options)}, got {value!r}")
     rules = {
         "epsilon: give the promise to each row, above 0": (
             self.epsilon is not None and self.epsilon > 0
@@ -426,7 +438,7 @@ def _check(self: Any, names: Sequence[str]) -> None:
     if self.kind != "private":
         return
     if getattr(self, "_is_clone", False):
-        # Privacy: who fits copies fits them to many parts of the data.
+        # Privacy: copies are fitted to many parts of the data.
         raise ValueError(
             "kind: a clone is not fitted to private data: in cross-validation and "
             "searches each fit would spend the whole promise again; choose on public "

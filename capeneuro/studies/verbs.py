@@ -1,14 +1,21 @@
 """One verb an algorithm, on arrays: what `import capeneuro` offers.
 
 Each verb takes sites (:func:`.federate`) first and the share of their budget that it
-may spend; it plans its releases with it, refuses what the budget does not pay for, and
-returns the result of its algorithm. The same call runs in every arm. What noise is
-foretold to drown is refused before anything is released.
+may spend; it plans its releases with it, refuses those that the budget does not pay
+for, and returns the result of its algorithm. The same call runs in every arm. A release
+whose noise is predicted to exceed the signal is refused before it is charged.
+
+The examples below are run by a test; they begin with
+
+    >>> import numpy as np
+    >>> import capeneuro as cn
+    >>> promise = cn.Budget(2, 1e-5, unit="subject")
+    >>> rng = np.random.default_rng(0)
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -92,13 +99,22 @@ def principal_subspace(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``second_moment``.
+
+    Examples
+    --------
+    >>> scans = rng.laplace(size=(600, 8, 30))  # persons, features, volumes
+    >>> scans[:, :2] *= 3
+    >>> sites = cn.federate({"north": scans[:300], "south": scans[300:]}, promise)
+    >>> V = cn.principal_subspace(sites, 2, norm_bound=7, share=0.5)
+    >>> V.eigenvectors.shape, sites.left
+    ((8, 2), 0.5)
     """
     if not 1 <= n_components <= _n_features(sites):
         raise ValueError(
@@ -112,8 +128,9 @@ def principal_subspace(
     ratio = prediction.predict_subspace(design, sites.budget).ratio
     _refuse_noise(sites, ratio / prediction.MOST_NOISE)
     mechanism = sites.mechanism(1, share)
-    about = sites.federation(), mechanism, n_components, norm_bound, clip
-    return pca.principal_subspace(*about)
+    return pca.principal_subspace(
+        sites.federation(), mechanism, n_components, norm_bound, clip
+    )
 
 
 def infomax(
@@ -133,20 +150,22 @@ def infomax(
 
     Parameters
     ----------
-    sites, share, progress
-        As in :func:`principal_subspace`; wraps the rounds, as in a progress bar.
+    sites, share
+        As in :func:`principal_subspace`.
     subspace
         From :func:`principal_subspace`; whitens the data.
     n_rounds, n_runs
-        Rounds of each run, which share the budget; two or more runs tell how stable
-        each component is.
+        Rounds of each run, and runs, which share the budget; two or more runs measure
+        how stable each component is.
     clip
-        Largest norm of one unit's gradient; None: what suits the number of components
-        and the unit.
+        Largest norm of one unit's gradient; None: a value that suits the number of
+        components and the unit.
     update, start
         See :func:`.ica.infomax`.
     max_rounds_exact
-        Rounds without privacy, which stop when they have converged.
+        Most rounds without privacy, which stop when they have converged.
+    progress
+        Wraps the range of rounds, such as ``tqdm.tqdm``.
 
     Returns
     -------
@@ -158,17 +177,26 @@ def infomax(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     ``n_runs * n_rounds`` releases of a gradient.
+
+    Examples
+    --------
+    >>> scans = rng.laplace(size=(2000, 4, 50))  # persons, features, volumes
+    >>> sites = cn.federate({"north": scans[:1000], "south": scans[1000:]}, promise)
+    >>> V = cn.principal_subspace(sites, 2, norm_bound=3, share=0.5)
+    >>> U = cn.infomax(sites, V, n_rounds=5)
+    >>> U.mixing.shape, sites.left  # features, components; the budget is spent
+    ((4, 2), 0.0)
     """
-    _one_of("update", update, Update)
+    _check_option("update", update, Update)
     R, exact = len(subspace.eigenvalues), sites.arm == "non-private"
-    lengths = [X.shape[1] for own in sites.people.values() for X in own.values()]
+    lengths = [X.shape[1] for X in _all_people(sites)]
     if clip is None:
         clip = prediction.fair_clip(sites.budget.unit, R, int(np.median(lengths)))
     n = n_rounds * n_runs
@@ -195,10 +223,10 @@ def canonical_directions(
     norm_bounds: tuple[float, float],
     *,
     clip: float = 1.0,
-    within: bool = True,
+    within_sites: bool = True,
     share: float | None = None,
 ) -> CanonicalDirections:
-    """Find what two views of the same people have in common: capeCCA.
+    """Find canonical directions of two views of the same people: capeCCA.
 
     Parameters
     ----------
@@ -210,33 +238,42 @@ def canonical_directions(
     n_first
         Number D_x of features of the first view.
     norm_bounds
-        Public constants: the typical norm of a person's features of each view, less
-        the mean of all.
+        Public constants, in the unit of the features: the typical norm of a person's
+        features of each view, less the mean of all people.
     clip
         Largest squared norm of both views together, over their bounds.
-    within
-        Take off each site's own mean: sites differ by scanners and amplifiers in both
+    within_sites
+        Subtract each site's own mean: sites differ by scanners and amplifiers in both
         views, which would look like correlation.
 
     Returns
     -------
     CanonicalDirections
-        Directions, patterns, correlations, and what noise alone reaches.
+        Directions, patterns, correlations, and the correlations of noise alone.
 
     Raises
     ------
     ValueError
         If a person has several samples.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``mean`` with a twentieth of the share, one of ``second_moment``.
+
+    Examples
+    --------
+    >>> rows = rng.standard_normal((4000, 6, 1))  # 4 features of one view, 2 of another
+    >>> rows[:, 4] += 2 * rows[:, 0]
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> found = cn.canonical_directions(sites, 1, n_first=4, norm_bounds=(2, 2.4))
+    >>> found.correlations.shape
+    (1,)
     """
-    _one_sample(sites)
+    _check_one_sample(sites)
     if not 0 < n_first < _n_features(sites):
         raise ValueError(
             f"n_first: must be 1 to {_n_features(sites) - 1}, got {n_first}"
@@ -254,9 +291,15 @@ def canonical_directions(
         lambda k, X: cca.stack(X[:n_first] / x, X[n_first:] / y, k, S)
     )
     center = cca.rough_center(federation, first, n_first, 1.0, S)
-    about = n_components, n_first, clip, center
     return cca.canonical_directions(
-        federation, second, *about, n_groups=S, within=within
+        federation,
+        second,
+        n_components,
+        n_first,
+        clip,
+        center,
+        n_groups=S,
+        within=within_sites,
     )
 
 
@@ -267,7 +310,7 @@ def pattern_components(
     *,
     clip: float = 1.0,
     center_clip: float = 2.0,
-    within: bool = True,
+    within_sites: bool = True,
     independent: bool = True,
     share: float | None = None,
 ) -> Patterns:
@@ -283,7 +326,7 @@ def pattern_components(
         Largest squared norm of a row over its bound, less the rough mean.
     center_clip
         Largest norm of a row over its bound in the rough mean.
-    within
+    within_sites
         Subtract each site's own mean; False: one for all.
     independent
         Patterns are independent over features; False: principal components.
@@ -296,10 +339,10 @@ def pattern_components(
     Raises
     ------
     ValueError
-        If somebody has several samples, or there are too few features; nothing is
+        If a person has several samples, or there are too few features; nothing is
         planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
@@ -307,8 +350,16 @@ def pattern_components(
     ---------
     One release of ``mean``, with a twentieth of the share, and one of
     ``second_moment``.
+
+    Examples
+    --------
+    >>> rows = rng.laplace(size=(4000, 6, 1))  # persons, features, one sample
+    >>> rows[:, :3] += 3 * rng.laplace(size=(4000, 1, 1))
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> cn.pattern_components(sites, 2, norm_bound=8).patterns.shape
+    (6, 2)
     """
-    _one_sample(sites)
+    _check_one_sample(sites)
     S, D = len(sites.names), _n_features(sites)
     if not 0 < n_components < D:
         raise ValueError(
@@ -323,8 +374,17 @@ def pattern_components(
     second = sites.mechanism(1, (1 - CENTER_SHARE) * share)
     federation = sites.federation(lambda k, X: with_constants(X, norm_bound, k, S))
     center = cca.rough_center(federation, first, 0, center_clip, S, norm_bound)
-    about = n_components, norm_bound, clip, center, S, within, independent
-    return patterns.patterns(federation, second, *about)
+    return patterns.patterns(
+        federation,
+        second,
+        n_components,
+        norm_bound,
+        clip,
+        center,
+        S,
+        within_sites,
+        independent,
+    )
 
 
 def mixture_components(
@@ -355,22 +415,33 @@ def mixture_components(
     Raises
     ------
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``second_moment`` and one of a third moment, half of the share each.
+
+    Examples
+    --------
+    >>> centers = np.array([[2.0, 0, 0, 0], [0, 2, 0, 0]])[rng.integers(2, size=4000)]
+    >>> rows = (centers + 0.3 * rng.standard_normal((4000, 4)))[:, :, None]
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> cn.mixture_components(sites, 2, norm_bound=2).components.shape
+    (4, 2)
     """
     D, share = _n_features(sites), sites.share(share)
-    inside = None if variance is None else variance / norm_bound**2
+    scaled_variance = None if variance is None else variance / norm_bound**2
     # The norm of a typical row, as `rows.norm_bound`.
-    about = _noise(sites, share / 2), D, n_components, fill(D, 1.0), inside
-    _refuse_noise(sites, predict_mixture(*about)[RATIO])
-    both = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
-    asked = n_components, norm_bound, clip, variance
-    return tensors.mixture_components(sites.federation(), both, *asked)
+    forecast = predict_mixture(
+        _noise(sites, share / 2), D, n_components, fill(D, 1.0), scaled_variance
+    )
+    _refuse_noise(sites, forecast[RATIO])
+    pairs, triples = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+    return tensors.mixture_components(
+        sites.federation(), (pairs, triples), n_components, norm_bound, clip, variance
+    )
 
 
 def topic_components(
@@ -392,19 +463,27 @@ def topic_components(
     Raises
     ------
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``word_pairs`` and one of triples, half of the share each.
+
+    Examples
+    --------
+    >>> topics = np.array([[0.6, 0.3, 0.05, 0.05], [0.05, 0.05, 0.3, 0.6]])
+    >>> words = rng.multinomial(50, topics[rng.integers(2, size=4000)])[:, :, None]
+    >>> sites = cn.federate({"north": words[:2000], "south": words[2000:]}, promise)
+    >>> cn.topic_components(sites, 2).components.shape  # words, topics
+    (4, 2)
     """
     share = sites.share(share)
-    about = _noise(sites, share / 2), _n_features(sites), n_components
-    _refuse_noise(sites, predict_topics(*about)[RATIO])
-    both = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
-    return tensors.topic_components(sites.federation(), both, n_components)
+    noise, D = _noise(sites, share / 2), _n_features(sites)
+    _refuse_noise(sites, predict_topics(noise, D, n_components)[RATIO])
+    pairs, triples = sites.mechanism(1, share / 2), sites.mechanism(1, share / 2)
+    return tensors.topic_components(sites.federation(), (pairs, triples), n_components)
 
 
 def linear_model(
@@ -414,7 +493,7 @@ def linear_model(
     *,
     task: Task = "linear",
     clip: float = regression.CLIP,
-    within: bool = True,
+    within_sites: bool = True,
     ridge: float | None = None,
     typical_norm: float = FILL,
     share: float | None = None,
@@ -424,19 +503,19 @@ def linear_model(
     Parameters
     ----------
     sites, share
-        As in :func:`principal_subspace`. The last row is the target, the others are
-        features that public constants have scaled to lie about 0.
+        As in :func:`principal_subspace`. The last row is the target; the rows before
+        are features that public constants have scaled to lie about 0.
     norm_bound
         Public constant: norm of a sample's features, by which they are divided; longer
-        ones are shortened.
+        ones are shortened to it.
     target_bounds
-        Public [low, high] of the target, beyond which it counts as these; of
-        ``"logistic"`` the two values that tell the groups.
+        Public [low, high] of the target, to which it is limited; of ``"logistic"`` the
+        values of the two groups.
     task
         ``"linear"`` for a number, ``"logistic"`` for two groups.
     clip, ridge
         See :func:`.regression.linear_model`.
-    within
+    within_sites
         An intercept for each site; False: one for all.
     typical_norm
         Public guess for the forecast alone: norm of a typical person's features over
@@ -453,22 +532,31 @@ def linear_model(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``second_moment``.
+
+    Examples
+    --------
+    >>> rows = rng.uniform(-1, 1, (4000, 3, 1))  # 2 features, then the target
+    >>> rows[:, 2] = rows[:, 0] / 2
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> model = cn.linear_model(sites, norm_bound=1.5, target_bounds=(-1, 1))
+    >>> model.coefficients.shape, model.predict(np.zeros((2, 5))).shape
+    ((2,), (5,))
     """
-    _one_of("task", task, Task)
+    _check_option("task", task, Task)
     S, (low, high) = len(sites.names), target_bounds
     if not low < high:
         raise ValueError(f"target_bounds: must be (low, high), got {target_bounds}")
     middle, half = (low + high) / 2, (high - low) / 2
 
-    def held(k: int, X: np.ndarray) -> np.ndarray:
-        # Privacy: what the sensitivity assumes of a column, whatever the data are.
+    def encode(k: int, X: np.ndarray) -> np.ndarray:
+        # Privacy: the norm that the sensitivity assumes, whatever the data are.
         x = X[:-1].astype(float) / norm_bound
         x = x * clip_factors(np.linalg.norm(x, axis=0), 1.0)
         y = ((X[-1] - middle) / half).clip(-1, 1)
@@ -476,26 +564,35 @@ def linear_model(
         return regression.stack(x, y, task, group=k, n_groups=S)
 
     share, D = sites.share(share), _n_features(sites) - 1
-    n_sites, people, _ = _release(sites)
-    about = n_sites, len(people), D, fill(D, typical_norm), clip
-    chosen = {"within": within, "groups": task == "logistic"}
-    forecast = predict_regression(_noise(sites, share), *about, **chosen)
+    size = _release_size(sites)
+    forecast = predict_regression(
+        _noise(sites, share),
+        size.n_sites,
+        len(size.people),
+        D,
+        fill(D, typical_norm),
+        clip,
+        within=within_sites,
+        groups=task == "logistic",
+    )
     _refuse_noise(sites, forecast[RATIO])
     mechanism = sites.mechanism(1, share)
-    found = regression.linear_model(
-        sites.federation(held),
+    model = regression.linear_model(
+        sites.federation(encode),
         mechanism,
         task,
         clip=clip,
         n_groups=S,
-        within=within,
+        within=within_sites,
         ridge=ridge,
     )
-    unit = (middle, half) if task == "linear" else (0.5, 0.5)
-    found = found.in_unit(np.zeros(D), np.full(D, norm_bound), *unit)
-    low, high = unit[0] - unit[1], unit[0] + unit[1]
-    ball = np.full((D, 2), [0.0, norm_bound])
-    return replace(found, ball=ball, target_bounds=np.array([low, high]))
+    if task == "logistic":  # the target is the probability of the second group
+        middle = half = 0.5
+    return replace(
+        model.in_unit(np.zeros(D), np.full(D, norm_bound), middle, half),
+        ball=np.full((D, 2), [0.0, norm_bound]),
+        target_bounds=np.array([middle - half, middle + half]),
+    )
 
 
 def linear_contrasts(
@@ -505,7 +602,7 @@ def linear_contrasts(
     covariance: np.ndarray,
     *,
     means: Mapping[str, Mapping[str, float]] | None = None,
-    constants: bool = False,
+    site_intercepts: bool = False,
     primary: str | None = None,
     interactions: Sequence[tuple[str, str]] = (),
     clip: float = contrasts.CLIP,
@@ -519,22 +616,23 @@ def linear_contrasts(
         As in :func:`principal_subspace`. The first rows of a person are d outcomes, the
         last covariates, in their order.
     covariates
-        By name ``{"groups": (0, 1)}``, of which others are compared with the first, or
-        public ``{"mean": 40, "deviation": 12}`` of a number.
+        By name ``{"groups": (0, 1)}``, whose first is the reference group, or for a
+        number its public ``{"mean": 40, "deviation": 12}``.
     center, covariance
-        Public mean of the outcomes, (d,), and how they vary within groups and sites,
+        Public mean of the outcomes, (d,), and their covariance within groups and sites,
         (d, d); or only their variances, (d,), at more noise.
     means
         Public means of each site: ``{"north": {"patient=0": 20, "patient=1": 22,
         "age": 41, "age clipped": 0.02}}``: counts of groups, and means of numbers as
         they are and clipped [:func:`.designs.clipped_mean`]. They are exact, and
         outside the promise. None: they are released first, with noise, within it.
-    constants
-        Each site has a constant of its own, at more noise, and no means are needed.
+    site_intercepts
+        Each site has an intercept of its own, at more noise, and no means are needed.
     primary
-        The covariate that it is about, which gets least noise; None: all alike.
+        The covariate whose effect gets least noise; None: all alike.
     interactions
-        Pairs of covariates whose product is one, too; with ``constants``.
+        Pairs of covariates whose product is a covariate, too; with
+        ``site_intercepts``.
     clip
         See :func:`.contrasts.linear_contrasts`.
 
@@ -548,61 +646,47 @@ def linear_contrasts(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to hide any effect.
+        If the share is more than is left, or noise is predicted to hide any effect.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
-    One release of ``linear_moments``; without ``means`` and ``constants`` one of
+    One release of ``linear_moments``; without ``means`` and ``site_intercepts`` one of
     ``site_sums`` before, with a twentieth of the share.
+
+    Examples
+    --------
+    >>> patient = rng.integers(2, size=(4000, 1))
+    >>> outcomes = rng.standard_normal((4000, 3)) + 0.5 * patient
+    >>> rows = np.hstack([outcomes, patient])[:, :, None]
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> covariates = {"patient": {"groups": (0, 1)}}
+    >>> found = cn.linear_contrasts(sites, covariates, np.zeros(3), np.eye(3))
+    >>> found.names.tolist(), found.effects.shape  # covariates, outcomes
+    (['patient 1 - 0', 'mean'], (2, 3))
     """
-    asked = [primary] * (primary is not None) + [
-        x for pair in interactions for x in pair
-    ]
-    if odd := [name for name in asked if name not in covariates]:
-        known = ", ".join(covariates)
-        raise ValueError(f"covariates: must be among {known}, got {odd[0]}")
-    d, covariance = _n_features(sites) - len(covariates), np.asarray(covariance, float)
-    if d < 1 or len(covariance) != d or np.shape(center) != (d,):
-        raise ValueError(
-            f"center, covariance: must be of {d} outcomes, got shapes "
-            f"{np.shape(center)} and {covariance.shape}"
-        )
-    if interactions and not constants:
-        raise ValueError(
-            "constants: must be True with interactions, which are not centered"
-        )
-    if constants and means is not None:
-        raise ValueError("means: must be None with constants of sites")
-    for name, each in covariates.items():
-        if means is None and "groups" not in each and "mean" not in each:
-            raise ValueError(f"covariates: {name}: a number needs its public mean")
-    columns = tuple(Covariate(name, **own) for name, own in covariates.items())
-    needed = {column for each in columns for column in each.columns}
-    public: Any = None
-    if means is not None:
-        if lacking := [s for s in sites.names if not needed <= {*means.get(s, {})}]:
-            raise ValueError(
-                f"means: must have {', '.join(sorted(needed))} of each site, lacks "
-                f"some of {lacking[0]}"
-            )
-        public = tuple(means[name] for name in sites.names)
-    numbers = [*np.ravel(center), *covariance.ravel(), clip]
-    numbers += [x for own in public or () for x in own.values()]
-    numbers += [x for each in columns for x in (each.mean, each.deviation)]
-    if (
-        not np.isfinite(numbers).all()
-        or min(clip, *(c.deviation for c in columns)) <= 0
-    ):
+    _check_covariates(sites, covariates, means, site_intercepts, primary, interactions)
+    outcomes = _public_outcomes(center, covariance, _n_features(sites), len(covariates))
+    d = len(outcomes.center)
+    coded = tuple(Covariate(name, **rule) for name, rule in covariates.items())
+    public = None if means is None else _public_means(sites, means, coded)
+    numbers = [*outcomes.center, *outcomes.covariance.ravel(), clip]
+    numbers += [value for row in public or () for value in row.values()]
+    numbers += [value for c in coded for value in (c.mean, c.deviation)]
+    if not np.isfinite(numbers).all() or min(clip, *(c.deviation for c in coded)) <= 0:
         raise ValueError(
             "center, covariance, means, clip, deviations: must be finite, the last two "
             "above 0"
         )
-    outcomes = Outcomes(np.asarray(center, float), covariance)
-    pairs = tuple((a, b) for a, b in interactions)
-    chosen = columns, tuple(sites.names), public, pairs, primary
-    design = Design(*chosen, is_released=means is None and not constants)
+    design = Design(
+        coded,
+        tuple(sites.names),
+        public,
+        tuple((a, b) for a, b in interactions),
+        primary,
+        is_released=means is None and not site_intercepts,
+    )
     for effect in design.effects:
         if effect.product <= 0:
             raise ValueError(
@@ -610,25 +694,80 @@ def linear_contrasts(
                 "both groups"
             )
 
-    def held(k: int, X: np.ndarray) -> np.ndarray:
+    def encode(k: int, X: np.ndarray) -> np.ndarray:
         z, x = design.code(X[d:], k)
-        y = X[:d].astype(float)
-        return contrasts.stack(z, x, y, design.effects, outcomes)
+        return contrasts.stack(z, x, X[:d].astype(float), design.effects, outcomes)
 
-    share, (_, people, _) = sites.share(share), _release(sites)
+    share = sites.share(share)
     shares = {"means": MEANS_SHARE * share * design.is_released}
     shares["contrast"] = share - shares["means"]
 
     def noise(query: str, clip: float, stage: str) -> float:
         return _noise(sites, shares[stage])(query, clip, stage)
 
-    about = design, outcomes, clip
-    forecast = predict_contrasts(noise, len(people), *about)
+    n_people = len(_release_size(sites).people)
+    forecast = predict_contrasts(noise, n_people, design, outcomes, clip)
     _refuse_noise(sites, forecast[RATIO])
     first = sites.mechanism(1, shares["means"]) if design.is_released else None
     mechanism = sites.mechanism(1, shares["contrast"])
-    federation = sites.federation(held)
-    return contrasts.centered_contrasts(federation, mechanism, first, *about)
+    return contrasts.centered_contrasts(
+        sites.federation(encode), mechanism, first, design, outcomes, clip
+    )
+
+
+def _check_covariates(
+    sites: Sites,
+    covariates: Mapping[str, Mapping[str, Any]],
+    means: Mapping[str, Mapping[str, float]] | None,
+    site_intercepts: bool,
+    primary: str | None,
+    interactions: Sequence[tuple[str, str]],
+) -> None:
+    """Refuse options of :func:`linear_contrasts` that do not fit together."""
+    named = [primary] * (primary is not None) + [
+        n for pair in interactions for n in pair
+    ]
+    if unknown := [name for name in named if name not in covariates]:
+        raise ValueError(
+            f"covariates: must be among {', '.join(covariates)}, got {unknown[0]}"
+        )
+    if interactions and not site_intercepts:
+        raise ValueError(
+            "site_intercepts: must be True with interactions, which are not centered"
+        )
+    if site_intercepts and means is not None:
+        raise ValueError("means: must be None with intercepts of sites")
+    for name, rule in covariates.items():
+        if means is None and "groups" not in rule and "mean" not in rule:
+            raise ValueError(f"covariates: {name}: a number needs its public mean")
+
+
+def _public_outcomes(
+    center: np.ndarray, covariance: np.ndarray, n_rows: int, n_covariates: int
+) -> Outcomes:
+    """Make public outcomes, (d,), that fit rows of outcomes and covariates."""
+    d, covariance = n_rows - n_covariates, np.asarray(covariance, float)
+    if d < 1 or len(covariance) != d or np.shape(center) != (d,):
+        raise ValueError(
+            f"center, covariance: must be of {d} outcomes, got shapes "
+            f"{np.shape(center)} and {covariance.shape}"
+        )
+    return Outcomes(np.asarray(center, float), covariance)
+
+
+def _public_means(
+    sites: Sites,
+    means: Mapping[str, Mapping[str, float]],
+    covariates: Sequence[Covariate],
+) -> tuple[Mapping[str, float], ...]:
+    """Means of each site in the sites' order, which have all columns of covariates."""
+    columns = {column for covariate in covariates for column in covariate.columns}
+    if lacking := [s for s in sites.names if not columns <= {*means.get(s, {})}]:
+        raise ValueError(
+            f"means: must have {', '.join(sorted(columns))} of each site, lacks "
+            f"some of {lacking[0]}"
+        )
+    return tuple(means[name] for name in sites.names)
 
 
 def train_network(
@@ -643,17 +782,19 @@ def train_network(
     share: float | None = None,
     progress: Progress = lambda rounds: rounds,
 ) -> Network:
-    """Train a network of two layers that tells two groups apart, over all sites.
+    """Train a network of two layers to classify two groups, over all sites.
 
     Parameters
     ----------
-    sites, share, progress
-        As in :func:`principal_subspace`; wraps the rounds, as in a progress bar. The
-        last row is the group, 0 or 1, the others are features.
+    sites, share
+        As in :func:`principal_subspace`. The last row is the group, 0 or 1; the rows
+        before are features.
     norm_bound
-        Public constant: typical norm of a sample's features.
+        Public constant, in the unit of the features: typical norm of a sample's.
     n_hidden, n_rounds, optimizer, learning_rate, clip
         See :func:`.network.network`.
+    progress
+        As in :func:`infomax`.
 
     Returns
     -------
@@ -665,18 +806,27 @@ def train_network(
     ValueError
         If an argument is out of range or unknown; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to exceed the signal.
+        If the share is more than is left, or noise is predicted to exceed the signal.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``network_gradient`` a round.
+
+    Examples
+    --------
+    >>> rows = rng.standard_normal((4000, 3, 1))  # 2 features, then the group
+    >>> rows[:, 2] = rows[:, 0] > 0
+    >>> sites = cn.federate({"north": rows[:2000], "south": rows[2000:]}, promise)
+    >>> network = cn.train_network(sites, norm_bound=1.4, n_rounds=5)
+    >>> network.probabilities(np.zeros((2, 7))).shape
+    (7,)
     """
-    _one_of("optimizer", optimizer, Optimizer)
+    _check_option("optimizer", optimizer, Optimizer)
     share, D = sites.share(share), _n_features(sites) - 1
-    about = _noise(sites, share / n_rounds), D, n_hidden, n_rounds, clip
-    _refuse_noise(sites, predict_network(*about)[RATIO])
+    noise = _noise(sites, share / n_rounds)
+    _refuse_noise(sites, predict_network(noise, D, n_hidden, n_rounds, clip)[RATIO])
     mechanism = sites.mechanism(n_rounds, share)
     return networks.network(
         sites.federation(),
@@ -692,54 +842,65 @@ def train_network(
     )
 
 
-def _one_of(name: str, value: str, known: Any) -> None:
-    """Refuse an option that is none, before anything is planned."""
-    if value not in get_args(known):
+def _check_option(name: str, value: str, options: Any) -> None:
+    """Refuse an unknown option of a Literal type, before anything is planned."""
+    if value not in get_args(options):
         raise ValueError(
-            f"{name}: must be of {', '.join(get_args(known))}, got {value!r}"
+            f"{name}: must be of {', '.join(get_args(options))}, got {value!r}"
         )
 
 
+def _all_people(sites: Sites) -> list[np.ndarray]:
+    return [X for people in sites.people.values() for X in people.values()]
+
+
 def _n_features(sites: Sites) -> int:
-    own = next(iter(sites.people.values()))
-    return len(next(iter(own.values())))
+    return len(_all_people(sites)[0])
 
 
-def _one_sample(sites: Sites) -> None:
-    many = [
-        who
-        for own in sites.people.values()
-        for who, X in own.items()
-        if X.shape[1] != 1
-    ]
-    if many:
-        raise ValueError(f"each person must have one sample, {many[0]} has several")
+def _check_one_sample(sites: Sites) -> None:
+    for people in sites.people.values():
+        for name, X in people.items():
+            if X.shape[1] != 1:
+                raise ValueError(
+                    f"each person must have one sample, {name} has several"
+                )
 
 
-def _release(sites: Sites) -> tuple[int, list[np.ndarray], float]:
-    """Sites and people of a release in this arm; its noise over a trusted curator's."""
-    people = [X for own in sites.people.values() for X in own.values()]
+class _ReleaseSize(NamedTuple):
+    """Sites and people of a release in an arm, and its noise."""
+
+    n_sites: int
+    people: list[np.ndarray]
+    """Features of each, (n_features, n_samples)."""
+    noise_over_pooled: float
+    """Deviation of the noise over that of a trusted curator."""
+
+
+def _release_size(sites: Sites) -> _ReleaseSize:
+    people = _all_people(sites)
     S, S_C = len(sites.names), sites.budget.n_colluding
     if sites.arm == "local":
-        return 1, list(next(iter(sites.people.values())).values()), 1.0
+        return _ReleaseSize(1, list(next(iter(sites.people.values())).values()), 1.0)
     if sites.arm in ("pooled", "non-private"):
-        return S, people, 1.0
-    return S, people, (S if sites.arm == "conventional" else S / (S - S_C)) ** 0.5
+        return _ReleaseSize(S, people, 1.0)
+    factor = S if sites.arm == "conventional" else S / (S - S_C)
+    return _ReleaseSize(S, people, factor**0.5)
 
 
 def _design(
     sites: Sites, n_components: int, **options: float | None
 ) -> prediction.Design:
-    """What the planner needs of arrays."""
-    S, people, over = _release(sites)
-    volumes = max(int(np.median([X.shape[1] for X in people])), 1)
+    """Make the planner's design from sites of arrays."""
+    size = _release_size(sites)
+    volumes = max(int(np.median([X.shape[1] for X in size.people])), 1)
     return prediction.Design(
-        S,
-        len(people),
+        size.n_sites,
+        len(size.people),
         volumes,
         _n_features(sites),
         n_components,
-        noise_over_pooled=over,
+        noise_over_pooled=size.noise_over_pooled,
         **options,
     )
 
@@ -758,29 +919,38 @@ def distribution(
     sites, share
         As in :func:`principal_subspace`; a person is one column of D numbers.
     bounds
-        Public low and high of each number; who is beyond counts as at the bound.
+        Public (low, high) of each number, shape (D, 2), to which it is limited.
     n_bins
-        Public bins between them, of equal width: quantiles are told to within a bin.
+        Public bins of equal width between the bounds: quantiles are exact to a bin.
 
     Returns
     -------
     Distribution
-        Shares of people in bins; ``quantiles(0.5)`` are medians with 95% intervals.
+        Shares of people in bins; ``quantiles(0.5)``, (D, 3), are medians with 95%
+        intervals.
 
     Raises
     ------
     ValueError
         If an argument is out of range; nothing is planned then.
     BudgetExceeded
-        If the share is more than is left, or noise is foretold to hide the quartiles.
+        If the share is more than is left, or noise is predicted to hide the quartiles.
     RoundFailed
         If too few sites answer.
 
     Guarantee
     ---------
     One release of ``bin_shares``.
+
+    Examples
+    --------
+    >>> ages = 40 + 12 * rng.standard_normal((4000, 1, 1))  # persons, numbers, sample
+    >>> sites = cn.federate({"north": ages[:2000], "south": ages[2000:]}, promise)
+    >>> found = cn.distribution(sites, [(18, 90)])
+    >>> bool(35 < found.quantiles(0.5)[0, 0] < 45)
+    True
     """
-    _one_sample(sites)
+    _check_one_sample(sites)
     low, high = np.reshape(bounds, (-1, 2)).astype(float).T[:, :, None]
     D = _n_features(sites)
     if len(low) != D or not (low < high).all() or n_bins < 2:
@@ -789,7 +959,7 @@ def distribution(
         )
 
     def bins(k: int, X: np.ndarray) -> np.ndarray:
-        # Privacy: what lies beyond the public bounds counts as they do.
+        # Privacy: values beyond the public bounds are limited to them.
         x = (2 * np.clip(X, low, high) - low - high) / (high - low)
         return distributions.bins_of(x, n_bins)
 
@@ -803,22 +973,23 @@ def distribution(
 
 def _noise(sites: Sites, share: float) -> Callable[[str, float, str], float]:
     """Deviation of the noise of a release that takes this share, by query and clip."""
-    _, people, over = _release(sites)
-    per_sample = sites.budget.unit == "sample"
-    n = sum(X.shape[1] for X in people) if per_sample else len(people)
+    size = _release_size(sites)
+    n = len(size.people)
+    if sites.budget.unit == "sample":
+        n = sum(X.shape[1] for X in size.people)
 
     def noise(query: str, clip: float, stage: str) -> float:
         t = QUERIES[query].sensitivity(n, sites.budget.relation, {"clip": clip})
-        return over * float(t) / (sites.budget.mu * share**0.5)
+        return size.noise_over_pooled * float(t) / (sites.budget.mu * share**0.5)
 
     return noise
 
 
 def _refuse_noise(sites: Sites, ratio: float) -> None:
-    """Refuse what noise is foretold to drown, before anything is spent."""
+    """Refuse a release that is predicted to be unusable, before anything is spent."""
     if sites.arm != "non-private" and ratio > 1 and not sites.accept:
         raise BudgetExceeded(
-            f"noise is foretold to be {ratio:.3g} times what the result can bear: more "
-            "people, fewer features or components, or a larger budget help; "
-            'federate(..., accept="why") takes it all the same'
+            f"noise is foretold to be {ratio:.3g} times what the result can bear: use "
+            "more people, fewer features or components, or a larger budget; "
+            'federate(..., accept="why") releases the result all the same'
         )

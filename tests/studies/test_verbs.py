@@ -1,5 +1,6 @@
 """The verbs of the public face: on arrays, in every arm, and what they refuse."""
 
+import doctest
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from workflows import ROOT
 import capeneuro as cn
 from capeneuro.algorithms import metrics
 from capeneuro.federation.ledger import BudgetExceeded
+from capeneuro.studies import estimators, verbs
 
 D, R, T = 12, 3, 30
 MAPS = np.kron(np.diag([1.0, 0.8, 0.6]), np.ones((D // R, 1)))
@@ -43,6 +45,14 @@ def test_five_lines_from_arrays_to_components(rng, arm):
         assert sites.privacy()["spent"] == pytest.approx(8)
         with pytest.raises(BudgetExceeded, match="nothing is left"):
             cn.infomax(sites, V)
+
+
+@pytest.mark.parametrize("module", [verbs, estimators], ids=["verbs", "estimators"])
+def test_the_examples_of_docstrings_run(module):
+    names = {"np": np, "cn": cn, "rng": np.random.default_rng(0)}
+    names["promise"] = cn.Budget(2, 1e-5, unit="subject")
+    result = doctest.testmod(module, extraglobs=names)
+    assert result.attempted > 3 and not result.failed
 
 
 def test_three_sites_of_one_person_refuse_in_one_line_and_spend_nothing(rng):
@@ -263,8 +273,8 @@ def test_a_group_contrast_from_arrays(rng, arm):
         cn.linear_contrasts(shared, *public, means=means, primary="sex")
     with pytest.raises(ValueError, match="must be of 4 outcomes"):
         cn.linear_contrasts(shared, about, np.zeros(3), np.eye(3), means=means)
-    with pytest.raises(ValueError, match="must be None with constants"):
-        cn.linear_contrasts(shared, *public, means=means, constants=True)
+    with pytest.raises(ValueError, match="must be None with intercepts of sites"):
+        cn.linear_contrasts(shared, *public, means=means, site_intercepts=True)
     without = {**about, "age": {"deviation": 12}}
     with pytest.raises(ValueError, match="age: a number needs its public mean"):
         cn.linear_contrasts(shared, without, *public[1:])
