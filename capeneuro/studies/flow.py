@@ -1,4 +1,4 @@
-"""What the steps of every kind of study share."""
+"""Functions that the steps of every kind of study share."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ VERDICTS = "verdicts.tsv"
 MOST_FEATURES = 5000
 
 
-# What a site's rule means, of those whose name does not say what to do.
+# Meanings of the rules of sites whose names do not state the remedy.
 RULES = {
     "clock": "the clocks of the aggregator and the site differ by more than a minute: "
     "one is wrong; switch on a time service at both",
@@ -40,7 +40,7 @@ RULES = {
 
 
 class StepFailed(Exception):
-    """A step failed at sites; the lines say why, and the status is that of its end."""
+    """A step failed at sites, with its exit status and lines that give the reason."""
 
     def __init__(self, status: int, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))
@@ -52,18 +52,18 @@ class StepFailed(Exception):
 
 
 def outcome(error: Exception) -> tuple[int, list[str]]:
-    """Exit status that an error means, and the lines that tell a user why."""
+    """Exit status for an error, and lines that give the user the reason."""
     if isinstance(error, StepFailed):
         return error.status, error.lines
     if isinstance(error, RoundFailed):
-        kinds = {why.split(":")[0] for why in error.lost.values()}
-        status = 3 if "budget" in kinds else 2 if kinds == {"refused"} else 1
-        what = "the round failed"
+        codes = {reason.split(":")[0] for reason in error.lost.values()}
+        status = 3 if "budget" in codes else 2 if codes == {"refused"} else 1
+        event = "the round failed"
         if isinstance(error, RoundVoid):
-            what = "a charged round is void and the promise pays for no other"
-        rules = {why.partition(": ")[2] for why in error.lost.values()}
-        todo = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
-        return status, [f"{what}: {error}{''.join(todo)}"]
+            event = "a charged round is void and the promise pays for no other"
+        rules = {reason.partition(": ")[2] for reason in error.lost.values()}
+        remedies = [f"; {RULES[rule]}" for rule in sorted(rules & RULES.keys())]
+        return status, [f"{event}: {error}{''.join(remedies)}"]
     if isinstance(error, BudgetExceeded):
         return 3, [str(error)]
     if isinstance(error, (ConfigError, LedgerDamaged, LedgerWithoutLocks)):
@@ -78,29 +78,25 @@ def outcome(error: Exception) -> tuple[int, list[str]]:
 
 
 def one_site(sites: Sites, name: str) -> SiteConfig:
-    """The site of that name, if its file is here."""
+    """Configuration of the named site, whose file must be on this machine."""
     if name not in sites:
-        known = ", ".join(sites) or "the sites whose files are here (none)"
-        raise ConfigError(f"--site: must be one of {known}, got {name!r}")
+        local = ", ".join(sites) or "the sites whose files are here (none)"
+        raise ConfigError(f"--site: must be one of {local}, got {name!r}")
     return sites[name]
 
 
 def check_each(
-    check: Callable[..., object], items: Sequence[tuple[Any, ...]], threads: int
+    check: Callable[..., object], arguments: Sequence[tuple[Any, ...]], threads: int
 ) -> None:
-    """Check all, so many at a time in threads; what is refused is told at once.
+    """Call a check for each tuple of arguments in threads; raise all errors together.
 
-    Files are read and unpacked beside each other; nothing of them is kept. No check may
-    catch warnings: filters are the whole process's.
+    Files are read in parallel and not kept. No check may catch warnings: their filters
+    are the process's.
     """
-
-    def one(item: tuple[Any, ...]) -> None:
-        check(*item)
-
     pool = ThreadPoolExecutor(threads)
     try:
-        asked = [pool.submit(one, item) for item in items]
-        check_all(done.result for done in progress.bar(asked, "validate"))
+        futures = [pool.submit(check, *values) for values in arguments]
+        check_all(future.result for future in progress.bar(futures, "validate"))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -111,17 +107,17 @@ def is_exact(study: StudyConfig, reference: bool) -> bool:
 
 
 def mask_path(study: StudyConfig) -> Path:
-    """Where `validate` writes the study's mask, or its parcels."""
+    """Path of the mask, or of the parcels, that `validate` writes."""
     path = study.results / MASK
     return files.of_parcels(path) if study.space.has_parcels else path
 
 
 def mask_file(study: StudyConfig) -> Path | None:
-    """The study's mask, or the public file; None where it is not known yet."""
-    found = [mask_path(study)]
+    """Path of the study's mask, or of the public one; None if neither exists."""
+    paths = [mask_path(study)]
     if not study.computes_mask:
-        found.append(Path(study.space.mask))
-    return next((path for path in found if path.is_file()), None)
+        paths.append(Path(study.space.mask))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def validated_mask(study: StudyConfig) -> Path:
@@ -139,7 +135,7 @@ def validated_mask(study: StudyConfig) -> Path:
 
 
 def folder_of(study: StudyConfig, reference: bool) -> Path:
-    """Where a run's released files go."""
+    """Folder of a run's released files."""
     return study.results / "reference" if reference else study.results
 
 
@@ -149,10 +145,10 @@ def mechanism_of(
     reference: bool,
     check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Mechanism:
-    """How the queries of one stage are answered; a private one after ``check``."""
-    # The promise pays for no exact round, so it does not end them.
+    """Make the mechanism of one stage; a private one calls ``check`` beforehand."""
+    # Exact rounds cost nothing, so the promise does not limit their number.
     exact = is_exact(study, reference)
-    paid = None if exact else study.n_releases[stage]
+    n_releases = None if exact else study.n_releases[stage]
     return Mechanism(
         study.identity,
         "non-private" if reference else study.arm,
@@ -162,7 +158,7 @@ def mechanism_of(
         study.mu_factors,
         study.noise,
         study.consistency,
-        paid,
+        n_releases,
         Checkpoint(Path("private") / "_aggregator" / study.study),
         check=None if exact else check,
     )
@@ -188,16 +184,16 @@ def write_released(
         Mechanisms that answered for it, in their order.
     """
     folder = folder_of(study, reference)
-    kinds = {own: site.data for own, site in sites.items()}
-    # Of sites elsewhere what they say of themselves is all that is known.
-    kinds |= {own: said.kind for own, said in stages[-1].roster.items()}
-    about = {
-        "releases": json.dumps([one for stage in stages for one in stage.releases]),
+    kinds = {site_name: site.data for site_name, site in sites.items()}
+    # Of sites on other machines only their descriptions of themselves are known.
+    kinds |= {site_name: info.kind for site_name, info in stages[-1].roster.items()}
+    metadata = {
+        "releases": json.dumps([r for stage in stages for r in stage.releases]),
         "sites": json.dumps(kinds),
-        "accepted": json.dumps({one.rule: one.reason for one in study.accept}),
+        "accepted": json.dumps({accept.rule: accept.reason for accept in study.accept}),
         "stamp": record.stamp(study, kinds),
     }
-    files.write_arrays(folder / name, **vars(result), **about)
+    files.write_arrays(folder / name, **vars(result), **metadata)
     record.write_beside(study, folder)
 
 
@@ -231,16 +227,21 @@ def read_released(
     return result(**{n: v.item() if v.ndim == 0 else v for n, v in values.items()})
 
 
-def write_verdicts(study: StudyConfig, found: Verdicts) -> None:
-    """Write what stands above the noise, one row a result, and say how many do."""
-    columns = found.names, found.values, found.levels, found.labels
+def write_verdicts(study: StudyConfig, verdicts: Verdicts) -> None:
+    """Write and count the results that exceed the noise, a row for each result."""
     rows = (
-        [name, f"{value:.4g}", f"{level:.4g}", word]
-        for name, value, level, word in zip(*columns, strict=True)
+        [name, f"{value:.4g}", f"{level:.4g}", label]
+        for name, value, level, label in zip(
+            verdicts.names,
+            verdicts.values,
+            verdicts.levels,
+            verdicts.labels,
+            strict=True,
+        )
     )
     header = ["result", "value", "level", "verdict"]
     files.write_table(study.results / VERDICTS, header, rows)
-    print(words.found_line(study, found))
+    print(words.found_line(study, verdicts))
 
 
 def releases_of(study: StudyConfig, name: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a study found, read back by name: ``load("results/demo").components``."""
+"""Results of a study, read back by name: ``load("results/demo").components``."""
 
 import json
 from pathlib import Path
@@ -36,13 +36,13 @@ ARRAYS = {
     for config in every_kind()
     for step in config.release_steps.values()
 }
-# What several stages have in common.
-OF_ALL = ("privacy", "promise", "study")
-WHOLE = ("scores", "verdicts", "privacy", "promise", "study", "report")
+# Files that the stages of a study share.
+SHARED = ("privacy", "promise", "study")
+FILES = ("scores", "verdicts", "privacy", "promise", "study", "report")
 
 
 class Results:
-    """Files of a finished study, read when they are asked for.
+    """Files of a finished study, read when their names are used.
 
     Attributes
     ----------
@@ -51,12 +51,12 @@ class Results:
         parcels they are ``nibabel.Cifti2Image``.
     table, weights, effects, scores, verdicts : pandas.DataFrame
         A row for each component or feature; shares of people; effects of covariates on
-        outcomes; scores with their levels of chance; what stands above the noise.
+        outcomes; scores with their levels of chance; which results exceed the noise.
     subspace, unmixing, directions, tensors, patterns, model, network, contrasts : \
 dict of numpy.ndarray
         Arrays of a result by name.
     promise, privacy, study : dict
-        The promise, the whole privacy record, and the study file as run.
+        The promise, the full privacy record, and the study file as run.
     report : pathlib.Path
         The page for readers.
     """
@@ -65,7 +65,7 @@ dict of numpy.ndarray
         self.folder = folder
 
     def __dir__(self) -> list[str]:
-        return [name for name in (*_KNOWN, "plot") if self._path(name)]
+        return [name for name in (*_NAMES, "plot") if self._path(name)]
 
     def __repr__(self) -> str:
         return f"Results({str(self.folder)!r}: {', '.join(dir(self))})"
@@ -73,8 +73,8 @@ dict of numpy.ndarray
     def __getattr__(self, name: str) -> Any:
         path = None if name.startswith("_") else self._path(name)
         if path is None:
-            there = ", ".join(dir(self)) if name in _KNOWN else ", ".join(_KNOWN)
-            raise AttributeError(f"{name}: not in these results; there are {there}")
+            names = ", ".join(dir(self) if name in _NAMES else _NAMES)
+            raise AttributeError(f"{name}: not in these results; there are {names}")
         if name in IMAGES:
             if is_cifti(path):
                 return cifti.open_scalars(path)
@@ -121,14 +121,14 @@ dict of numpy.ndarray
         endings |= {"report": "report.html"}
         if name == "plot":
             return self._path("components")
-        found = [self.folder / endings[name]] if name in endings else []
-        if name in OF_ALL:  # of a stage they stand beside it
-            found.append(self.folder.parent / endings[name])
+        paths = [self.folder / endings[name]] if name in endings else []
+        if name in SHARED:  # those of a stage are in the folder above it
+            paths.append(self.folder.parent / endings[name])
         formats = (IMAGES, "nii.gz"), (IMAGES, "pscalar.nii")
         for kinds, suffix in (*formats, (TABLES, "tsv"), (ARRAYS, "npz")):
             stems = kinds.get(name, ())
-            found += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
-        return next((path for path in found if path.is_file()), None)
+            paths += [self.folder / f"group_desc-{s}.{suffix}" for s in stems]
+        return next((path for path in paths if path.is_file()), None)
 
 
-_KNOWN = (*IMAGES, *TABLES, *ARRAYS, *WHOLE)
+_NAMES = (*IMAGES, *TABLES, *ARRAYS, *FILES)

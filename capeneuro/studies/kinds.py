@@ -1,4 +1,4 @@
-"""The kinds of study: where the class of each is, and what is asked of any of them."""
+"""The kinds of study: finding the class of each, and checks of any study's files."""
 
 from importlib import import_module
 from pathlib import Path
@@ -22,8 +22,8 @@ def of(study: StudyConfig) -> StudyKind:
     """
     if not study.kind:
         raise ConfigError(
-            f"study {study.study}: stages: each is run by itself; --stage says which "
-            f"of {', '.join(study.members)}"
+            f"study {study.study}: stages: each is run by itself; give one of "
+            f"{', '.join(study.members)} as --stage"
         )
     kind = getattr(import_module(module(study)), f"{study.kind.capitalize()}Kind")
     return kind(study)
@@ -55,12 +55,12 @@ def masks(study: StudyConfig) -> list[str]:
 
 
 def check_inputs(study: StudyConfig, sites: Sites) -> None:
-    """Refuse what a run would stumble on: files that are named and not there.
+    """Refuse a study whose named files are missing, before it runs.
 
     Raises
     ------
     ConfigError
-        If a site has nothing of what its file names, or a public file is missing.
+        If a site has none of the files that it names, or a public file is missing.
     """
     for member in study.members.values():
         for name in sites:
@@ -74,7 +74,7 @@ def check_inputs(study: StudyConfig, sites: Sites) -> None:
 
 
 def check(study: StudyConfig) -> None:
-    """Open the public files of studies of rows, and refuse what is wrong of them.
+    """Open the public files of a study, and refuse those that do not fit it.
 
     Not before the data makers have written them, where the study has its data made.
 

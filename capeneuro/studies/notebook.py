@@ -1,8 +1,8 @@
 """A study file from Python: ``load("config/config.yaml")``, planned and run.
 
 The steps are those that the workflow runs, in its order, one after the other in this
-process. What they print, write, charge and refuse is the same: what was paid for is
-replayed at no cost, by either.
+process. Both print, write, charge and refuse the same, and either replays at no cost
+a release that the other has paid for.
 """
 
 import sys
@@ -40,7 +40,7 @@ class Study:
     sites : dict of SiteConfig
         Its site files, by name.
     results : Results
-        What was found so far.
+        Files that were written so far, by name.
 
     Raises
     ------
@@ -63,28 +63,29 @@ class Study:
 
     @property
     def results(self) -> Results:
-        """What the study has found so far, by name."""
+        """Files that the study has written so far, by name."""
         return Results(self.config.results)
 
     def plan(self, **counts: int) -> dict[str, Any]:
-        """Print what a run would spend and what that would buy; nothing is spent.
+        """Print the budget and the predicted precision of a run; nothing is spent.
 
         Parameters
         ----------
         **counts
-            ``people`` at all sites, ``volumes`` of one of them and ``features``, for a
-            study that is still on paper; what data tell and may is counted.
+            ``people`` at all sites, ``volumes`` of one person and ``features``, for a
+            study without data yet; numbers that are public are counted where there are
+            data.
 
         Returns
         -------
         dict
-            Noise of each result over the most that leaves one, by stage where there are
-            several; above 1 it is drowned. Empty where a number is missing.
+            Noise of each result over the most at which it is usable, by stage where
+            there are several. Empty where a number is missing.
 
         Raises
         ------
         BudgetExceeded
-            If noise is foretold to drown the result, and the study file does not
+            If the noise is predicted to exceed the signal, and the study file does not
             accept that.
         """
         files.keep_private()
@@ -96,21 +97,21 @@ class Study:
         Parameters
         ----------
         threads
-            Sites, people or pictures at a time.
+            Number of sites, people or pictures at a time.
         progress
             Show the steps as a bar, with the time that is left.
 
         Returns
         -------
         Results
-            What was found, by name.
+            Files of the study, by name.
 
         Raises
         ------
         ConfigError
             If files or data are wrong; if sites work at their own institutions.
         BudgetExceeded
-            If a ceiling, or the noise that is foretold, does not allow it.
+            If a ceiling, or the predicted noise, does not allow it.
         """
         if self.config.federation == "nvflare":
             raise ConfigError(

@@ -11,7 +11,7 @@ from capeneuro.studies.sites import Sites
 
 
 def report(study: StudyConfig, sites: Sites, threads: int = 1) -> None:
-    """Write the report of a study, and the record of what all its stages spent."""
+    """Write the report of a study, and the privacy record of all its stages."""
     study = study.full_study
     folder = study.results
     write_beside(study, folder)

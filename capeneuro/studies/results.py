@@ -1,4 +1,4 @@
-"""The door ``load``: a study file, to plan and run it; or what a study found."""
+"""``load``: open a study file, to plan and run it, or the results of a study."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ def load(path: Path | str) -> Any:
     Returns
     -------
     Study or Results
-        Of a file what can be planned and run (:class:`.notebook.Study`); of a folder
-        its images, tables, promise and scores as attributes.
+        Of a file a :class:`.notebook.Study`, which can be planned and run; of a folder
+        :class:`.found.Results`: images, tables, promise and scores as attributes.
 
     Raises
     ------
@@ -32,10 +32,8 @@ def load(path: Path | str) -> Any:
     if path.suffix in (".yaml", ".yml"):
         return Study(path)
     if not any((f / "privacy.json").is_file() for f in (path, path.parent)):
-        why = "no results of a study here; check the path"
+        reason = "no results of a study here; check the path"
         if (path / "dataset_description.json").is_file() or any(path.glob("group_*")):
-            why = (
-                "the report, which says what was spent, was not written; run the study"
-            )
-        raise ConfigError(f"{path}: {why}")
+            reason = "privacy.json, the record of the budget, is missing; run the study"
+        raise ConfigError(f"{path}: {reason}")
     return Results(path)

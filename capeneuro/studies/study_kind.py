@@ -1,4 +1,4 @@
-"""What every kind of study does: a kind is one final class, made of a study file."""
+"""Steps of every kind of study: a kind is one final class, made of a study file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from capeneuro.studies.steps import Step, steps
 class StudyKind(ABC):
     """A study of one kind: its steps, and the files that each reads and writes.
 
-    What takes ``sites`` works on files of this machine; what takes a ``federation``
-    asks sites wherever they are.
+    A method that takes ``sites`` works on files of this machine; one that takes a
+    ``federation`` queries sites on any machine.
     """
 
     study: StudyConfig
@@ -32,7 +32,7 @@ class StudyKind(ABC):
 
     @property
     def name(self) -> str:
-        """What the kind is called."""
+        """Name of the kind."""
         return self.study.kind
 
     @property
@@ -55,7 +55,7 @@ class StudyKind(ABC):
 
     @abstractmethod
     def validate(self, sites: Sites, threads: int = 1) -> None:
-        """Check the sites' data and budgets; write what the features are."""
+        """Check the sites' data and budgets; write the definition of features."""
 
     @abstractmethod
     def prepare(self, sites: Sites, site: str, threads: int = 1) -> None:
@@ -83,21 +83,21 @@ class StudyKind(ABC):
 
     @abstractmethod
     def maps(self, sites: Sites) -> None:
-        """Write what was released as maps and tables."""
+        """Write the released result as maps and tables."""
 
     @abstractmethod
     def reconstruct(self, sites: Sites, site: str) -> None:
-        """Write what the result says of each of one site's people; it stays there."""
+        """Write the result for each person of one site; it stays at the site."""
 
     @abstractmethod
     def score(self, sites: Sites) -> None:
         """Compare the result with the truth and with a run without privacy."""
 
-    # --- what is said of it ----------------------------------------------------------
+    # --- forecast and report ---------------------------------------------------------
 
     @abstractmethod
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
-        """Foretell what noise leaves of the result, from public numbers alone.
+        """Predict the noise of the result from public numbers alone.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class StudyKind(ABC):
 
     @abstractmethod
     def runs(self, site: SiteConfig) -> Mapping[str, Sequence[Path]] | None:
-        """A site's images by person; None where these alone do not tell who takes part.
+        """Images of a site by person; None if images alone do not define the people.
 
         Raises
         ------
@@ -152,6 +152,6 @@ class StudyKind(ABC):
 
     @property
     def reference_files(self) -> list[str]:
-        """The same of a run without privacy."""
+        """Files that the steps over all sites write without privacy."""
         folder = self.study.results / "reference"
         return [str(folder / file) for file in self.result_files.values()]

@@ -1,9 +1,10 @@
 """A row of the audit that goes through two stages of a study.
 
 Two worlds differ in one person of the first site. Stage 1 releases the second moment of
-runs, whose leading directions stand for components; each site measures how strong they
-are in its people, as studies of stages do; stage 2 releases the second moment of that.
-The adversary has what travelled of both, and the claim is what both together cost.
+runs, whose leading directions stand for components; each site measures the components'
+amplitude in its people, as studies of stages do; stage 2 releases the second moment of
+these measures. The adversary has the messages of both stages, and the claim is the cost
+of both together.
 """
 
 from collections.abc import Iterator
@@ -22,16 +23,16 @@ from capeneuro.persons.measures import by_components
 from capeneuro.privacy import accounting
 
 NAME, QUERY = "two stages", "second_moment"
-# Parts of mu^2: most is the later stage's, so that what is wrong there shows.
+# Parts of mu^2: the later stage has most, so that an error there shows.
 SHARES = (0.1, 0.9)
-# At all sites together, at least one at each.
+# People at all sites together, at least one at each; components; and the clip.
 N_PEOPLE, N_COMPONENTS, CLIP = 12, 2, 1.0
 # Courses of two components: of mean 0, and uncorrelated.
 COURSES = np.array([[1, -1, 1, -1], [1, 1, -1, -1]], "f4")
-# Strengths of both: of everybody else, whose components the release has in either
-# world; and of the attacked person, who is all of one component or all of the other
-# and so moves both stages as far as may be.
-OTHERS, CANARY = (3.0, 0.5), ((1e3, 0.0), (0.0, 1e3))
+# Strengths of both components: in ordinary people, which the release finds in either
+# world; and in the attacked person, who has the first alone or the second alone, which
+# moves both stages by their sensitivity.
+ORDINARY, CANARY = (3.0, 0.5), ((1e3, 0.0), (0.0, 1e3))
 AMPLITUDE = MeasuresOptions(measures=("amplitude",))
 
 
@@ -41,21 +42,21 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
     Parameters
     ----------
     case
-        What is attacked; ``mu`` is for both stages together.
+        The attacked row; ``mu`` is for both stages together.
     world
-        Which of the two the attacked person is.
+        Which of the two persons the attacked one is, 0 or 1.
     study
         Name of the transcript.
 
     Returns
     -------
     tuple
-        The adversary's view; what was released less what it is the mean of, over
-        persons as clipped; its deviation on record; and the mu that is claimed.
+        The adversary's view; the released values less the exact means over clipped
+        persons; their deviations on record; and the claimed mu.
     """
     n = max(N_PEOPLE // case.n_sites, 1)
     people = [
-        {f"{s}-{i}": _runs(OTHERS) for i in range(n)} for s in range(case.n_sites)
+        {f"{s}-{i}": _runs(ORDINARY) for i in range(n)} for s in range(case.n_sites)
     ]
     people[0]["0-0"] = _runs(CANARY[world])
     ledgers = [Ledger(None, audit.CEILING) for _ in people]
@@ -68,16 +69,21 @@ def transcript(case: Case, world: int, study: str = "") -> tuple:
         if stage:
             C = linalg.unpack_symmetric(value)
             A = linalg.top_eigenpairs(C, N_COMPONENTS)[1]
-            features = [_measured(own, A) for own in people]
+            features = [_measured(subjects, A) for subjects in people]
         sites = [
-            audit.Witness(f"s{s}", own, _lengths(own), ledgers[s], Limits("simulated"))
-            for s, own in enumerate(features)
+            audit.Witness(f"s{s}", X, _lengths(X), ledgers[s], Limits("simulated"))
+            for s, X in enumerate(features)
         ]
-        about = case.arm, 1 / (case.mu * share**0.5), budget, case.noise_ratio
-        mechanism = audit.Clipping(f"{study} {stage}", *about)
+        mechanism = audit.Clipping(
+            f"{study} {stage}",
+            case.arm,
+            1 / (case.mu * share**0.5),
+            budget,
+            case.noise_ratio,
+        )
         federation = Ungated({site.name: site for site in sites})
-        asked = {"norm_bound": 1.0, "clip": CLIP}
-        value = mechanism.answer(federation, QUERY, asked, 0).value
+        parameters = {"norm_bound": 1.0, "clip": CLIP}
+        value = mechanism.answer(federation, QUERY, parameters, 0).value
         view += audit.seen_by(case, sites, value, [])[0]
         errors.append(value - _mean(features))
         recorded += [[r["noise_deviation"]] * r["size"] for r in mechanism.releases]
@@ -92,12 +98,12 @@ def rows(**settings: Any) -> Iterator[Finding]:
     Parameters
     ----------
     **settings
-        As of :func:`.audit.audit`, without what is attacked.
+        As of :func:`.audit.audit`, without queries, canaries, units and rounds.
 
     Yields
     ------
     Finding
-        As they come.
+        One for each arm, as soon as it is computed.
     """
     row = {"queries": (NAME,), "canaries": ("constant",), "units": ("subject",)}
     yield from audit.audit(**{**settings, **row, "n_rounds": 2}, run=transcript)
@@ -113,16 +119,17 @@ def _lengths(people: dict[str, np.ndarray]) -> dict[str, int]:
 
 
 def _measured(people: dict[str, np.ndarray], A: np.ndarray) -> dict[str, np.ndarray]:
-    """What a site's people are to the second stage, (R, 1) each."""
-    about = A, np.zeros(len(A)), ("1", "2")
-    return {
-        name: by_components(AMPLITUDE, X, *about)[:, None].astype("f4")
+    """Amplitudes of components in a site's people, features of stage 2, (R, 1)."""
+    amplitudes = {
+        name: by_components(AMPLITUDE, X, A, np.zeros(len(A)), ("1", "2"))
         for name, X in people.items()
     }
+    return {name: x[:, None].astype("f4") for name, x in amplitudes.items()}
 
 
 def _mean(sites: list[dict[str, np.ndarray]]) -> np.ndarray:
-    """What a release is the mean of, by no code of sites."""
-    parts = [X.astype(float) @ X.T / X.shape[1] for own in sites for X in own.values()]
+    """Exact mean of a release, computed without the code of sites."""
+    arrays = [X for people in sites for X in people.values()]
+    parts = [X.astype(float) @ X.T / X.shape[1] for X in arrays]
     parts = [C / max(1.0, np.linalg.norm(C) / CLIP) for C in parts]
     return linalg.pack_symmetric(np.mean(parts, axis=0))

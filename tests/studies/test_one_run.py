@@ -18,7 +18,7 @@ def prepared(tiny) -> Path:
     return tiny
 
 
-def shown(n_canaries: int = 90, **options) -> one_run.Shown:
+def shown(n_canaries: int = 90, **options) -> one_run.AttackBounds:
     return one_run.attack(load.load_study(STUDY), n_canaries, seed=1, **options)
 
 

@@ -51,5 +51,5 @@ def test_a_folder_without_results_says_so(tmp_path):
     with pytest.raises(ConfigError, match="no results of a study here"):
         cn.load(tmp_path)
     (tmp_path / "group_desc-ica_components.nii.gz").touch()
-    with pytest.raises(ConfigError, match=r"the report, .* was not written; run"):
+    with pytest.raises(ConfigError, match=r"privacy.json, .* is missing; run"):
         cn.load(tmp_path)
