@@ -26,7 +26,7 @@ from capeneuro.report.scores import AGAINST, Score
 from capeneuro.report.words import contrast_lines
 from capeneuro.studies import contrast_people
 from capeneuro.studies.flow import MOST_FEATURES
-from capeneuro.studies.row_scores import Compared, OpenPeople
+from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
     Encoder,
     FeatureTable,
@@ -37,7 +37,7 @@ from capeneuro.studies.rows import (
 )
 from capeneuro.studies.sites import Sites
 
-# Outcomes of a study: voxels of a brain, where no matrix of them is made.
+# Most outcomes of a study, the voxels of a brain, if their covariance is diagonal.
 MOST_OUTCOMES = 100_000
 SIZES = "group_desc-contrast_sizes"
 TABLE = "group_desc-contrast_table.tsv"
@@ -51,7 +51,7 @@ TABLE_HEADER += "size size_low size_high p q verdict"
 @final
 @dataclass(frozen=True)
 class ContrastKind(RowStudyKind):
-    """A study of what people's outcomes differ by: groups, and numbers such as age."""
+    """A study of effects of groups, and of numbers such as age, on outcomes."""
 
     study: ContrastConfig
     result_type: ClassVar = Contrasts
@@ -78,11 +78,11 @@ class ContrastKind(RowStudyKind):
         "verdict": "corrected for all outcomes and covariates together",
     }
 
-    # --- what is public ---------------------------------------------------------------
+    # --- public numbers ---------------------------------------------------------------
 
     @cached_property
     def design(self) -> Design:
-        """Covariates, and what the public table says of them, if there is one."""
+        """Covariates, with the sites' public means if there is a table of them."""
         study, options = self.study, self.study.contrast
         covariates, means = contrast_people.covariates_of(study), None
         if study.exact_public:
@@ -104,7 +104,7 @@ class ContrastKind(RowStudyKind):
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """What is public of the outcomes."""
+        """Public mean and covariance of the outcomes."""
         shape, covariance = self.shape, self.study.contrast.covariance
         if covariance is not None:
             return Outcomes(*tables_of.covariance(covariance, shape.names))
@@ -119,8 +119,8 @@ class ContrastKind(RowStudyKind):
         return MOST_OUTCOMES if is_diagonal else MOST_FEATURES
 
     def check_features(self) -> None:
-        """Refuse what no data could tell: a group that each site has whole or not."""
-        _ = self.outcomes  # which are opened, and refused where they do not fit
+        """Refuse a covariate that is confounded with sites, whatever the data."""
+        _ = self.outcomes  # opens their table, which is refused if it does not fit
         for effect in self.effects:
             if effect.product <= 0:
                 raise ConfigError(
@@ -130,51 +130,51 @@ class ContrastKind(RowStudyKind):
                 )
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Refuse people of a site who are not those of the study's public means."""
+        """Refuse people of a site who do not match the study's public means."""
         contrast_people.check_people(self.study, site, people)
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Say which covariates cannot be told from each other; empty: all can."""
+        """Name covariates that are constant or collinear; empty: all are estimable."""
         return contrast_people.not_estimable(self.study, people)
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Stack instruments, covariates and outcomes [:func:`.contrasts.stack`].
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder of instruments, covariates and outcomes.
 
-        Outcomes are given scaled to their bounds, (d, N), covariates in their own unit,
-        (n, N).
+        See :func:`.contrasts.stack`; outcomes are given scaled to their bounds, (d, N),
+        covariates in their own unit, (n, N).
         """
         design, outcomes, shape = self.design, self.outcomes, self.shape
 
         def encode(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-            instruments, covariates = design.code(beside, place[0])
+            instruments, covariates = design.code(beside, site_index)
             y = shape.middle[:, None] + shape.spread[:, None] * x
             return contrasts.stack(instruments, covariates, y, design.effects, outcomes)
 
         return encode
 
     def decode(self, z: np.ndarray) -> None:
-        """There is no target."""
+        """Return None: there is no target."""
 
     def row_size(self, z: np.ndarray) -> float:
-        """Norm of a person's outcomes, over the root of its public mean square."""
+        """Norm of a person's outcomes over its public root mean square."""
         return float(np.linalg.norm(z[-len(self.shape.names) :]))
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Weight with which a person counts."""
+        """Weight of a person after clipping."""
         clip = self.study.contrast.clip**0.5
         return min(1.0, clip / max(self.row_size(z), 1e-300))
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         text = "Norms of each person's outcomes, over the root of their public mean "
         text += "square"
         if self.study.centers:
             text += ", before the released rough mean is subtracted"
         text += (
-            ". Above the clip a person counts less, by the share below, whatever group "
-            "the person is of. At the default most people are a little above it."
+            ". Above the clip a person counts less, by the share below, whatever the "
+            "person's group. At the default most people are a little above it."
         )
         return SizePage(
             text,
@@ -185,13 +185,13 @@ class ContrastKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Contrasts, x: np.ndarray, place: int
+        self, result: Contrasts, x: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Root mean square of outcomes, each over its public bounds, (1, N)."""
         return np.sqrt(np.mean(x**2, axis=0))[None]
 
     def people_columns(self) -> list[str]:
-        """Name of what is said of people."""
+        """Name of the column of sizes."""
         return ["size_of_outcomes"]
 
     # --- over all sites --------------------------------------------------------------
@@ -218,10 +218,10 @@ class ContrastKind(RowStudyKind):
         )
 
     def summary(self, result: Contrasts) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         return contrast_lines(result)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: Contrasts) -> tuple[list[str], np.ndarray]:
         """Effects on each outcome, in its unit."""
@@ -232,14 +232,14 @@ class ContrastKind(RowStudyKind):
     ) -> FeatureTable:
         """Write the table of effects with intervals; maps are of effects and sizes."""
         verdicts = self.verdicts(result, [])
-        words = dict(zip(verdicts.names, verdicts.labels, strict=True))
+        labels = dict(zip(verdicts.names, verdicts.labels, strict=True))
         columns = [result.effects, result.errors, *np.moveaxis(result.intervals, -1, 0)]
         columns += [result.noise_errors, *np.moveaxis(result.sizes, -1, 0)]
         numbers = np.stack([*columns, result.p_values, result.q_values], -1)
         rows = []
         for effect, of_outcomes in zip(self.effects, numbers, strict=True):
             for outcome, values in zip(self.shape.names, of_outcomes, strict=True):
-                verdict = words.get(_title(effect, outcome), "")
+                verdict = labels.get(_title(effect, outcome), "")
                 cells = (f"{value:.6g}" for value in values)
                 rows.append([effect.name, outcome, *cells, verdict])
         files.write_table(self.study.results / TABLE, TABLE_HEADER.split(), rows)
@@ -251,11 +251,11 @@ class ContrastKind(RowStudyKind):
         return FeatureTable({}, f"Effects on outcomes; volumes: {volumes}", maps)
 
     def _write_means(self, result: Contrasts) -> None:
-        """Write the mean of each outcome as released, and drawn to the public one."""
+        """Write the mean of each outcome as released, and shrunk to the public one."""
         k, public = result.is_constant, self.outcomes.center
         released, errors = result.effects[k][0], result.errors[k][0]
-        drawn = contrasts.shrunk_means(result, public)
-        numbers = np.stack([public, released, errors, drawn], axis=1)
+        shrunk = contrasts.shrunk_means(result, public)
+        numbers = np.stack([public, released, errors, shrunk], axis=1)
         rows = [
             [name, *(f"{value:.6g}" for value in values)]
             for name, values in zip(self.shape.names, numbers, strict=True)
@@ -264,20 +264,20 @@ class ContrastKind(RowStudyKind):
         files.write_table(self.study.results / MEANS, header, rows)
 
     def extra_files(self) -> list[str]:
-        """Tables of effects and of means, and maps of effects' sizes."""
+        """List tables of effects and of means, and maps of effects' sizes."""
         maps = [f"{SIZES}.nii.gz"] if self.study.has_maps else []
         return [TABLE, *([MEANS] if self._has_means else []), *maps]
 
     @property
     def _has_means(self) -> bool:
-        """Whether outcomes have one mean, and a public one to draw it to."""
+        """Whether outcomes have one mean, and a public one to shrink it to."""
         options = self.study.contrast
         return options.sites == "centered" and options.covariance is not None
 
     def verdicts(
         self, result: Contrasts, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Tell each effect beside what noise and sampling alone reach."""
+        """Judge which effects exceed those of noise and sampling alone."""
         return of_contrasts(
             result,
             [not effect.is_constant for effect in self.effects],
@@ -288,22 +288,22 @@ class ContrastKind(RowStudyKind):
         self,
         result: Contrasts,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Sizes of each covariate's effects with intervals, and their maps."""
+        """Draw sizes of each covariate's effects with intervals, and their maps."""
         from capeneuro.report import plots
 
         shape, effects, networks = self.shape, self.effects, self._networks
         is_above = verdicts.exceeds_noise.reshape(-1, len(shape.names))
-        findings, others = [], []
+        findings, folded = [], []
         tested = [k for k, effect in enumerate(effects) if not effect.is_constant]
         for i, k in enumerate(tested):
             name, sizes = effects[k].name, result.sizes[k, :, 0]
-            figures = findings if is_above[i].any() else others
-            compared = {
-                words: reference.values[:, k] / result.within_group_sd
-                for words, reference in references.items()
+            figures = findings if is_above[i].any() else folded
+            reference_sizes = {
+                label: reference.values[:, k] / result.within_group_sd
+                for label, reference in references.items()
                 if k < reference.values.shape[1]
             }
             draw = partial(
@@ -312,7 +312,7 @@ class ContrastKind(RowStudyKind):
                 sizes,
                 f"{name}: effect over the outcome's deviation",
                 result.sizes[k, :, 1:],
-                compared,
+                reference_sizes,
                 rows="outcome",
             )
             figures.append(Figure(f"{name}: effects with 95% intervals", draw))
@@ -338,22 +338,22 @@ class ContrastKind(RowStudyKind):
                 plots.between_networks,
                 networks,
                 self._between_networks(means),
-                label="mean, drawn to the public one by its noise",
+                label="mean, shrunk to the public one for its noise",
             )
             title = "Mean connectivity within and between networks"
-            others.append(Figure(title, draw))
-        return Figures({}, findings, others)
+            folded.append(Figure(title, draw))
+        return Figures({}, findings, folded)
 
     @property
     def _networks(self) -> list[str]:
-        """Networks whose connectivity is an outcome; none where it is not."""
+        """Names of networks, if their connectivity is an outcome."""
         features, courses = self.study.rows.features, self.shape.courses
         if courses is None or "connectivity" not in features.measures:
             return []
         return measures.networks(courses.domains)
 
     def _between_networks(self, values: np.ndarray) -> np.ndarray:
-        """Numbers of pairs of networks as a symmetric matrix; NaN where is none."""
+        """Arrange values of pairs of networks in a symmetric matrix; NaN: no pair."""
         domains = self.shape.courses.domains
         R = len(measures.networks(domains))
         square = np.full((R, R), np.nan)
@@ -367,41 +367,39 @@ class ContrastKind(RowStudyKind):
     def scores_against(
         self,
         result: Contrasts,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """How far effects are from others', and how many intervals hold them."""
-        truth, against = reference.values.T, AGAINST[prefix]
+        """Error of effects against the reference's, and coverage of their intervals."""
+        truth, name = reference.values.T, AGAINST[prefix]
         tested = [k for k in range(len(truth)) if not self.effects[k].is_constant]
-        off = result.effects[tested] - truth[tested]
-        error = float(np.sqrt(np.mean((off / result.within_group_sd) ** 2)))
+        errors = result.effects[tested] - truth[tested]
+        error = float(np.sqrt(np.mean((errors / result.within_group_sd) ** 2)))
         baseline = np.sqrt(np.mean((truth[tested] / result.within_group_sd) ** 2))
-        note = f"root mean square of effects less the {against}'s, over deviations"
+        note = f"root mean square of effects less the {name}'s, over deviations"
         scores = [(f"{prefix}_effect_error", error, f"all 0: {baseline:.4f}", note)]
-        is_inside = np.abs(off) <= contrasts.WIDTH * result.errors[tested]
-        note = f"share of 95% intervals that hold the {against}'s effect"
+        is_inside = np.abs(errors) <= contrasts.WIDTH * result.errors[tested]
+        note = f"share of 95% intervals that contain the {name}'s effect"
         coverage = float(np.mean(is_inside))
-        return [*scores, (f"{prefix}_held", coverage, "0.95 meant", note)]
+        return [*scores, (f"{prefix}_coverage", coverage, "nominal 0.95", note)]
 
     def people_scores(
         self, result: Contrasts, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """There are none: nothing is predicted."""
+        """Return no scores: nothing is predicted."""
         return []
 
-    # --- what noise leaves -----------------------------------------------------------
-
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of the primary effect, or of all alike, by heading."""
-        outcomes = self._as_many_outcomes(noise.n_features)
+        """Predict errors of the primary effect, or of all alike, by heading."""
+        outcomes = self._outcomes_of_size(noise.n_features)
         clip = self.study.contrast.clip
         return predict_contrasts(
             noise.deviation, noise.n_people, self.design, outcomes, clip
         )
 
-    def _as_many_outcomes(self, n: int) -> Outcomes:
-        """Public outcomes, or as many of them."""
+    def _outcomes_of_size(self, n: int) -> Outcomes:
+        """Pick n of the public outcomes, evenly spaced."""
         covariance = self.study.contrast.covariance
         if covariance is None:
             return Outcomes(np.zeros(n), np.ones(n))

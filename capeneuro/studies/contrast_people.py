@@ -1,4 +1,4 @@
-"""A site's people beside what a study of contrasts says of them in public."""
+"""Checks of a site's people against the public covariates of a contrast."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,17 +12,17 @@ from capeneuro.config.site import SiteConfig
 from capeneuro.data import contrasts as tables_of
 from capeneuro.data.rows import Person, find_people, open_rows, without_images
 
-# Deviations that a site's mean may be off its public one: by 0.05 intervals hold less.
-OFF = 0.03
-# Share of a combination of covariates, each of variance 1, below which it is nothing:
-# that of an age and the same age in whole months.
-NOTHING = 1e-3
-# Of a covariate in such a combination that belongs to it.
-PART = 0.1
+# Largest error of a public mean, in deviations: at 0.05 the intervals' coverage falls.
+MOST_OFF = 0.03
+# Eigenvalue of the covariates' correlations below which they are collinear: it is that
+# of an age and the same age in whole months.
+COLLINEAR = 1e-3
+# Least entry in such an eigenvector of a covariate that belongs to it.
+LEAST_ENTRY = 0.1
 
 
 def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
-    """Covariates of a study, without what is public of its sites."""
+    """Make the covariates of a study, without the public means of its sites."""
     return tuple(
         Covariate(
             name,
@@ -38,15 +38,14 @@ def covariates_of(study: ContrastConfig) -> tuple[Covariate, ...]:
 def check_people(
     study: ContrastConfig, site: SiteConfig, people: Mapping[str, Person]
 ) -> None:
-    """Refuse a site that the study does not know by name, or public means not its own.
+    """Refuse a site whose name is not in the study, or whose public means are wrong.
 
-    Counts must be the same; means may be off by what rounding makes of them
-    (:data:`OFF`).
+    Counts must be exact; means may differ by rounding, up to :data:`MOST_OFF`.
     """
     if site.name not in study.site_names:
         raise ConfigError(
             f"site {site.name}: name: must be that of its file in contrasts, "
-            f"one of {some(study.site_names)}; rename one of both"
+            f"one of {some(study.site_names)}; rename one of the two"
         )
     if not study.exact_public:
         return
@@ -56,15 +55,17 @@ def check_people(
     values = np.array([person.beside for person in people.values()]).T
     wrong: list[str] = []
     for covariate, numbers in zip(covariates, values, strict=True):
-        stated, most = [public[column] for column in covariate.columns], 0.0
+        stated, tolerance = [public[column] for column in covariate.columns], 0.0
         if covariate.groups:
-            off = np.subtract(covariate.public(numbers), stated)
+            errors = np.subtract(covariate.public(numbers), stated)
         else:
-            mean, unit, most = stated[0], covariate.deviation, OFF
+            mean, unit, tolerance = stated[0], covariate.deviation, MOST_OFF
             clipped = designs.clipped_mean(numbers, mean, unit)
-            off = np.array([(numbers.mean() - mean) / unit, clipped - stated[1]])
+            errors = np.array([(numbers.mean() - mean) / unit, clipped - stated[1]])
         wrong += [
-            c for c, x in zip(covariate.columns, off, strict=True) if abs(x) > most
+            column
+            for column, error in zip(covariate.columns, errors, strict=True)
+            if abs(error) > tolerance
         ]
     if wrong:
         row = means_row(study, site)
@@ -79,7 +80,7 @@ def check_people(
 
 
 def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
-    """A site's row of the public table of means, from its own people, by column.
+    """Compute a site's row of the public table of means, by column.
 
     It is exact, and outside the promise: the site decides whether to publish it.
     """
@@ -94,22 +95,22 @@ def means_row(study: ContrastConfig, site: SiteConfig) -> dict[str, str]:
 
 
 def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]]) -> str:
-    """Say which covariates cannot be told from each other; empty: all can.
+    """Name covariates that are constant or collinear; empty: all are estimable.
 
     Parameters
     ----------
     study
         The study.
     people
-        Those of each site. Of fewer than there are covariates nothing is said.
+        By site. If there are fewer than covariates, the result is empty.
     """
     columns: dict[str, list[np.ndarray]] = {}
-    for everybody in people:
-        values = np.array([person.beside for person in everybody.values()]).T
+    for site_people in people:
+        values = np.array([person.beside for person in site_people.values()]).T
         for covariate, numbers in zip(covariates_of(study), values, strict=True):
             # As differences from the first group, each a covariate.
-            others = covariate.groups[1:]
-            parts = [numbers == np.float32(g) for g in others] or [numbers]
+            groups = covariate.groups[1:]
+            parts = [numbers == np.float32(g) for g in groups] or [numbers]
             for title, part in zip(covariate.titles, parts, strict=True):
                 columns.setdefault(title, []).append(part.astype(float))
     is_centered = study.contrast.sites == "centered"
@@ -124,15 +125,16 @@ def not_estimable(study: ContrastConfig, people: Sequence[Mapping[str, Person]])
         return ""
     x -= x.mean(axis=1, keepdims=True)
     size = np.linalg.norm(x, axis=1)
-    most = np.array([max(np.abs(p).max() for p in parts) for parts in columns.values()])
-    is_same = size <= 1e-6 * x.shape[1] ** 0.5 * np.maximum(most, 1e-300)
-    if is_same.any():
-        same = [n for n, odd in zip(names, is_same, strict=True) if odd]
-        where = " of each site" * is_centered
-        return f"not estimable: {some(same)}, the same for all people{where}"
+    largest = [max(np.abs(p).max() for p in parts) for parts in columns.values()]
+    is_constant = size <= 1e-6 * x.shape[1] ** 0.5 * np.maximum(largest, 1e-300)
+    if is_constant.any():
+        constant = [n for n, c in zip(names, is_constant, strict=True) if c]
+        scope = " of each site" * is_centered
+        return f"not estimable: {some(constant)}, the same for all people{scope}"
     x /= size[:, None]
     values, vectors = np.linalg.eigh(x @ x.T)
-    if values[0] > NOTHING:
+    if values[0] > COLLINEAR:
         return ""
-    alike = [n for n, v in zip(names, vectors[:, 0], strict=True) if abs(v) > PART]
-    return f"not estimable: {' and '.join(alike)}, which say the same of all people"
+    entries = np.abs(vectors[:, 0])
+    collinear = [n for n, v in zip(names, entries, strict=True) if v > LEAST_ENTRY]
+    return f"not estimable: {' and '.join(collinear)}, which are collinear"

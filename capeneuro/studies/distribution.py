@@ -19,7 +19,7 @@ from capeneuro.federation.in_process import Federation
 from capeneuro.federation.mechanism import Mechanism
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
-from capeneuro.studies.row_scores import Compared, OpenPeople
+from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
     Encoder,
     FeatureTable,
@@ -48,7 +48,7 @@ class DistributionKind(RowStudyKind):
     most_features: ClassVar = 200
     caveat: ClassVar = (
         "Noise of the share of people below the middle of a feature's bounds; "
-        "quartiles are told apart\nwhere 1.96 of it, on both sides, are below the half "
+        "quartiles are distinct\nwhere 1.96 of it, on both sides, are below the half "
         "of people between them"
     )
     fewer_features: ClassVar = (10, 1)
@@ -57,35 +57,35 @@ class DistributionKind(RowStudyKind):
         """Take any numbers."""
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Take anybody: no public table speaks of them."""
+        """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Nothing: any people have quantiles."""
+        """Return an empty reason: quantiles of any people are estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Zeros, and a one in the bin of each feature [:func:`.bins_of`]."""
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder of a one in the bin of each feature [:func:`.bins_of`]."""
         n_bins = self.study.distribution.n_bins
         return lambda x, beside: algorithm.bins_of(x, n_bins)
 
     def decode(self, z: np.ndarray) -> None:
-        """There is no target."""
+        """Return None: there is no target."""
 
     def row_size(self, z: np.ndarray) -> float:
-        """One: everybody is in one bin of each feature."""
+        """Return 1: each person is in one bin of each feature."""
         return float(np.linalg.norm(z) / len(self.shape.names) ** 0.5)
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """All of it."""
+        """Return 1: nobody is clipped."""
         return 1.0
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         return SizePage(
-            "Each person is in one public bin of each feature, and counts as anybody "
-            "else; who is beyond a feature's bounds counts as at the bound.",
+            "Each person is in one public bin of each feature, and all count alike; a "
+            "person beyond a feature's bounds counts as at the bound.",
             quantity="features of a person that are in a bin, as a share",
             unit="share",
             limit=1.0,
@@ -94,7 +94,7 @@ class DistributionKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Distribution, x: np.ndarray, place: int
+        self, result: Distribution, x: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Share of all people below each person, by feature, (D, N)."""
         values = self.shape.middle[:, None] + self.shape.spread[:, None] * x
@@ -110,19 +110,20 @@ class DistributionKind(RowStudyKind):
         self, federation: Federation, mechanisms: Sequence[Mechanism]
     ) -> Distribution:
         """Release the shares of people in the bins."""
-        ends, (mechanism,) = self.shape.bounds, mechanisms
-        edges = np.linspace(*ends.T, self.study.distribution.n_bins + 1, axis=1)
+        low, high = self.shape.bounds.T
+        edges = np.linspace(low, high, self.study.distribution.n_bins + 1, axis=1)
+        (mechanism,) = mechanisms
         return algorithm.distribution(federation, mechanism, edges)
 
     def summary(self, result: Distribution) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         lines = []
         values = result.quantiles(HALF)
         for name, (median, low, high) in zip(self.shape.names, values, strict=True):
             lines.append(f"median of {name}: {median:.4g} ({low:.4g} to {high:.4g})")
         return lines
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: Distribution) -> tuple[list[str], np.ndarray]:
         """Quantiles in the unit of the feature."""
@@ -149,36 +150,36 @@ class DistributionKind(RowStudyKind):
         return FeatureTable(columns, "Quantiles of features over people", {})
 
     def extra_files(self) -> list[str]:
-        """The shares of people in bins."""
+        """List the table of shares of people in bins."""
         return [SHARES]
 
     def verdicts(
         self, result: Distribution, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Tell of which features the noise leaves the quartiles apart."""
+        """Judge which features have quartiles that are distinct despite the noise."""
         ranges = result.edges[:, -1] - result.edges[:, 0]
         upper, lower = result.quantiles(0.75)[:, 1], result.quantiles(0.25)[:, 2]
         gaps = (upper - lower) / ranges
-        words = tuple(np.where(gaps > 0, ABOVE, NOT_ABOVE).tolist())
+        labels = tuple(np.where(gaps > 0, ABOVE, NOT_ABOVE).tolist())
         measure = "gap between the intervals of the quartiles, over the feature's range"
         names = tuple(self.shape.names)
-        return Verdicts(names, gaps, np.zeros(len(gaps)), words, measure)
+        return Verdicts(names, gaps, np.zeros(len(gaps)), labels, measure)
 
     def figures(
         self,
         result: Distribution,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Medians with their intervals, over the range of each feature."""
+        """Draw medians with their intervals over the range of each feature."""
         from capeneuro.report import plots
 
         start = result.edges[:, :1]
         ranges = result.edges[:, -1:] - start
         medians = (result.quantiles(HALF) - start) / ranges
         column, title = [*QUANTILES].index("median"), "Medians with 95% intervals"
-        compared = {
+        reference_medians = {
             name: (reference.values[:, column] - start[:, 0]) / ranges[:, 0]
             for name, reference in references.items()
         }
@@ -188,44 +189,46 @@ class DistributionKind(RowStudyKind):
             medians[:, 0],
             "median, from the lowest (0) to the highest (1) that counts",
             medians[:, 1:],
-            compared,
+            reference_medians,
             title=title,
         )
-        is_told = verdicts.exceeds_noise.any()
-        return Figures({}, [Figure(title, draw)] if is_told else [], [])
+        findings = [Figure(title, draw)] if verdicts.exceeds_noise.any() else []
+        return Figures({}, findings, [])
 
     # --- scores ----------------------------------------------------------------------
 
     def scores_against(
         self,
         result: Distribution,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """How far quantiles are from others', and how many intervals hold them."""
+        """Error of quantiles against the reference's, and coverage of intervals."""
         ranges = result.edges[:, -1:] - result.edges[:, :1]
-        off = (self.feature_values(result)[1] - reference.values) / ranges
-        error = float(np.sqrt(np.mean(off**2)))
-        against = AGAINST[prefix]
-        note = f"root mean square of quantiles less the {against}'s, over the range"
+        errors = (self.feature_values(result)[1] - reference.values) / ranges
+        error = float(np.sqrt(np.mean(errors**2)))
+        reference_name = AGAINST[prefix]
+        note = f"root mean square of quantiles less the {reference_name}'s, over the "
+        note += "range"
         is_inside = [
             (low <= values) & (values <= high)
             for q, values in zip(QUANTILES.values(), reference.values.T, strict=True)
             for _, low, high in [result.quantiles(q).T]
         ]
         scores = [(f"{prefix}_quantile_error", error, "0 is best", note)]
-        note = f"share of 95% intervals that hold the {against}'s quantile"
-        return [*scores, (f"{prefix}_held", float(np.mean(is_inside)), "0.95", note)]
+        note = f"share of 95% intervals that contain the {reference_name}'s quantile"
+        coverage = float(np.mean(is_inside))
+        return [*scores, (f"{prefix}_coverage", coverage, "nominal 0.95", note)]
 
     def people_scores(
         self, result: Distribution, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """There are none: nothing is predicted."""
+        """Return no scores: nothing is predicted."""
         return []
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of the share of people below the middle, by heading."""
+        """Predict the noise of the share of people below the middle, by heading."""
         clip = float(np.sqrt(noise.n_features))
         deviation = noise.deviation("bin_shares", clip, "distribution")
         n_bins = self.study.distribution.n_bins

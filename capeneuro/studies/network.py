@@ -1,4 +1,4 @@
-"""Studies of a network of two layers that tells two groups apart."""
+"""Studies of a network of two layers that classifies two groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from capeneuro.report.figures import Figure
 from capeneuro.report.scores import Score
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import (
-    Compared,
     OpenPeople,
+    Reference,
     group_accuracy,
     prediction_r,
 )
@@ -40,7 +40,7 @@ from capeneuro.studies.sites import Sites
 @final
 @dataclass(frozen=True)
 class NetworkKind(RowStudyKind):
-    """A study that trains a network to tell two groups of people apart."""
+    """A study that trains a network to classify people into two groups."""
 
     study: NetworkConfig
     result_type: ClassVar = Network
@@ -64,26 +64,26 @@ class NetworkKind(RowStudyKind):
         """Take any features."""
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Take anybody: no public table speaks of them."""
+        """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Nothing: a network can be trained on any people."""
+        """Return an empty reason: a network can be trained on any people."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Features, and the label 0 or 1 in the last row, float32."""
-        bounds = self.study.target[1]
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder of features with the label, 0 or 1, in the last row."""
+        low, high = self.study.target[1]
 
         def encode(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-            labels = (to_unit(beside[0], *bounds) + 1) / 2
+            labels = (to_unit(beside[0], low, high) + 1) / 2
             return np.concatenate([x, labels[None]]).astype(np.float32)
 
         return encode
 
     def decode(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and labels of what sites hold."""
+        """Decode rows (D, N) and labels (N,) of encoded people."""
         D = len(self.shape.names)
         return z[:D], z[D]
 
@@ -92,11 +92,11 @@ class NetworkKind(RowStudyKind):
         return float(np.linalg.norm(z[:-1]) / self.shape.norm_bound)
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """All of it: gradients are clipped, which say nothing before."""
+        """Return 1: rows are not clipped, but gradients, which are not known here."""
         return 1.0
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         return SizePage(
             "Norms of each person's row over its public bound (rows.norm_bound): "
             "training starts well where most are about 1. Rows are not clipped; what "
@@ -108,12 +108,14 @@ class NetworkKind(RowStudyKind):
             is_clipped=False,
         )
 
-    def describe_people(self, result: Network, x: np.ndarray, place: int) -> np.ndarray:
+    def describe_people(
+        self, result: Network, x: np.ndarray, site_index: int
+    ) -> np.ndarray:
         """Probability of the second group, (1, N)."""
         return result.probabilities(x)[None]
 
     def people_columns(self) -> list[str]:
-        """Name of what is predicted."""
+        """Name of the predicted column."""
         return ["predicted"]
 
     # --- over all sites --------------------------------------------------------------
@@ -137,10 +139,10 @@ class NetworkKind(RowStudyKind):
         )
 
     def summary(self, result: Network) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         return words.network_lines(result)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: Network) -> tuple[list[str], np.ndarray]:
         """Mean slope of the log-odds, per unit of the feature."""
@@ -149,18 +151,18 @@ class NetworkKind(RowStudyKind):
     def write_tables(
         self, sites: Sites, result: Network, metadata: dict[str, Any]
     ) -> FeatureTable:
-        """Nothing further; maps are of mean slopes."""
+        """Write no further tables; maps are of mean slopes."""
         description = "Mean slope of the log-odds, per unit of the feature"
         return FeatureTable({}, description, {})
 
     def extra_files(self) -> list[str]:
-        """No further files."""
+        """Return no further files."""
         return []
 
     def verdicts(
         self, result: Network, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Importance of each feature beside that of networks trained on noise."""
+        """Compare the importance of features with that in networks trained on noise."""
         options = self.study.network
         deviations = [r["noise_deviation"] for r in releases if r["survivors"]]
         verdicts = of_network(
@@ -178,10 +180,10 @@ class NetworkKind(RowStudyKind):
         self,
         result: Network,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Released gradients, and the importance of features if any is above noise."""
+        """Draw gradients, and the importance of features if any is above the noise."""
         from capeneuro.report import plots
 
         noise = [
@@ -198,7 +200,7 @@ class NetworkKind(RowStudyKind):
             ranges * self.feature_values(result)[1][:, 0],
             f"mean change of the {quantity} over a feature's range",
             None,
-            {n: ranges * other.values[:, 0] for n, other in references.items()},
+            {n: ranges * r.values[:, 0] for n, r in references.items()},
         )
         findings = [Figure("Importance of features", draw)]
         findings += self.map_of_changes(quantity)
@@ -209,11 +211,11 @@ class NetworkKind(RowStudyKind):
     def scores_against(
         self,
         result: Network,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """Likeness of predictions by the mean slopes."""
+        """Correlation of predictions by the mean slopes."""
         w = self.shape.spread * self.feature_values(result)[1][:, 0]
         truth = self.shape.spread * reference.values[:, 0]
         quantity = "what features predict, by the mean slopes of the log-odds"
@@ -222,12 +224,17 @@ class NetworkKind(RowStudyKind):
     def people_scores(
         self, result: Network, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """Share of people whose group is told right."""
+        """Share of people who are classified correctly."""
         probabilities = [result.probabilities(x) for x in people.rows]
         return group_accuracy(probabilities, people, prefix)
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of gradients, by heading."""
+        """Predict the noise of gradients, by heading."""
         options = self.study.network
-        sizes = options.n_hidden, options.n_rounds, options.clip
-        return predict_network(noise.deviation, noise.n_features, *sizes)
+        return predict_network(
+            noise.deviation,
+            noise.n_features,
+            options.n_hidden,
+            options.n_rounds,
+            options.clip,
+        )

@@ -25,7 +25,7 @@ from capeneuro.report import scores, words
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
-from capeneuro.studies.row_scores import Compared, OpenPeople
+from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
     Encoder,
     FeatureTable,
@@ -74,41 +74,41 @@ class PatternsKind(RowStudyKind):
             )
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Take anybody: no public table speaks of them."""
+        """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Nothing: any people have patterns."""
+        """Return an empty reason: patterns of any people are estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Rows with the constant of their site [:func:`.with_constants`]."""
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder that adds a site's constant [:func:`.with_constants`]."""
         bound = self.shape.norm_bound
-        return lambda x, beside: with_constants(x, bound, *place)
+        return lambda x, beside: with_constants(x, bound, site_index, n_sites)
 
     def decode(self, z: np.ndarray) -> None:
-        """There is no target."""
+        """Return None: there is no target."""
 
     def row_size(self, z: np.ndarray) -> float:
         """Norm of a row over its bound."""
         return float(np.linalg.norm(z[: len(self.shape.names)]) / self.shape.norm_bound)
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Share of a person's part in the first release that the clip leaves."""
+        """Share of a person's contribution to the first release after clipping."""
         options, norm = self.study.patterns, self.row_size(z)
         if options.center:
             return min(1.0, options.center_clip / max(norm, 1e-300))
         return min(1.0, options.clip / max(norm**2, 1e-300))
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         options = self.study.patterns
         text = "Norms of each person's row over rows.norm_bound"
         if options.center:
             text += ", before the released rough mean is subtracted"
         return SizePage(
-            f"{text}. Who is above the clip counts by the share below.",
+            f"{text}. A person above the clip counts by the share below.",
             quantity="norm of a person's row over its bound",
             unit="norm",
             limit=float(options.center_clip if options.center else options.clip**0.5),
@@ -116,10 +116,10 @@ class PatternsKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: Patterns, x: np.ndarray, place: int
+        self, result: Patterns, x: np.ndarray, site_index: int
     ) -> np.ndarray:
-        """How much people have of each pattern, in deviations, (K, N)."""
-        return result.amounts(x / self.shape.norm_bound, place)
+        """Amount of each pattern in each person, in deviations, (K, N)."""
+        return result.amounts(x / self.shape.norm_bound, site_index)
 
     def people_columns(self) -> list[str]:
         """Names of the patterns."""
@@ -131,19 +131,14 @@ class PatternsKind(RowStudyKind):
         self, federation: Federation, mechanisms: Sequence[Mechanism]
     ) -> Patterns:
         """Find the patterns that people differ by."""
-        options, S, bound = (
-            self.study.patterns,
-            len(self.study.sites),
-            self.shape.norm_bound,
-        )
-        *first, last = mechanisms
-        center = None
-        if first:
+        options, S = self.study.patterns, len(self.study.sites)
+        bound, center = self.shape.norm_bound, None
+        if len(mechanisms) > 1:
             clip = options.center_clip
-            center = rough_center(federation, *first, 0, clip, S, bound)
+            center = rough_center(federation, mechanisms[0], 0, clip, S, bound)
         return algorithm.patterns(
             federation,
-            last,
+            mechanisms[-1],
             self.study.n_components,
             bound,
             options.clip,
@@ -154,10 +149,10 @@ class PatternsKind(RowStudyKind):
         )
 
     def summary(self, result: Patterns) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         return words.pattern_lines(result)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: Patterns) -> tuple[list[str], np.ndarray]:
         """Patterns in the unit of the features."""
@@ -168,31 +163,33 @@ class PatternsKind(RowStudyKind):
     def write_tables(
         self, sites: Sites, result: Patterns, metadata: dict[str, Any]
     ) -> FeatureTable:
-        """Write how strong patterns are."""
+        """Write the shares of variance of patterns."""
         pairs = zip(result.shares, self.verdicts(result, []).labels, strict=True)
-        rows = ([i + 1, f"{share:.4f}", word] for i, (share, word) in enumerate(pairs))
+        rows = (
+            [i + 1, f"{share:.4f}", label] for i, (share, label) in enumerate(pairs)
+        )
         header = ["component", "share", "verdict"]
         files.write_table(self.study.results / SHARES, header, rows)
         return FeatureTable({}, f"Patterns {UNIT}, in the unit of the features", {})
 
     def extra_files(self) -> list[str]:
-        """How strong patterns are."""
+        """List the table of shares of variance."""
         return [SHARES]
 
     def verdicts(
         self, result: Patterns, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Tell which patterns stand above the noise."""
+        """Judge which patterns stand above the noise."""
         return words.as_tested(self.study, verdicts.of_patterns(result))
 
     def figures(
         self,
         result: Patterns,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Spectrum, and the patterns as maps, potentials or bars."""
+        """Draw the spectrum, and the patterns as maps, potentials or bars."""
         from capeneuro.report import plots
 
         study, shape, K = self.study, self.shape, self.study.n_components
@@ -200,7 +197,7 @@ class PatternsKind(RowStudyKind):
         title = "Spectrum of people's covariance as released; the first "
         title += f"{K} directions were kept"
         quality = {title: plots.spectrum(result.spectrum, edge, K)}
-        findings, others, is_shown = [], [], words.is_shown(verdicts)
+        findings, folded, is_shown = [], [], words.is_shown(verdicts)
         A = self.feature_values(result)[1]
         unit = f"{UNIT} [uV]" if study.rows.features.kind == "erp" else UNIT
         likenesses = [name.title for name in self.map_names(A)] or [""] * K
@@ -211,7 +208,7 @@ class PatternsKind(RowStudyKind):
             )
         ]
         for i, title in enumerate(words.titles(verdicts, titles)):
-            figures = findings if is_shown[i] else others
+            figures = findings if is_shown[i] else folded
             if shape.mask is not None:
                 path = study.results / f"{STEM}.nii.gz"
                 figures.append(plots.map_figure(path, i, title))
@@ -221,29 +218,29 @@ class PatternsKind(RowStudyKind):
                 options = {"most": MOST_BARS, "title": title}
                 draw = partial(plots.effects, shape.names, A[:, i], UNIT, **options)
                 figures.append(Figure(title, draw))
-        return Figures(quality, findings, others)
+        return Figures(quality, findings, folded)
 
     # --- scores ----------------------------------------------------------------------
 
     def scores_against(
         self,
         result: Patterns,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """How patterns correlate with others', one to one."""
+        """Correlations of patterns with the reference's, matched one to one."""
         A = self.feature_values(result)[1]
         return scores.patterns(A, reference.values, prefix, AGAINST[prefix])
 
     def people_scores(
         self, result: Patterns, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """There are none: nothing is predicted."""
+        """Return no scores: nothing is predicted."""
         return []
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of the patterns, by heading."""
+        """Predict the noise of the patterns, by heading."""
         D, fill = noise.n_features, self.assumed_fill(noise.n_features)
         K, clip = self.study.n_components, self.study.patterns.clip
         return predict_patterns(noise.deviation, D, K, fill, clip)

@@ -1,4 +1,4 @@
-"""Studies of regression: a number, or one of two groups, told by features; capeFM."""
+"""Studies of regression of a number, or of one of two groups, on features: capeFM."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ from capeneuro.report.words import model_lines
 from capeneuro.studies import model_file
 from capeneuro.studies.flow import MOST_FEATURES
 from capeneuro.studies.row_scores import (
-    Compared,
     OpenPeople,
+    Reference,
     group_accuracy,
     prediction_r,
 )
@@ -62,9 +62,9 @@ class RegressionKind(RowStudyKind):
     headings: ClassVar = {
         "feature": "",
         "coefficient": "of the model, for predictions: change of the target per unit "
-        "of the feature, shrunk by what the noise needs",
+        "of the feature, shrunk for the noise",
         "ridge_coefficient": "of ridge regression, to be read one by one",
-        "low": "of that, for noise and sampling",
+        "low": "end of its 95% interval, for noise and sampling",
         "verdict": "",
     }
 
@@ -72,35 +72,33 @@ class RegressionKind(RowStudyKind):
         """Take any features."""
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Take anybody: no public table speaks of them."""
+        """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Nothing: features alike share their coefficient."""
+        """Return an empty reason: the ridge makes all coefficients estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Stack features, target and the constant of the site.
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder that stacks features, target and the constant of a site.
 
         See :func:`.regression.stack`; the target is given in its own unit, (1, N).
         """
-        task, (group, S), bound = (
-            self.study.regression.task,
-            place,
-            self.shape.norm_bound,
-        )
-        bounds = self.study.target[1]
+        task, bound = self.study.regression.task, self.shape.norm_bound
+        low, high = self.study.target[1]
 
         def encode(x: np.ndarray, beside: np.ndarray) -> np.ndarray:
-            y = to_unit(beside[0], *bounds)
+            y = to_unit(beside[0], low, high)
             y = y if task == "linear" else (y + 1) / 2
-            return regression.stack(x / bound, y, task, group=group, n_groups=S)
+            return regression.stack(
+                x / bound, y, task, group=site_index, n_groups=n_sites
+            )
 
         return encode
 
     def decode(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and targets of what sites hold."""
+        """Decode rows (D, N) and targets (N,) of encoded people."""
         D = len(self.shape.names)
         low, high = (0.0, 1.0) if self.study.groups else self.study.target[1]
         return z[:D] * self.shape.norm_bound, low + (z[D] + 1) / 2 * (high - low)
@@ -110,11 +108,11 @@ class RegressionKind(RowStudyKind):
         return float(np.linalg.norm(z) / regression.norm_bound())
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Share of a person's second moment that the clip keeps."""
+        """Share of a person's second moment after clipping."""
         return min(1.0, self.study.regression.clip / max(self.row_size(z) ** 2, 1e-300))
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         clip = float(np.sqrt(self.study.regression.clip))
         text = (
             "Norms of each person's row and target together, each over its public bound"
@@ -138,18 +136,18 @@ class RegressionKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: LinearModel, x: np.ndarray, place: int
+        self, result: LinearModel, x: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Predicted target, or probability of the second group, (1, N)."""
-        group = place if self.study.regression.within_sites else None
+        group = site_index if self.study.regression.within_sites else None
         return result.predict(self._to_values(x), group)[None]
 
     def _to_values(self, x: np.ndarray) -> np.ndarray:
-        """Features in their own unit, of those that lie in [-1, 1]."""
+        """Convert features (D, N) that lie in [-1, 1] to their own unit."""
         return self.shape.middle[:, None] + self.shape.spread[:, None] * x
 
     def people_columns(self) -> list[str]:
-        """Name of what is predicted."""
+        """Name of the predicted column."""
         return ["predicted"]
 
     # --- over all sites --------------------------------------------------------------
@@ -159,14 +157,13 @@ class RegressionKind(RowStudyKind):
     ) -> LinearModel:
         """Regress the target on the features."""
         shape, options, S = self.shape, self.study.regression, len(self.study.sites)
-        *first, last = mechanisms
         center = None
-        if first:
+        if len(mechanisms) > 1:
             D, bound = len(shape.names), regression.norm_bound()
-            center = rough_center(federation, *first, D, 1.0, S, bound)
+            center = rough_center(federation, mechanisms[0], D, 1.0, S, bound)
         model = regression.linear_model(
             federation,
-            last,
+            mechanisms[-1],
             options.task,
             clip=options.clip,
             center=center,
@@ -184,10 +181,10 @@ class RegressionKind(RowStudyKind):
         )
 
     def summary(self, result: LinearModel) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         return model_lines(result)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: LinearModel) -> tuple[list[str], np.ndarray]:
         """Coefficients, target per unit of the feature."""
@@ -205,38 +202,38 @@ class RegressionKind(RowStudyKind):
         return FeatureTable(columns, description, {})
 
     def extra_files(self) -> list[str]:
-        """The model, and a page on it."""
+        """List the model file and its card."""
         return [model_file.MODEL, model_file.CARD]
 
     def verdicts(
         self, result: LinearModel, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Tell which coefficients stand above the noise."""
+        """Judge which coefficients stand above the noise."""
         return of_coefficients(result, self.shape.names)
 
     def figures(
         self,
         result: LinearModel,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Coefficients with intervals, and their map, if any is above the noise."""
+        """Draw coefficients with intervals and as a map, if any is above the noise."""
         from capeneuro.report import plots
 
         ranges = 2 * self.shape.spread  # features differ in unit: each over its range
         quantity = self.study.regression.target
         if result.task == "logistic":
             quantity = f"log-odds of {quantity}"
-        # With a ridge these are other numbers than a truth, or a run without it.
-        compared = {} if result.ridge else references
+        # Ridge coefficients estimate other numbers than the references do.
+        comparable = {} if result.ridge else references
         draw = partial(
             plots.effects,
             self.shape.names,
             ranges * result.ridge_coefficients,
             f"change of {quantity} over a feature's range",
             ranges[:, None] * result.intervals,
-            {n: ranges * other.values[:, 0] for n, other in compared.items()},
+            {n: ranges * r.values[:, 0] for n, r in comparable.items()},
         )
         findings = [Figure("Coefficients with 95% intervals", draw)]
         findings += self.map_of_changes(quantity)
@@ -247,11 +244,11 @@ class RegressionKind(RowStudyKind):
     def scores_against(
         self,
         result: LinearModel,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """Error of coefficients, all scaled to [-1, 1], and likeness of predictions."""
+        """Error of coefficients, scaled to [-1, 1], and correlation of predictions."""
         unit = self.shape.spread
         if not self.study.groups:
             low, high = self.study.target[1]
@@ -269,7 +266,7 @@ class RegressionKind(RowStudyKind):
     def people_scores(
         self, result: LinearModel, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """Share of the target's variance that is explained, or of groups told right."""
+        """Explained share of the target's variance, or accuracy of groups."""
         predictions = [
             self.describe_people(result, x, k)[0] for k, x in enumerate(people.rows)
         ]
@@ -281,26 +278,26 @@ class RegressionKind(RowStudyKind):
         base = np.concatenate([targets - targets.mean() for targets in groups])
         r2 = 1 - float(np.sum((y - p) ** 2) / max(np.sum(base**2), TINY))
         variance = "variance within sites" if is_within else "variance"
-        whose = "explained in the people themselves, whose data are open"
-        note = f"share of the {variance} {whose}"
-        claim = "it cannot tell"
+        explained = "explained in the study's people, whose data are open"
+        note = f"share of the {variance} {explained}"
+        estimate = "not estimable"
         if np.isfinite(result.r2[0]):
-            claim = f"{result.r2[0]:.3f}"
-        scores = [(f"{prefix}_r2", r2, f"model says {claim}", note)]
+            estimate = f"{result.r2[0]:.3f}"
+        scores = [(f"{prefix}_r2", r2, f"model's estimate: {estimate}", note)]
         if is_within:
-            # Of somebody from elsewhere the intercept is not known.
+            # The intercept of a new site is not known.
             p = np.concatenate(
                 [result.predict(self._to_values(x)) for x in people.rows]
             )
             base = float(np.sum((y - y.mean()) ** 2))
             r2 = 1 - float(np.sum((y - p) ** 2)) / max(base, TINY)
-            note = f"share of the variance {whose}, with the intercept of all sites, "
-            note += "as it would be used for a person of another site"
+            note = f"share of the variance {explained}, with the mean intercept of "
+            note += "sites, as it would be used for a person of a new site"
             scores.append((f"{prefix}_r2_elsewhere", r2, "", note))
         return scores
 
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of coefficients, by heading."""
+        """Predict the noise of coefficients, by heading."""
         return predict_regression(
             noise.deviation,
             noise.n_sites,

@@ -1,4 +1,4 @@
-"""What results over rows are compared with, and scores that several kinds share."""
+"""References for results over rows, and scores that several kinds of study share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ from capeneuro.linalg import TINY
 from capeneuro.report.scores import AGAINST, Score
 
 
-class Compared(NamedTuple):
-    """What a result is compared with, over features in their own unit."""
+class Reference(NamedTuple):
+    """Truth or result without privacy, over features in their own unit."""
 
     values: np.ndarray
     """One column a component, (D, K)."""
@@ -22,7 +22,7 @@ class Compared(NamedTuple):
 
 
 class OpenPeople(NamedTuple):
-    """Everybody, where that is no secret."""
+    """Rows and targets of all people, where these are public or simulated."""
 
     rows: list[np.ndarray]
     """Scaled features of each site's people, (D, N_s)."""
@@ -30,7 +30,7 @@ class OpenPeople(NamedTuple):
     """In their own unit; groups are 0 and 1; (N_s,)."""
 
 
-def read_truth(paths: Sequence[Path], features: Sequence[str]) -> Compared:
+def read_truth(paths: Sequence[Path], features: Sequence[str]) -> Reference:
     """Read a truth over features, and the weights of its components if it has them.
 
     Parameters
@@ -43,31 +43,33 @@ def read_truth(paths: Sequence[Path], features: Sequence[str]) -> Compared:
     Raises
     ------
     ConfigError
-        If a feature is missing, or something is no finite number.
+        If a feature is missing, or a number is not finite.
     """
     folder = paths[0].parent
-    first, *more = (_read_table(path) for path in paths)
-    # As in a table that was released, whose names may have an apostrophe more.
+    tables = [_read_table(path) for path in paths]
+    has_weights = len(tables) > 1
+    # As in a released table, whose names may have an apostrophe in front.
     cells = list(map(files.cell, features))
-    values = {files.cell(row[0]): row[1:] for row in first[1]}
+    values = {files.cell(row[0]): row[1:] for row in tables[0][1]}
     if missing := [name for name in cells if name not in values]:
         raise ConfigError(
             f"{folder}: score.truth: must know all features, lacks {missing[0]!r}"
         )
     try:
         A = np.array([values[name] for name in cells], float)
-        header, rows = more[0] if more else (["weight"], [])
+        header, rows = tables[1] if has_weights else (["weight"], [])
         column = header.index("weight") if "weight" in header else -1
         w = np.array([float(row[column]) for row in rows])
         is_finite = A.shape[1] > 0 and np.isfinite(A).all() and np.isfinite(w).all()
     except (ValueError, IndexError):
         is_finite = False
-    if not is_finite or (more and not (len(w) == A.shape[1] and w.sum() > 0)):
+    fits = not has_weights or (len(w) == A.shape[1] and w.sum() > 0)
+    if not (is_finite and fits):
         raise ConfigError(
             f"{folder}: score.truth: must be finite numbers, as many in each row"
-            + ", and a weight of each component" * bool(more)
+            + ", and a weight of each component" * has_weights
         )
-    return Compared(A, w if more else None)
+    return Reference(A, w if has_weights else None)
 
 
 def _read_table(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -99,20 +101,20 @@ def prediction_r(
 def group_accuracy(
     probabilities: Sequence[np.ndarray], people: OpenPeople, prefix: str
 ) -> list[Score]:
-    """Share of open people whose group is told right, beside the larger group's.
+    """Share of open people who are classified correctly, and that of the larger group.
 
     Parameters
     ----------
     probabilities
         Of the second group, of each site's people, (N_s,).
     people, prefix
-        Who they are, and how the score's name begins.
+        Their groups, and the prefix of the score's name.
     """
     p, y = np.concatenate(list(probabilities)), np.concatenate(people.targets)
     accuracy = float(np.mean((p > 0.5) == (y > 0.5)))
     base_rate = max(float(np.mean(y > 0.5)), float(np.mean(y <= 0.5)))
     note = (
-        "share told right among the people themselves, whose data are open; the base "
-        "rate is the larger group's"
+        "share classified correctly among the study's people, whose data are open; the "
+        "base rate is the larger group's"
     )
     return [(f"{prefix}_accuracy", accuracy, f"base rate {base_rate:.3f}", note)]

@@ -1,9 +1,9 @@
-"""What studies of rows share: each person is one row of features.
+"""Steps that studies of rows share: each person is one row of features.
 
-A kind of them is one final class in its own file, and nothing here asks which.
-`prepare` and `reconstruct` are one site's alone; what they compute of a person stays
-there. What is predicted of people is compared with them only where all sites' data are
-simulated or public and here.
+Each kind is one final class in its own file; nothing here depends on the kind.
+`prepare` and `reconstruct` run at one site, where everything that they compute of a
+person stays. Predictions are compared with people's targets only if the data of all
+sites are simulated or public, and on this machine.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ from capeneuro.studies.flow import (
 )
 from capeneuro.studies.forecasts import Counts, Forecast, require
 from capeneuro.studies.plan import gate, noise_over_pooled
-from capeneuro.studies.row_scores import Compared, OpenPeople, read_truth
+from capeneuro.studies.row_scores import OpenPeople, Reference, read_truth
 from capeneuro.studies.sites import (
     Sites,
     check_ceilings,
@@ -65,28 +65,27 @@ from capeneuro.studies.sites import (
 from capeneuro.studies.study_kind import StudyKind
 
 FEATURES = "group_desc-rows_features.tsv"
-# What maps are like, where the study names atlases or templates.
+# Regions and networks that maps resemble, if the study names atlases or templates.
 MAP_NAMES = "group_desc-rows_names.tsv"
 SITE_KEYS = ("images", "people", "eeg", "eeg_about", "task", "mask", "repetition_time")
 
-# Draws a picture of the report, by its title.
-# (rows x, what tables say that is no feature) -> what the site holds, float32; people
+# (rows x, columns of tables that are no features) -> encoded people z, float32; people
 # are columns of all three.
 Encoder = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class SizePage:
-    """What a site's private page says of how large its people's rows are.
+    """Words and numbers of a site's private page on the sizes of its people's rows.
 
     Parameters
     ----------
     text
-        What the sizes are, and what becomes of large ones.
+        Definition of the sizes, and the effect of clipping.
     quantity, unit
         Name of a size in the picture, and in the head of the table.
     limit, limit_name
-        Number beside which sizes are shown, and what it is.
+        Number that is drawn beside the sizes, and its name.
     is_clipped
         Whether rows beyond it count less.
     """
@@ -101,14 +100,14 @@ class SizePage:
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """What a result says of each feature, in the feature's own unit.
+    """Further columns and maps of a result, in the features' own units.
 
     Parameters
     ----------
     columns
         Further columns of the table over features, by name, each (D,).
     description
-        What the maps are, for their sidecars.
+        Of the maps, for their sidecars.
     maps
         Further maps by file stem: values over features (D, K), and their description.
     """
@@ -125,16 +124,16 @@ class Figures:
     Parameters
     ----------
     quality
-        Of how well it was found, by title; drawn already.
+        Figures of convergence and spectrum, by title; drawn already.
     findings
-        Of what stands above the noise.
-    others
-        Of the rest, which a reader has to unfold.
+        Figures of results that exceed the noise.
+    folded
+        Figures of the remaining results, which readers have to unfold.
     """
 
     quality: Mapping[str, Any]
     findings: Sequence[Figure]
-    others: Sequence[Figure]
+    folded: Sequence[Figure]
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,8 @@ class ReleaseNoise:
     Parameters
     ----------
     deviation
-        At the aggregator, of (query, clip, stage).
+        Deviation of the noise at the aggregator, as a function of query, clip and
+        stage.
     n_sites, n_people, n_features
         S, N and D of a release.
     """
@@ -158,34 +158,34 @@ class ReleaseNoise:
 class RowStudyKind(StudyKind):
     """A study in which each person is one row of features.
 
-    Its five kinds say what is asked of the sites and what it means; the steps are the
-    same. x are rows, (D, N), as :func:`.data.rows.read_row` gives them; z is what sites
-    hold of people, as the kind encodes them.
+    Subclasses define the queries to sites and the meaning of the result; the steps are
+    the same. x are rows, (D, N), as :func:`.data.rows.read_row` gives them; z are
+    people as the kind encodes them for the sites' queries.
     """
 
     study: RowStudy
     result_type: ClassVar[type]
-    """Dataclass of its result."""
+    """Dataclass of the result."""
     stem: ClassVar[str]
-    """Of the table over features, and of the maps where features are of images."""
+    """File stem of the table over features, and of its maps if there are images."""
     template: ClassVar[str]
-    """Of the report's chapter."""
+    """Template of the report's chapter."""
     truth_files: ClassVar[tuple[str, ...]]
     """Files of a truth, in the folder that `score.truth` names."""
     caveat: ClassVar[str]
-    """What a forecast rests on."""
+    """Assumptions of a forecast, in words."""
     fewer_features: ClassVar[tuple[int, ...]] = ()
-    """For which `plan` foretells the same, too."""
+    """Smaller numbers of features for which `plan` makes forecasts, too."""
     shown_table: ClassVar[str] = ""
     """File whose rows the report shows; empty: the table over features."""
     headings: ClassVar[Mapping[str, str]] = {}
-    """Columns of it that are shown, with what they are in words; none: all."""
+    """Columns of it that are shown, each with its explanation; none: all."""
     site_files: ClassVar = ("people.tsv",)
     site_keys: ClassVar = dict.fromkeys(
         ("validate", "prepare", "reconstruct"), SITE_KEYS
     )
 
-    # --- what its kinds say ----------------------------------------------------------
+    # --- defined by each kind --------------------------------------------------------
 
     @property
     @abstractmethod
@@ -198,20 +198,20 @@ class RowStudyKind(StudyKind):
 
     @abstractmethod
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Refuse people of a site who are not those of the study's public tables."""
+        """Refuse people of a site who do not match the study's public tables."""
 
     @abstractmethod
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Say what no release can tell of these people, by site; empty: nothing."""
+        """Reason for which effects are not estimable; empty: they are estimable."""
 
     @abstractmethod
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Make what encodes people as the sites hold them, z.
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder of people's rows for one site.
 
         Parameters
         ----------
-        place
-            That of the people's site among the study's S sites, and S.
+        site_index, n_sites
+            Index of the people's site, from 0, and number of the study's sites.
         """
 
     @abstractmethod
@@ -220,23 +220,23 @@ class RowStudyKind(StudyKind):
 
     @abstractmethod
     def row_size(self, z: np.ndarray) -> float:
-        """Size of one encoded person, which the clip looks at."""
+        """Size of one encoded person, which is compared with the clip."""
 
     @abstractmethod
     def clip_weight(self, z: np.ndarray) -> float:
-        """Share of one person's part in the first release that the clip leaves."""
+        """Share of a person's contribution to the first release after clipping."""
 
     @abstractmethod
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
 
     @abstractmethod
     def compute(self, federation: Federation, mechanisms: Sequence[Mechanism]) -> Any:
-        """Run the algorithm: one mechanism a stage of the study, in their order."""
+        """Run the algorithm with a mechanism for each stage, in their order."""
 
     @abstractmethod
     def summary(self, result: Any) -> list[str]:
-        """Say in words what was found, a line each."""
+        """Summarize the result in words, a line each."""
 
     @abstractmethod
     def feature_values(self, result: Any) -> tuple[list[str], np.ndarray]:
@@ -246,55 +246,57 @@ class RowStudyKind(StudyKind):
     def write_tables(
         self, sites: Sites, result: Any, metadata: dict[str, Any]
     ) -> FeatureTable:
-        """Write further tables; say what is added to the one over features."""
+        """Write further tables; return columns to add to the one over features."""
 
     @abstractmethod
     def extra_files(self) -> list[str]:
-        """Names of the further files that :meth:`write_tables` leads to."""
+        """Names of the files that :meth:`write_tables` adds."""
 
     @abstractmethod
-    def describe_people(self, result: Any, x: np.ndarray, place: int) -> np.ndarray:
-        """What the result says of people of the site at that place, (n, N)."""
+    def describe_people(
+        self, result: Any, x: np.ndarray, site_index: int
+    ) -> np.ndarray:
+        """Apply the result to people of one site, n numbers of each, (n, N)."""
 
     @abstractmethod
     def people_columns(self) -> list[str]:
-        """Names of what :meth:`describe_people` says, after the target if any."""
+        """Names of the n numbers of :meth:`describe_people`."""
 
     @abstractmethod
     def verdicts(self, result: Any, releases: Sequence[Mapping[str, Any]]) -> Verdicts:
-        """Tell which parts of the result stand above the noise."""
+        """Judge which parts of the result stand above the noise."""
 
     @abstractmethod
     def figures(
         self,
         result: Any,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Pictures for the report."""
+        """Draw the figures of the report."""
 
     @abstractmethod
     def scores_against(
-        self, result: Any, reference: Compared, prefix: str, people: OpenPeople | None
+        self, result: Any, reference: Reference, prefix: str, people: OpenPeople | None
     ) -> list[Score]:
-        """Scores of a result beside the truth, or a run without privacy."""
+        """Score a result against the truth, or a run without privacy."""
 
     @abstractmethod
     def people_scores(
         self, result: Any, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """Scores of how well the targets of open people are predicted."""
+        """Score predictions of the targets of open people."""
 
     @abstractmethod
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of the result, by heading, :data:`RATIO` among them."""
+        """Predict the noise of the result, by heading, :data:`RATIO` among them."""
 
     # --- before anything is computed -------------------------------------------------
 
     @cached_property
     def shape(self) -> Shape:
-        """What the rows are, from public files alone."""
+        """Names, bounds and scales of the rows, from public files alone."""
         return open_rows(self.study)
 
     def check_public_files(self) -> None:
@@ -302,7 +304,7 @@ class RowStudyKind(StudyKind):
         self.check_features()
 
     def validate(self, sites: Sites, threads: int = 1) -> None:
-        """Check the sites' people, files and budgets; write what the features are."""
+        """Check the sites' people, files and budgets; write the list of features."""
         study, shape = self.study, self.shape
         self.check_features()
         D = len(shape.names)
@@ -311,17 +313,7 @@ class RowStudyKind(StudyKind):
                 f"study {study.study}: features: must be at most {self.most_features} "
                 f"features, got {D}; use a coarser basis or fewer columns"
             )
-        people: dict[str, dict[str, Person]] = {}
-        inventories: dict[str, Inventory] = {}
-
-        def find(name: str) -> None:
-            inventories[name] = row_files.inventory_of(study, sites[name])
-            people[name] = self._people_of(sites[name])
-
-        check_all(partial(find, name) for name in sites)
-        if study.space is not None:
-            public = study.space.mask, study.space.basis_file
-            derivatives.check_templates(inventories, public)
+        people, inventories = self._find_everybody(sites)
         if reason := self.not_estimable(list(people.values())):
             if is_complete(study, sites):
                 raise ConfigError(
@@ -330,40 +322,55 @@ class RowStudyKind(StudyKind):
                 )
             print(f"note: {some(sites)}: {reason} here")
         check_ceilings(study, sites)
-        everybody = [
+        arguments = [
             (study, shape, sites[name], person)
-            for name, at_site in people.items()
-            for person in at_site.values()
+            for name, site_people in people.items()
+            for person in site_people.values()
         ]
         # Readers of EEG catch warnings, whose filters are the whole process's.
-        check_each(check_person, everybody, 1 if study.has_eeg else threads)
+        check_each(check_person, arguments, 1 if study.has_eeg else threads)
         if shape.mask is not None:
             nifti.write_mask(study.results / MASK, shape.mask)
-        write_sizes(study, sites, {n: [1] * len(own) for n, own in people.items()})
+        write_sizes(study, sites, {n: [1] * len(found) for n, found in people.items()})
         bounds = [("", "")] * D if shape.bounds is None else shape.bounds
         rows = ([name, *pair] for name, pair in zip(shape.names, bounds, strict=True))
         files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)
-        for name, at_site in people.items():
-            print(f"{name}: {len(at_site)} people")
+        for name, site_people in people.items():
+            print(f"{name}: {len(site_people)} people")
             keep_inventory(study, name, inventories[name])
-            if alone := row_files.without_images(study, sites[name], at_site):
+            if excluded := row_files.without_images(study, sites[name], site_people):
                 print(
-                    f"note: {name}: {len(alone)} people of its table have no images, "
-                    f"and are not in the study: {some(alone)}"
+                    f"note: {name}: {len(excluded)} people of its table have no "
+                    f"images, and are not in the study: {some(excluded)}"
                 )
         print(f"{len(sites)} sites, {D} features: valid")
 
+    def _find_everybody(
+        self, sites: Sites
+    ) -> tuple[dict[str, dict[str, Person]], dict[str, Inventory]]:
+        """Find people and inventories of all sites; raise their errors together."""
+        people: dict[str, dict[str, Person]] = {}
+        inventories: dict[str, Inventory] = {}
+
+        def find(name: str) -> None:
+            inventories[name] = row_files.inventory_of(self.study, sites[name])
+            people[name] = self._people_of(sites[name])
+
+        check_all(partial(find, name) for name in sites)
+        if (space := self.study.space) is not None:
+            derivatives.check_templates(inventories, (space.mask, space.basis_file))
+        return people, inventories
+
     def _people_of(self, site: SiteConfig) -> dict[str, Person]:
-        """People of a site, if they are those whom public tables speak of."""
+        """Find the people of a site, and check them against public tables."""
         people = find_people(self.study, site, self.shape)
         self.check_people(site, people)
         return people
 
     def forecast(self, site_names: Sequence[str], counts: Counts) -> Forecast:
-        """Foretell what the noise leaves of a result.
+        """Predict the noise of a result as planned, and of other choices.
 
-        ``counts.features`` are all features, where no mask is there yet; volumes mean
-        nothing here.
+        ``counts.features`` is used if there is no mask yet; volumes are not used.
         """
         study, promise = self.study, self.study.own_promise
         people, _, features = counts
@@ -408,12 +415,12 @@ class RowStudyKind(StudyKind):
         n_features: int,
         noise_over_pooled: float,
     ) -> dict[str, float]:
-        """Predict what noise leaves of the study, from public numbers alone.
+        """Predict the noise of the study's result, from public numbers alone.
 
         Parameters
         ----------
         promise
-            Of the study, or another.
+            The study's, or an alternative.
         n_sites, n_people, n_features
             S, N and D of a release.
         noise_over_pooled
@@ -446,7 +453,8 @@ class RowStudyKind(StudyKind):
         study, shape = self.study, self.shape
         self.check_features()
         people = self._people_of(one_site(sites, site))
-        encode = self.encoder((names(study, sites).index(site), len(study.sites)))
+        site_index, n_sites = names(study, sites).index(site), len(study.sites)
+        encode = self.encoder(site_index, n_sites)
         epochs: list[tuple[Any, ...]] = []
         read_row = reader(study, shape, sites[site], epochs)
         rows: list[tuple[str, float, float, list[float]]] = []
@@ -472,20 +480,22 @@ class RowStudyKind(StudyKind):
         constant = constant_features((high - low)[:, 0], shape.names)
         if constant and shape.bounds is not None:  # as bounds in another unit make it
             print(f"note: {constant}")
-        sizes, shown = np.array([row[1] for row in rows]), self.size_page()
-        figure = plots.row_norms(sizes, shown.limit, shown.quantity, shown.limit_name)
+        sizes, size_page = np.array([row[1] for row in rows]), self.size_page()
+        figure = plots.row_norms(
+            sizes, size_page.limit, size_page.quantity, size_page.limit_name
+        )
         text = page.template_of("people.html.jinja").render(
             site=site,
             rows=rows,
             picture=page.picture("People", figure),
             beside=list(study.beside),
-            sizes=shown,
+            sizes=size_page,
         )
         files.write_text(folder / "qc.html", text)
 
     @property
     def _layout(self) -> str:
-        """Digest of what the numbers of prepared rows are: names, bounds, target."""
+        """Digest of the definition of prepared rows: names, bounds, target."""
         shape = self.shape
         bounds = None if shape.bounds is None else shape.bounds.tolist()
         parts = (
@@ -498,17 +508,17 @@ class RowStudyKind(StudyKind):
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def reconstruct(self, sites: Sites, site: str) -> None:
-        """Write what the result says of each of one site's people; it stays there.
+        """Write the result for each person of one site; it stays at the site.
 
-        Of a mixture or topics the probability of each component; of a prediction the
-        target and what is predicted.
+        Of a mixture or topics this is the probability of each component; of a
+        prediction the target and its predicted value.
         """
         study, result = self.study, self.read_result()
         people = find_people(study, one_site(sites, site), self.shape)
-        place, rows = names(study, sites).index(site), []
+        site_index, rows = names(study, sites).index(site), []
         read_row = reader(study, self.shape, sites[site])
         for name, person in progress.bar(people.items(), f"reconstruct {site}"):
-            values = self.describe_people(result, read_row(person), place)[:, 0]
+            values = self.describe_people(result, read_row(person), site_index)[:, 0]
             cells = (f"{value:.6g}" for value in (*person.beside, *values))
             rows.append([name, *cells])
         header = ["participant_id", *study.beside, *self.people_columns()]
@@ -554,18 +564,18 @@ class RowStudyKind(StudyKind):
 
     @property
     def result_file(self) -> str:
-        """File of its result."""
+        """Name of the result's file."""
         return self.result_files[self.name]
 
     def read_result(self, reference: bool = False) -> Any:
-        """Read what :meth:`release_all` wrote."""
+        """Read the result that :meth:`release_all` wrote."""
         file, result = self.result_file, self.result_type
         return read_released(self.study, file, result, self.name, reference)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def maps(self, sites: Sites) -> None:
-        """Write what was found: tables over features, maps, a model as JSON."""
+        """Write the result as tables over features, maps, and a model in JSON."""
         study, shape, folder = self.study, self.shape, self.study.results
         result = self.read_result()
         metadata = {
@@ -581,33 +591,35 @@ class RowStudyKind(StudyKind):
         verdicts = self.verdicts(result, releases_of(study, self.result_file))
         write_verdicts(study, verdicts)
         heads, A = self.feature_values(result)
-        more = self.write_tables(sites, result, metadata)
-        columns = {**{h: A[:, i] for i, h in enumerate(heads)}, **more.columns}
+        table = self.write_tables(sites, result, metadata)
+        columns = {**{h: A[:, i] for i, h in enumerate(heads)}, **table.columns}
         numbers = np.stack([*columns.values()], 1)
         rows = [
             [name, *(f"{value:.6g}" for value in row)]
             for name, row in zip(shape.names, numbers, strict=True)
         ]
         header = ["feature", *columns]
-        words = dict(zip(verdicts.names, verdicts.labels, strict=True))
-        if set(shape.names) <= set(words):  # else they are not of features
-            header, rows = [*header, "verdict"], [[*row, words[row[0]]] for row in rows]
+        labels_of = dict(zip(verdicts.names, verdicts.labels, strict=True))
+        if set(shape.names) <= set(labels_of):  # else they are not of features
+            header = [*header, "verdict"]
+            rows = [[*row, labels_of[row[0]]] for row in rows]
         files.write_table(folder / f"{self.stem}.tsv", header, rows)
         if shape.mask is None:
             return
         if map_names := self.map_names(A):
-            cells = (name.cells for name in map_names)
-            lines = [[head, *own] for head, own in zip(heads, cells, strict=True)]
+            lines = [
+                [head, *name.cells] for head, name in zip(heads, map_names, strict=True)
+            ]
             files.write_table(folder / MAP_NAMES, ["map", *group_maps.NAMES], lines)
-        drawn = {self.stem: (A, more.description), **more.maps}
-        for stem, (values, description) in drawn.items():
+        maps = {self.stem: (A, table.description), **table.maps}
+        for stem, (values, description) in maps.items():
             D = shape.basis.n_features  # covariates have no place in an image
             sidecar = {"Description": description, **metadata}
             volumes = shape.basis.synthesis @ values[:D]
             nifti.write_maps(folder / f"{stem}.nii.gz", volumes, shape.mask, sidecar)
 
     def map_names(self, A: np.ndarray) -> list[group_maps.Name]:
-        """What each map, a column of A, is like, if the study names atlases."""
+        """Name each map, a column of A, by the study's atlases; none: no names."""
         if not self.study.names:
             return []
         shape = self.shape
@@ -626,7 +638,7 @@ class RowStudyKind(StudyKind):
         pictures = {
             "quality": quality,
             "maps": page.pictures(figures.findings, threads),
-            "rest": page.pictures(figures.others, threads),
+            "rest": page.pictures(figures.folded, threads),
         }
         return page.Chapter(
             self.study,
@@ -643,24 +655,24 @@ class RowStudyKind(StudyKind):
         )
 
     def scalp(self, values: np.ndarray, title: str, unit: str) -> list[Figure]:
-        """Figure of a number of each feature on the head, where they are of EEG."""
+        """Make a figure of one number a feature on the scalp, if they are of EEG."""
         from capeneuro.report import scalps
 
         if not self.study.has_eeg:
             return []
         options = self.study.rows.features
         D = len(self.shape.names) - len(self.study.rows.covariates)
-        where = options.channels, eeg.positions(options)
+        channels, positions = options.channels, eeg.positions(options)
         if options.kind == "erp":
-            view = scalps.Potential(eeg.window_times(options), *where)
+            view = scalps.Potential(eeg.window_times(options), channels, positions)
         else:
             bands = [f"{low:g}-{high:g} Hz" for low, high in options.bands]
-            view = scalps.Powers(bands, *where)
+            view = scalps.Powers(bands, channels, positions)
         draw = partial(scalps.scalp, view, values[:D], title, unit)
         return [Figure(title, draw)]
 
     def map_of_changes(self, quantity: str) -> list[Figure]:
-        """Figure of a map of one number a voxel, where features are of images."""
+        """Make a figure of one number a voxel, if features are of images."""
         from capeneuro.report import plots
 
         if self.shape.mask is None:
@@ -694,8 +706,8 @@ class RowStudyKind(StudyKind):
             rows = self.people_scores(result, people, "people") + rows
         return rows
 
-    def references(self) -> dict[str, Compared]:
-        """Truth and run without privacy, by their names in words, if there are."""
+    def references(self) -> dict[str, Reference]:
+        """Truth and result without privacy, if there are, by their names in words."""
         references, truth = {}, self.study.score.truth
         if truth is not None and self.truth_files:
             paths = [truth / name for name in self.truth_files]
@@ -704,14 +716,14 @@ class RowStudyKind(StudyKind):
             exact = self.read_result(reference=True)
             weights = getattr(exact, "weights", None)
             values = self.feature_values(exact)[1]
-            references[AGAINST["reference"]] = Compared(values, weights)
+            references[AGAINST["reference"]] = Reference(values, weights)
         return references
 
     def open_people(self, sites: Sites) -> OpenPeople | None:
-        """Rows and targets of everybody as prepared; None where nobody may see them."""
+        """Prepared rows and targets of all people; None if any of them is private."""
         study = self.study
         parts = [study.private(name) / "projected.npz" for name in sites]
-        # Privacy: what a model says of private people is no score for others to see.
+        # Privacy: predictions for private people may not enter a published score.
         is_open = all(site.data != "private" for site in sites.values())
         is_here = is_complete(study, sites) and all(part.is_file() for part in parts)
         if study.target is None or not (is_open and is_here):
@@ -772,5 +784,5 @@ class RowStudyKind(StudyKind):
         return [] if truth is None else [str(truth / name) for name in self.truth_files]
 
     def runs(self, site: SiteConfig) -> None:
-        """Nobody: tables tell who takes part, too."""
+        """Return None: tables define the people, not images alone."""
         return None

@@ -24,7 +24,7 @@ from capeneuro.report import words
 from capeneuro.report.figures import Figure
 from capeneuro.report.scores import AGAINST, Score
 from capeneuro.studies.flow import MOST_FEATURES
-from capeneuro.studies.row_scores import Compared, OpenPeople
+from capeneuro.studies.row_scores import OpenPeople, Reference
 from capeneuro.studies.rows import (
     Encoder,
     FeatureTable,
@@ -38,11 +38,12 @@ from capeneuro.studies.sites import Sites
 STEM = "group_desc-tensor_components"
 DIFFERENCES = "group_desc-tensor_differences"
 WEIGHTS = "group_desc-tensor_weights.tsv"
-# Features of a third moment as a whole: 22,100 numbers at 50, 180,000 at 100.
-MOST_WHOLE = 100
+# Most features of a third moment that is not projected: 22,100 numbers at 50 features,
+# 180,000 at 100.
+MOST_UNPROJECTED = 100
 # Features of a component that the report names.
 MOST_BARS = 12
-# Draws of what knows nothing.
+# Draws of random components, for the level of chance.
 N_DRAWS = 200
 
 
@@ -69,7 +70,7 @@ class TensorsKind(RowStudyKind):
     }
 
     def check_features(self) -> None:
-        """Refuse too few or too many, and a variance that sites would refuse."""
+        """Refuse too few or too many features, and a variance above the bound."""
         study, D, bound = self.study, len(self.shape.names), self.shape.norm_bound
         variance = study.tensors.variance
         if study.n_components >= D:
@@ -77,52 +78,52 @@ class TensorsKind(RowStudyKind):
                 f"study {study.study}: n_components: must be below the {D} features, "
                 f"got {study.n_components}"
             )
-        # Beyond, sites refuse the covariance, which the pairs were paid for.
+        # Above it, sites refuse the covariance after the pairs have been charged.
         if (variance or 0) > bound**2:
             raise ConfigError(
                 f"study {study.study}: tensors.variance: must be at most the square of "
                 f"rows.norm_bound {bound:g}, got {variance:g}"
             )
-        if study.tensors.projected is False and D > MOST_WHOLE:
+        if study.tensors.projected is False and D > MOST_UNPROJECTED:
             raise ConfigError(
                 f"study {study.study}: tensors.projected: false takes at most "
-                f"{MOST_WHOLE} features, got {D}; set it to null or true"
+                f"{MOST_UNPROJECTED} features, got {D}; set it to null or true"
             )
 
     def check_people(self, site: SiteConfig, people: Mapping[str, Person]) -> None:
-        """Take anybody: no public table speaks of them."""
+        """Accept any people: no public table describes them."""
 
     def not_estimable(self, people: Sequence[Mapping[str, Person]]) -> str:
-        """Nothing: any people have components."""
+        """Return an empty reason: components of any people are estimable."""
         return ""
 
     # --- at one site -----------------------------------------------------------------
 
-    def encoder(self, place: tuple[int, int]) -> Encoder:
-        """Rows as they are, float32: there is no target."""
+    def encoder(self, site_index: int, n_sites: int) -> Encoder:
+        """Make the encoder of rows as they are, float32, without a target."""
         return lambda x, beside: x.astype(np.float32)
 
     def decode(self, z: np.ndarray) -> None:
-        """There is no target."""
+        """Return None: there is no target."""
 
     def row_size(self, z: np.ndarray) -> float:
-        """Words of a person, or the norm of a row over its bound."""
+        """Number of words of a person, or norm of a row over its bound."""
         if self.study.counts_words:
             return float(z.sum())
         return float(np.linalg.norm(z) / self.shape.norm_bound)
 
     def clip_weight(self, z: np.ndarray) -> float:
-        """Share of a person's second moment that is kept; of words all or nothing."""
+        """Share of a person's second moment after clipping; of words 0 or 1."""
         if self.study.counts_words:
             return float(z.sum() >= FEWEST_WORDS)
         return min(1.0, 1 / max(self.row_size(z) ** 2, 1e-300))
 
     def size_page(self) -> SizePage:
-        """Say what the sizes of rows are, for the site's private page."""
+        """Describe the sizes of rows for the site's private page."""
         if self.study.counts_words:
             return SizePage(
-                f"Words of each person. Who has fewer than {FEWEST_WORDS:g} counts as "
-                "nothing; who has many counts no more than anybody else.",
+                f"Words of each person. One with fewer than {FEWEST_WORDS:g} counts as "
+                "nothing; one with many counts no more than any other.",
                 quantity="words of a person",
                 unit="words",
                 limit=float(FEWEST_WORDS),
@@ -139,7 +140,7 @@ class TensorsKind(RowStudyKind):
         )
 
     def describe_people(
-        self, result: TensorComponents, x: np.ndarray, place: int
+        self, result: TensorComponents, x: np.ndarray, site_index: int
     ) -> np.ndarray:
         """Probability of each component for each person, (K, N)."""
         if self.study.counts_words:
@@ -157,8 +158,8 @@ class TensorsKind(RowStudyKind):
     ) -> TensorComponents:
         """Find components of a mixture, or topics."""
         options, K = self.study.tensors, self.study.n_components
-        # A third moment of more is not affordable, whatever its noise.
-        is_large = len(self.shape.names) > MOST_WHOLE
+        # A third moment of more features is too large to compute, whatever its noise.
+        is_large = len(self.shape.names) > MOST_UNPROJECTED
         projected = True if is_large else options.projected
         stages = tuple(mechanisms)
         if self.study.counts_words:
@@ -176,13 +177,13 @@ class TensorsKind(RowStudyKind):
         )
 
     def summary(self, result: TensorComponents) -> list[str]:
-        """Say in words what was found."""
+        """Summarize the result in words, a line each."""
         return words.tensor_lines(result)
 
-    # --- what readers see ------------------------------------------------------------
+    # --- tables, maps and report -----------------------------------------------------
 
     def feature_values(self, result: TensorComponents) -> tuple[list[str], np.ndarray]:
-        """Centers of a mixture in the features' unit, or topics' shares of words."""
+        """Centers of a mixture in the features' unit, or shares of words of topics."""
         A = result.components
         if not self.study.counts_words:
             A = self.shape.middle[:, None] + self.shape.spread[:, None] * A
@@ -192,37 +193,39 @@ class TensorsKind(RowStudyKind):
         self, sites: Sites, result: TensorComponents, metadata: dict[str, Any]
     ) -> FeatureTable:
         """Write the weights; maps are of centers and of their differences."""
-        columns = result.weights, result.eigenvalues, self.verdicts(result, []).labels
+        labels = self.verdicts(result, []).labels
         rows = (
-            [i + 1, f"{weight:.6g}", f"{strength:.6g}", word]
-            for i, (weight, strength, word) in enumerate(zip(*columns, strict=True))
+            [i + 1, f"{weight:.6g}", f"{strength:.6g}", label]
+            for i, (weight, strength, label) in enumerate(
+                zip(result.weights, result.eigenvalues, labels, strict=True)
+            )
         )
         header = ["component", "weight", "strength", "verdict"]
         files.write_table(self.study.results / WEIGHTS, header, rows)
         description = "Centers of components, in the unit of the features"
-        apart = differences(result, self.feature_values(result)[1])
-        maps = {DIFFERENCES: (apart, f"{description}, less their mean")}
+        centered = differences(result, self.feature_values(result)[1])
+        maps = {DIFFERENCES: (centered, f"{description}, less their mean")}
         return FeatureTable({}, description, maps)
 
     def extra_files(self) -> list[str]:
-        """Weights, and where there are maps those of differences."""
+        """List the table of weights, and the maps of differences if there are maps."""
         maps = [f"{DIFFERENCES}.nii.gz"] if self.study.has_maps else []
         return [WEIGHTS, *maps]
 
     def verdicts(
         self, result: TensorComponents, releases: Sequence[Mapping[str, Any]]
     ) -> Verdicts:
-        """Tell which components stand above the noise."""
+        """Judge which components stand above the noise."""
         return words.as_tested(self.study, verdicts.of_groups(result))
 
     def figures(
         self,
         result: TensorComponents,
         record: Mapping[str, Any],
-        references: Mapping[str, Compared],
+        references: Mapping[str, Reference],
         verdicts: Verdicts,
     ) -> Figures:
-        """Spectrum, weights, and the components."""
+        """Draw the spectrum, the weights and the components."""
         from capeneuro.report import plots
 
         study, shape = self.study, self.shape
@@ -231,7 +234,7 @@ class TensorsKind(RowStudyKind):
         noise = shrinkage.edge(result.noise_deviations[0], len(result.spectrum))
         title = f"Spectrum of the pairs as released; the first {K} directions were kept"
         if level:
-            title += ". The line is what noise and the spread within components reach"
+            title += ". The line is the level of noise and spread within components"
         _, A = self.feature_values(result)
         matched = {
             name: self._matched_weights(A, reference)
@@ -245,7 +248,7 @@ class TensorsKind(RowStudyKind):
         label = "difference from the mean, as a share of the range"
         if has_words:
             label = "share of words"
-        findings, others, is_shown = [], [], words.is_shown(verdicts)
+        findings, folded, is_shown = [], [], words.is_shown(verdicts)
         for i, weight in enumerate(result.weights):
             noun = "topic" if has_words else "component"
             title = f"{noun} {i + 1}: {100 * weight:.0f}% of people"
@@ -258,19 +261,19 @@ class TensorsKind(RowStudyKind):
                 options = {"most": MOST_BARS, "title": title, "rows": rows}
                 draw = partial(plots.effects, shape.names, bars[:, i], label, **options)
                 figure = Figure(title, draw)
-            (findings if is_shown[i] else others).append(figure)
-        return Figures(quality, findings, others)
+            (findings if is_shown[i] else folded).append(figure)
+        return Figures(quality, findings, folded)
 
     # --- scores ----------------------------------------------------------------------
 
     def scores_against(
         self,
         result: TensorComponents,
-        reference: Compared,
+        reference: Reference,
         prefix: str,
         people: OpenPeople | None,
     ) -> list[Score]:
-        """Errors of components, one to one and as printed, and of their weights."""
+        """Errors of components, matched and to the nearest, and of their weights."""
         against, w = AGAINST[prefix], reference.weights
         _, A = self.feature_values(result)
         a, b = (self._scaled(X) for X in (A, reference.values))
@@ -280,46 +283,48 @@ class TensorsKind(RowStudyKind):
         if self.study.counts_words:
             unit = "as shares"
         rows: list[Score] = []
-        for name, is_matched, how in (
+        for name, is_matched, rule in (
             ("component_error", True, "matched one to one"),
             ("nearest_error", False, "each to its nearest"),
         ):
             error = metrics.component_error(a, b, is_matched)
             chance = np.mean([metrics.component_error(x, b, is_matched) for x in draws])
             baseline = f"random {chance:.2f}, all at mean {flat:.2f}"
-            note = f"mean distance from components of the {against}, {how}, {unit}; "
+            note = f"mean distance from components of the {against}, {rule}, {unit}; "
             rows.append((f"{prefix}_{name}", error, baseline, f"{note}0 is perfect"))
-        mine, theirs = metrics.nearest(a, b)
+        indices, reference_indices = metrics.nearest(a, b)
         matched, equal = np.zeros(len(w)), np.full(len(w), 1 / len(w))
-        matched[theirs] = result.weights[mine]  # 0 of what was not found
-        error, alike = (float(np.abs(x - w).max()) for x in (matched, equal))
+        matched[reference_indices] = result.weights[indices]  # 0 if none is matched
+        error, equal_error = (float(np.abs(x - w).max()) for x in (matched, equal))
         note = f"largest error of a share of people against the {against}"
         return [
             *rows,
-            (f"{prefix}_weight_error", error, f"all alike: {alike:.3f}", note),
+            (f"{prefix}_weight_error", error, f"all alike: {equal_error:.3f}", note),
         ]
 
     def people_scores(
         self, result: TensorComponents, people: OpenPeople, prefix: str
     ) -> list[Score]:
-        """There are none: nothing is predicted."""
+        """Return no scores: nothing is predicted."""
         return []
 
-    def _matched_weights(self, A: np.ndarray, reference: Compared) -> np.ndarray:
+    def _matched_weights(self, A: np.ndarray, reference: Reference) -> np.ndarray:
         """Weights of the reference's components nearest to A (D, K); NaN: none."""
-        pairs = metrics.nearest(*(self._scaled(X) for X in (A, reference.values)))
+        indices, reference_indices = metrics.nearest(
+            self._scaled(A), self._scaled(reference.values)
+        )
         weights = np.full(A.shape[1], np.nan)
-        weights[pairs[0]] = reference.weights[pairs[1]]
+        weights[indices] = reference.weights[reference_indices]
         return weights
 
     def _scaled(self, A: np.ndarray) -> np.ndarray:
-        """Components in the unit of rows."""
+        """Scale components (D, K) to the unit of rows."""
         if self.study.counts_words:
             return A
         return (A - self.shape.middle[:, None]) / self.shape.spread[:, None]
 
     def _random_components(self, truth: np.ndarray, K: int) -> list[np.ndarray]:
-        """Components at random: of the true norms, or uniform shares of words."""
+        """Draw random components: of the true norms, or uniform shares of words."""
         rng, D = np.random.default_rng(0), len(truth)
         if self.study.counts_words:
             return [rng.dirichlet(np.ones(D), K).T for _ in range(N_DRAWS)]
@@ -327,10 +332,8 @@ class TensorsKind(RowStudyKind):
         draws = rng.standard_normal((N_DRAWS, D, K))
         return list(norm * draws / np.linalg.norm(draws, axis=1, keepdims=True))
 
-    # --- what noise leaves -----------------------------------------------------------
-
     def predict(self, noise: ReleaseNoise) -> dict[str, float]:
-        """What noise leaves of pairs and triples, by heading."""
+        """Predict the noise of pairs and triples, by heading."""
         D, K, options = noise.n_features, self.study.n_components, self.study.tensors
         if self.study.counts_words:
             return predict_topics(noise.deviation, D, K, options.projected)
@@ -342,6 +345,6 @@ class TensorsKind(RowStudyKind):
 
 
 def differences(result: TensorComponents, A: np.ndarray) -> np.ndarray:
-    """Centers (D, K) less their mean by weight; one alone stays as it is."""
+    """Centers (D, K) less their weighted mean; a single one is unchanged."""
     w = result.weights
     return A if len(w) == 1 else A - (A @ w / w.sum())[:, None]

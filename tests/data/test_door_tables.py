@@ -758,7 +758,7 @@ SPOIL = {
     "C44 the group twice": (
         "twin",
         lambda i, age: i % 2,
-        "group patient - control and twin, which say the same of all people; leave one",
+        "group patient - control and twin, which are collinear; leave one",
     ),
     "C44 constant": ("dose", lambda i, age: 5, "dose, the same for all people of each"),
 }

@@ -67,7 +67,7 @@ def test_a_group_that_differs_is_found_where_it_differs(made):
     assert (np.abs(drawn - public) <= np.abs(raw - public) + 1e-6).all()
     assert (error > 0).all()
     scores = found.scores.set_index("name").value.astype(float)
-    assert scores["truth_held"] > 0.6  # of 24 at 95%: less, once in three million
+    assert scores["truth_coverage"] > 0.6  # of 24 at 95%: less, once in three million
     assert scores["nonprivate_truth_effect_error"] < scores["truth_effect_error"]
 
 

@@ -79,7 +79,7 @@ class MeansKind(RowStudyKind):
     def not_estimable(self, people):
         return ""
 
-    def encoder(self, place):
+    def encoder(self, site_index, n_sites):
         return lambda x, beside: x.astype(np.float32)
 
     def decode(self, z):
@@ -113,7 +113,7 @@ class MeansKind(RowStudyKind):
     def extra_files(self):
         return []
 
-    def describe_people(self, result, x, place):
+    def describe_people(self, result, x, site_index):
         return x - result.center[:, None]
 
     def people_columns(self):
