@@ -193,8 +193,9 @@ def test_privacy_lines_are_marked():
     assert {"federation/site", "federation/ledger", "privacy/queries"} <= marked
 
 
-# Percent of names and of docstrings, and bundles in 1000 lines: they only ever fall.
-CEILINGS = {"name": 7.9, "docstring": 23.2, "bundle": 2.8}
+# Percent of names and of docstrings, and bundles in 1000 lines: they only ever fall. In
+# five code bases that are read with pleasure they are 0.0-0.3, 0-0.9 and 0.3-2.4.
+CEILINGS = {"name": 0.1, "docstring": 0.4, "bundle": 0.4}
 
 
 @pytest.mark.parametrize("kind", CEILINGS)
