@@ -331,7 +331,8 @@ class RowStudyKind(StudyKind):
         check_each(check_person, arguments, 1 if study.has_eeg else threads)
         if shape.mask is not None:
             nifti.write_mask(study.results / MASK, shape.mask)
-        write_sizes(study, sites, {n: [1] * len(found) for n, found in people.items()})
+        counts = {n: [1] * len(site_people) for n, site_people in people.items()}
+        write_sizes(study, sites, counts)
         bounds = [("", "")] * D if shape.bounds is None else shape.bounds
         rows = ([name, *pair] for name, pair in zip(shape.names, bounds, strict=True))
         files.write_table(study.results / FEATURES, ["feature", "low", "high"], rows)

@@ -191,7 +191,7 @@ def infomax(
     >>> sites = cn.federate({"north": scans[:1000], "south": scans[1000:]}, promise)
     >>> V = cn.principal_subspace(sites, 2, norm_bound=3, share=0.5)
     >>> U = cn.infomax(sites, V, n_rounds=5)
-    >>> U.mixing.shape, sites.unplanned_share  # features, components; the budget is spent
+    >>> U.mixing.shape, sites.unplanned_share  # (features, components)
     ((4, 2), 0.0)
     """
     _check_option("update", update, Update)
